@@ -1,0 +1,57 @@
+# Compiler flags, sanitizers and the third-party packages every module may use.
+
+find_package(Threads REQUIRED)
+find_package(fmt REQUIRED)
+find_package(nlohmann_json REQUIRED)
+find_package(CLI11 REQUIRED)
+find_package(PkgConfig REQUIRED)
+pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
+pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
+pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(UTF8PROC IMPORTED_TARGET libutf8proc)
+if(NOT UTF8PROC_FOUND)  # Debian's package ships no .pc file in some releases
+  find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)
+  add_library(PkgConfig::UTF8PROC INTERFACE IMPORTED)
+  target_link_libraries(PkgConfig::UTF8PROC INTERFACE ${UTF8PROC_LIBRARY})
+endif()
+set(MILLRACE_TEXT_LIBS PkgConfig::PCRE2 PkgConfig::UTF8PROC nlohmann_json::nlohmann_json)
+if(MILLRACE_TESTS)
+  find_package(GTest REQUIRED)
+  find_package(LibLZMA REQUIRED)  # tests read .xz data directly
+endif()
+if(MILLRACE_BENCH)
+  find_package(benchmark REQUIRED)
+endif()
+if(MILLRACE_TRAIN)
+  find_package(Torch REQUIRED)
+  find_package(LibLZMA REQUIRED)
+  find_package(PNG REQUIRED)
+  set(MILLRACE_TRAIN_LIBS ${TORCH_LIBRARIES} LibLZMA::LibLZMA PNG::PNG)
+endif()
+
+find_program(CCACHE_PROGRAM ccache)
+if(CCACHE_PROGRAM AND NOT CMAKE_CXX_COMPILER_LAUNCHER)
+  set(CMAKE_C_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+  set(CMAKE_CXX_COMPILER_LAUNCHER ${CCACHE_PROGRAM})
+endif()
+
+# Floating-point results are part of the contract (same request, same bits): no contraction that the
+# source does not ask for, no reassociation. Kernels call fma explicitly where they mean it.
+add_library(millrace_flags INTERFACE)
+target_compile_options(millrace_flags INTERFACE
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -ffp-contract=off
+  -fno-math-errno $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi -Wno-restrict>)
+if(MILLRACE_SANITIZE)
+  target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE}
+                         -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE})
+endif()
+if(MILLRACE_FUZZ)
+  target_compile_options(millrace_flags INTERFACE -fsanitize=fuzzer-no-link)
+endif()
+
+# Instruction-set flags by file name: kernels/x86/NAME_avx2.cc, NAME_avx512.cc. Nothing else in the
+# tree may be compiled for more than the baseline (DESIGN 5.7).
+set(MILLRACE_FLAGS_avx2 -mavx2;-mfma;-mf16c;-mbmi2)
+set(MILLRACE_FLAGS_avx512
+    -mavx2;-mfma;-mf16c;-mbmi2;-mavx512f;-mavx512bw;-mavx512dq;-mavx512vl;-mavx512cd;-mavx512vbmi;-mavx512vnni;-mavx512bf16;-mprefer-vector-width=512)

@@ -1,0 +1,55 @@
+# add_module(NAME DEPS module... LIBS target...)
+#
+# One static library millrace_NAME from src/NAME/**/*.cc, and one test program NAME_test from
+# src/NAME/**/*_test.cc (GoogleTest, registered with CTest). Sources are globbed with
+# CONFIGURE_DEPENDS, so a new file cannot be forgotten. A folder that does not exist yet is skipped:
+# it comes into being with its first working member.
+set(MILLRACE_MODULES "" CACHE INTERNAL "")
+
+function(add_module name)
+  cmake_parse_arguments(ARG "" "" "DEPS;LIBS" ${ARGN})
+  set(dir ${CMAKE_SOURCE_DIR}/src/${name})
+  file(GLOB_RECURSE all CONFIGURE_DEPENDS ${dir}/*.cc)
+  set(tests ${all})
+  list(FILTER tests INCLUDE REGEX "_test\\.cc$")
+  set(sources ${all})
+  list(FILTER sources EXCLUDE REGEX "_test\\.cc$")
+  set(deps millrace_flags fmt::fmt)
+  foreach(dep ${ARG_DEPS})
+    list(APPEND deps millrace_${dep})
+  endforeach()
+
+  if(sources)
+    add_library(millrace_${name} STATIC ${sources})
+    target_include_directories(millrace_${name} PUBLIC $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
+      $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)
+    target_link_libraries(millrace_${name} PUBLIC ${deps} ${ARG_LIBS})
+    foreach(isa avx2 avx512)
+      set(isa_sources ${sources})
+      list(FILTER isa_sources INCLUDE REGEX "_${isa}\\.cc$")
+      set_source_files_properties(${isa_sources} PROPERTIES COMPILE_OPTIONS "${MILLRACE_FLAGS_${isa}}")
+    endforeach()
+  else()
+    add_library(millrace_${name} INTERFACE)
+    target_include_directories(millrace_${name} INTERFACE $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/src>
+      $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include>)
+    target_link_libraries(millrace_${name} INTERFACE ${deps} ${ARG_LIBS})
+  endif()
+  set(MILLRACE_MODULES "${MILLRACE_MODULES};${name}" CACHE INTERNAL "")
+
+  if(MILLRACE_TESTS AND tests)
+    add_executable(${name}_test ${tests})
+    target_include_directories(${name}_test PRIVATE ${CMAKE_SOURCE_DIR}/tests)
+    target_link_libraries(${name}_test PRIVATE millrace_${name} GTest::gtest GTest::gtest_main
+                          LibLZMA::LibLZMA)
+    millrace_discover_tests(${name}_test)
+  endif()
+endfunction()
+
+# One CTest entry per GoogleTest case, found at test time (so a build never runs the program).
+include(GoogleTest)
+function(millrace_discover_tests target)
+  target_compile_definitions(${target} PRIVATE
+    MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MILLRACE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  add_test(NAME ${target} COMMAND ${target})
+endfunction()

@@ -1,0 +1,88 @@
+#include "base/options.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+
+namespace millrace {
+namespace {
+
+const char* type_name(OptionSpec::Type type) {
+  switch (type) {
+    case OptionSpec::Type::integer: return "an integer";
+    case OptionSpec::Type::number: return "a number";
+    case OptionSpec::Type::boolean: return "true or false";
+    case OptionSpec::Type::text: return "text";
+  }
+  return "?";
+}
+
+bool parse_number(const std::string& text, double* out) {
+  auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return ec == std::errc() && end == text.data() + text.size() && std::isfinite(*out);
+}
+
+Result<void> check_value(const OptionSpec& spec, const std::string& value) {
+  if (spec.type == OptionSpec::Type::text) return {};
+  bool valid = false;
+  double number = 0;
+  if (spec.type == OptionSpec::Type::boolean) {
+    valid = value == "true" || value == "false" || value == "1" || value == "0";
+    if (valid) return {};
+  } else {
+    valid = parse_number(value, &number);
+    if (spec.type == OptionSpec::Type::integer) valid = valid && number == std::floor(number);
+  }
+  if (!valid) {
+    return Error::user(fmt::format("{}: expected {}, got '{}'", spec.name, type_name(spec.type), value));
+  }
+  if (number < spec.min || number > spec.max) {
+    return Error::user(fmt::format("{}: must be between {} and {}, got {}", spec.name, spec.min, spec.max, value));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema) {
+  OptionValues out;
+  for (const auto& spec : schema) out.values_[spec.name] = spec.default_value;
+  while (!text.empty()) {
+    auto comma = text.find(',');
+    auto item = text.substr(0, comma);
+    text = comma == std::string_view::npos ? std::string_view() : text.substr(comma + 1);
+    auto equals = item.find('=');
+    auto key = item.substr(0, equals);
+    auto found = out.values_.find(key);
+    if (found == out.values_.end()) {
+      std::string known;
+      for (const auto& spec : schema) known += (known.empty() ? "" : ", ") + spec.name;
+      return Error::user(fmt::format("{}: no such option; known: {}", key, known.empty() ? "none" : known));
+    }
+    found->second = equals == std::string_view::npos ? "true" : std::string(item.substr(equals + 1));
+  }
+  for (const auto& spec : schema) MILLRACE_TRY_VOID(check_value(spec, out.values_[spec.name]));
+  return out;
+}
+
+const std::string& OptionValues::text(std::string_view name) const {
+  static const std::string empty;
+  auto found = values_.find(name);
+  return found == values_.end() ? empty : found->second;
+}
+
+double OptionValues::number(std::string_view name) const {
+  double value = 0;
+  parse_number(text(name), &value);
+  return value;
+}
+
+int64_t OptionValues::integer(std::string_view name) const { return static_cast<int64_t>(number(name)); }
+
+bool OptionValues::boolean(std::string_view name) const {
+  return text(name) == "true" || text(name) == "1";
+}
+
+}  // namespace millrace

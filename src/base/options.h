@@ -1,0 +1,40 @@
+// Option schema of a technique: one declaration that the command line, the config file, the HTTP API
+// and the docs all read. A technique is named as `NAME[:key=value,key=value]`.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct OptionSpec {
+  enum class Type { integer, number, boolean, text };
+  std::string name;
+  Type type = Type::number;
+  std::string default_value;  // as typed on the command line
+  double min = -1e300;        // bounds of integer and number, inclusive
+  double max = 1e300;
+  std::string help;           // one line, with the unit
+};
+
+// Values checked against a schema; a missing one reads as its default.
+class OptionValues {
+ public:
+  int64_t integer(std::string_view name) const;
+  double number(std::string_view name) const;
+  bool boolean(std::string_view name) const;
+  const std::string& text(std::string_view name) const;
+
+ private:
+  friend Result<OptionValues> parse_options(std::string_view, const std::vector<OptionSpec>&);
+  std::map<std::string, std::string, std::less<>> values_;
+};
+
+// `text` is "key=value,key=value" (may be empty). Errors (user): unknown key, wrong type, out of range.
+Result<OptionValues> parse_options(std::string_view text, const std::vector<OptionSpec>& schema);
+
+}  // namespace millrace

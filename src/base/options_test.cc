@@ -1,0 +1,33 @@
+#include "base/options.h"
+
+#include <gtest/gtest.h>
+
+namespace millrace {
+namespace {
+
+const std::vector<OptionSpec> kSchema = {
+    {"window", OptionSpec::Type::integer, "64", 1, 4096, "tokens kept"},
+    {"ratio", OptionSpec::Type::number, "0.5", 0, 1, "share kept"},
+    {"sinks", OptionSpec::Type::boolean, "false", 0, 1, "keep the first tokens"},
+};
+
+TEST(Options, DefaultsAndOverrides) {
+  auto values = parse_options("ratio=0.25,sinks", kSchema);
+  ASSERT_TRUE(values.ok());
+  EXPECT_EQ(values->integer("window"), 64);
+  EXPECT_EQ(values->number("ratio"), 0.25);
+  EXPECT_TRUE(values->boolean("sinks"));
+}
+
+TEST(Options, ErrorsNameTheOption) {
+  EXPECT_EQ(parse_options("windw=3", kSchema).error().message,
+            "windw: no such option; known: window, ratio, sinks");
+  EXPECT_EQ(parse_options("window=0", kSchema).error().message,
+            "window: must be between 1 and 4096, got 0");
+  EXPECT_EQ(parse_options("window=1.5", kSchema).error().message,
+            "window: expected an integer, got '1.5'");
+  EXPECT_FALSE(parse_options("ratio=nan", kSchema).ok());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,38 @@
+// A persistent pool for fork-join loops inside one engine step. Results never depend on the number of
+// threads: callers cut work at boundaries fixed by the data's shape, and the pool only decides who
+// does which piece.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+
+namespace millrace {
+
+class ThreadPool {
+ public:
+  // `threads` counts the caller too: ThreadPool(1) runs everything inline.
+  explicit ThreadPool(int threads);
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  int threads() const { return threads_; }
+
+  // Calls body(i, worker) for every i in [0, n), each exactly once, on any worker in [0, threads()),
+  // and returns when all are done. Not re-entrant. body must not throw. Allocates nothing.
+  template <typename Body>
+  void parallel_for(int64_t n, const Body& body) {
+    run(n, [](const void* context, int64_t i, int worker) { (*static_cast<const Body*>(context))(i, worker); },
+        &body);
+  }
+
+ private:
+  using Task = void (*)(const void* context, int64_t i, int worker);
+  struct State;
+  void run(int64_t n, Task task, const void* context);
+
+  int threads_;
+  std::unique_ptr<State> state_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,36 @@
+#include "base/thread_pool.h"
+
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+TEST(ThreadPool, EveryIndexRunsExactlyOnce) {
+  for (int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    for (int round = 0; round < 200; ++round) {
+      const int n = round % 37;
+      std::vector<std::atomic<int>> hits(n);
+      std::atomic<bool> worker_in_range{true};
+      pool.parallel_for(n, [&](int64_t i, int worker) {
+        hits[i].fetch_add(1);
+        if (worker < 0 || worker >= threads) worker_in_range = false;
+      });
+      for (auto& hit : hits) ASSERT_EQ(hit.load(), 1);
+      ASSERT_TRUE(worker_in_range);
+    }
+  }
+}
+
+TEST(ThreadPool, WritesOfWorkersAreVisibleAfterTheLoop) {
+  ThreadPool pool(3);
+  std::vector<int64_t> squares(1000);
+  pool.parallel_for(1000, [&](int64_t i, int) { squares[i] = i * i; });
+  for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(squares[i], i * i);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,72 @@
+// Tokenizer: text <-> token ids. Immutable after create(), safe to share between threads.
+// TokenizerSpec is the plain data that a loader fills, from GGUF metadata (tokenizer.ggml.*) or from
+// a Hugging Face folder (tokenizer.json, tokenizer.model, vocab.json + merges.txt).
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+using TokenId = int32_t;
+
+enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+
+struct TokenizerSpec {
+  // Algorithm: "bpe" (byte-level BPE), "spm" (SentencePiece BPE with byte fallback), "unigram",
+  // "wordpiece". GGUF's tokenizer.ggml.model maps: gpt2 -> bpe, llama -> spm, t5 -> unigram, bert -> wordpiece.
+  std::string kind;
+  std::string pre;                        // pre-tokenizer of bpe, by GGUF's name: "gpt-2", "llama-bpe", "qwen2" ...
+  std::vector<std::string> pre_patterns;  // regexes from tokenizer.json; used instead of `pre` when not empty
+  std::vector<std::string> tokens;        // by id; byte-level BPE tokens in GPT-2's byte-to-unicode spelling
+  std::vector<float> scores;              // spm, unigram; may be empty
+  std::vector<TokenType> types;           // empty: all normal
+  std::vector<std::string> merges;        // bpe: "left right", best first
+  std::optional<TokenId> bos, eos, unk, pad, sep, cls, mask, eot, eom, fim_prefix, fim_suffix, fim_middle;
+  std::vector<TokenId> eog;               // every id that ends a generation (eos, eot, <|im_end|> ...)
+  bool add_bos = false;
+  bool add_eos = false;
+  bool add_sep = false;
+  bool add_space_prefix = true;           // spm, unigram: a space goes before the text
+  bool remove_extra_whitespaces = false;  // unigram, some spm models
+  bool ignore_merges = false;             // bpe: a word that is itself a token is taken whole (Llama 3)
+  bool clean_up_spaces = false;           // Hugging Face clean_up_tokenization_spaces on decode
+  bool lowercase = false;                 // wordpiece
+  bool nfc = false;                       // normalizer of tokenizer.json: NFC before splitting
+  std::vector<uint8_t> precompiled_charsmap;  // SentencePiece normalizer, as stored
+};
+
+struct EncodeOptions {
+  bool add_special = true;    // add BOS / EOS / CLS / SEP as the spec says
+  bool parse_special = true;  // control tokens written in the text become their ids
+};
+
+class Tokenizer {
+ public:
+  virtual ~Tokenizer() = default;
+
+  // Errors: corrupt (inconsistent spec), unsupported (unknown kind or pre-tokenizer, by its name).
+  static Result<std::unique_ptr<Tokenizer>> create(TokenizerSpec spec);
+
+  // Any byte string is accepted; invalid UTF-8 encodes as byte tokens or U+FFFD, never fails.
+  virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const = 0;
+
+  // Inverse of encode. `skip_special` leaves control tokens out. Ids out of range decode to nothing.
+  virtual std::string decode(const std::vector<TokenId>& ids, bool skip_special = false) const = 0;
+
+  // Bytes that `id` adds to the output when it is not the first token (what a stream prints).
+  virtual std::string piece(TokenId id) const = 0;
+
+  virtual const TokenizerSpec& spec() const = 0;
+  int32_t vocab_size() const { return static_cast<int32_t>(spec().tokens.size()); }
+  bool is_eog(TokenId id) const;
+  bool is_control(TokenId id) const;
+};
+
+}  // namespace millrace
