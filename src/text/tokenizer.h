@@ -11,10 +11,9 @@
 #include <vector>
 
 #include "base/result.h"
+#include "millrace/token.h"
 
 namespace millrace {
-
-using TokenId = int32_t;
 
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
