@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "kernels/families.h"
+#include "kernels/ops.h"
 
 namespace millrace {
 namespace {
@@ -57,6 +58,7 @@ KernelTable make_kernel_table(Isa isa) {
   table.isa = isa;
   add_activation_ref(table);
   add_matmul_ref(table);
+  add_ops_ref(table);
 #if defined(__x86_64__)
   if (isa >= Isa::avx2) {
     add_activation_avx2(table);
