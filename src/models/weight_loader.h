@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "formats/format.h"
 #include "loader/model_files.h"
 #include "models/arch.h"
 #include "tensor/weight.h"

@@ -1,6 +1,7 @@
 // Fields that nearly every architecture reads the same way, from either file kind.
 #pragma once
 
+#include "formats/format.h"
 #include "models/arch.h"
 
 namespace millrace {
