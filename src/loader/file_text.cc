@@ -53,7 +53,7 @@ std::string to_valid_utf8(std::string_view text) {
   return out;
 }
 
-std::string quoted(std::string_view text) {
+std::string quoted_name(std::string_view text) {
   constexpr size_t kShown = 120;
   std::string out = "'";
   size_t shown = 0;

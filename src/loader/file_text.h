@@ -7,7 +7,7 @@
 namespace millrace {
 
 // 'name' in quotes for a message: control characters and invalid UTF-8 as \xNN, cut after 120 bytes.
-std::string quoted(std::string_view text);
+std::string quoted_name(std::string_view text);
 
 bool is_valid_utf8(std::string_view text);
 

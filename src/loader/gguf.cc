@@ -78,7 +78,7 @@ class TensorInfoReader {
 
  private:
   std::string where(const GgufTensor& tensor) const {
-    return fmt::format("{}: tensor {} at offset {}", file_, quoted(tensor.name), start_);
+    return fmt::format("{}: tensor {} at offset {}", file_, quoted_name(tensor.name), start_);
   }
   Error truncated(const GgufTensor& tensor) const {
     return Error::corrupt(where(tensor) + ": the file ends inside the tensor table; fetch the file again");
@@ -149,16 +149,18 @@ class TensorInfoReader {
 // Turns offsets in the data section into offsets in the file, and checks them all.
 Result<void> place_tensors(std::vector<GgufTensor>& tensors, uint64_t table_end, uint64_t alignment,
                            uint64_t file_bytes, const std::string& file) {
-  uint64_t data = (table_end + alignment - 1) / alignment * alignment;  // table_end is a position in the file: no overflow
+  uint64_t data =
+      (table_end + alignment - 1) / alignment * alignment;  // table_end is a position in the file: no overflow
   std::vector<TensorRange> ranges;
   ranges.reserve(tensors.size());
   for (GgufTensor& tensor : tensors) {
     if (tensor.offset % alignment != 0) {
       return Error::corrupt(fmt::format("{}: tensor {} at data offset {}: not aligned to {} bytes", file,
-                                        quoted(tensor.name), tensor.offset, alignment));
+                                        quoted_name(tensor.name), tensor.offset, alignment));
     }
     if (__builtin_add_overflow(tensor.offset, data, &tensor.offset)) {
-      return Error::corrupt(fmt::format("{}: tensor {}: its data offset goes past 2^64", file, quoted(tensor.name)));
+      return Error::corrupt(
+          fmt::format("{}: tensor {}: its data offset goes past 2^64", file, quoted_name(tensor.name)));
     }
     ranges.push_back({tensor.name, tensor.offset, tensor.bytes});
   }
@@ -183,8 +185,8 @@ Result<GgufFile> parse_gguf(std::span<const uint8_t> image, const std::string& f
   std::unordered_set<std::string_view> names;
   for (const GgufTensor& tensor : parsed.tensors) {
     if (!names.insert(tensor.name).second) {
-      return Error::corrupt(fmt::format("{}: tensor {} at data offset {}: name appears twice", file, quoted(tensor.name),
-                                        tensor.offset));
+      return Error::corrupt(fmt::format("{}: tensor {} at data offset {}: name appears twice", file,
+                                        quoted_name(tensor.name), tensor.offset));
     }
   }
   MILLRACE_TRY_VOID(place_tensors(parsed.tensors, reader.position(), alignment, image.size(), file));

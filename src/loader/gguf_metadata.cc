@@ -15,8 +15,8 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kMaxKeyBytes = 65535;           // the specification's limit
-constexpr uint64_t kMaxKeys = 65536;               // real files hold some fifty
+constexpr uint64_t kMaxKeyBytes = 65535;                 // the specification's limit
+constexpr uint64_t kMaxKeys = 65536;                     // real files hold some fifty
 constexpr uint64_t kMaxArrayValues = uint64_t{1} << 20;  // in all arrays kept as JSON; the tokenizer's are not
 constexpr int kMaxArrayDepth = 8;
 
@@ -28,8 +28,9 @@ class MetadataReader {
 
  private:
   Error error(const std::string& what) const {
-    if (key_.data() == nullptr) return Error::corrupt(fmt::format("{}: metadata at offset {}: {}", file_, start_, what));
-    return Error::corrupt(fmt::format("{}: metadata key {} at offset {}: {}", file_, quoted(key_), start_, what));
+    if (key_.data() == nullptr)
+      return Error::corrupt(fmt::format("{}: metadata at offset {}: {}", file_, start_, what));
+    return Error::corrupt(fmt::format("{}: metadata key {} at offset {}: {}", file_, quoted_name(key_), start_, what));
   }
   Error truncated() const {
     return error(fmt::format("the file ends inside it, {} bytes after offset {}; fetch the file again", reader_.left(),
@@ -51,8 +52,8 @@ class MetadataReader {
 
   ByteReader& reader_;
   const std::string& file_;
-  std::string_view key_;    // being read, for messages
-  uint64_t start_ = 0;      // where its entry begins
+  std::string_view key_;  // being read, for messages
+  uint64_t start_ = 0;    // where its entry begins
   uint64_t array_values_ = 0;
 };
 
@@ -75,7 +76,8 @@ Result<std::string_view> MetadataReader::read_string() {
   std::string_view text;
   if (!reader_.read(length)) return truncated();
   if (!reader_.take_text(length, text)) {
-    return error(fmt::format("string of {} bytes does not fit into the {} bytes that are left", length, reader_.left()));
+    return error(
+        fmt::format("string of {} bytes does not fit into the {} bytes that are left", length, reader_.left()));
   }
   return text;
 }

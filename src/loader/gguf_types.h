@@ -18,7 +18,19 @@ const GgufType* find_gguf_type(uint32_t id);  // null if no such id was ever giv
 
 // Value types of GGUF metadata, frozen.
 enum class GgufValueType : uint32_t {
-  u8 = 0, i8 = 1, u16 = 2, i16 = 3, u32 = 4, i32 = 5, f32 = 6, boolean = 7, string = 8, array = 9, u64 = 10, i64 = 11, f64 = 12
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12
 };
 
 // Bytes of one value; 0 for strings, arrays and unknown types.

@@ -35,8 +35,16 @@ class GgufWriter {
   Result<void> write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress = {}) const;
 
  private:
-  struct Entry { std::string key; std::string encoded; };  // type and value, as on disk
-  struct PendingTensor { std::string name; const Format* format; std::vector<int64_t> dims; Produce produce; };
+  struct Entry {
+    std::string key;
+    std::string encoded;
+  };  // type and value, as on disk
+  struct PendingTensor {
+    std::string name;
+    const Format* format;
+    std::vector<int64_t> dims;
+    Produce produce;
+  };
   void set(std::string_view key, std::string encoded);
   std::vector<Entry> entries_;
   std::vector<PendingTensor> tensors_;

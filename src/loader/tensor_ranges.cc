@@ -14,13 +14,13 @@ Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begi
   for (const TensorRange& range : ranges) {
     if (range.offset < begin) {
       return Error::corrupt(fmt::format("{}: tensor {} at offset {}: begins before the data section (offset {})", file,
-                                        quoted(range.name), range.offset, begin));
+                                        quoted_name(range.name), range.offset, begin));
     }
     if (range.offset > file_bytes || range.bytes > file_bytes - range.offset) {
       return Error::corrupt(
           fmt::format("{}: tensor {} at offset {}: its {} bytes go past the end of the file ({} bytes); the file is "
                       "truncated or damaged, fetch it again",
-                      file, quoted(range.name), range.offset, range.bytes, file_bytes));
+                      file, quoted_name(range.name), range.offset, range.bytes, file_bytes));
     }
   }
   std::sort(ranges.begin(), ranges.end(), [](const TensorRange& a, const TensorRange& b) {
@@ -30,7 +30,8 @@ Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begi
     const TensorRange& before = ranges[i - 1];
     if (before.offset + before.bytes > ranges[i].offset) {
       return Error::corrupt(fmt::format("{}: tensor {} at offset {}: overlaps tensor {} at offset {}", file,
-                                        quoted(ranges[i].name), ranges[i].offset, quoted(before.name), before.offset));
+                                        quoted_name(ranges[i].name), ranges[i].offset, quoted_name(before.name),
+                                        before.offset));
     }
   }
   return {};
