@@ -8,6 +8,7 @@
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/gguf_model.h"
+#include "loader/hf_model.h"
 
 namespace millrace {
 
@@ -46,9 +47,9 @@ Result<void> check_finite(const ModelFiles& model) {
 
 Result<ModelFiles> open_model_files(const std::string& path) {
   std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored) || path.ends_with(".safetensors") || path.ends_with(".json")) {
-    return Error::unsupported(fmt::format("{}: Hugging Face folders cannot be read yet", path));
-  }
+  bool folder = std::filesystem::is_directory(path, ignored);
+  if (folder || path.ends_with(".safetensors") || path.ends_with(".safetensors.index.json"))
+    return open_huggingface(path);
   return open_gguf(path);
 }
 

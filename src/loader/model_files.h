@@ -50,7 +50,8 @@ struct ModelFiles {
   std::string chat_template;                                     // empty: none
   std::unordered_map<std::string, std::string> named_templates;  // "tool_use", "rag" ...
   GenerationDefaults generation;
-  std::vector<std::shared_ptr<const MappedFile>> files;  // keep the tensors' bytes alive
+  std::vector<std::shared_ptr<const MappedFile>> files;       // keep the tensors' bytes alive
+  std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // the same, for tensors that were unpacked at load
 
   const StoredTensor* find(std::string_view name) const;  // null if absent
 };
