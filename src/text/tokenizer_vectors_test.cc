@@ -58,8 +58,8 @@ void expect_cases(const Tokenizer& tokenizer, const std::vector<Case>& cases, bo
     EXPECT_EQ(tokenizer.encode(c.text, kPlain), c.ids) << "text: " << c.text;
     EXPECT_EQ(tokenizer.encode(c.text, kPlain), c.ids) << "again, from the cache: " << c.text;
     const std::string decoded = tokenizer.decode(c.ids, false);
-    if (lossless) EXPECT_EQ(decoded, c.text);
-    else EXPECT_EQ(tokenizer.encode(decoded, kPlain), c.ids) << "decoded: " << decoded;
+    if (lossless) EXPECT_EQ(decoded, c.text) << "ids of: " << c.text;
+    else EXPECT_EQ(tokenizer.encode(decoded, {.add_special = false}), c.ids) << "decoded: " << decoded;
   }
 }
 
@@ -105,7 +105,9 @@ TEST(TokenizerVectors, Llama3Tiktoken) {
             (Ids{128000, 128006, 882, 128007, 271, 6151, 128009}));
   EXPECT_TRUE(tokenizer->is_eog(128009));
   EXPECT_TRUE(tokenizer->is_control(128000));
-  EXPECT_EQ(tokenizer->encode("<|eot_id|>", kPlain).size(), 6u);
+  const Ids spelled = tokenizer->encode("<|eot_id|>", kPlain);
+  EXPECT_GT(spelled.size(), 1u);
+  EXPECT_EQ(tokenizer->decode(spelled, true), "<|eot_id|>");
 }
 
 TEST(TokenizerVectors, DerivedMergesAreThePublishedOnes) {
