@@ -67,7 +67,7 @@ class Engine {
  private:
   Engine();
   struct State;
-  std::unique_ptr<State> state_;
+  std::shared_ptr<State> state_;
 };
 
 }  // namespace millrace

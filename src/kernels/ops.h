@@ -7,6 +7,16 @@
 
 namespace millrace {
 
+using AttentionFunction = void (*)(const AttentionArgs& args);
+using EncodeFunction = void (*)(const float* source, uint8_t* destination, int64_t n);
+using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64_t n);
+
+// For the files of an instruction set, which may call nothing inline of other headers (it would be
+// compiled with their flags): registration by format name, and the reference attention for odd shapes.
+void set_attention_named(KernelTable& table, const char* format, AttentionFunction run);
+void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
+void attend_reference(const char* format, const AttentionArgs& args) noexcept;
+
 void add_ops_ref(KernelTable& table);
 void add_ops_avx2(KernelTable& table);    // only on x86-64
 void add_ops_avx512(KernelTable& table);  // only on x86-64

@@ -67,6 +67,7 @@ struct TokenizerSpec {
   bool clean_text = true;             // wordpiece: drop control characters
   bool split_cjk = true;              // wordpiece: each Han character is a word
   std::vector<std::pair<std::string, std::string>> replacements;  // literal, in order, before splitting (normalizer)
+  bool byte_level_space_prefix = false;  // bpe: a space goes before text that has none (add_prefix_space)
   bool split_on_space = false;        // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
   std::string unk_surface;            // how decode() writes unk; empty: the token's own text
   std::vector<AddedTokenFlags> added_flags;

@@ -192,4 +192,8 @@ uint32_t to_lower(uint32_t cp) {
   return static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(cp)));
 }
 
+bool is_nonspacing_mark(uint32_t cp) {
+  return cp >= 128 && utf8proc_category(static_cast<utf8proc_int32_t>(cp)) == UTF8PROC_CATEGORY_MN;
+}
+
 }  // namespace millrace

@@ -83,5 +83,6 @@ enum class NormalForm { nfc, nfkc, nfd, nfkd };
 // Invalid bytes are kept as they are, between normalized runs.
 std::string normalize_unicode(std::string_view text, NormalForm form);
 uint32_t to_lower(uint32_t code_point);
+bool is_nonspacing_mark(uint32_t code_point);  // Mn
 
 }  // namespace millrace

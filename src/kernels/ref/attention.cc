@@ -3,6 +3,7 @@
 // Softmax by its maximum (Milakov and Gimelshein, 2018, "Online normalizer calculation for softmax");
 // merge of partial results as in Dao et al., 2022, "FlashAttention". Thread-safe: no state.
 #include <cmath>
+#include <cstring>
 #include <limits>
 
 #include "kernels/ops.h"
@@ -137,19 +138,28 @@ void merge(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, cons
   }
 }
 
-template <typename Kv>
-void add(KernelTable& table) {
-  const Format* format = find_format(Kv::kName);
-  if (format) set_attention(table, {format, attend<Kv>});
-}
+struct Entry {
+  const char* format;
+  AttentionFunction run;
+};
+
+constexpr Entry kEntries[] = {
+    {ref::KvF32::kName, attend<ref::KvF32>},
+    {ref::KvF16::kName, attend<ref::KvF16>},
+    {ref::KvBf16::kName, attend<ref::KvBf16>},
+    {ref::KvQ8::kName, attend<ref::KvQ8>},
+};
 
 }  // namespace
 
+void attend_reference(const char* format, const AttentionArgs& args) noexcept {
+  for (const Entry& entry : kEntries) {
+    if (std::strcmp(entry.format, format) == 0) entry.run(args);
+  }
+}
+
 void add_attention_ref(KernelTable& table) {
-  add<ref::KvF32>(table);
-  add<ref::KvF16>(table);
-  add<ref::KvBf16>(table);
-  add<ref::KvQ8>(table);
+  for (const Entry& entry : kEntries) set_attention_named(table, entry.format, entry.run);
   table.attention_merge = merge;
 }
 

@@ -308,6 +308,8 @@ size_t scan_lines(std::string_view text, size_t pos) {
   return pos;
 }
 
+size_t scan_all(std::string_view text, size_t) { return text.size(); }
+
 constexpr Scanner kCl100k = scan_cl100k<3, kLetter>;
 constexpr Scanner kQwen2 = scan_cl100k<1, kLetter>;
 
