@@ -14,22 +14,34 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 double finite_or_none(float logit) { return std::isnan(logit) ? kNone : std::min<double>(logit, FLT_MAX); }
 
-}  // namespace
+// log(sum(exp(logits))) in two parts, so that large logits lose nothing.
+struct Normalizer {
+  double max = kNone;
+  double log_sum = 0;
+};
 
-double log_sum_exp(std::span<const float> logits) {
+Normalizer normalize(std::span<const float> logits) {
   TokenId best = argmax(logits);
-  if (best < 0) return kNone;
+  if (best < 0) return {};
   double max = finite_or_none(logits[static_cast<size_t>(best)]);
   double sum = 0;
   for (float logit : logits) sum += std::exp(finite_or_none(logit) - max);
-  return max + std::log(sum);
+  return {max, std::log(sum)};
+}
+
+}  // namespace
+
+double log_sum_exp(std::span<const float> logits) {
+  Normalizer normalizer = normalize(logits);
+  return normalizer.max + normalizer.log_sum;
 }
 
 Logprobs compute_logprobs(std::span<const float> logits, TokenId chosen, int64_t k) {
   Logprobs out;
-  double normalizer = log_sum_exp(logits);
+  Normalizer normalizer = normalize(logits);
   auto logprob = [&](TokenId token, double logit) {
-    return TokenLogprob{token, static_cast<float>(logit == kNone ? kNone : logit - normalizer)};
+    double value = logit == kNone ? kNone : logit - normalizer.max - normalizer.log_sum;
+    return TokenLogprob{token, static_cast<float>(value)};
   };
   bool known = chosen >= 0 && static_cast<size_t>(chosen) < logits.size();
   out.chosen = logprob(chosen, known ? finite_or_none(logits[static_cast<size_t>(chosen)]) : kNone);

@@ -1,8 +1,10 @@
 // Each step alone on hand-computed cases.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
+#include <random>
 #include <set>
 
 #include "sampling/chain.h"
@@ -134,7 +136,44 @@ TEST(Dry, LongRepeatsStayFinite) {
   setup.options.dry_multiplier = 5;
   auto out = run_steps(setup, {0, 0}, std::vector<TokenId>(5000, 1));
   EXPECT_TRUE(std::isfinite(out.logits[1]));
-  EXPECT_LT(out.logits[1], -1e30f);
+  EXPECT_LT(out.logits[1], -1e29f);
+}
+
+// Against the definition, spelled out over every earlier end.
+TEST(Dry, EqualsBruteForceOnRandomHistories) {
+  std::mt19937 engine(23);
+  for (int round = 0; round < 2000; ++round) {
+    auto setup = neutral(4);
+    auto& o = setup.options;
+    o.dry_multiplier = 1;
+    o.dry_base = 1.5;
+    o.dry_allowed_length = 1 + static_cast<int64_t>(engine() % 3);
+    o.dry_window = engine() % 2 ? -1 : static_cast<int64_t>(engine() % 20);
+    if (engine() % 2) setup.dry_breakers = {{3}};
+    std::vector<TokenId> history(engine() % 40);
+    for (auto& token : history) token = static_cast<TokenId>(engine() % (engine() % 4 + 1));
+    std::vector<TokenId> seen = history;
+    if (o.dry_window >= 0 && static_cast<int64_t>(seen.size()) > o.dry_window) {
+      seen.erase(seen.begin(), seen.end() - o.dry_window);
+    }
+    bool breaks = !setup.dry_breakers.empty();
+    std::vector<int64_t> longest(4, 0);
+    for (size_t next = 1; next < seen.size(); ++next) {  // seen[next] follows the end of an earlier occurrence
+      size_t length = 0;
+      while (length < next && seen[next - 1 - length] == seen[seen.size() - 1 - length] &&
+             !(breaks && seen[next - 1 - length] == 3)) {
+        ++length;
+      }
+      auto& best = longest[static_cast<size_t>(seen[next])];
+      best = std::max(best, static_cast<int64_t>(length));
+    }
+    std::vector<float> expected(4, 0);
+    for (size_t token = 0; token < 4; ++token) {
+      if (longest[token] < o.dry_allowed_length || (breaks && token == 3)) continue;
+      expected[token] = static_cast<float>(-std::pow(1.5, static_cast<double>(longest[token] - o.dry_allowed_length)));
+    }
+    ASSERT_EQ(run_steps(setup, {0, 0, 0, 0}, history).logits, expected) << "round " << round;
+  }
 }
 
 TEST(Lists, BiasBanAndAllow) {

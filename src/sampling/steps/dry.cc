@@ -34,8 +34,8 @@ class Dry final : public SamplerStep {
   void apply(SamplingRow& row) override {
     for (auto [token, length] : longest_matches()) {
       row.edit(token, [&, n = length](float logit) {
-        double exponent = std::min(static_cast<double>(n - allowed_), kMaxPower / std::max(std::log(base_), 1e-9));
-        return static_cast<float>(logit - multiplier_ * std::pow(base_, exponent));
+        double penalty = multiplier_ * std::pow(base_, static_cast<double>(n - allowed_));
+        return static_cast<float>(logit - std::min(penalty, kMaxPenalty));
       });
     }
   }
@@ -52,7 +52,7 @@ class Dry final : public SamplerStep {
   std::unique_ptr<SamplerStep> clone() const override { return std::make_unique<Dry>(*this); }
 
  private:
-  static constexpr double kMaxPower = 88.0;  // keeps base^exponent within a float
+  static constexpr double kMaxPenalty = 1e30;  // a penalised token stays a candidate: it may be the only one
 
   // Tokens after the end of the last breaker in the window, at most n.
   size_t suffix_limit(size_t n) const {
