@@ -1,4 +1,4 @@
-// FP8 E4M3 matmul of both x86 levels: bf16 activations, weights decoded in registers, one f32 scale a row and fold of
+// FP8 E4M3 matmul of both x86 levels: f32 activations, weights decoded in registers, one f32 scale a row and fold of
 // 128 columns (kernels/fold.h). A panel is a run of folds:
 //
 //   | quad 0: `lanes` rows x 4 columns | quad 1 | ... | quad 31 | `lanes` float scales |
@@ -42,7 +42,7 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) part[r][t] = W::zero();
     }
-    for (int64_t q = 0; q < quads; ++q, w += kQuadBytes, x += 8) {
+    for (int64_t q = 0; q < quads; ++q, w += kQuadBytes, x += 16) {
       typename W::V weights[R][2];
 #pragma GCC unroll 16
       for (int r = 0; r < R; ++r) W::load_quad(w + r * panel_bytes, weights[r]);
@@ -50,7 +50,7 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
       for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 2
         for (int half = 0; half < 2; ++half) {
-          typename W::V value = W::broadcast(x + t * a.x_stride + half * 4);
+          typename W::V value = W::broadcast(x + t * a.x_stride + half * 8);
 #pragma GCC unroll 16
           for (int r = 0; r < R; ++r) part[r][t] = W::multiply_add(weights[r][half], value, part[r][t]);
         }
@@ -91,7 +91,7 @@ struct F8Kernel {
 template <typename W>
 void add_f8_kernel(KernelTable& table) {
   MatmulKernel kernel;
-  kernel.format = float_format("f8_e4m3", Activation::bf16);
+  kernel.format = float_format("f8_e4m3", Activation::f32);
   kernel.layout = W::kLayout;
   kernel.row_tile = W::kLanes;
   kernel.packed_bytes = F8Kernel<W>::packed_bytes;

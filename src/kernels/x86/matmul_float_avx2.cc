@@ -76,6 +76,10 @@ struct Bf16Avx2 : Lanes8 {
 struct F8Avx2 : Bf16Avx2 {
   static constexpr int kTile = 3;
   static constexpr int kOnePanels = 2;
+  static V broadcast(const uint8_t* p) {
+    auto* x = reinterpret_cast<const float*>(p);
+    return {_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1])};
+  }
   static __m256 widen_code(__m256i code) {  // one code in each 32-bit lane, in bits 0..7; others are ignored
     __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
     __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));

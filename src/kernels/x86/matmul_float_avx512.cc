@@ -84,17 +84,34 @@ constexpr E4m3Bytes make_e4m3_bytes() {
 }
 constexpr E4m3Bytes kE4m3Bytes = make_e4m3_bytes();
 
-struct F8Avx512 : Bf16Avx512 {
+// Two columns of 16 rows, or of one token in every lane.
+struct Pair {
+  __m512 even, odd;
+};
+
+struct F8Avx512 : Lanes16 {
+  using V = Pair;
   static constexpr int kTile = 6;
   static constexpr int kOnePanels = 2;
   static void load_quad(const uint8_t* p, V (&out)[2]) {
-    V codes = _mm512_loadu_si512(p);
-    V low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), codes, _mm512_load_si512(kE4m3Bytes.low + 64));
-    V high =
+    __m512i codes = _mm512_loadu_si512(p);
+    __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), codes, _mm512_load_si512(kE4m3Bytes.low + 64));
+    __m512i high =
         _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.high), codes, _mm512_load_si512(kE4m3Bytes.high + 64));
     high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);  // high | (codes & sign)
-    out[0] = _mm512_unpacklo_epi8(low, high);
-    out[1] = _mm512_unpackhi_epi8(low, high);
+    out[0] = widen(_mm512_unpacklo_epi8(low, high));
+    out[1] = widen(_mm512_unpackhi_epi8(low, high));
+  }
+  static V widen(__m512i pairs) {  // bf16 pairs to f32
+    __m512i odd = _mm512_and_si512(pairs, _mm512_set1_epi32(static_cast<int>(0xffff0000u)));
+    return {_mm512_castsi512_ps(_mm512_slli_epi32(pairs, 16)), _mm512_castsi512_ps(odd)};
+  }
+  static V broadcast(const uint8_t* p) {
+    auto* x = reinterpret_cast<const float*>(p);
+    return {_mm512_set1_ps(x[0]), _mm512_set1_ps(x[1])};
+  }
+  static F multiply_add(V w, V x, F acc) {
+    return _mm512_fmadd_ps(w.odd, x.odd, _mm512_fmadd_ps(w.even, x.even, acc));
   }
 };
 
