@@ -63,7 +63,7 @@ struct Expr {
 
 enum class StmtType : uint8_t {
   text,        // value
-  print,       // expr
+  print,       // values
   branch,      // bodies[i] under conditions[i]; one more body than conditions: else
   loop,        // for target in expr if condition: bodies[0], else bodies[1]
   assign,      // target = expr
@@ -102,7 +102,8 @@ struct Stmt {
   StmtType type = StmtType::text;
   int line = 0;
   int height = 1;
-  bool recursive = false;  // loop
+  bool recursive = false;   // loop
+  bool root_scope = false;  // scope: sees only the variables of the whole template
   Value value;
   ExprPtr expr;
   ExprPtr condition;

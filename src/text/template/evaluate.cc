@@ -49,7 +49,8 @@ Value Runtime::eval(const Expr& e, const ScopePtr& scope) {
       if (truthy(eval(*e.children[1], scope))) return eval(*e.children[0], scope);
       if (e.children[2]) return eval(*e.children[2], scope);
       return undefined(Missing::hint, Value(),
-                       "the inline if-expression evaluated to false and no else section was defined.");
+                       fmt::format("the inline if-expression on line {} evaluated to false and no else section was "
+                                   "defined.", e.line));
   }
   return Value();
 }

@@ -15,6 +15,11 @@ ScopePtr inner(const ScopePtr& outer) {
   return scope;
 }
 
+ScopePtr outermost(ScopePtr scope) {
+  while (scope->parent) scope = scope->parent;
+  return scope;
+}
+
 }  // namespace
 
 Runtime::Flow Runtime::execute(const Body& body, const ScopePtr& scope, std::string& out) {
@@ -31,15 +36,16 @@ Runtime::Flow Runtime::execute_one(const Stmt& s, const ScopePtr& scope, std::st
   line = s.line;
   switch (s.type) {
     case StmtType::text: write(s.value.text(), out); break;
-    case StmtType::print: {
-      Value v = eval(*s.expr, scope);
-      if (v.is_string()) {
-        write(v.text(), out);
-      } else {
-        write(str(*this, v), out);
+    case StmtType::print:
+      for (const ExprPtr& e : s.values) {
+        Value v = eval(*e, scope);
+        if (v.is_string()) {
+          write(v.text(), out);
+        } else {
+          write(str(*this, v), out);
+        }
       }
       break;
-    }
     case StmtType::branch: return execute_branch(s, scope, out);
     case StmtType::loop: execute_loop(s, scope, out); break;
     case StmtType::assign: assign(s.target, eval(*s.expr, scope), scope); break;
@@ -53,7 +59,7 @@ Runtime::Flow Runtime::execute_one(const Stmt& s, const ScopePtr& scope, std::st
     }
     case StmtType::filter_block: write(str(*this, filtered_body(s, scope)), out); break;
     case StmtType::with: execute_with(s, scope, out); break;
-    case StmtType::scope: execute(s.bodies[0], inner(scope), out); break;
+    case StmtType::scope: execute(s.bodies[0], inner(s.root_scope ? outermost(scope) : scope), out); break;
     case StmtType::break_loop: return Flow::break_loop;
     case StmtType::continue_loop: return Flow::continue_loop;
   }

@@ -33,7 +33,12 @@ constexpr Native kCyclerReset{"reset", "", nullptr, cycler_reset};
 
 }  // namespace
 
-std::string Namespace::repr(Runtime& rt) const { return "<Namespace>"; }
+std::string Namespace::repr(Runtime& rt) const {
+  Runtime::Level level(rt);  // a namespace may hold itself
+  std::vector<std::pair<Value, Value>> items;
+  for (const auto& [key, value] : attributes_) items.emplace_back(rt.string(key), value);
+  return "<Namespace " + jinja::repr(rt, rt.dict(std::move(items))) + ">";
+}
 
 Value Namespace::attribute(Runtime& rt, std::string_view name) {
   rt.budget.spend(1 + static_cast<int64_t>(attributes_.size() / 8));

@@ -39,7 +39,7 @@ class Parser : ExpressionParser {
         case TokenType::variable_begin: {
           StmtPtr s = make_stmt(StmtType::print);
           take();
-          s->expr = tuple();
+          s->values.push_back(tuple());
           if (!is(TokenType::variable_end)) unexpected("'}}'");
           take();
           out.push_back(finish_stmt(std::move(s)));
@@ -214,9 +214,8 @@ class Parser : ExpressionParser {
     t.name = intern(name);
     if (with_attribute && skip_op(".")) {
       t.attribute = expect_any_name();
-    } else if (name == "loop" && with_attribute) {
-      bad("Can't assign to special loop variable in for-loop target");
     }
+    if (name == "loop" && !with_attribute) bad("Can't assign to special loop variable in for-loop target");
     return t;
   }
 
@@ -228,6 +227,9 @@ class Parser : ExpressionParser {
       std::string name = expect_any_name();
       macro.parameters.push_back(intern(name));
       macro.parameter_names.push_back(name);
+      if (name == "caller" && !is_op("=")) {
+        bad("When defining macros or call blocks the special \"caller\" argument must be omitted or be given a default.");
+      }
       if (skip_op("=")) {
         macro.defaults.push_back(expression());
       } else if (!macro.defaults.empty()) {
@@ -295,7 +297,10 @@ class Parser : ExpressionParser {
   StmtPtr print_tag() {
     StmtPtr s = make_stmt(StmtType::print);
     take();
-    s->expr = tuple();
+    while (!is(TokenType::block_end)) {
+      if (!s->values.empty()) expect_op(",");
+      s->values.push_back(expression());
+    }
     return s;
   }
 
@@ -303,7 +308,7 @@ class Parser : ExpressionParser {
     StmtPtr s = make_stmt(StmtType::scope);
     take();
     std::string name = expect_any_name();
-    skip_name("scoped");
+    s->root_scope = !skip_name("scoped");
     skip_name("required");
     s->bodies.push_back(isolated([&] { return body_to("endblock"); }));
     skip_name(name);

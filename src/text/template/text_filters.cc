@@ -183,14 +183,15 @@ void wrap_line(Runtime& rt, std::string_view line, size_t width, bool break_long
     std::string_view word = line.substr(0, end);
     line = line.substr(end);
     size_t length = count_code_points(word);
-    if (used + length > width && used > 0) {
+    bool breaks = length > width && break_long && !blank;  // it then fills the line begun
+    if (used + length > width && used > 0 && !breaks) {
       while (!out.empty() && out.back() == ' ') out.pop_back();
       rt.write(newline, out);
       used = 0;
     }
     if (blank && used == 0 && begun) continue;  // a new line does not begin with the blank it broke at
     begun = true;
-    if (length > width && break_long) {
+    if (breaks) {
       for (std::string_view letter : split_code_points(word)) {
         if (used == width) {
           rt.write(newline, out);
