@@ -1,0 +1,55 @@
+// TokenEvent: the only thing an engine sends back.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "millrace/result.h"
+#include "millrace/token.h"
+
+namespace millrace {
+
+using RequestId = uint64_t;
+
+enum class FinishReason { none, stop, length, cancelled, error };
+
+inline const char* finish_reason_name(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::none: return "";
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::error: return "error";
+  }
+  return "";
+}
+
+struct TokenLogprob {
+  TokenId token = 0;
+  float logprob = 0;  // natural log, of the model's distribution before any sampling step
+};
+
+struct RequestTimings {
+  int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;     // of the prompt, taken from the prefix cache
+  int64_t generated_tokens = 0;
+  double queue_seconds = 0;
+  double prefill_seconds = 0;
+  double decode_seconds = 0;     // from the first generated token to the last
+  double first_token_seconds = 0;  // from submission
+};
+
+struct TokenEvent {
+  RequestId request = 0;
+  TokenId token = -1;            // -1: an event without a token (text held back by a stop string, or the end)
+  std::string text;              // whole UTF-8 sequences; may be empty while bytes are held back
+  TokenLogprob logprob;          // of `token`, when asked for
+  std::vector<TokenLogprob> top_logprobs;
+  FinishReason finish = FinishReason::none;  // set on the last event of a request
+  Error error;                   // when finish is error
+  RequestTimings timings;        // filled on the last event
+};
+
+}  // namespace millrace

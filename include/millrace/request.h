@@ -1,0 +1,55 @@
+// Request: what a client asks for. Plain data, immutable once submitted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "millrace/token.h"
+
+namespace millrace {
+
+// How the next token is chosen. Defaults switch every step off but temperature 0.8, top_k 40, top_p 0.95, min_p 0.05.
+// Steps run in the order of the fields; a neutral value skips the step.
+struct SamplingOptions {
+  uint64_t seed = 0;               // randomness depends on the seed and the token's position alone
+  double repetition_penalty = 1.0; // > 1 lowers logits of tokens among the last penalty_window ones
+  double frequency_penalty = 0.0;
+  double presence_penalty = 0.0;
+  int64_t penalty_window = 64;     // tokens looked back; 0: none, -1: all
+  double dry_multiplier = 0.0;     // DRY: 0 is off
+  double dry_base = 1.75;
+  int64_t dry_allowed_length = 2;
+  int64_t dry_window = -1;
+  std::vector<std::string> dry_breakers = {"\n", ":", "\"", "*"};
+  std::map<TokenId, double> logit_bias;
+  std::vector<TokenId> banned_tokens;
+  std::vector<TokenId> allowed_tokens;  // empty: all
+  double top_n_sigma = -1.0;       // -1: off
+  int64_t top_k = 40;              // 0: off
+  double typical_p = 1.0;
+  double top_p = 0.95;
+  double min_p = 0.05;
+  double xtc_probability = 0.0;
+  double xtc_threshold = 0.1;
+  double temperature = 0.8;        // 0: greedy
+  double dynamic_temperature_range = 0.0;  // temperature in [t - range, t + range] by entropy; 0: off
+  double dynamic_temperature_exponent = 1.0;
+  int64_t mirostat = 0;            // 2: mirostat v2 instead of the truncating steps
+  double mirostat_tau = 5.0;
+  double mirostat_eta = 0.1;
+  int64_t logprobs = -1;           // -1: none; k >= 0: the chosen token's and the k best ones'
+};
+
+struct Request {
+  std::vector<TokenId> prompt;     // at least one token
+  SamplingOptions sampling;
+  int64_t max_tokens = 128;        // -1: until the context is full
+  int64_t min_tokens = 0;          // end-of-generation tokens are held back before that many
+  bool ignore_eos = false;
+  std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
+  bool cache_prompt = true;        // may reuse and leave prefix blocks
+};
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+// What the block formats share: little-endian loads and stores, f16 scales, rounding, and the two layouts of packed
+// 4-bit and 5th-bit values. Pure functions.
+//
+// Block layouts are GGUF's: frozen, on disk, little-endian.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <cstring>
+
+#include "tensor/half.h"
+
+namespace millrace {
+
+inline constexpr float kLargestF16 = 65504.0f;
+// Input of formats with an f16 scale is clamped to this: beyond what any of them can hold, and small enough that
+// differences and squares stay finite.
+inline constexpr float kLargestBlockValue = 0x1p30f;
+
+inline uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+inline void store_u16(uint8_t* p, uint16_t bits) {
+  p[0] = static_cast<uint8_t>(bits);
+  p[1] = static_cast<uint8_t>(bits >> 8);
+}
+inline uint32_t load_u32(const uint8_t* p) { return load_u16(p) | static_cast<uint32_t>(load_u16(p + 2)) << 16; }
+inline void store_u32(uint8_t* p, uint32_t bits) {
+  store_u16(p, static_cast<uint16_t>(bits));
+  store_u16(p + 2, static_cast<uint16_t>(bits >> 16));
+}
+
+inline float load_f16(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
+inline bool f16_is_finite(const uint8_t* p) { return (load_u16(p) & 0x7c00u) != 0x7c00u; }
+
+// NaN reads as 0, anything beyond +-limit as +-limit.
+inline float clamp_finite(float x, float limit) { return x != x ? 0.0f : std::clamp(x, -limit, limit); }
+
+// Nearest integer, ties to even, for |x| < 2^22; without a library call, so that loops of it vectorize.
+inline int round_to_int(float x) {
+  constexpr float kMagic = 0x1.8p23f;
+  return static_cast<int>((x + kMagic) - kMagic);
+}
+inline int round_clamped(float x, int low, int high) {
+  return round_to_int(std::clamp(x, static_cast<float>(low), static_cast<float>(high)));
+}
+
+// A scale as f16 bits, and what to multiply values by before rounding. Values are divided by the exact scale where f16
+// holds it to its full 11 bits; a subnormal or clamped scale is too coarse for that, and the stored one is used.
+struct F16Scale {
+  uint16_t bits = 0;
+  float stored = 0;
+  float inverse = 0;  // 0 for a zero scale
+};
+inline F16Scale make_f16_scale(float scale) {
+  F16Scale out;
+  out.bits = f32_to_f16(clamp_finite(scale, kLargestF16));
+  out.stored = f16_to_f32(out.bits);
+  float magnitude = std::fabs(scale);
+  float used = magnitude >= 0x1p-14f && magnitude <= kLargestF16 ? scale : out.stored;
+  out.inverse = used != 0 ? 1.0f / used : 0.0f;
+  return out;
+}
+
+// Calls block(source, destination) for each block of a row.
+template <int kValues, int kBytes, typename Block>
+void decode_blocks(const uint8_t* source, float* destination, int64_t n, Block block) {
+  for (int64_t i = 0; i + kValues <= n; i += kValues, source += kBytes, destination += kValues) {
+    block(source, destination);
+  }
+}
+
+// Likewise for encoding; the block sees finite values within +-limit.
+template <int kValues, int kBytes, typename Block>
+void encode_blocks(const float* source, uint8_t* destination, int64_t n, Block block,
+                   float limit = kLargestBlockValue) {
+  float clean[kValues];
+  for (int64_t i = 0; i + kValues <= n; i += kValues, source += kValues, destination += kBytes) {
+    for (int j = 0; j < kValues; ++j) clean[j] = clamp_finite(source[j], limit);
+    block(clean, destination);
+  }
+}
+
+// Index of the first block for which bad(block) holds, -1 if none.
+template <int kValues, int kBytes, typename Bad>
+int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
+  int64_t blocks = n / kValues;
+  for (int64_t b = 0; b < blocks; ++b, source += kBytes) {
+    if (bad(source)) return b;
+  }
+  return -1;
+}
+
+// The value of largest magnitude with its sign; the first one wins a tie.
+inline float largest_signed(const float* x, int n) {
+  float best = 0;
+  for (int i = 0; i < n; ++i) {
+    if (std::fabs(x[i]) > std::fabs(best)) best = x[i];
+  }
+  return best;
+}
+
+}  // namespace millrace

@@ -1,0 +1,64 @@
+// The built-in formats, one line each, in the order in which they are listed to users.
+#include <array>
+
+#include "formats/format.h"
+
+#define MILLRACE_BUILTIN_FORMATS(ADD) \
+  ADD(kF32)                           \
+  ADD(kF16)                           \
+  ADD(kBf16)                          \
+  ADD(kF8E4m3)                        \
+  ADD(kQ8_0)                          \
+  ADD(kQ4_0)                          \
+  ADD(kQ4_1)                          \
+  ADD(kQ5_0)                          \
+  ADD(kQ5_1)                          \
+  ADD(kQ2K)                           \
+  ADD(kQ3K)                           \
+  ADD(kQ4K)                           \
+  ADD(kQ5K)                           \
+  ADD(kQ6K)                           \
+  ADD(kIq4Nl)                         \
+  ADD(kIq4Xs)                         \
+  ADD(kMxfp4)
+
+namespace millrace {
+
+#define MILLRACE_DECLARE_FORMAT(record) extern const Format record;
+MILLRACE_BUILTIN_FORMATS(MILLRACE_DECLARE_FORMAT)
+#undef MILLRACE_DECLARE_FORMAT
+
+namespace {
+
+#define MILLRACE_LIST_FORMAT(record) &record,
+constexpr auto kFormats = std::to_array<const Format*>({MILLRACE_BUILTIN_FORMATS(MILLRACE_LIST_FORMAT)});
+#undef MILLRACE_LIST_FORMAT
+
+}  // namespace
+
+std::span<const Format* const> formats() { return kFormats; }
+
+const Format* find_format(std::string_view name) {
+  for (const Format* format : kFormats) {
+    if (format->name == name) return format;
+  }
+  return nullptr;
+}
+
+const Format* find_format_gguf(int gguf_type) {
+  if (gguf_type < 0) return nullptr;
+  for (const Format* format : kFormats) {
+    if (format->gguf_type == gguf_type) return format;
+  }
+  return nullptr;
+}
+
+const Format* find_format_safetensors(std::string_view dtype) {
+  if (dtype.empty()) return nullptr;
+  for (const Format* format : kFormats) {
+    if (format->safetensors == dtype) return format;
+  }
+  return nullptr;
+}
+
+}  // namespace millrace

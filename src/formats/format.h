@@ -1,0 +1,45 @@
+// Format: one stored number format, for weights and for KV. Geometry plus a scalar codec; fast paths
+// live in kernels/. One file a format plus one line in builtin.cc; names are persistent (files, flags).
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string_view>
+
+namespace millrace {
+
+// What linear() rounds its input rows to before multiplying by a weight of this format. Part of the
+// numeric definition (the same on every instruction set), laid out by kernels/activation.h.
+//   f32   as they are
+//   bf16  rounded to bfloat16, products summed in f32
+//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group
+enum class Activation : uint8_t { f32, bf16, q8 };
+
+struct Format {
+  std::string_view name;         // "q4_0"
+  std::string_view summary;      // one line for `millrace techniques`
+  int gguf_type;                 // ggml type id in GGUF files (frozen), -1: not stored in GGUF
+  std::string_view safetensors;  // dtype in safetensors headers ("BF16", "F8_E4M3"), empty: none
+  int block_values;              // values per block along a row; a row is whole blocks
+  int block_bytes;
+  Activation activation;
+
+  // n is a multiple of block_values. Any bytes decode to something (never out of bounds).
+  void (*decode)(const uint8_t* source, float* destination, int64_t n);
+  // Plain rounding (round to nearest of each block's own best simple scale). Non-finite input is clamped or zeroed.
+  void (*encode)(const float* source, uint8_t* destination, int64_t n);
+  // Index of the first block whose scale (or value, for plain floats) is NaN or infinite, -1 if none;
+  // null: cannot hold one.
+  int64_t (*find_non_finite)(const uint8_t* source, int64_t n);
+
+  int64_t row_bytes(int64_t values) const { return values / block_values * block_bytes; }
+  double bits_per_value() const { return 8.0 * block_bytes / block_values; }
+};
+
+// Every built-in format, in a fixed order.
+std::span<const Format* const> formats();
+const Format* find_format(std::string_view name);          // "q4_0"; null if unknown
+const Format* find_format_gguf(int gguf_type);             // null if unknown
+const Format* find_format_safetensors(std::string_view dtype);
+
+}  // namespace millrace

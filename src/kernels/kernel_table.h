@@ -1,0 +1,133 @@
+// KernelTable: plain function pointers, filled from ref/ first and then overwritten by each instruction
+// set the machine has. Kernels are noexcept, allocate nothing, and reduce in an order fixed by the length
+// of the reduced axis alone: never by the number of tokens, threads or streams (same request, same bits).
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "base/cpu.h"
+#include "formats/format.h"
+
+namespace millrace {
+
+struct BlockScales;  // tensor/weight.h
+
+// ---- matmul -------------------------------------------------------------------------------------
+struct MatmulArgs {
+  const uint8_t* weights = nullptr;  // packed by MatmulKernel::pack
+  int64_t rows = 0;                  // outputs of the whole matrix
+  int64_t cols = 0;                  // inputs
+  int64_t row_begin = 0;             // this call's outputs; row_begin is a multiple of row_tile
+  int64_t row_end = 0;
+  const uint8_t* x = nullptr;        // [tokens] rows in the format's Activation (kernels/activation.h)
+  int64_t x_stride = 0;              // bytes from one activation row to the next
+  int64_t tokens = 0;
+  float* y = nullptr;                // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
+  int64_t y_stride = 0;              // floats
+};
+
+// One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many
+// (GEMM) with the same bits.
+struct MatmulKernel {
+  const Format* format = nullptr;
+  const char* layout = "";  // name of the packed layout, for inspect and bench
+  int row_tile = 1;         // outputs packed together; work is cut at multiples of it
+  int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;
+  // Packs rows [row_begin, row_end) (row_begin a multiple of row_tile) of a stored matrix; `scales` may be null.
+  void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
+               int64_t row_end, uint8_t* packed) = nullptr;
+  void (*run)(const MatmulArgs& args) = nullptr;
+};
+
+// ---- attention ----------------------------------------------------------------------------------
+// Keys of a stream are cut at multiples of kAttentionPartition counted from its first slot; each
+// partition gives a partial result, merged in ascending order. Inside a partition keys are taken in
+// tiles at fixed boundaries. Both cuts ignore batch, threads and prefill chunks.
+inline constexpr int64_t kAttentionPartition = 256;
+
+// Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
+// belongs to the stream's slot first_query + i and sees slots s with s <= first_query + i and, when
+// window > 0, s > first_query + i - window.
+struct AttentionArgs {
+  const float* q = nullptr;  // query i, head g at q + i * q_stride + g * head_dim; already scaled
+  int64_t q_stride = 0;      // floats
+  int64_t queries = 0;
+  int64_t group = 1;         // query heads that share this KV head
+  int64_t head_dim = 0;      // of keys and values
+  int64_t first_query = 0;   // slot of query 0
+  int64_t key_begin = 0;     // a multiple of kAttentionPartition
+  int64_t key_end = 0;       // exclusive, at most key_begin + kAttentionPartition
+  int64_t window = 0;        // 0: all
+  float softcap = 0;         // 0: none; else score = cap * tanh(score / cap)
+  // Block b holds slots [b * block_tokens, (b + 1) * block_tokens): rows of row_bytes each, in the KV format.
+  const uint8_t* const* k_blocks = nullptr;  // start of this head's rows in each block, indexed from slot 0
+  const uint8_t* const* v_blocks = nullptr;
+  int64_t block_tokens = 0;
+  int64_t row_bytes = 0;     // bytes from one slot's row to the next
+  // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
+  float* max = nullptr;      // [queries * group]; -inf where the row sees no key of this partition
+  float* sum = nullptr;      // [queries * group]
+  float* acc = nullptr;      // [queries * group, head_dim]
+};
+
+struct AttentionKernel {
+  const Format* kv_format = nullptr;
+  void (*run)(const AttentionArgs& args) = nullptr;
+};
+
+// Fast encode / decode of whole rows, e.g. new keys into the cache. Bit-identical to the Format's own codec.
+struct RowCodec {
+  const Format* format = nullptr;
+  void (*encode)(const float* source, uint8_t* destination, int64_t n) = nullptr;
+  void (*decode)(const uint8_t* source, float* destination, int64_t n) = nullptr;
+};
+
+// ---- the table ----------------------------------------------------------------------------------
+struct KernelTable {
+  Isa isa = Isa::ref;
+  std::vector<MatmulKernel> matmul;      // one per format
+  std::vector<AttentionKernel> attention;  // one per KV format
+  std::vector<RowCodec> codecs;          // one per format
+
+  // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
+  void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
+
+  // Merges partials in order: partial p of row r at max[p * rows + r] etc. Writes out[r * head_dim ...];
+  // a row that saw no key at all gets zeros. `sink`, when not null, adds exp(sink[r % group]) to the sum.
+  void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
+                          const float* sum, const float* acc, const float* sink, float* out) = nullptr;
+
+  // y = x / sqrt(mean(x^2) + eps) * (w + offset). y may be x. w may be null (all ones).
+  void (*rms_norm)(const float* x, const float* w, float offset, float eps, int64_t n, float* y) = nullptr;
+  // y = (x - mean) / sqrt(var + eps) * w + b; b may be null.
+  void (*layer_norm)(const float* x, const float* w, const float* b, float eps, int64_t n, float* y) = nullptr;
+  // Rotates the first `rotated` dims of one head in place; cos, sin: [rotated / 2]. half: pairs (i, i + rotated/2);
+  // otherwise pairs (2i, 2i + 1).
+  void (*rope)(float* head, const float* cos, const float* sin, int64_t rotated, bool half) = nullptr;
+  void (*softmax)(float* x, int64_t n) = nullptr;                                      // in place
+  void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
+  void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
+  void (*gelu_erf_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
+  void (*gelu_tanh)(float* x, int64_t n) = nullptr;  // in place
+  void (*gelu_erf)(float* x, int64_t n) = nullptr;
+  void (*relu)(float* x, int64_t n) = nullptr;
+  void (*softcap)(float* x, float cap, int64_t n) = nullptr;                 // x = cap * tanh(x / cap)
+  void (*add)(const float* x, float* y, int64_t n) = nullptr;                // y += x
+  void (*add_scaled)(const float* x, float scale, float* y, int64_t n) = nullptr;  // y += scale * x
+  void (*scale)(float* x, float factor, int64_t n) = nullptr;
+
+  const MatmulKernel* find_matmul(const Format* format) const;
+  const AttentionKernel* find_attention(const Format* kv_format) const;
+  const RowCodec* find_codec(const Format* format) const;
+};
+
+// The table of an instruction-set level: ref, then every level up to `isa`.
+KernelTable make_kernel_table(Isa isa);
+
+// Used by the files of each level; a later add replaces the entry of the same format.
+void set_matmul(KernelTable& table, const MatmulKernel& kernel);
+void set_attention(KernelTable& table, const AttentionKernel& kernel);
+void set_codec(KernelTable& table, const RowCodec& codec);
+
+}  // namespace millrace

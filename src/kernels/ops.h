@@ -1,0 +1,49 @@
+// Registration of every kernel that is not a matmul: attention, norms, RoPE, softmax, activation
+// functions, elementwise arithmetic and row codecs. One file per family and instruction set;
+// make_kernel_table calls the add_ops_* of each level in turn.
+#pragma once
+
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+
+using AttentionFunction = void (*)(const AttentionArgs& args);
+using EncodeFunction = void (*)(const float* source, uint8_t* destination, int64_t n);
+using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64_t n);
+
+// For the files of an instruction set, which may call nothing inline of other headers (it would be
+// compiled with their flags): registration by format name, and the reference attention for odd shapes.
+void set_attention_named(KernelTable& table, const char* format, AttentionFunction run);
+void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
+void attend_reference(const char* format, const AttentionArgs& args) noexcept;
+
+void add_ops_ref(KernelTable& table);
+void add_ops_avx2(KernelTable& table);    // only on x86-64
+void add_ops_avx512(KernelTable& table);  // only on x86-64
+
+// One per file; called by the three above.
+void add_attention_ref(KernelTable& table);
+void add_norm_ref(KernelTable& table);
+void add_rope_ref(KernelTable& table);
+void add_softmax_ref(KernelTable& table);
+void add_activation_functions_ref(KernelTable& table);
+void add_elementwise_ref(KernelTable& table);
+void add_row_codec_ref(KernelTable& table);
+
+void add_attention_avx2(KernelTable& table);
+void add_norm_avx2(KernelTable& table);
+void add_rope_avx2(KernelTable& table);
+void add_softmax_avx2(KernelTable& table);
+void add_activation_functions_avx2(KernelTable& table);
+void add_elementwise_avx2(KernelTable& table);
+void add_row_codec_avx2(KernelTable& table);
+
+void add_attention_avx512(KernelTable& table);
+void add_norm_avx512(KernelTable& table);
+void add_rope_avx512(KernelTable& table);
+void add_softmax_avx512(KernelTable& table);
+void add_activation_functions_avx512(KernelTable& table);
+void add_elementwise_avx512(KernelTable& table);
+void add_row_codec_avx512(KernelTable& table);
+
+}  // namespace millrace

@@ -1,0 +1,166 @@
+// Reference attention over one partition of keys, and the merge of partitions. One query and one head at
+// a time; scores of at most kAttentionPartition keys on the stack; every sum in double, keys ascending.
+// Softmax by its maximum (Milakov and Gimelshein, 2018, "Online normalizer calculation for softmax");
+// merge of partial results as in Dao et al., 2022, "FlashAttention". Thread-safe: no state.
+#include <cmath>
+#include <cstring>
+#include <limits>
+
+#include "kernels/ops.h"
+#include "kernels/ref/kv_rows.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+constexpr int64_t kChunk = 64;  // values of a row decoded at a time; a multiple of every KV block
+
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+};
+
+// Slots of [key_begin, key_end) that the query at `slot` sees.
+KeyRange visible_keys(const AttentionArgs& a, int64_t slot) noexcept {
+  KeyRange range{a.key_begin, a.key_end};
+  if (range.end - range.begin > kAttentionPartition) range.end = range.begin + kAttentionPartition;
+  if (slot < range.end - 1) range.end = slot + 1;
+  if (a.window > 0 && slot - a.window >= range.begin) range.begin = slot - a.window + 1;
+  return range;
+}
+
+const uint8_t* row_of(const AttentionArgs& a, const uint8_t* const* blocks, int64_t slot) noexcept {
+  return blocks[slot / a.block_tokens] + slot % a.block_tokens * a.row_bytes;
+}
+
+template <typename Kv>
+float score(const AttentionArgs& a, const float* q, int64_t slot) noexcept {
+  const uint8_t* row = row_of(a, a.k_blocks, slot);
+  float key[kChunk];
+  double dot = 0;
+  for (int64_t d = 0; d < a.head_dim; d += kChunk) {
+    int64_t n = a.head_dim - d < kChunk ? a.head_dim - d : kChunk;
+    Kv::decode(row, d, n, key);
+    for (int64_t i = 0; i < n; ++i) dot += static_cast<double>(q[d + i]) * key[i];
+  }
+  if (a.softcap > 0) dot = a.softcap * std::tanh(dot / a.softcap);
+  return static_cast<float>(dot);
+}
+
+// acc[d] = sum over keys of weight * value, for one chunk of dims at a time.
+template <typename Kv>
+void weighted_values(const AttentionArgs& a, KeyRange keys, const double* weights, float* acc) noexcept {
+  float value[kChunk];
+  for (int64_t d = 0; d < a.head_dim; d += kChunk) {
+    int64_t n = a.head_dim - d < kChunk ? a.head_dim - d : kChunk;
+    double total[kChunk] = {};
+    for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
+      Kv::decode(row_of(a, a.v_blocks, slot), d, n, value);
+      for (int64_t i = 0; i < n; ++i) total[i] += weights[slot - keys.begin] * value[i];
+    }
+    for (int64_t i = 0; i < n; ++i) acc[d + i] = static_cast<float>(total[i]);
+  }
+}
+
+template <typename Kv>
+void attend_row(const AttentionArgs& a, int64_t query, int64_t head) noexcept {
+  const int64_t row = query * a.group + head;
+  const float* q = a.q + query * a.q_stride + head * a.head_dim;
+  float* acc = a.acc + row * a.head_dim;
+  const KeyRange keys = visible_keys(a, a.first_query + query);
+
+  float scores[kAttentionPartition];
+  float max = kNoKey;
+  for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
+    float s = score<Kv>(a, q, slot);
+    scores[slot - keys.begin] = s;
+    if (!(s <= max)) max = s;  // a NaN score stays visible
+  }
+  if (max == kNoKey) {
+    a.max[row] = kNoKey;
+    a.sum[row] = 0;
+    for (int64_t d = 0; d < a.head_dim; ++d) acc[d] = 0;
+    return;
+  }
+  double weights[kAttentionPartition];
+  double sum = 0;
+  for (int64_t slot = keys.begin; slot < keys.end; ++slot) {
+    double w = std::exp(static_cast<double>(scores[slot - keys.begin]) - max);
+    weights[slot - keys.begin] = w;
+    sum += w;
+  }
+  a.max[row] = max;
+  a.sum[row] = static_cast<float>(sum);
+  weighted_values<Kv>(a, keys, weights, acc);
+}
+
+template <typename Kv>
+void attend(const AttentionArgs& a) noexcept {
+  for (int64_t query = 0; query < a.queries; ++query) {
+    for (int64_t head = 0; head < a.group; ++head) attend_row<Kv>(a, query, head);
+  }
+}
+
+void merge_row(int64_t partials, int64_t rows, int64_t row, int64_t head_dim, const float* max, const float* sum,
+               const float* acc, const float* sink, float* out) noexcept {
+  float top = kNoKey;
+  bool any = false;
+  for (int64_t p = 0; p < partials; ++p) {
+    if (sum[p * rows + row] == 0) continue;
+    any = true;
+    if (!(max[p * rows + row] <= top)) top = max[p * rows + row];
+  }
+  if (!any) {
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
+    return;
+  }
+  if (sink && *sink > top) top = *sink;
+  double total = 0;
+  for (int64_t p = 0; p < partials; ++p) {
+    if (sum[p * rows + row] == 0) continue;
+    total += std::exp(static_cast<double>(max[p * rows + row]) - top) * sum[p * rows + row];
+  }
+  if (sink) total += std::exp(static_cast<double>(*sink) - top);
+  for (int64_t d = 0; d < head_dim; ++d) {
+    double value = 0;
+    for (int64_t p = 0; p < partials; ++p) {
+      if (sum[p * rows + row] == 0) continue;
+      value += std::exp(static_cast<double>(max[p * rows + row]) - top) * acc[(p * rows + row) * head_dim + d];
+    }
+    out[d] = static_cast<float>(value / total);
+  }
+}
+
+void merge(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max, const float* sum,
+           const float* acc, const float* sink, float* out) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    merge_row(partials, rows, row, head_dim, max, sum, acc, sink ? sink + row % group : nullptr, out + row * head_dim);
+  }
+}
+
+struct Entry {
+  const char* format;
+  AttentionFunction run;
+};
+
+constexpr Entry kEntries[] = {
+    {ref::KvF32::kName, attend<ref::KvF32>},
+    {ref::KvF16::kName, attend<ref::KvF16>},
+    {ref::KvBf16::kName, attend<ref::KvBf16>},
+    {ref::KvQ8::kName, attend<ref::KvQ8>},
+};
+
+}  // namespace
+
+void attend_reference(const char* format, const AttentionArgs& args) noexcept {
+  for (const Entry& entry : kEntries) {
+    if (std::strcmp(entry.format, format) == 0) entry.run(args);
+  }
+}
+
+void add_attention_ref(KernelTable& table) {
+  for (const Entry& entry : kEntries) set_attention_named(table, entry.format, entry.run);
+  table.attention_merge = merge;
+}
+
+}  // namespace millrace

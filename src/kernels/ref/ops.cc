@@ -1,0 +1,25 @@
+// The reference level of everything but matmul (portable C++, sums in double, no thought of speed), and
+// registration by format name.
+#include "kernels/ops.h"
+
+namespace millrace {
+
+void set_attention_named(KernelTable& table, const char* format, AttentionFunction run) {
+  if (const Format* found = find_format(format)) set_attention(table, {found, run});
+}
+
+void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode) {
+  if (const Format* found = find_format(format)) set_codec(table, {found, encode, decode});
+}
+
+void add_ops_ref(KernelTable& table) {
+  add_attention_ref(table);
+  add_norm_ref(table);
+  add_rope_ref(table);
+  add_softmax_ref(table);
+  add_activation_functions_ref(table);
+  add_elementwise_ref(table);
+  add_row_codec_ref(table);
+}
+
+}  // namespace millrace

@@ -1,0 +1,21 @@
+// Attention for AVX2. The shared sources are written in the vectors included first.
+#if defined(__x86_64__)
+// clang-format off
+#include "kernels/x86/simd_avx2.h"
+#include "kernels/x86/simd_math.h"
+#include "kernels/x86/row_decode.h"
+#include "kernels/x86/attention_kernel.h"
+// clang-format on
+
+namespace millrace {
+
+void add_attention_avx2(KernelTable& table) {
+  set_attention_named(table, KvF32::kName, attend<KvF32>);
+  set_attention_named(table, KvF16::kName, attend<KvF16>);
+  set_attention_named(table, KvBf16::kName, attend<KvBf16>);
+  set_attention_named(table, KvQ8::kName, attend<KvQ8>);
+  table.attention_merge = merge_partials;
+}
+
+}  // namespace millrace
+#endif

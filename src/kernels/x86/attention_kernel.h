@@ -1,0 +1,314 @@
+// Flash-style attention over one partition of keys, written once for both vector widths. Include after
+// simd_avx2.h or simd_avx512.h, simd_math.h and row_decode.h.
+//
+// Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
+//
+// Keys are taken in tiles of 32 at absolute slots. For a chunk of rows (query x head) a tile's keys are
+// decoded and transposed once, its values decoded once, and then each small block of rows does:
+//
+//   scores   kt [head_dim][32 keys]   a lane per key, q broadcast        -> p [rows][32]
+//   softmax  running max and sum per row; p = exp(p - max)
+//   values   v [32 keys][head_dim]    a lane per dim, p broadcast        -> acc [rows][head_dim]
+//
+// Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores
+// are summed over dims in segments of 16, values over keys in ascending order; rows share loads, never
+// sums. Keys a row does not see are neither multiplied nor added, and keys no row sees are not read.
+// Stateless; scratch is on the stack.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "kernels/ops.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kTile = 32;
+constexpr int64_t kSegment = 16;      // dims summed before they join a score
+constexpr int64_t kMaxHeadDim = 512;  // larger heads take the reference kernel
+constexpr int64_t kRowChunk = 96;     // rows that share one decoding of a tile
+constexpr int kTileVectors = static_cast<int>(kTile) / Simd::kLanes;
+constexpr int kScoreVectors = 2;  // key vectors per pass of the score kernel
+constexpr float kNoKey = -std::numeric_limits<float>::infinity();
+
+struct TileRange {
+  int64_t begin = 0;  // keys of the tile, 0..32
+  int64_t end = 0;
+  bool empty() const { return begin >= end; }
+  bool operator==(const TileRange& other) const { return begin == other.begin && end == other.end; }
+};
+
+struct AttentionScratch {
+  alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
+  alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
+  alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before they are transposed
+  alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
+  float rescale[Simd::kRows];
+  const uint8_t* stored[kTile];
+  const float* value[kTile];
+};
+
+// What slot `slot` sees of the tile starting at `tile`.
+inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
+  int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - tile;
+  int64_t begin = a.window > 0 ? slot + 1 - a.window - tile : 0;
+  return {begin > 0 ? begin : 0, end < kTile ? end : kTile};
+}
+
+inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, TileRange keys,
+                      const uint8_t** out) {
+  int64_t block = (tile + keys.begin) / a.block_tokens;
+  int64_t within = (tile + keys.begin) % a.block_tokens;
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    out[j] = blocks[block] + within * a.row_bytes;
+    if (++within == a.block_tokens) within = 0, ++block;
+  }
+}
+
+template <typename Kv>
+void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
+  const int64_t stride = (a.head_dim + 31) / 32 * 32;
+  find_rows(a, a.k_blocks, tile, keys, s.stored);
+  for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
+    for (int64_t j = first; j < first + Simd::kLanes; ++j) {
+      float* row = s.rows + (j - first) * stride;
+      if (j >= keys.begin && j < keys.end) {
+        Kv::decode(s.stored[j], row, a.head_dim);
+      } else {
+        for (int64_t d = 0; d < stride; d += Simd::kLanes) Simd::store(row + d, Simd::zero());
+      }
+    }
+    for (int64_t d = 0; d < a.head_dim; d += 4) {
+      Simd::transpose_quad(s.rows + d, stride, s.kt + d * kTile + first, kTile);
+    }
+  }
+}
+
+template <typename Kv>
+void load_values(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
+  const int64_t stride = (a.head_dim + 31) / 32 * 32;
+  find_rows(a, a.v_blocks, tile, keys, s.stored);
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    Kv::decode(s.stored[j], s.v + j * stride, a.head_dim);
+    s.value[j] = s.v + j * stride;
+  }
+}
+
+// p[r][key] = q[r] . k[key] for kRows rows and the whole tile.
+template <int kRows>
+void score_rows(const float* const* q, const float* kt, int64_t head_dim, float* p) {
+  for (int first = 0; first < kTileVectors; first += kScoreVectors) {
+    for (int64_t d = 0; d < head_dim; d += kSegment) {
+      const int64_t end = d + kSegment < head_dim ? d + kSegment : head_dim;
+      Simd::F sum[kRows][kScoreVectors];
+      for (int r = 0; r < kRows; ++r) {
+        for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::zero();
+      }
+      for (int64_t e = d; e < end; ++e) {
+        const float* keys = kt + e * kTile + first * Simd::kLanes;
+        Simd::F k[kScoreVectors];
+        for (int c = 0; c < kScoreVectors; ++c) k[c] = Simd::load(keys + c * Simd::kLanes);
+        for (int r = 0; r < kRows; ++r) {
+          const Simd::F x = Simd::set(q[r][e]);
+          for (int c = 0; c < kScoreVectors; ++c) sum[r][c] = Simd::fma(x, k[c], sum[r][c]);
+        }
+      }
+      for (int r = 0; r < kRows; ++r) {
+        float* out = p + r * kTile + first * Simd::kLanes;
+        for (int c = 0; c < kScoreVectors; ++c) {
+          float* target = out + c * Simd::kLanes;
+          Simd::store(target, d == 0 ? sum[r][c] : Simd::add(Simd::load(target), sum[r][c]));
+        }
+      }
+    }
+  }
+}
+
+// Scores of one row become weights; its running maximum and sum follow. Returns what its acc is to be
+// multiplied by.
+inline float soften_row(float* p, TileRange keys, float softcap, float& max, float& sum) {
+  Simd::F v[kTileVectors];
+  for (int c = 0; c < kTileVectors; ++c) {
+    v[c] = Simd::load(p + c * Simd::kLanes);
+    if (softcap > 0) v[c] = Simd::mul(Simd::set(softcap), tanh(Simd::div(v[c], Simd::set(softcap))));
+  }
+  if (keys.begin > 0 || keys.end < kTile) {
+    for (int c = 0; c < kTileVectors; ++c) Simd::store(p + c * Simd::kLanes, v[c]);
+    for (int64_t j = 0; j < keys.begin; ++j) p[j] = kNoKey;
+    for (int64_t j = keys.end; j < kTile; ++j) p[j] = kNoKey;
+    for (int c = 0; c < kTileVectors; ++c) v[c] = Simd::load(p + c * Simd::kLanes);
+  }
+  Simd::F top = v[0];
+  for (int c = 1; c < kTileVectors; ++c) top = Simd::max(top, v[c]);
+  const float tile_max = Simd::largest(top);
+  const float new_max = tile_max <= max ? max : tile_max;
+  if (new_max == kNoKey) {  // every visible score is -inf
+    for (int c = 0; c < kTileVectors; ++c) Simd::store(p + c * Simd::kLanes, Simd::zero());
+    return 1;
+  }
+  const Simd::F shift = Simd::set(new_max);
+  Simd::F total = Simd::zero();
+  for (int c = 0; c < kTileVectors; ++c) {
+    v[c] = exp(Simd::sub(v[c], shift));
+    Simd::store(p + c * Simd::kLanes, v[c]);
+    total = Simd::add(total, v[c]);
+  }
+  const float rescale = max == new_max ? 1.0f : (max == kNoKey ? 0.0f : exp_one(max - new_max));
+  sum = sum * rescale + Simd::sum(total);
+  max = new_max;
+  return rescale;
+}
+
+// acc[r][d ...] = acc * rescale + p[r] . v for kRows rows (acc_stride apart) and kCount vectors of dims; the last
+// vector holds `rest` dims when rest > 0.
+template <int kRows, int kCount>
+void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const float* const* value,
+                int64_t d, int64_t rest, TileRange keys) {
+  Simd::F sum[kRows][kCount];
+  for (int r = 0; r < kRows; ++r) {
+    const Simd::F factor = Simd::set(rescale[r]);
+    for (int c = 0; c < kCount; ++c) {
+      const float* source = acc + r * acc_stride + d + c * Simd::kLanes;
+      sum[r][c] = Simd::mul(factor, rest ? Simd::load_n(source, rest) : Simd::load(source));
+    }
+  }
+  for (int64_t j = keys.begin; j < keys.end; ++j) {
+    Simd::F v[kCount];
+    for (int c = 0; c < kCount; ++c) v[c] = Simd::load(value[j] + d + c * Simd::kLanes);
+    for (int r = 0; r < kRows; ++r) {
+      const Simd::F weight = Simd::set(p[r * kTile + j]);
+      for (int c = 0; c < kCount; ++c) sum[r][c] = Simd::fma(weight, v[c], sum[r][c]);
+    }
+  }
+  for (int r = 0; r < kRows; ++r) {
+    for (int c = 0; c < kCount; ++c) {
+      float* target = acc + r * acc_stride + d + c * Simd::kLanes;
+      if (rest) {
+        Simd::store_n(target, sum[r][c], rest);
+      } else {
+        Simd::store(target, sum[r][c]);
+      }
+    }
+  }
+}
+
+template <int kRows>
+void add_all_values(float* acc, int64_t head_dim, const float* p, const float* rescale, const float* const* value,
+                    TileRange keys) {
+  int64_t d = 0;
+  for (; d + Simd::kVectors * Simd::kLanes <= head_dim; d += Simd::kVectors * Simd::kLanes) {
+    add_values<kRows, Simd::kVectors>(acc, head_dim, p, rescale, value, d, 0, keys);
+  }
+  for (; d + Simd::kLanes <= head_dim; d += Simd::kLanes) {
+    add_values<kRows, 1>(acc, head_dim, p, rescale, value, d, 0, keys);
+  }
+  if (d < head_dim) add_values<kRows, 1>(acc, head_dim, p, rescale, value, d, head_dim - d, keys);
+}
+
+// One tile for rows [row, row + kRows).
+template <int kRows>
+void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScratch& s) {
+  const float* q[kRows];
+  TileRange keys[kRows];
+  bool any = false;
+  bool alike = true;
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t query = (row + r) / a.group;
+    q[r] = a.q + query * a.q_stride + (row + r) % a.group * a.head_dim;
+    keys[r] = visible(a, a.first_query + query, tile);
+    any = any || !keys[r].empty();
+    alike = alike && keys[r] == keys[0];
+  }
+  if (!any) return;
+  score_rows<kRows>(q, s.kt, a.head_dim, s.p);
+  for (int r = 0; r < kRows; ++r) {
+    if (keys[r].empty()) continue;
+    s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a.softcap, a.max[row + r], a.sum[row + r]);
+    if (!alike) {
+      add_all_values<1>(a.acc + (row + r) * a.head_dim, a.head_dim, s.p + r * kTile, s.rescale + r, s.value, keys[r]);
+    }
+  }
+  if (alike) add_all_values<kRows>(a.acc + row * a.head_dim, a.head_dim, s.p, s.rescale, s.value, keys[0]);
+}
+
+template <typename Kv>
+void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+  const int64_t first_slot = a.first_query + row / a.group;
+  const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
+  const TileRange keys{visible(a, first_slot, tile).begin, visible(a, last_slot, tile).end};
+  if (keys.empty()) return;
+  load_keys<Kv>(a, tile, keys, s);
+  load_values<Kv>(a, tile, keys, s);
+  for (; row + Simd::kRows <= row_end; row += Simd::kRows) attend_rows<Simd::kRows>(a, tile, row, s);
+  if (Simd::kRows > 4 && row + 4 <= row_end) attend_rows<4>(a, tile, row, s), row += 4;
+  if (row + 2 <= row_end) attend_rows<2>(a, tile, row, s), row += 2;
+  if (row < row_end) attend_rows<1>(a, tile, row, s);
+}
+
+template <typename Kv>
+void attend(const AttentionArgs& a) noexcept {
+  if (a.head_dim > kMaxHeadDim) {
+    attend_reference(Kv::kName, a);
+    return;
+  }
+  AttentionScratch scratch;
+  const int64_t rows = a.queries * a.group;
+  for (int64_t row = 0; row < rows; ++row) {
+    a.max[row] = kNoKey;
+    a.sum[row] = 0;
+  }
+  for (int64_t i = 0; i < rows * a.head_dim; ++i) a.acc[i] = 0;
+  for (int64_t row = 0; row < rows; row += kRowChunk) {
+    const int64_t row_end = row + kRowChunk < rows ? row + kRowChunk : rows;
+    for (int64_t tile = a.key_begin; tile < a.key_end; tile += kTile) attend_tile<Kv>(a, tile, row, row_end, scratch);
+  }
+}
+
+// out = sum of exp(max_p - top) * acc_p over the partials that saw a key, over the like sum of sums.
+inline void merge_row(int64_t partials, int64_t rows, int64_t row, int64_t head_dim, const float* max, const float* sum,
+                      const float* acc, const float* sink, float* out) {
+  float top = kNoKey;
+  int64_t first = partials;
+  for (int64_t p = partials - 1; p >= 0; --p) {
+    if (sum[p * rows + row] == 0) continue;
+    first = p;
+    if (!(max[p * rows + row] <= top)) top = max[p * rows + row];
+  }
+  if (sink && first<partials&& * sink> top) top = *sink;
+  float total = 0;
+  for (int64_t p = first; p < partials; ++p) {
+    const float part = sum[p * rows + row];
+    if (part == 0) continue;
+    const float factor = exp_one(max[p * rows + row] - top);
+    total += factor * part;
+    const Simd::F f = Simd::set(factor);
+    const float* source = acc + (p * rows + row) * head_dim;
+    for (int64_t d = 0; d < head_dim; d += Simd::kLanes) {
+      if (d + Simd::kLanes <= head_dim) {
+        const Simd::F before = p == first ? Simd::zero() : Simd::load(out + d);
+        Simd::store(out + d, Simd::fma(f, Simd::load(source + d), before));
+      } else {
+        const int64_t n = head_dim - d;
+        const Simd::F before = p == first ? Simd::zero() : Simd::load_n(out + d, n);
+        Simd::store_n(out + d, Simd::fma(f, Simd::load_n(source + d, n), before), n);
+      }
+    }
+  }
+  if (first == partials) {
+    for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
+    return;
+  }
+  if (sink) total += exp_one(*sink - top);
+  for (int64_t d = 0; d < head_dim; ++d) out[d] /= total;
+}
+
+inline void merge_partials(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
+                           const float* sum, const float* acc, const float* sink, float* out) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    merge_row(partials, rows, row, head_dim, max, sum, acc, sink ? sink + row % group : nullptr, out + row * head_dim);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

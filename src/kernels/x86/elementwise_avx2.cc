@@ -1,0 +1,17 @@
+// Elementwise arithmetic for AVX2. The shared sources are written in the vectors included first.
+#if defined(__x86_64__)
+// clang-format off
+#include "kernels/x86/simd_avx2.h"
+#include "kernels/x86/elementwise_kernel.h"
+// clang-format on
+
+namespace millrace {
+
+void add_elementwise_avx2(KernelTable& table) {
+  table.add = add;
+  table.add_scaled = add_scaled;
+  table.scale = scale;
+}
+
+}  // namespace millrace
+#endif

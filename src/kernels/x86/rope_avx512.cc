@@ -1,0 +1,13 @@
+// RoPE for AVX-512. The shared sources are written in the vectors included first.
+#if defined(__x86_64__)
+// clang-format off
+#include "kernels/x86/simd_avx512.h"
+#include "kernels/x86/rope_kernel.h"
+// clang-format on
+
+namespace millrace {
+
+void add_rope_avx512(KernelTable& table) { table.rope = rope; }
+
+}  // namespace millrace
+#endif

@@ -1,0 +1,129 @@
+// The vector operations that the shared kernel sources are written in, for AVX2 with FMA and F16C: 8 lanes
+// of f32. Only *_avx2.cc may include this: everything lives in an unnamed namespace, so that no code
+// compiled with these flags can be linked into another file. simd_avx512.h has the same with 16 lanes.
+#pragma once
+
+#include <immintrin.h>
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+struct Simd {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kRows = 4;     // query rows per pass of the attention kernels (16 registers)
+  static constexpr int kVectors = 2;  // vectors of a value row per pass
+
+  static __m256i tail(int64_t n) {
+    alignas(32) static constexpr int32_t kMask[16] = {-1, -1, -1, -1, -1, -1, -1, -1, 0, 0, 0, 0, 0, 0, 0, 0};
+    return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(kMask + 8 - n));
+  }
+
+  static F zero() { return _mm256_setzero_ps(); }
+  static F set(float x) { return _mm256_set1_ps(x); }
+  static F load(const float* p) { return _mm256_loadu_ps(p); }
+  static F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, tail(n)); }  // n < kLanes; rest 0
+  static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
+  static void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, tail(n), v); }
+  static float first(F v) { return _mm256_cvtss_f32(v); }
+
+  static F add(F a, F b) { return _mm256_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm256_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm256_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }    // a * b + c
+  static F fnma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }  // c - a * b
+  static F max(F a, F b) { return _mm256_max_ps(a, b); }              // b where either is NaN
+  static F min(F a, F b) { return _mm256_min_ps(a, b); }
+  static F abs(F a) { return _mm256_andnot_ps(_mm256_set1_ps(-0.0f), a); }
+  static F copy_sign(F magnitude, F sign) {
+    return _mm256_or_ps(magnitude, _mm256_and_ps(sign, _mm256_set1_ps(-0.0f)));
+  }
+  static F round(F a) { return _mm256_round_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F if_less(F a, F b, F yes, F no) {  // a < b ? yes : no
+    return _mm256_blendv_ps(no, yes, _mm256_cmp_ps(a, b, _CMP_LT_OQ));
+  }
+  static F zero_nan(F a) { return _mm256_and_ps(a, _mm256_cmp_ps(a, a, _CMP_ORD_Q)); }
+  static bool any_nan(F a) { return _mm256_movemask_ps(_mm256_cmp_ps(a, a, _CMP_UNORD_Q)) != 0; }
+
+  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  static F power_of_two(F n) {
+    __m256i e = _mm256_add_epi32(_mm256_cvtps_epi32(n), _mm256_set1_epi32(127));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(e, 23));
+  }
+  static F half_floor(F n) { return _mm256_cvtepi32_ps(_mm256_srai_epi32(_mm256_cvtps_epi32(n), 1)); }
+
+  // Fixed trees: lanes i and i + 4, then + 2, + 1.
+  static float sum(F v) {
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+  }
+  static float largest(F v) {
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(v), _mm256_extractf128_ps(v, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
+  }
+
+  // kLanes values from p.
+  static F load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
+  static F load_bf16(const uint8_t* p) {
+    __m128i half = _mm_loadu_si128(reinterpret_cast<const __m128i*>(p));
+    return _mm256_castsi256_ps(_mm256_slli_epi32(_mm256_cvtepu16_epi32(half), 16));
+  }
+  static F load_i8(const uint8_t* p) {
+    return _mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+  }
+  static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
+  static void store_f16(uint8_t* p, F v) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm256_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static void store_bf16(uint8_t* p, F v) {  // v finite
+    __m256i bits = _mm256_castps_si256(v);
+    __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+    bits = _mm256_srli_epi32(_mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7fff))), 16);
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p),
+                     _mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1)));
+  }
+  static void store_i8(uint8_t* p, F v) {  // rounded to nearest even; v within [-128, 127]
+    __m256i wide = _mm256_cvtps_epi32(v);
+    __m128i words = _mm_packs_epi32(_mm256_castsi256_si128(wide), _mm256_extracti128_si256(wide, 1));
+    _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
+  }
+
+  // Columns 0..3 of 8 rows become 4 vectors: target[c * target_stride + r] = source[r * stride + c].
+  static void transpose_quad(const float* source, int64_t stride, float* target, int64_t target_stride) {
+    __m256 row[4];
+    for (int j = 0; j < 4; ++j) {  // 128-bit lane l holds row 4 l + j
+      const float* p = source + j * stride;
+      row[j] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * stride), 1);
+    }
+    __m256 a = _mm256_unpacklo_ps(row[0], row[1]);
+    __m256 b = _mm256_unpackhi_ps(row[0], row[1]);
+    __m256 c = _mm256_unpacklo_ps(row[2], row[3]);
+    __m256 d = _mm256_unpackhi_ps(row[2], row[3]);
+    store(target, _mm256_shuffle_ps(a, c, 0x44));
+    store(target + target_stride, _mm256_shuffle_ps(a, c, 0xee));
+    store(target + 2 * target_stride, _mm256_shuffle_ps(b, d, 0x44));
+    store(target + 3 * target_stride, _mm256_shuffle_ps(b, d, 0xee));
+  }
+
+  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  static void split_pairs(F a, F b, F& x, F& y) {
+    __m256 low = _mm256_permute2f128_ps(a, b, 0x20);
+    __m256 high = _mm256_permute2f128_ps(a, b, 0x31);
+    x = _mm256_shuffle_ps(low, high, 0x88);
+    y = _mm256_shuffle_ps(low, high, 0xdd);
+  }
+  static void join_pairs(F x, F y, F& a, F& b) {
+    __m256 low = _mm256_unpacklo_ps(x, y);
+    __m256 high = _mm256_unpackhi_ps(x, y);
+    a = _mm256_permute2f128_ps(low, high, 0x20);
+    b = _mm256_permute2f128_ps(low, high, 0x31);
+  }
+};
+
+}  // namespace
+}  // namespace millrace

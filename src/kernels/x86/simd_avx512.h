@@ -1,0 +1,135 @@
+// The vector operations that the shared kernel sources are written in, for AVX-512: 16 lanes of f32.
+// Only *_avx512.cc may include this: everything lives in an unnamed namespace, so that no code compiled
+// with these flags can be linked into another file. simd_avx2.h has the same operations with 8 lanes.
+#pragma once
+
+// GCC 12 takes the deliberately undefined operands inside its own intrinsics for a mistake.
+#pragma GCC diagnostic push
+#pragma GCC diagnostic ignored "-Wuninitialized"
+#pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
+#include <immintrin.h>
+#pragma GCC diagnostic pop
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+struct Simd {
+  using F = __m512;
+  static constexpr int kLanes = 16;
+  static constexpr int kRows = 6;     // query rows per pass of the attention kernels (32 registers)
+  static constexpr int kVectors = 4;  // vectors of a value row per pass
+
+  static __mmask16 tail(int64_t n) { return static_cast<__mmask16>((1u << n) - 1u); }
+
+  static F zero() { return _mm512_setzero_ps(); }
+  static F set(float x) { return _mm512_set1_ps(x); }
+  static F load(const float* p) { return _mm512_loadu_ps(p); }
+  static F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(tail(n), p); }  // n < kLanes; rest 0
+  static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
+  static void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, tail(n), v); }
+  static float first(F v) { return _mm512_cvtss_f32(v); }
+
+  static F add(F a, F b) { return _mm512_add_ps(a, b); }
+  static F sub(F a, F b) { return _mm512_sub_ps(a, b); }
+  static F mul(F a, F b) { return _mm512_mul_ps(a, b); }
+  static F div(F a, F b) { return _mm512_div_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm512_fmadd_ps(a, b, c); }    // a * b + c
+  static F fnma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }  // c - a * b
+  static F max(F a, F b) { return _mm512_max_ps(a, b); }              // b where either is NaN
+  static F min(F a, F b) { return _mm512_min_ps(a, b); }
+  static F abs(F a) { return _mm512_abs_ps(a); }
+  static F copy_sign(F magnitude, F sign) {
+    return _mm512_or_ps(magnitude, _mm512_and_ps(sign, _mm512_set1_ps(-0.0f)));
+  }
+  static F round(F a) { return _mm512_roundscale_ps(a, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
+  static F if_less(F a, F b, F yes, F no) {  // a < b ? yes : no
+    return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(a, b, _CMP_LT_OQ), no, yes);
+  }
+  // value where finite-or-infinite, 0 where NaN
+  static F zero_nan(F a) { return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(a, a, _CMP_ORD_Q), a); }
+  static bool any_nan(F a) { return _mm512_cmp_ps_mask(a, a, _CMP_UNORD_Q) != 0; }
+
+  // 2^n for integral n in [-126, 127]; `half_floor` gives floor(n / 2).
+  static F power_of_two(F n) {
+    __m512i e = _mm512_add_epi32(_mm512_cvtps_epi32(n), _mm512_set1_epi32(127));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(e, 23));
+  }
+  static F half_floor(F n) { return _mm512_cvtepi32_ps(_mm512_srai_epi32(_mm512_cvtps_epi32(n), 1)); }
+
+  // Fixed trees: lanes i and i + 8, then + 4, + 2, + 1.
+  static float sum(F v) {
+    __m256 a = _mm256_add_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_add_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_add_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_add_ss(b, _mm_shuffle_ps(b, b, 1)));
+  }
+  static float largest(F v) {
+    __m256 a = _mm256_max_ps(_mm512_castps512_ps256(v), _mm512_extractf32x8_ps(v, 1));
+    __m128 b = _mm_max_ps(_mm256_castps256_ps128(a), _mm256_extractf128_ps(a, 1));
+    b = _mm_max_ps(b, _mm_movehl_ps(b, b));
+    return _mm_cvtss_f32(_mm_max_ss(b, _mm_shuffle_ps(b, b, 1)));
+  }
+
+  // kLanes values from p.
+  static F load_f16(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
+  static F load_bf16(const uint8_t* p) {
+    __m256i half = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p));
+    return _mm512_castsi512_ps(_mm512_slli_epi32(_mm512_cvtepu16_epi32(half), 16));
+  }
+  static F load_i8(const uint8_t* p) {
+    return _mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+  }
+  static float f16(const uint8_t* p) { return _mm_cvtss_f32(_mm_cvtph_ps(_mm_cvtsi32_si128(p[0] | p[1] << 8))); }
+  static void store_f16(uint8_t* p, F v) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p),
+                        _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC));
+  }
+  static void store_bf16(uint8_t* p, F v) {  // v finite
+    __m512i bits = _mm512_castps_si512(v);
+    __m512i odd = _mm512_and_si512(_mm512_srli_epi32(bits, 16), _mm512_set1_epi32(1));
+    bits = _mm512_add_epi32(bits, _mm512_add_epi32(odd, _mm512_set1_epi32(0x7fff)));
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(p), _mm512_cvtepi32_epi16(_mm512_srli_epi32(bits, 16)));
+  }
+  static void store_i8(uint8_t* p, F v) {  // rounded to nearest even; v within [-128, 127]
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
+  }
+
+  // Columns 0..3 of 16 rows become 4 vectors: target[c * target_stride + r] = source[r * stride + c].
+  static void transpose_quad(const float* source, int64_t stride, float* target, int64_t target_stride) {
+    __m512 row[4];
+    for (int j = 0; j < 4; ++j) {  // 128-bit lane l holds row 4 l + j
+      const float* p = source + j * stride;
+      __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(p));
+      v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(p + 4 * stride));
+      v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(p + 8 * stride));
+      row[j] = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(p + 12 * stride));
+    }
+    __m512 a = _mm512_unpacklo_ps(row[0], row[1]);
+    __m512 b = _mm512_unpackhi_ps(row[0], row[1]);
+    __m512 c = _mm512_unpacklo_ps(row[2], row[3]);
+    __m512 d = _mm512_unpackhi_ps(row[2], row[3]);
+    store(target, _mm512_shuffle_ps(a, c, 0x44));
+    store(target + target_stride, _mm512_shuffle_ps(a, c, 0xee));
+    store(target + 2 * target_stride, _mm512_shuffle_ps(b, d, 0x44));
+    store(target + 3 * target_stride, _mm512_shuffle_ps(b, d, 0xee));
+  }
+
+  // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.
+  static void split_pairs(F a, F b, F& x, F& y) {
+    const __m512i even = _mm512_setr_epi32(0, 2, 4, 6, 8, 10, 12, 14, 16, 18, 20, 22, 24, 26, 28, 30);
+    x = _mm512_permutex2var_ps(a, even, b);
+    y = _mm512_permutex2var_ps(a, _mm512_add_epi32(even, _mm512_set1_epi32(1)), b);
+  }
+  static void join_pairs(F x, F y, F& a, F& b) {
+    const __m512i low = _mm512_setr_epi32(0, 16, 1, 17, 2, 18, 3, 19, 4, 20, 5, 21, 6, 22, 7, 23);
+    a = _mm512_permutex2var_ps(x, low, y);
+    b = _mm512_permutex2var_ps(x, _mm512_add_epi32(low, _mm512_set1_epi32(8)), y);
+  }
+};
+
+}  // namespace
+}  // namespace millrace

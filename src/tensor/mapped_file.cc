@@ -1,0 +1,41 @@
+#include "tensor/mapped_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace millrace {
+
+Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
+  int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (fd < 0) return Error::corrupt(fmt::format("{}: cannot open: {}", path, std::strerror(errno)));
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
+    ::close(fd);
+    return Error::corrupt(fmt::format("{}: not a regular file", path));
+  }
+  if (info.st_size == 0) {
+    ::close(fd);
+    return Error::corrupt(fmt::format("{}: file is empty", path));
+  }
+  void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
+  int map_errno = errno;
+  ::close(fd);
+  if (data == MAP_FAILED) return Error::resource(fmt::format("{}: cannot map: {}", path, std::strerror(map_errno)));
+  auto file = std::shared_ptr<MappedFile>(new MappedFile());
+  file->path_ = path;
+  file->data_ = static_cast<const uint8_t*>(data);
+  file->size_ = static_cast<size_t>(info.st_size);
+  return std::shared_ptr<const MappedFile>(std::move(file));
+}
+
+MappedFile::~MappedFile() {
+  if (data_) munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+}  // namespace millrace

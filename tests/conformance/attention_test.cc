@@ -1,0 +1,376 @@
+// Attention kernels of every table and KV format: against plain softmax attention in double, and against
+// themselves. The bits of one query may not depend on its companions in the call, on keys it does not
+// see, or on how slots are cut into blocks.
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <limits>
+#include <string>
+#include <vector>
+
+#include "kernel_tables.h"
+#include "kernels/kernel_table.h"
+
+namespace millrace {
+namespace {
+
+constexpr float kInfinity = std::numeric_limits<float>::infinity();
+
+// Keys and values of one KV head in blocks, with the decoded values beside them.
+struct Cache {
+  Cache(const Format& kv_format, int64_t slot_count, int64_t dim, int64_t tokens_per_block, uint64_t seed)
+      : format(kv_format), slots(slot_count), head_dim(dim), block_tokens(tokens_per_block) {
+    padded = (head_dim + format.block_values - 1) / format.block_values * format.block_values;
+    row_bytes = format.row_bytes(padded) + 6;  // rows of other heads may lie between
+    fill(seed, k_bytes, k, k_blocks);
+    fill(seed + 1, v_bytes, v, v_blocks);
+  }
+
+  void fill(uint64_t seed, std::vector<std::vector<uint8_t>>& bytes, std::vector<float>& values,
+            std::vector<const uint8_t*>& blocks) {
+    const int64_t count = (slots + block_tokens - 1) / block_tokens;
+    bytes.assign(count, std::vector<uint8_t>(block_tokens * row_bytes, 0xff));
+    values = testing::random_values(slots * padded, seed);
+    for (int64_t s = 0; s < slots; ++s) {
+      uint8_t* row = bytes[s / block_tokens].data() + s % block_tokens * row_bytes;
+      format.encode(values.data() + s * padded, row, padded);
+      format.decode(row, values.data() + s * padded, padded);
+    }
+    for (auto& block : bytes) blocks.push_back(block.data());
+  }
+
+  // After a copy: the tables must name this cache's blocks.
+  void point_at_own_blocks() {
+    for (size_t b = 0; b < k_bytes.size(); ++b) {
+      k_blocks[b] = k_bytes[b].data();
+      v_blocks[b] = v_bytes[b].data();
+    }
+  }
+
+  // Overwrites every slot from `slot` on with bytes that decode to NaN or nonsense.
+  void poison_from(int64_t slot) {
+    for (int64_t s = slot; s < slots; ++s) poison(s);
+  }
+  void poison(int64_t s) {
+    std::memset(k_bytes[s / block_tokens].data() + s % block_tokens * row_bytes, 0xff, row_bytes);
+    std::memset(v_bytes[s / block_tokens].data() + s % block_tokens * row_bytes, 0xff, row_bytes);
+  }
+
+  const Format& format;
+  int64_t slots, head_dim, block_tokens, padded = 0, row_bytes = 0;
+  std::vector<std::vector<uint8_t>> k_bytes, v_bytes;
+  std::vector<const uint8_t*> k_blocks, v_blocks;
+  std::vector<float> k, v;  // [slots, padded]
+};
+
+struct Ask {
+  int64_t group = 1;
+  int64_t first_query = 0;
+  int64_t queries = 1;
+  int64_t window = 0;
+  float softcap = 0;
+};
+
+struct Partial {
+  std::vector<float> max, sum, acc;
+  bool operator==(const Partial& other) const {
+    return testing::same_bits(max, other.max) && testing::same_bits(sum, other.sum) &&
+           testing::same_bits(acc, other.acc);
+  }
+};
+
+// q: [slots, group * head_dim + 3], one row per slot, so that any query can be asked for alone.
+Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const Ask& ask,
+                      int64_t key_begin, int64_t key_end) {
+  const int64_t rows = ask.queries * ask.group;
+  Partial out{std::vector<float>(rows, NAN), std::vector<float>(rows, NAN),
+              std::vector<float>(rows * cache.head_dim, NAN)};
+  AttentionArgs a;
+  a.q_stride = ask.group * cache.head_dim + 3;
+  a.q = q.data() + ask.first_query * a.q_stride;
+  a.queries = ask.queries;
+  a.group = ask.group;
+  a.head_dim = cache.head_dim;
+  a.first_query = ask.first_query;
+  a.key_begin = key_begin;
+  a.key_end = key_end;
+  a.window = ask.window;
+  a.softcap = ask.softcap;
+  a.k_blocks = cache.k_blocks.data();
+  a.v_blocks = cache.v_blocks.data();
+  a.block_tokens = cache.block_tokens;
+  a.row_bytes = cache.row_bytes;
+  a.max = out.max.data();
+  a.sum = out.sum.data();
+  a.acc = out.acc.data();
+  kernel.run(a);
+  return out;
+}
+
+// Every partition up to the last query's slot, merged: [queries * group, head_dim].
+std::vector<float> attend(const KernelTable& table, const AttentionKernel& kernel, const Cache& cache,
+                          const std::vector<float>& q, const Ask& ask, const float* sink = nullptr) {
+  const int64_t end = ask.first_query + ask.queries;
+  const int64_t rows = ask.queries * ask.group;
+  Partial all;
+  int64_t partials = 0;
+  for (int64_t begin = 0; begin < end; begin += kAttentionPartition, ++partials) {
+    Partial p = run_partition(kernel, cache, q, ask, begin, std::min(end, begin + kAttentionPartition));
+    all.max.insert(all.max.end(), p.max.begin(), p.max.end());
+    all.sum.insert(all.sum.end(), p.sum.begin(), p.sum.end());
+    all.acc.insert(all.acc.end(), p.acc.begin(), p.acc.end());
+  }
+  std::vector<float> out(rows * cache.head_dim, NAN);
+  table.attention_merge(partials, rows, ask.group, cache.head_dim, all.max.data(), all.sum.data(), all.acc.data(), sink,
+                        out.data());
+  return out;
+}
+
+// The definition: softmax over every visible key at once, in double.
+std::vector<float> plain_attention(const Cache& cache, const std::vector<float>& q, const Ask& ask,
+                                   const float* sink = nullptr) {
+  std::vector<float> out;
+  const int64_t stride = ask.group * cache.head_dim + 3;
+  for (int64_t i = ask.first_query; i < ask.first_query + ask.queries; ++i) {
+    for (int64_t g = 0; g < ask.group; ++g) {
+      std::vector<double> weights;
+      const int64_t begin = ask.window > 0 ? std::max<int64_t>(0, i - ask.window + 1) : 0;
+      double max = sink ? sink[g] : -INFINITY;
+      for (int64_t s = begin; s <= i; ++s) {
+        double dot = 0;
+        for (int64_t d = 0; d < cache.head_dim; ++d) {
+          dot += double{q[i * stride + g * cache.head_dim + d]} * cache.k[s * cache.padded + d];
+        }
+        if (ask.softcap > 0) dot = ask.softcap * std::tanh(dot / ask.softcap);
+        weights.push_back(dot);
+        max = std::max(max, dot);
+      }
+      double sum = sink ? std::exp(sink[g] - max) : 0;
+      for (double& w : weights) sum += w = std::exp(w - max);
+      for (int64_t d = 0; d < cache.head_dim; ++d) {
+        double value = 0;
+        for (size_t j = 0; j < weights.size(); ++j) value += weights[j] * cache.v[(begin + j) * cache.padded + d];
+        out.push_back(static_cast<float>(value / sum));
+      }
+    }
+  }
+  return out;
+}
+
+std::vector<float> queries_for(int64_t slots, int64_t group, int64_t head_dim, uint64_t seed) {
+  auto q = testing::random_values(slots * (group * head_dim + 3), seed);
+  for (float& x : q) x *= 1.5f / std::sqrt(static_cast<float>(head_dim));  // scores spread over some units
+  return q;
+}
+
+template <typename Body>
+void for_each_kernel(const Body& body) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    for (const AttentionKernel& kernel : table.attention) {
+      SCOPED_TRACE(std::string(isa_name(table.isa)) + " " + std::string(kernel.kv_format->name));
+      body(table, kernel);
+    }
+  }
+}
+
+TEST(Attention, EveryTableHasTheFourKvFormats) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    for (const char* name : {"f32", "f16", "bf16", "q8_0"}) {
+      ASSERT_NE(find_format(name), nullptr) << name;
+      EXPECT_NE(table.find_attention(find_format(name)), nullptr) << isa_name(table.isa) << " " << name;
+    }
+  }
+}
+
+// Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one).
+TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    for (int64_t head_dim : {1, 7, 8, 16, 31, 33, 40, 63, 64, 65, 80, 96, 128, 200, 256, 520}) {
+      SCOPED_TRACE(head_dim);
+      Cache cache(*kernel.kv_format, 300, head_dim, 16, head_dim);
+      for (int64_t group : {1, 3}) {
+        auto q = queries_for(300, group, head_dim, 5);
+        Ask ask{.group = group, .first_query = 281, .queries = 19};
+        testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 4e-6);
+      }
+    }
+  });
+}
+
+TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 600, 32, 32, 3);
+    auto q = queries_for(600, 2, 32, 6);
+    for (int64_t window : {0, 1, 5, 32, 33, 100, 300}) {
+      for (float softcap : {0.0f, 0.7f, 30.0f}) {
+        SCOPED_TRACE(window);
+        SCOPED_TRACE(softcap);
+        Ask ask{.group = 2, .first_query = 505, .queries = 35, .window = window, .softcap = softcap};
+        testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 4e-6);
+        Ask early{.group = 2, .first_query = 0, .queries = 20, .window = window, .softcap = softcap};
+        testing::expect_close(attend(table, kernel, cache, q, early), plain_attention(cache, q, early), 4e-6);
+      }
+    }
+  });
+}
+
+// The promise: partial results of a query are the same bits alone and among others, whatever block_tokens
+// is, wherever key_end lies beyond what it sees, and whatever unseen slots hold.
+struct Company {
+  int64_t head_dim, group, window;
+};
+
+// Asks for query `slot` alone, in a cache cut into other blocks whose unseen slots are poisoned.
+Partial ask_alone(const AttentionKernel& kernel, const Cache& clean, const std::vector<float>& q, const Company& c,
+                  int64_t slot, int64_t key_begin, int64_t key_end) {
+  Cache alone = clean;
+  alone.point_at_own_blocks();
+  alone.poison_from(slot + 1);
+  for (int64_t s = 0; c.window > 0 && s <= slot - c.window; ++s) alone.poison(s);
+  return run_partition(kernel, alone, q, {.group = c.group, .first_query = slot, .queries = 1, .window = c.window},
+                       key_begin, key_end);
+}
+
+void expect_same_bits_alone(const AttentionKernel& kernel, const Company& c) {
+  SCOPED_TRACE("head_dim " + std::to_string(c.head_dim) + " group " + std::to_string(c.group) + " window " +
+               std::to_string(c.window));
+  const Cache together(*kernel.kv_format, 512, c.head_dim, 16, 9);
+  std::vector<Cache> cuts;
+  for (int64_t block_tokens : {1, 8, 16, 64, 37})
+    cuts.emplace_back(*kernel.kv_format, 512, c.head_dim, block_tokens, 9);
+  const auto q = queries_for(512, c.group, c.head_dim, 10);
+  for (int64_t begin : {0, 256}) {
+    const Partial whole =
+        run_partition(kernel, together, q, {.group = c.group, .first_query = 256, .queries = 256, .window = c.window},
+                      begin, begin + 256);
+    for (int64_t i = 0; i < 256; i += (i % 32 < 1 ? 1 : 15)) {
+      const int64_t slot = 256 + i;
+      const int64_t rows = i * c.group;
+      const Partial expected{
+          {whole.max.begin() + rows, whole.max.begin() + rows + c.group},
+          {whole.sum.begin() + rows, whole.sum.begin() + rows + c.group},
+          {whole.acc.begin() + rows * c.head_dim, whole.acc.begin() + (rows + c.group) * c.head_dim}};
+      const int64_t end = i % 2 ? begin + 256 : std::min(begin + 256, slot + 1);
+      ASSERT_EQ(ask_alone(kernel, cuts[static_cast<size_t>(i % 5)], q, c, slot, begin, end), expected)
+          << "slot " << slot << " partition " << begin;
+    }
+  }
+}
+
+TEST(Attention, AQueryHasTheSameBitsAloneAndInAnyCompany) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    if (table.isa == Isa::ref) {  // one query at a time by construction, and slow
+      expect_same_bits_alone(kernel, {33, 2, 45});
+      return;
+    }
+    for (Company c : {Company{64, 1, 0}, {64, 4, 45}, {40, 2, 0}, {40, 7, 45}, {128, 7, 0}, {128, 8, 45}, {33, 3, 7}}) {
+      expect_same_bits_alone(kernel, c);
+    }
+  });
+}
+
+TEST(Attention, AnyCutOfTheQueriesGivesTheSameBits) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 400, 24, 16, 11);
+    auto q = queries_for(400, 3, 24, 12);
+    const auto whole = attend(table, kernel, cache, q, {.group = 3, .first_query = 190, .queries = 210});
+    for (int64_t chunk : {1, 7, 64, 100}) {
+      std::vector<float> cut;
+      for (int64_t i = 0; i < 210; i += chunk) {
+        auto part = attend(table, kernel, cache, q,
+                           {.group = 3, .first_query = 190 + i, .queries = std::min<int64_t>(chunk, 210 - i)});
+        cut.insert(cut.end(), part.begin(), part.end());
+      }
+      EXPECT_TRUE(testing::same_bits(whole, cut)) << "chunk " << chunk;
+    }
+  });
+}
+
+TEST(Attention, ARowThatSeesNoKeyIsEmpty) {
+  for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 600, 64, 16, 13);
+    auto q = queries_for(600, 2, 64, 14);
+    // Queries 250..259 against the partition from 256: the first six see nothing.
+    Partial p = run_partition(kernel, cache, q, {.group = 2, .first_query = 250, .queries = 10}, 256, 260);
+    // A window that has left the partition behind.
+    Partial w = run_partition(kernel, cache, q, {.group = 2, .first_query = 500, .queries = 1, .window = 9}, 0, 256);
+    p.max.insert(p.max.begin(), w.max.begin(), w.max.end());
+    p.sum.insert(p.sum.begin(), w.sum.begin(), w.sum.end());
+    p.acc.insert(p.acc.begin(), w.acc.begin(), w.acc.end());
+    for (int row = 0; row < 14; ++row) {
+      EXPECT_EQ(p.max[row], -kInfinity) << row;
+      EXPECT_EQ(p.sum[row], 0.0f) << row;
+      for (int d = 0; d < 64; ++d) EXPECT_EQ(p.acc[row * 64 + d], 0.0f) << row;
+    }
+    EXPECT_GT(p.sum[14], 0.0f);
+    EXPECT_GT(p.max[14], -kInfinity);
+  });
+}
+
+TEST(Attention, OneVisibleKeyGivesItsValueExactly) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 4, 64, 16, 15);
+    auto q = queries_for(4, 1, 64, 16);
+    auto out = attend(table, kernel, cache, q, {.first_query = 3, .queries = 1, .window = 1});
+    for (int d = 0; d < 64; ++d) EXPECT_EQ(out[d], cache.v[3 * cache.padded + d]);
+  });
+}
+
+TEST(Attention, HugeScoresStayFinite) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 100, 64, 16, 17);
+    auto q = queries_for(100, 1, 64, 18);
+    for (float& x : q) x *= 1e4f;
+    Ask ask{.first_query = 60, .queries = 40};
+    testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 1e-2);
+  });
+}
+
+TEST(AttentionMerge, OnePartialAloneIsItsQuotient) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    for (int64_t head_dim : {1, 7, 16, 65, 128}) {
+      auto acc = testing::random_values(6 * head_dim, 20);
+      std::vector<float> max = {3, -kInfinity, -70, 1e30f, 0, 0.1f};
+      std::vector<float> sum = {1.5f, 0, 17, 3, 250, 1};
+      std::vector<float> out(6 * head_dim, NAN);
+      table.attention_merge(1, 6, 3, head_dim, max.data(), sum.data(), acc.data(), nullptr, out.data());
+      for (int64_t i = 0; i < 6 * head_dim; ++i) {
+        const float expected = sum[i / head_dim] == 0 ? 0.0f : acc[i] / sum[i / head_dim];
+        EXPECT_EQ(out[i], expected) << isa_name(table.isa) << " " << head_dim << " " << i;
+      }
+    }
+  }
+}
+
+TEST(AttentionMerge, EmptyPartialsChangeNothing) {
+  for (const KernelTable& table : testing::kernel_tables()) {
+    const int64_t dim = 40;
+    auto acc = testing::random_values(2 * 2 * dim, 21);
+    std::vector<float> max = {1, 2, 1.5f, -4}, sum = {3, 4, 5, 6};
+    std::vector<float> plain(2 * dim), padded(2 * dim);
+    table.attention_merge(2, 2, 2, dim, max.data(), sum.data(), acc.data(), nullptr, plain.data());
+    std::vector<float> max2, sum2, acc2;
+    for (int p = 0; p < 2; ++p) {  // an empty partial before each, its acc nonsense
+      max2.insert(max2.end(), {-kInfinity, -kInfinity, max[2 * p], max[2 * p + 1]});
+      sum2.insert(sum2.end(), {0, 0, sum[2 * p], sum[2 * p + 1]});
+      acc2.insert(acc2.end(), 2 * dim, NAN);
+      acc2.insert(acc2.end(), acc.begin() + p * 2 * dim, acc.begin() + (p + 1) * 2 * dim);
+    }
+    table.attention_merge(4, 2, 2, dim, max2.data(), sum2.data(), acc2.data(), nullptr, padded.data());
+    EXPECT_TRUE(testing::same_bits(plain, padded)) << isa_name(table.isa);
+  }
+}
+
+TEST(AttentionMerge, SinksTakeTheirShareOfTheSoftmax) {
+  for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
+    Cache cache(*kernel.kv_format, 600, 64, 16, 22);
+    auto q = queries_for(600, 4, 64, 23);
+    const float sinks[] = {0, 9, -3, 40};
+    Ask ask{.group = 4, .first_query = 590, .queries = 10};
+    testing::expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(cache, q, ask, sinks), 4e-6);
+  });
+}
+
+}  // namespace
+}  // namespace millrace

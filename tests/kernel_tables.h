@@ -1,0 +1,57 @@
+// For conformance tests of kernels: the tables this machine can run, seeded values, comparisons.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <vector>
+
+#include "base/philox.h"
+#include "kernels/kernel_table.h"
+
+namespace millrace::testing {
+
+// ref first, then each level up to the machine's best.
+inline const std::vector<KernelTable>& kernel_tables() {
+  static const std::vector<KernelTable> tables = [] {
+    std::vector<KernelTable> all;
+    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+      if (isa <= detect_isa()) all.push_back(make_kernel_table(isa));
+    }
+    return all;
+  }();
+  return tables;
+}
+
+// Uniform in [-2, 2).
+inline std::vector<float> random_values(int64_t n, uint64_t seed) {
+  std::vector<float> values(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    values[static_cast<size_t>(i)] = static_cast<float>(philox_uniform(seed, 77, static_cast<uint64_t>(i)) * 4.0 - 2.0);
+  }
+  return values;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && (a.empty() || std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0);
+}
+
+// |actual - expected| <= bound * max(1, largest |expected|), everywhere; NaN equals nothing.
+inline void expect_close(const std::vector<float>& actual, const std::vector<float>& expected, double bound) {
+  ASSERT_EQ(actual.size(), expected.size());
+  double top = 1;
+  for (float x : expected) top = std::max(top, std::fabs(static_cast<double>(x)));
+  size_t wrong = 0, worst = 0;
+  double error = 0;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double e = std::fabs(static_cast<double>(actual[i]) - expected[i]);
+    if (e <= bound * top) continue;
+    if (wrong++ == 0 || e > error) worst = i, error = e;
+  }
+  EXPECT_EQ(wrong, 0u) << "worst at " << worst << ": " << actual[worst] << ", expected " << expected[worst]
+                       << ", bound " << bound * top;
+}
+
+}  // namespace millrace::testing
