@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "loader/model_files.h"
+#include "loader/test_bytes.h"
 
 namespace millrace {
 namespace {
@@ -15,15 +16,10 @@ namespace fs = std::filesystem;
 
 class GgufWriterTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::temp_directory_path() / ("millrace_gguf_writer_" + std::to_string(::getpid()));
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const char* name) const { return folder_ / name; }
-  size_t files() const { return std::distance(fs::directory_iterator(folder_), fs::directory_iterator()); }
+  std::string path(const char* name) const { return folder_.path(name); }
+  size_t files() const { return std::distance(fs::directory_iterator(folder_.path()), fs::directory_iterator()); }
 
-  fs::path folder_;
+  testing::TemporaryFolder folder_;
 };
 
 GgufWriter::Produce encoded(const Format* format, const std::vector<float>& values) {
@@ -121,7 +117,7 @@ TEST_F(GgufWriterTest, RefusesWhatGgufCannotHold) {
 
 TEST_F(GgufWriterTest, NeverReplacesWhatIsNoFile) {
   GgufWriter writer;
-  EXPECT_EQ(writer.write(folder_.string()).error().kind, ErrorKind::user);
+  EXPECT_EQ(writer.write(folder_.path()).error().kind, ErrorKind::user);
   EXPECT_EQ(writer.write("/dev/null").error().kind, ErrorKind::user);
   EXPECT_EQ(writer.write(path("missing/m.gguf")).error().kind, ErrorKind::user);
 }

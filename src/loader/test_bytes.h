@@ -2,7 +2,10 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
+#include <fstream>
 #include <span>
 #include <string>
 #include <string_view>
@@ -56,6 +59,53 @@ class Bytes {
 
  private:
   std::vector<uint8_t> bytes_;
+};
+
+// A folder of its own under the system's temporary one, gone with the object.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string pattern = (std::filesystem::temp_directory_path() / "millrace_loader_XXXXXX").string();
+    path_ = ::mkdtemp(pattern.data());
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    std::filesystem::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+
+  std::string path(std::string_view name = {}) const { return name.empty() ? path_ : path_ / name; }
+  void write(std::string_view name, std::string_view content) const {
+    std::filesystem::path file = path_ / name;
+    std::filesystem::create_directories(file.parent_path());
+    std::ofstream(file, std::ios::binary) << content;
+  }
+
+ private:
+  std::filesystem::path path_;
+};
+
+// A whole safetensors file from entries whose data follow each other.
+class SafetensorsBytes {
+ public:
+  SafetensorsBytes& add(std::string_view name, std::string_view dtype, std::string_view shape, const Bytes& data) {
+    header_ += header_.empty() ? "{" : ",";
+    size_t begin = data_.bytes().size();
+    data_.append(data);
+    header_ += "\"" + std::string(name) + "\":{\"dtype\":\"" + std::string(dtype) +
+               "\",\"shape\":" + std::string(shape) + ",\"data_offsets\":[" + std::to_string(begin) + "," +
+               std::to_string(data_.bytes().size()) + "]}";
+    return *this;
+  }
+  std::string string() const {
+    std::string header = header_ + "}";
+    return Bytes().put(uint64_t{header.size()}).raw(header).append(data_).string();
+  }
+
+ private:
+  std::string header_;
+  Bytes data_;
 };
 
 }  // namespace millrace::testing

@@ -96,7 +96,7 @@ TEST_P(Golden, BothFileKindsMatchTheReference) {
     if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& info) { return info.param; });
+INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });
 
 }  // namespace
 }  // namespace millrace

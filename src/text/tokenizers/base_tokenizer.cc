@@ -56,24 +56,24 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
 std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_special) const {
   std::string out;
   const bool prefixed = has_space_prefix();
+  const bool wordpiece = spec_.kind == "wordpiece";  // there a space joins any two words, special ones too
   bool strip = prefixed;  // the next visible piece loses its leading space
   for (TokenId id : ids) {
     if (!in_vocab(id)) continue;
     const bool control = is_control(id);
     const bool special = control || type(id) == TokenType::user_defined;
     if (control && skip_special) {
-      if (spec_.space_prefix != SpacePrefix::first) strip = prefixed;
+      if (spec_.space_prefix != SpacePrefix::first && !wordpiece) strip = prefixed;
       continue;
     }
     std::string_view bytes = pieces_[static_cast<size_t>(id)];
-    if (!special && strip && !bytes.empty()) {
-      const bool had_space = bytes.front() == ' ';
-      if (had_space) bytes.remove_prefix(1);
+    if ((!special || wordpiece) && strip && !bytes.empty()) {
+      if (bytes.front() == ' ' && (wordpiece || type(id) != TokenType::unknown)) bytes.remove_prefix(1);
       // With extra white space removed on the way in, none of it can begin the text.
       strip = spec_.remove_extra_whitespaces && bytes.empty();
     }
     out.append(bytes);
-    if (special) {
+    if (special && !wordpiece) {
       strip = prefixed && (spec_.space_prefix == SpacePrefix::after_any ||
                            (control && spec_.space_prefix == SpacePrefix::after_control));
     }

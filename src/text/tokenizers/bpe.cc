@@ -3,6 +3,7 @@
 // may merge, lower ids first. Lossless for every byte string whose 256 byte tokens exist.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <array>
 #include <unordered_map>
 
@@ -45,6 +46,13 @@ void for_each_cut(std::string_view bytes, const IdByText& ids, Found found) {
   }
 }
 
+// GGUF has no key for ignore_merges: the pre-tokenizer's name implies it.
+bool takes_words_whole(std::string_view pre) {
+  constexpr std::string_view kNames[] = {"llama3",    "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
+                                         "pixtral", "midm-2.0", "lfm2",      "tekken"};
+  return std::find(std::begin(kNames), std::end(kNames), pre) != std::end(kNames);
+}
+
 class BpeTokenizer final : public BaseTokenizer {
  public:
   BpeTokenizer(TokenizerSpec spec, PreTokenizer pre) : BaseTokenizer(std::move(spec)), pre_(std::move(pre)) {
@@ -72,7 +80,7 @@ class BpeTokenizer final : public BaseTokenizer {
     } else {
       MILLRACE_TRY_VOID(read_merges());
     }
-    whole_words_ = spec_.ignore_merges;
+    whole_words_ = spec_.ignore_merges || takes_words_whole(spec_.pre);
     if (!whole_words_) by_bytes_.clear();
     return {};
   }

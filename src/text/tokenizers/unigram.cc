@@ -1,6 +1,7 @@
 // SentencePiece unigram (Kudo 2018, arXiv:1804.10959): the segmentation with the highest sum of token scores,
-// by Viterbi over a trie of the tokens, one step per character. Sums are kept in float, as the reference
-// implementation keeps them, since ties between segmentations depend on it.
+// by Viterbi over a trie of the tokens, one step per character. Ties between segmentations are decided by
+// rounding, so sums are rounded where the reference implementation rounds them: candidates are double sums,
+// the best of a position is kept as float.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -97,7 +98,7 @@ class UnigramTokenizer final : public BaseTokenizer {
           const float length = static_cast<float>(end - start);
           offer(end, id, length * highest_score_ - 0.1 + here);
         } else {
-          offer(end, id, static_cast<double>(score(id) + here));
+          offer(end, id, static_cast<double>(score(id)) + here);
         }
         whole_character |= end - start == character.length;
       }

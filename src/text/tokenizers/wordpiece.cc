@@ -49,7 +49,7 @@ class WordPieceTokenizer final : public BaseTokenizer {
         text.remove_prefix(2);
       }
       if (special) {
-        pieces_.push(spec_.tokens[i]);
+        pieces_.push(" " + spec_.tokens[i]);
         continue;
       }
       pieces_.push(inside ? std::string(text) : " " + std::string(text));
