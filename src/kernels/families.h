@@ -10,6 +10,9 @@ namespace millrace {
 void add_activation_ref(KernelTable& table);
 void add_matmul_float_ref(KernelTable& table);
 void add_matmul_quant_ref(KernelTable& table);
+void add_activation_avx2(KernelTable& table);
+void add_matmul_float_avx2(KernelTable& table);
+void add_matmul_quant_avx2(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_quant_avx512(KernelTable& table);
 

@@ -61,8 +61,14 @@ KernelTable make_kernel_table(Isa isa) {
   add_matmul_quant_ref(table);
   add_ops_ref(table);
 #if defined(__x86_64__)
-  if (isa >= Isa::avx2) add_ops_avx2(table);
+  if (isa >= Isa::avx2) {
+    add_activation_avx2(table);
+    add_matmul_float_avx2(table);
+    add_matmul_quant_avx2(table);
+    add_ops_avx2(table);
+  }
   if (isa >= Isa::avx512) {
+    add_activation_avx512(table);
     add_matmul_float_avx512(table);
     add_matmul_quant_avx512(table);
     add_ops_avx512(table);

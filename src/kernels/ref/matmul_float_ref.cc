@@ -118,7 +118,7 @@ void add_matmul_float_ref(KernelTable& table) {
   set_matmul(table, make_kernel<F32Value, F32Value>("f32", Activation::f32));
   set_matmul(table, make_kernel<F16Value, F32Value>("f16", Activation::f32));
   set_matmul(table, make_kernel<Bf16Value, Bf16Value>("bf16", Activation::bf16));
-  set_matmul(table, make_kernel<E4m3Value, Bf16Value>("f8_e4m3", Activation::bf16));
+  set_matmul(table, make_kernel<E4m3Value, F32Value>("f8_e4m3", Activation::f32));
 }
 
 }  // namespace millrace

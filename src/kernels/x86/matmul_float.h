@@ -56,28 +56,34 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token) {
   }
 }
 
+template <typename W>
+struct FloatTiles {
+  template <int R, int T>
+  static void tile(const MatmulArgs& a, int64_t row, int64_t token) { multiply_tile<W, R, T>(a, row, token); }
+};
+
 // All panels of the call times T tokens.
-template <typename W, int R, int T>
+template <typename W, typename Tiles, int R, int T>
 void multiply_rows(const MatmulArgs& a, int64_t token) {
   int64_t row = a.row_begin;
-  for (; row + (R - 1) * W::kLanes < a.row_end; row += R * W::kLanes) multiply_tile<W, R, T>(a, row, token);
+  for (; row + (R - 1) * W::kLanes < a.row_end; row += R * W::kLanes) Tiles::template tile<R, T>(a, row, token);
   if constexpr (R > 1) {
-    for (; row < a.row_end; row += W::kLanes) multiply_tile<W, 1, T>(a, row, token);
+    for (; row < a.row_end; row += W::kLanes) Tiles::template tile<1, T>(a, row, token);
   }
 }
 
 // Takes tokens in tiles of kTile (tiles outermost, so that a tile of x stays in cache while the panels pass), then the
 // rest in one smaller tile.
-template <typename W>
-void run_float(const MatmulArgs& a) {
+template <typename W, typename Tiles>
+void run_tiles(const MatmulArgs& a) {
   using Run = void (*)(const MatmulArgs&, int64_t);
   int64_t token = 0;
-  for (; token + W::kTile <= a.tokens; token += W::kTile) multiply_rows<W, W::kPanels, W::kTile>(a, token);
+  for (; token + W::kTile <= a.tokens; token += W::kTile) multiply_rows<W, Tiles, W::kPanels, W::kTile>(a, token);
   int64_t rest = a.tokens - token;
   if (rest == 0) return;
-  if (rest == 1) return multiply_rows<W, W::kOnePanels, 1>(a, token);
+  if (rest == 1) return multiply_rows<W, Tiles, W::kOnePanels, 1>(a, token);
   [&]<int... i>(std::integer_sequence<int, i...>) {
-    static constexpr Run kRuns[] = {multiply_rows<W, W::kPanels, i + 1>...};
+    static constexpr Run kRuns[] = {multiply_rows<W, Tiles, W::kPanels, i + 1>...};
     kRuns[rest - 1](a, token);
   }(std::make_integer_sequence<int, W::kTile - 1>{});
 }
@@ -102,7 +108,7 @@ void add_float_kernel(KernelTable& table) {
   kernel.row_tile = W::kLanes;
   kernel.packed_bytes = FloatKernel<W>::packed_bytes;
   kernel.pack = FloatKernel<W>::pack;
-  kernel.run = run_float<W>;
+  kernel.run = run_tiles<W, FloatTiles<W>>;
   set_matmul(table, kernel);
 }
 

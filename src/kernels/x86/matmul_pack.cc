@@ -48,6 +48,13 @@ void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBloc
   }
 }
 
+// Where column k (0..3) of a lane sits in an FP8 quad. AVX2: pair after pair. AVX-512: each 128-bit part holds four
+// rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
+int quad_byte(int lanes, int lane, int k) {
+  if (lanes == 16) return lane / 4 * 16 + k / 2 * 8 + lane % 4 * 2 + k % 2;
+  return k / 2 * 2 * lanes + lane * 2 + k % 2;
+}
+
 }  // namespace
 
 const Format* float_format(const char* name, Activation activation) {
@@ -95,6 +102,30 @@ void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* st
         int64_t here = present ? std::min(step_bytes, row_bytes - s * step_bytes) : 0;
         std::memset(out, 0, static_cast<size_t>(step_bytes));
         std::memcpy(out, row + s * step_bytes, static_cast<size_t>(here));
+      }
+    }
+  }
+}
+
+void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
+                    int64_t row_begin, int64_t row_end, uint8_t* packed) {
+  int64_t folds = fold_count(cols);
+  int64_t fold_bytes = f8_fold_bytes(lanes);
+  for (int64_t first = row_begin; first < row_end; first += lanes) {
+    uint8_t* panel = packed + first / lanes * folds * fold_bytes;
+    std::memset(panel, 0, static_cast<size_t>(folds * fold_bytes));
+    int count = static_cast<int>(std::min<int64_t>(lanes, rows - first));
+    for (int lane = 0; lane < count; ++lane) {
+      const uint8_t* row = stored + (first + lane) * cols;
+      for (int64_t fold = 0; fold < folds; ++fold) {
+        uint8_t* out = panel + fold * fold_bytes;
+        int64_t begin = fold * kFoldColumns;
+        int64_t here = std::min(kFoldColumns, cols - begin);
+        for (int64_t k = 0; k < here; ++k) {
+          out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = row[begin + k];
+        }
+        float scale = fold_scale(scales, cols, first + lane, fold);
+        std::memcpy(out + kFoldColumns * lanes + lane * 4, &scale, 4);
       }
     }
   }

@@ -21,6 +21,7 @@
 #include <cstdint>
 
 #include "formats/format.h"
+#include "kernels/fold.h"
 #include "kernels/kernel_table.h"
 #include "kernels/quant_shape.h"
 
@@ -68,5 +69,10 @@ void pack_quant_panels(const QuantSource& source, int lanes, const uint8_t* stor
 // The same for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.
 void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
                        int64_t row_begin, int64_t row_end, uint8_t* packed);
+
+// Bytes of one fold of one FP8 panel (matmul_f8.h), and the packer of these panels.
+[[gnu::always_inline]] constexpr int64_t f8_fold_bytes(int64_t lanes) { return (kFoldColumns + 4) * lanes; }
+void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
+                    int64_t row_begin, int64_t row_end, uint8_t* packed);
 
 }  // namespace millrace
