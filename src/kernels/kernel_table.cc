@@ -68,7 +68,6 @@ KernelTable make_kernel_table(Isa isa) {
     add_ops_avx2(table);
   }
   if (isa >= Isa::avx512) {
-    add_activation_avx512(table);
     add_matmul_float_avx512(table);
     add_matmul_quant_avx512(table);
     add_ops_avx512(table);

@@ -7,6 +7,7 @@
 
 #include "loader/file_text.h"
 #include "loader/tensor_ranges.h"
+#include "text/unicode.h"
 
 namespace millrace {
 namespace {

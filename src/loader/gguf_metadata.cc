@@ -9,6 +9,7 @@
 
 #include "loader/file_text.h"
 #include "loader/gguf_types.h"
+#include "text/unicode.h"
 
 namespace millrace {
 namespace {

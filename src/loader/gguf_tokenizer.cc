@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <array>
 #include <string_view>
+
+#include "text/tokenizer_files.h"
 
 namespace millrace {
 namespace {
@@ -54,7 +55,7 @@ class SpecReader {
     MILLRACE_TRY_VOID(take_arrays());
     MILLRACE_TRY_VOID(read_ids());
     MILLRACE_TRY_VOID(read_flags());
-    infer_end_of_generation();
+    add_ends_of_turn();
     return std::move(spec_);
   }
 
@@ -150,18 +151,16 @@ class SpecReader {
     return {};
   }
 
-  void infer_end_of_generation() {
-    for (std::optional<TokenId> id : {spec_.eos, spec_.eot, spec_.eom}) {
-      if (id) spec_.eog.push_back(*id);
-    }
-    for (size_t i = 0; i < spec_.tokens.size(); ++i) {
-      if (is_one_of(spec_.tokens[i], {"<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<end_of_turn>",
-                                      "<|endoftext|>", "<|eom_id|>", "<EOT>", "<|end_of_text|>"})) {
-        spec_.eog.push_back(static_cast<TokenId>(i));
-      }
+  // Some converters type the ends of a turn as user-defined; only control tokens are taken by their name alone.
+  void add_ends_of_turn() {
+    infer_end_of_generation(spec_);
+    for (size_t i = 0; i < spec_.types.size(); ++i) {
+      bool ends = spec_.types[i] == TokenType::user_defined &&
+                  is_one_of(spec_.tokens[i], {"<|im_end|>", "<|eot_id|>", "<|end|>", "<end_of_turn>", "<|endoftext|>"});
+      auto id = static_cast<TokenId>(i);
+      if (ends && std::find(spec_.eog.begin(), spec_.eog.end(), id) == spec_.eog.end()) spec_.eog.push_back(id);
     }
     std::sort(spec_.eog.begin(), spec_.eog.end());
-    spec_.eog.erase(std::unique(spec_.eog.begin(), spec_.eog.end()), spec_.eog.end());
   }
 
   GgufMetadata& metadata_;

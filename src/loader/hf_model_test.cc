@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -229,6 +230,76 @@ TEST(HuggingFace, UnpacksMlxAffineMatrices) {
   model = open_model_files(folder.path());
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(decoded(model->find("m.weight")->tensor), expected);
+}
+
+// Copies shared tokenizer files (unpacked) beside a tiny model; opens the folder.
+Result<ModelFiles> open_with_tokenizer(const TemporaryFolder& folder, const char* config, const char* from,
+                                       const std::vector<std::pair<const char*, const char*>>& files) {
+  folder.write("config.json", config);
+  folder.write("model.safetensors", small_weights());
+  for (const auto& [source, name] : files) {
+    folder.write(name, testing::read_maybe_xz(testing::shared_data() / "tokenizers" / from / source));
+  }
+  return open_model_files(folder.path());
+}
+
+std::vector<TokenId> encoded(const ModelFiles& model, std::string_view text) {
+  auto tokenizer = Tokenizer::create(*model.tokenizer);
+  if (!tokenizer.ok()) return {};
+  return (*tokenizer)->encode(text, {.add_special = false});
+}
+
+TEST(HuggingFaceTokenizers, VocabAndMerges) {
+  MILLRACE_NEEDS_SHARED("tokenizers/qwen2");
+  TemporaryFolder folder;
+  auto model = open_with_tokenizer(folder, R"({"model_type":"qwen2","eos_token_id":151643})", "qwen2",
+                                   {{"vocab.json.xz", "vocab.json"},
+                                    {"merges.txt.xz", "merges.txt"},
+                                    {"added_tokens.json", "added_tokens.json"},
+                                    {"special_tokens_map.json", "special_tokens_map.json"},
+                                    {"tokenizer_config.json", "tokenizer_config.json"}});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  ASSERT_TRUE(model->tokenizer.has_value());
+  EXPECT_EQ(encoded(*model, "Hello world"), (std::vector<TokenId>{9707, 1879}));
+  EXPECT_EQ(encoded(*model, "123"), (std::vector<TokenId>{16, 17, 18}));  // Qwen splits digits one by one
+  auto ends = [&](TokenId id) {
+    return std::count(model->tokenizer->eog.begin(), model->tokenizer->eog.end(), id) == 1;
+  };
+  EXPECT_TRUE(ends(151643));  // <|endoftext|>
+  EXPECT_TRUE(ends(151645));  // <|im_end|>
+}
+
+TEST(HuggingFaceTokenizers, TokenizerJson) {
+  MILLRACE_NEEDS_SHARED("tokenizers/phi3/tokenizer.json.xz");
+  TemporaryFolder folder;
+  auto model =
+      open_with_tokenizer(folder, R"({"model_type":"phi3"})", "phi3",
+                          {{"tokenizer.json.xz", "tokenizer.json"}, {"tokenizer_config.json", "tokenizer_config.json"}});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(encoded(*model, "Hello world"), (std::vector<TokenId>{15043, 3186}));
+  EXPECT_FALSE(model->chat_template.empty());
+}
+
+TEST(HuggingFaceTokenizers, TokenizerModelOfBothKinds) {
+  MILLRACE_NEEDS_SHARED("tokenizers/sentencepiece/llama2_tokenizer.model");
+  TemporaryFolder sentencepiece;
+  auto model = open_with_tokenizer(sentencepiece, R"({"model_type":"llama"})", "sentencepiece",
+                                   {{"llama2_tokenizer.model", "tokenizer.model"}});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(encoded(*model, "Hello world"), (std::vector<TokenId>{15043, 3186}));
+  TemporaryFolder tiktoken;
+  model =
+      open_with_tokenizer(tiktoken, R"({"model_type":"llama"})", "llama3", {{"tokenizer.model.xz", "tokenizer.model"}});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  EXPECT_EQ(encoded(*model, "Hello world"), (std::vector<TokenId>{9906, 1917}));
+}
+
+TEST(HuggingFaceTokenizers, ErrorsNameTheFile) {
+  TemporaryFolder folder;
+  folder.write("config.json", R"({"model_type":"llama"})");
+  folder.write("model.safetensors", small_weights());
+  folder.write("tokenizer.json", "{}");
+  EXPECT_CONTAINS(open_model_files(folder.path()).error().message, folder.path("tokenizer.json") + ": ");
 }
 
 TEST(HuggingFace, LoadsTheSharedFolders) {

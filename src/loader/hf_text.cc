@@ -8,6 +8,7 @@
 #include "loader/file_text.h"
 #include "loader/json_check.h"
 #include "text/tokenizer_files.h"
+#include "text/unicode.h"
 
 namespace millrace {
 namespace {
