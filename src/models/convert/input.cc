@@ -110,7 +110,9 @@ Result<ConversionInput> open_conversion_input(const std::string& path, const std
   input.arch = find_arch(input.files);
   std::string chosen = tokenizer;
   if (chosen == "none") return input;
-  if (chosen.empty()) MILLRACE_TRY(chosen, find_tokenizer(path, input.checkpoint->vocab));
+  if (chosen.empty()) {
+    MILLRACE_TRY(chosen, find_tokenizer(path, input.checkpoint->vocab));
+  }
   MILLRACE_TRY(input.files.tokenizer, read_tokenizer(chosen, path, input.checkpoint->vocab));
   return input;
 }

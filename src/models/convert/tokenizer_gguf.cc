@@ -122,7 +122,9 @@ Result<void> write_gguf_tokenizer(const TokenizerSpec& given, int64_t vocab, Ggu
   if (kind == std::end(kinds)) return Error::unsupported(fmt::format("tokenizer: kind '{}' cannot be written", spec.kind));
   if (spec.kind == "wordpiece") mark_words(spec);
   std::string pre = "default";
-  if (spec.kind == "bpe") MILLRACE_TRY(pre, pre_tokenizer_name(spec));
+  if (spec.kind == "bpe") {
+    MILLRACE_TRY(pre, pre_tokenizer_name(spec));
+  }
   if (spec.kind == "spm" && spec.scores.size() != given.tokens.size()) spec.scores = scores_of_merges(spec);
   if (spec.kind == "bpe") spec.merges = derive_merges(given);
   spec.pre = pre;
