@@ -51,18 +51,18 @@ const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> kTable = {
       {"default", {kDefaultPunct, kGpt2, kDigits, kThreeDigits}},
       {"gpt-2 phi-2 mpt olmo jais trillion granite-docling r50k_base p50k_base p50k_edit whisper gpt2 roberta-bpe "
-       "codegen",
+       "jina-v1-en jina-v2-code jina-v2-es jina-v2-de jina-es jina-de gigachat a.x-4.0 mellum exaone4",
        {kGpt2}},
-      {"llama3 llama-v3 llama-bpe llama4 falcon3 falcon-h1 pixtral midm-2.0 lfm2 dbrx smaug-bpe chatglm-bpe glm4 "
-       "chatglm cl100k_base cl100k grok-2",
+      {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 dbrx smaug-bpe chatglm-bpe glm4 "
+       "chatglm cl100k_base cl100k",
        {kLlama3}},
-      {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open mellum2", {kQwen2}},
+      {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen", {kQwen2}},
       {"qwen35", {kQwen35}},
-      {"gpt-4o o200k o200k_base kormo llama4-o200k", {kO200k}},
+      {"gpt-4o llama4 o200k o200k_base", {kO200k}},
       {"tekken", {kTekken}},
       {"deepseek-llm", {kNewline, kDeepseekLetters, kDeepseekPunct, kTrailingSpace, kDeepseekCjk, kDigits}},
       {"deepseek-coder", {kNewline, kSpacedLetters, kSpacedPunct, kDeepseekCjk, kDigit}},
-      {"deepseek-v3 hunyuan-dense joyai-llm", {kThreeNumbers, kDeepseekV3Cjk, kDeepseekV3}},
+      {"deepseek-v3 hunyuan-dense", {kThreeNumbers, kDeepseekV3Cjk, kDeepseekV3}},
       {"falcon", {kFalconPunct, kGpt2, kThreeDigits}},
       {"starcoder refact command-r smollm codeshell exaone minerva-7b", {kDigit, kGpt2}},
       {"bloom poro-chat gpt3-finnish", {kBloom}},

@@ -83,7 +83,6 @@ class SpmTokenizer final : public BaseTokenizer {
       rest.remove_prefix(kMaxChunkBytes);
     }
     encode_chunk(rest, space, out);
-    if (buffer.capacity() > (1 << 20)) buffer = std::string();
   }
 
  private:
