@@ -250,11 +250,21 @@ struct QuantKernel {
 
   // Token tiles outermost: a tile of x stays in L1 while the piece's panels stream past from L2.
   static void run(const MatmulArgs& a) {
-    constexpr int R = V::kPanels;
     for (int64_t token = 0; token < a.tokens; token += kTokenTile) {
       int64_t tokens = a.tokens - token < kTokenTile ? a.tokens - token : kTokenTile;
-      int64_t row = a.row_begin;
-      for (; row + (R - 1) * V::kLanes < a.row_end; row += R * V::kLanes) run_panels<V, N, R>(a, row, token, tokens);
+      if (tokens == 1) {
+        run_rows<V::kOnePanels>(a, token, tokens);
+      } else {
+        run_rows<V::kPanels>(a, token, tokens);
+      }
+    }
+  }
+
+  template <int R>
+  static void run_rows(const MatmulArgs& a, int64_t token, int64_t tokens) {
+    int64_t row = a.row_begin;
+    for (; row + (R - 1) * V::kLanes < a.row_end; row += R * V::kLanes) run_panels<V, N, R>(a, row, token, tokens);
+    if constexpr (R > 1) {
       for (; row < a.row_end; row += V::kLanes) run_panels<V, N, 1>(a, row, token, tokens);
     }
   }

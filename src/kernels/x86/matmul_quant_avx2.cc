@@ -15,6 +15,7 @@ struct VectorAvx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kPanels = 1;
+  static constexpr int kOnePanels = 1;
   static constexpr bool kPrefersSigned = true;
   static constexpr const char* kLayout = "panels8";
 

@@ -18,6 +18,7 @@ struct VectorAvx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kPanels = 2;
+  static constexpr int kOnePanels = 1;
   static constexpr bool kPrefersSigned = false;
   static constexpr const char* kLayout = "panels16";
 
