@@ -69,8 +69,8 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
   double iterations = static_cast<double>(state.iterations());
   state.counters["GB/s"] = benchmark::Counter(iterations * static_cast<double>(weights[0].packed.bytes()) * 1e-9,
                                               benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] = benchmark::Counter(iterations * 2e-9 * static_cast<double>(kRows * kCols * tokens),
-                                               benchmark::Counter::kIsRate);
+  state.counters["GOP/s"] =
+      benchmark::Counter(iterations * 2e-9 * static_cast<double>(kRows * kCols * tokens), benchmark::Counter::kIsRate);
   state.counters["bits"] = 8.0 * static_cast<double>(weights[0].packed.bytes()) / static_cast<double>(kRows * kCols);
 }
 
@@ -96,8 +96,8 @@ const bool kRegistered = [] {
       if (isa > detect_isa()) continue;
       std::string name = std::string(format->name) + "/" + std::string(isa_name(isa));
       for (int64_t threads : {1, 2}) {
-        auto* run = benchmark::RegisterBenchmark(
-            ("matmul/" + name).c_str(), [=](benchmark::State& state) { bench_matmul(state, format, isa); });
+        auto* run = benchmark::RegisterBenchmark(("matmul/" + name).c_str(),
+                                                 [=](benchmark::State& state) { bench_matmul(state, format, isa); });
         run->Unit(benchmark::kMillisecond)->ArgNames({"tokens", "threads"});
         if (threads > 1) run->UseRealTime();  // one thread: processor time, which a busy machine disturbs less
         for (int64_t tokens : {1, 4, 8, 16, 512}) {
@@ -106,7 +106,10 @@ const bool kRegistered = [] {
       }
       benchmark::RegisterBenchmark(("pack/" + name).c_str(),
                                    [=](benchmark::State& state) { bench_pack(state, format, isa); })
-          ->Unit(benchmark::kMillisecond)->UseRealTime()->ArgName("threads")->Arg(1);
+          ->Unit(benchmark::kMillisecond)
+          ->UseRealTime()
+          ->ArgName("threads")
+          ->Arg(1);
     }
   }
   return true;
