@@ -39,7 +39,7 @@ endif()
 # source does not ask for, no reassociation. Kernels call fma explicitly where they mean it.
 add_library(millrace_flags INTERFACE)
 target_compile_options(millrace_flags INTERFACE
-  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -ffp-contract=off
+  -Wall -Wextra -Wshadow -Wnon-virtual-dtor -Wno-unused-parameter -Wno-missing-field-initializers -ffp-contract=off
   -fno-math-errno $<$<CXX_COMPILER_ID:GNU>:-Wno-psabi -Wno-restrict>)
 if(MILLRACE_SANITIZE)
   target_compile_options(millrace_flags INTERFACE -fsanitize=${MILLRACE_SANITIZE}

@@ -34,7 +34,6 @@ inline bool f16_is_finite(const uint8_t* p) { return (load_u16(p) & 0x7c00u) != 
 
 // NaN reads as 0, anything beyond +-limit as +-limit.
 inline float clamp_finite(float x, float limit) { return x != x ? 0.0f : std::clamp(x, -limit, limit); }
-inline float block_input(float x) { return clamp_finite(x, kLargestBlockValue); }
 
 // Nearest integer, ties to even, for |x| < 2^22; without a library call, so that loops of it vectorize.
 inline int round_to_int(float x) {
@@ -70,12 +69,13 @@ void decode_blocks(const uint8_t* source, float* destination, int64_t n, Block b
   }
 }
 
-// Likewise for encoding; the block sees cleaned values (block_input).
+// Likewise for encoding; the block sees finite values within +-limit.
 template <int kValues, int kBytes, typename Block>
-void encode_blocks(const float* source, uint8_t* destination, int64_t n, Block block) {
+void encode_blocks(const float* source, uint8_t* destination, int64_t n, Block block,
+                   float limit = kLargestBlockValue) {
   float clean[kValues];
   for (int64_t i = 0; i + kValues <= n; i += kValues, source += kValues, destination += kBytes) {
-    for (int j = 0; j < kValues; ++j) clean[j] = block_input(source[j]);
+    for (int j = 0; j < kValues; ++j) clean[j] = clamp_finite(source[j], limit);
     block(clean, destination);
   }
 }

@@ -7,8 +7,20 @@
   ADD(kF32)                           \
   ADD(kF16)                           \
   ADD(kBf16)                          \
+  ADD(kF8E4m3)                        \
   ADD(kQ8_0)                          \
-  ADD(kQ4_0)
+  ADD(kQ4_0)                          \
+  ADD(kQ4_1)                          \
+  ADD(kQ5_0)                          \
+  ADD(kQ5_1)                          \
+  ADD(kQ2K)                           \
+  ADD(kQ3K)                           \
+  ADD(kQ4K)                           \
+  ADD(kQ5K)                           \
+  ADD(kQ6K)                           \
+  ADD(kIq4Nl)                         \
+  ADD(kIq4Xs)                         \
+  ADD(kMxfp4)
 
 namespace millrace {
 

@@ -8,11 +8,11 @@ namespace millrace {
 
 // Matmul kernels and the rounding of activations (ref/ and x86/ matmul*, activation*).
 void add_activation_ref(KernelTable& table);
-void add_matmul_ref(KernelTable& table);
+void add_matmul_float_ref(KernelTable& table);
+void add_matmul_quant_ref(KernelTable& table);
 void add_activation_avx2(KernelTable& table);
 void add_matmul_float_avx2(KernelTable& table);
 void add_matmul_quant_avx2(KernelTable& table);
-void add_activation_avx512(KernelTable& table);
 void add_matmul_float_avx512(KernelTable& table);
 void add_matmul_quant_avx512(KernelTable& table);
 

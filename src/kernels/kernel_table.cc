@@ -57,7 +57,8 @@ KernelTable make_kernel_table(Isa isa) {
   KernelTable table;
   table.isa = isa;
   add_activation_ref(table);
-  add_matmul_ref(table);
+  add_matmul_float_ref(table);
+  add_matmul_quant_ref(table);
   add_ops_ref(table);
 #if defined(__x86_64__)
   if (isa >= Isa::avx2) {
@@ -67,7 +68,6 @@ KernelTable make_kernel_table(Isa isa) {
     add_ops_avx2(table);
   }
   if (isa >= Isa::avx512) {
-    add_activation_avx512(table);
     add_matmul_float_avx512(table);
     add_matmul_quant_avx512(table);
     add_ops_avx512(table);

@@ -1,5 +1,6 @@
 // Writes GGUF v3 files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, tensors
-// aligned to 32 bytes. The file appears under its name only when it is complete.
+// aligned to 32 bytes. The file appears under its name only when it is complete. The layout is drawn in gguf.h.
+// Not for use from several threads at once.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@ namespace millrace {
 
 class GgufWriter {
  public:
+  // A key set twice keeps its place and takes the later value.
   void set_u32(std::string_view key, uint32_t value);
   void set_u64(std::string_view key, uint64_t value);
   void set_i32(std::string_view key, int32_t value);
@@ -25,19 +27,34 @@ class GgufWriter {
   void set_f32s(std::string_view key, const std::vector<float>& values);
   void set_i32s(std::string_view key, const std::vector<int32_t>& values);
   void set_bools(std::string_view key, const std::vector<bool>& values);
+  void set_bytes(std::string_view key, const std::vector<uint8_t>& values);
 
   // dims outermost first, as in Tensor (GGUF itself stores them innermost first). `produce` is called once during
   // write() and fills exactly the tensor's bytes.
   using Produce = std::function<Result<void>(uint8_t* destination, int64_t bytes)>;
   void add_tensor(std::string name, const Format* format, std::vector<int64_t> dims, Produce produce);
 
-  // Progress is called with bytes written so far and in all; may be null.
+  // Progress is called with bytes written so far and in all; may be null. Holds one tensor in memory at a time.
+  // Errors: user (a bad tensor, a path that cannot be written), unsupported (a format GGUF has no type for), resource
+  // (disk full), or what `produce` returned. Nothing is left behind then.
   Result<void> write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress = {}) const;
 
  private:
-  struct Entry { std::string key; std::string encoded; };  // type and value, as on disk
-  struct PendingTensor { std::string name; const Format* format; std::vector<int64_t> dims; Produce produce; };
+  struct Entry {
+    std::string key;
+    std::string encoded;  // type and value, as on disk
+  };
+  struct PendingTensor {
+    std::string name;
+    const Format* format;
+    std::vector<int64_t> dims;
+    Produce produce;
+  };
+  struct Plan;  // the file's head and where each tensor goes
+
   void set(std::string_view key, std::string encoded);
+  Result<Plan> plan() const;
+
   std::vector<Entry> entries_;
   std::vector<PendingTensor> tensors_;
 };

@@ -21,11 +21,11 @@ namespace millrace {
 
 struct StoredTensor {
   std::string name;
-  Tensor tensor;         // tensor.format is null when the stored type has no Format; see type_name
-  std::string type_name; // as the file calls it: "Q4_K", "BF16", "I64"
-  size_t file = 0;       // index into ModelFiles::files
-  uint64_t offset = 0;   // in that file, for messages
-  BlockScales scales;    // FP8 checkpoints (weight_scale, weight_scale_inv), already read
+  Tensor tensor;          // tensor.format is null when the stored type has no Format; see type_name
+  std::string type_name;  // as the file calls it: "Q4_K", "BF16", "I64"
+  size_t file = 0;        // index into ModelFiles::files
+  uint64_t offset = 0;    // in that file, for messages
+  BlockScales scales;     // FP8 checkpoints (weight_scale, weight_scale_inv), already read
 };
 
 // generation_config.json, or general.sampling.* of GGUF.
@@ -38,17 +38,20 @@ struct ModelFiles {
   enum class Kind { gguf, huggingface };
 
   Kind kind = Kind::gguf;
-  std::string path;          // as given by the user
-  std::string architecture;  // gguf: general.architecture ("llama"); Hugging Face: architectures[0] ("LlamaForCausalLM")
-  // gguf: every metadata key but the tokenizer's large arrays, flat ("llama.block_count": 16); Hugging Face: config.json.
+  std::string path;  // as given by the user
+  std::string
+      architecture;  // gguf: general.architecture ("llama"); Hugging Face: architectures[0] ("LlamaForCausalLM")
+  // gguf: every metadata key but the tokenizer's large arrays, flat ("llama.block_count": 16); Hugging Face:
+  // config.json.
   std::shared_ptr<const nlohmann::ordered_json> config;
-  std::vector<StoredTensor> tensors;                     // in file order
-  std::unordered_map<std::string, size_t> tensor_index;  // name -> index into tensors
-  std::optional<TokenizerSpec> tokenizer;                // absent: the files hold none
-  std::string chat_template;                             // empty: none
+  std::vector<StoredTensor> tensors;                             // in file order
+  std::unordered_map<std::string, size_t> tensor_index;          // name -> index into tensors
+  std::optional<TokenizerSpec> tokenizer;                        // absent: the files hold none
+  std::string chat_template;                                     // empty: none
   std::unordered_map<std::string, std::string> named_templates;  // "tool_use", "rag" ...
   GenerationDefaults generation;
-  std::vector<std::shared_ptr<const MappedFile>> files;  // keep the tensors' bytes alive
+  std::vector<std::shared_ptr<const MappedFile>> files;       // keep the tensors' bytes alive
+  std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // the same, for tensors that were unpacked at load
 
   const StoredTensor* find(std::string_view name) const;  // null if absent
 };
@@ -60,5 +63,10 @@ Result<ModelFiles> open_model_files(const std::string& path);
 
 // The same for a GGUF image in memory that outlives the result (the embedded model). `name` stands in messages.
 Result<ModelFiles> open_gguf_image(std::span<const uint8_t> image, const std::string& name);
+
+// A NaN or infinite scale (or value, for plain floats) in one tensor, or in any. It reads every byte, so opening
+// does not do it: whoever packs a tensor checks it then. Errors: corrupt, naming file, tensor and the block's offset.
+Result<void> check_tensor_finite(const ModelFiles& model, const StoredTensor& stored);
+Result<void> check_finite(const ModelFiles& model);
 
 }  // namespace millrace

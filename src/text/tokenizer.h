@@ -8,6 +8,7 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/result.h"
@@ -16,6 +17,21 @@
 namespace millrace {
 
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+
+// Where a space (SentencePiece's dummy prefix) is put when add_space_prefix is set.
+enum class SpacePrefix : uint8_t {
+  first,          // only before the first byte of the text (Hugging Face Metaspace "first")
+  after_control,  // also after control tokens, not after user-defined ones (SentencePiece on each fragment)
+  after_any,      // also after every special token (GGUF convention, Hugging Face Prepend / "always")
+};
+
+// How a special token takes part in splitting the text; only tokens with a flag set are listed.
+struct AddedTokenFlags {
+  TokenId id = 0;
+  bool lstrip = false;       // swallows white space before it
+  bool rstrip = false;       // swallows white space after it
+  bool single_word = false;  // only between non-word characters
+};
 
 struct TokenizerSpec {
   // Algorithm: "bpe" (byte-level BPE), "spm" (SentencePiece BPE with byte fallback), "unigram",
@@ -39,6 +55,22 @@ struct TokenizerSpec {
   bool lowercase = false;                 // wordpiece
   bool nfc = false;                       // normalizer of tokenizer.json: NFC before splitting
   std::vector<uint8_t> precompiled_charsmap;  // SentencePiece normalizer, as stored
+
+  // What only some files say. The defaults are those of GGUF.
+  SpacePrefix space_prefix = SpacePrefix::after_any;
+  bool escape_whitespaces = true;     // spm, unigram: spaces are written as U+2581 in the tokens
+  bool whitespace_suffix = false;     // spm, unigram: U+2581 ends a word instead of starting it
+  bool byte_fallback = true;          // spm, unigram: characters without a token become <0xNN> tokens where they exist
+  bool fuse_unk = true;               // a run of unknown characters is one unk token
+  bool nfkc = false, nfd = false, nfkd = false;  // like nfc; at most one of the four is set
+  bool strip_accents = false;         // wordpiece: drop combining marks after NFD (BERT uncased)
+  bool clean_text = true;             // wordpiece: drop control characters
+  bool split_cjk = true;              // wordpiece: each Han character is a word
+  std::vector<std::pair<std::string, std::string>> replacements;  // literal, in order, before splitting (normalizer)
+  bool byte_level_space_prefix = false;  // bpe: a space goes before text that has none (add_prefix_space)
+  bool split_on_space = false;        // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
+  std::string unk_surface;            // how decode() writes unk; empty: the token's own text
+  std::vector<AddedTokenFlags> added_flags;
 };
 
 struct EncodeOptions {

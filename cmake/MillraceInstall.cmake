@@ -1,0 +1,46 @@
+# What `cmake --install` leaves behind, so that another project can find_package(millrace):
+#
+#   bin/millrace
+#   include/millrace/*.h                 the public API, and nothing else
+#   lib/libmillrace.a                    every module in one archive
+#   lib/cmake/millrace/*.cmake           target millrace::millrace with what it needs to link
+#
+# One static archive: C++ has no stable binary interface to promise yet, and the program that links it starts at once.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+
+set(objects "")
+foreach(module ${MILLRACE_MODULES})
+  get_target_property(type millrace_${module} TYPE)
+  if(NOT module STREQUAL train AND type STREQUAL STATIC_LIBRARY)
+    list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
+  endif()
+endforeach()
+if(TARGET millrace_embedded)  # the models that ship
+  list(APPEND objects $<TARGET_OBJECTS:millrace_embedded>)
+endif()
+
+add_library(millrace_package STATIC ${objects})
+add_library(millrace::millrace ALIAS millrace_package)
+set_target_properties(millrace_package PROPERTIES OUTPUT_NAME millrace EXPORT_NAME millrace LINKER_LANGUAGE CXX)
+target_compile_features(millrace_package INTERFACE cxx_std_20)
+target_include_directories(millrace_package INTERFACE
+  $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
+# The archive's own needs. The pkg-config names are millraceConfig.cmake's, which looks them up where it is used.
+target_link_libraries(millrace_package INTERFACE Threads::Threads fmt::fmt
+  "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH>"
+  "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH>")
+
+set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
+install(TARGETS millrace_package EXPORT millraceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+if(TARGET millrace)
+  install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+endif()
+install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT millraceTargets NAMESPACE millrace:: DESTINATION ${config_folder})
+configure_package_config_file(${CMAKE_CURRENT_LIST_DIR}/millraceConfig.cmake.in
+  ${CMAKE_BINARY_DIR}/millraceConfig.cmake INSTALL_DESTINATION ${config_folder})
+# Before 1.0 a minor version may change the API.
+write_basic_package_version_file(${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${CMAKE_BINARY_DIR}/millraceConfig.cmake ${CMAKE_BINARY_DIR}/millraceConfigVersion.cmake
+        DESTINATION ${config_folder})

@@ -1,0 +1,73 @@
+// Engine: runs many requests over one model at once. submit() and cancel() may be called from any thread; one thread
+// of the engine's own does the work.
+//
+//   auto model = LanguageModel::load("model.gguf");
+//   auto engine = Engine::create(*model);
+//   auto stream = (*engine)->submit({.prompt = *(*model)->encode("Once upon a time")});
+//   while (auto event = (*stream)->next()) fputs(event->text.c_str(), stdout);
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <optional>
+
+#include "millrace/events.h"
+#include "millrace/model.h"
+#include "millrace/options.h"
+#include "millrace/request.h"
+
+namespace millrace {
+
+// The events of one request. Destroying it cancels the request.
+class Stream {
+ public:
+  ~Stream();
+  RequestId id() const;
+
+  // Waits for the next event; nothing after the one whose `finish` is set.
+  std::optional<TokenEvent> next();
+  // The same with a limit; `timed_out` tells a time-out from the end.
+  std::optional<TokenEvent> next(std::chrono::milliseconds limit, bool* timed_out);
+
+  void cancel();
+
+ private:
+  friend class Engine;
+  struct State;
+  explicit Stream(std::shared_ptr<State> state);
+  std::shared_ptr<State> state_;
+};
+
+struct EngineStats {
+  int64_t running = 0;
+  int64_t waiting = 0;
+  int64_t kv_blocks = 0;
+  int64_t kv_blocks_free = 0;    // on the free list
+  int64_t kv_blocks_cached = 0;  // held by the prefix index alone or with streams
+  int64_t kv_bytes = 0;
+  int64_t scratch_bytes = 0;
+  int64_t steps = 0;
+  int64_t prompt_tokens = 0;     // computed
+  int64_t cached_tokens = 0;     // taken from the prefix index instead
+  int64_t generated_tokens = 0;
+};
+
+class Engine {
+ public:
+  // Errors: user (an option), resource (memory).
+  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options = {});
+  ~Engine();  // cancels what still runs
+
+  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full).
+  Result<std::unique_ptr<Stream>> submit(Request request);
+
+  EngineStats stats() const;
+  int64_t context() const;
+
+ private:
+  Engine();
+  struct State;
+  std::shared_ptr<State> state_;
+};
+
+}  // namespace millrace

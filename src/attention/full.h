@@ -1,0 +1,31 @@
+// Attention over paged keys and values, full or sliding-window: FlashAttention's online softmax (Dao et al., 2022),
+// split along the keys at fixed boundaries and merged in order (Flash-Decoding, Dao et al., 2023), so that neither
+// threads, nor batch mates, nor prefill chunks change a bit.
+#pragma once
+
+#include "base/thread_pool.h"
+#include "flow/batch.h"
+#include "kernels/kernel_table.h"
+#include "kv/pool.h"
+
+namespace millrace {
+
+struct AttentionLayer {
+  int64_t layer = 0;     // of the pool
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t window = 0;
+  float softcap = 0;
+};
+
+// Scratch for attend(): floats, and pointers per worker.
+int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads);
+int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens);
+
+// q [tokens, heads * head_dim], already scaled -> out, same shape. The batch's own keys and values are stored already.
+// `context` is the one the scratch was sized for.
+void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
+            const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers);
+
+}  // namespace millrace

@@ -1,0 +1,192 @@
+// Engine: EngineCore on a thread of its own. Requests and cancellations go in through one locked queue, events come
+// out through one queue a stream, which its request's max_tokens bounds.
+#include "millrace/engine.h"
+
+#include <condition_variable>
+#include <deque>
+#include <mutex>
+#include <thread>
+#include <unordered_map>
+
+#include "engine/engine_core.h"
+
+namespace millrace {
+
+struct Stream::State {
+  RequestId id = 0;
+  std::mutex mutex;
+  std::condition_variable arrived;
+  std::deque<TokenEvent> events;
+  bool ended = false;  // the last event was taken
+  std::function<void(RequestId)> cancel;
+};
+
+Stream::Stream(std::shared_ptr<State> state) : state_(std::move(state)) {}
+Stream::~Stream() {
+  bool ended;
+  {
+    std::lock_guard lock(state_->mutex);
+    ended = state_->ended;
+  }
+  if (!ended) cancel();
+}
+
+RequestId Stream::id() const { return state_->id; }
+void Stream::cancel() { state_->cancel(state_->id); }
+
+std::optional<TokenEvent> Stream::next() {
+  std::unique_lock lock(state_->mutex);
+  if (state_->ended) return std::nullopt;
+  state_->arrived.wait(lock, [&] { return !state_->events.empty(); });
+  TokenEvent event = std::move(state_->events.front());
+  state_->events.pop_front();
+  state_->ended = event.finish != FinishReason::none;
+  return event;
+}
+
+std::optional<TokenEvent> Stream::next(std::chrono::milliseconds limit, bool* timed_out) {
+  {
+    std::unique_lock lock(state_->mutex);
+    const bool ready = state_->ended || state_->arrived.wait_for(lock, limit, [&] { return !state_->events.empty(); });
+    if (timed_out) *timed_out = !ready;
+    if (!ready) return std::nullopt;
+  }
+  return next();
+}
+
+struct Engine::State : std::enable_shared_from_this<Engine::State> {
+  std::unique_ptr<EngineCore> core;  // touched by the engine thread only, but for check() and context()
+
+  mutable std::mutex mutex;
+  std::condition_variable wake;
+  bool stop = false;
+  RequestId next_id = 1;
+  std::vector<std::pair<std::shared_ptr<Stream::State>, Request>> submitted;
+  std::vector<RequestId> cancelled;
+  EngineStats stats;
+  int64_t open_streams = 0;
+  int64_t stream_limit = 0;
+
+  std::unordered_map<RequestId, std::shared_ptr<Stream::State>> streams;  // engine thread only
+  std::thread thread;
+
+  void deliver(TokenEvent event);
+  void loop();
+  void take_in();
+};
+
+void Engine::State::deliver(TokenEvent event) {
+  auto found = streams.find(event.request);
+  if (found == streams.end()) return;
+  const bool last = event.finish != FinishReason::none;
+  auto stream = found->second;
+  if (last) {
+    streams.erase(found);
+    std::lock_guard lock(mutex);
+    --open_streams;
+  }
+  std::lock_guard lock(stream->mutex);
+  stream->events.push_back(std::move(event));
+  stream->arrived.notify_one();
+}
+
+void Engine::State::take_in() {
+  std::vector<std::pair<std::shared_ptr<Stream::State>, Request>> requests;
+  std::vector<RequestId> cancels;
+  {
+    std::unique_lock lock(mutex);
+    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !core->idle(); });
+    requests.swap(submitted);
+    cancels.swap(cancelled);
+  }
+  for (auto& [stream, request] : requests) {
+    const RequestId id = stream->id;
+    streams[id] = std::move(stream);
+    if (auto added = core->add(id, std::move(request)); !added.ok()) {
+      TokenEvent event;
+      event.request = id;
+      event.finish = FinishReason::error;
+      event.error = added.error();
+      deliver(std::move(event));
+    }
+  }
+  for (RequestId id : cancels) core->cancel(id);
+}
+
+void Engine::State::loop() {
+  std::vector<TokenEvent> events;
+  for (;;) {
+    take_in();
+    {
+      std::lock_guard lock(mutex);
+      if (stop) break;
+    }
+    events.clear();
+    core->step(events);
+    {
+      std::lock_guard lock(mutex);
+      stats = core->stats();
+    }
+    for (auto& event : events) deliver(std::move(event));
+  }
+  while (!streams.empty()) {
+    TokenEvent event;
+    event.request = streams.begin()->first;
+    event.finish = FinishReason::cancelled;
+    deliver(std::move(event));
+  }
+}
+
+Engine::Engine() : state_(std::make_shared<State>()) {}
+
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
+  auto engine = std::unique_ptr<Engine>(new Engine());
+  MILLRACE_TRY(engine->state_->core, EngineCore::create(std::move(model), options));
+  engine->state_->stats = engine->state_->core->stats();
+  engine->state_->stream_limit = options.max_streams + options.queue;
+  engine->state_->thread = std::thread([state = engine->state_.get()] { state->loop(); });
+  return engine;
+}
+
+Engine::~Engine() {
+  if (!state_->thread.joinable()) return;
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->wake.notify_all();
+  state_->thread.join();
+}
+
+Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
+  MILLRACE_TRY_VOID(state_->core->check(request));
+  auto stream = std::make_shared<Stream::State>();
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->open_streams >= state_->stream_limit) {
+      return Error::resource("queue: " + std::to_string(state_->open_streams) + " requests are open already; try again later");
+    }
+    ++state_->open_streams;
+    stream->id = state_->next_id++;
+    // Streams may outlive the engine: they then have nothing to cancel.
+    stream->cancel = [weak = std::weak_ptr<State>(state_)](RequestId id) {
+      if (auto state = weak.lock()) {
+        std::lock_guard guard(state->mutex);
+        state->cancelled.push_back(id);
+        state->wake.notify_one();
+      }
+    };
+    state_->submitted.emplace_back(stream, std::move(request));
+  }
+  state_->wake.notify_one();
+  return std::unique_ptr<Stream>(new Stream(std::move(stream)));
+}
+
+EngineStats Engine::stats() const {
+  std::lock_guard lock(state_->mutex);
+  return state_->stats;
+}
+
+int64_t Engine::context() const { return state_->core->context(); }
+
+}  // namespace millrace

@@ -1,0 +1,97 @@
+#include "engine/language_model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "engine/embedded_model.h"
+#include "text/template/chat_messages.h"
+#include "text/template/chat_template.h"
+
+namespace millrace {
+
+Result<ModelFiles> open_model(const std::string& path) {
+  if (!path.empty()) return open_model_files(path);
+  if (embedded_models().empty()) return Error::user("no model ships in this build; name one with -m PATH");
+  const EmbeddedModel& embedded = embedded_models().front();
+  return open_gguf_image(embedded.image, std::string(embedded.name));
+}
+
+int64_t count_parameters(const ModelFiles& files) {
+  int64_t count = 0;
+  for (const auto& stored : files.tensors)
+    if (stored.tensor.format) count += stored.tensor.values();
+  return count;
+}
+
+LanguageModel::LanguageModel() : parts_(std::make_unique<Parts>()) {}
+LanguageModel::~LanguageModel() = default;
+
+Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::string& path, const LoadOptions& options) {
+  MILLRACE_TRY(Isa isa, select_isa());
+  auto loaded = std::shared_ptr<LanguageModel>(new LanguageModel());
+  Parts& parts = *loaded->parts_;
+  parts.kernels = make_kernel_table(isa);
+  MILLRACE_TRY(auto files, open_model(path));
+  if (files.tokenizer) {
+    auto tokenizer = Tokenizer::create(*files.tokenizer);
+    if (!tokenizer.ok()) return Error{tokenizer.error().kind, fmt::format("{}: tokenizer: {}", files.path, tokenizer.error().message)};
+    parts.tokenizer = std::move(tokenizer).value();
+  }
+  parts.files = std::make_shared<const ModelFiles>(std::move(files));
+  ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
+  MILLRACE_TRY(auto model, Model::load(parts.files, parts.kernels, pool, {options.context, options.progress}));
+  ModelInfo& info = parts.info;
+  const ArchSpec& spec = model->spec();
+  info.name = !spec.name.empty() ? spec.name : std::filesystem::path(parts.files->path).stem().string();
+  info.architecture = spec.arch;
+  info.parameters = count_parameters(*parts.files);
+  info.weight_bytes = model->weight_bytes();
+  info.step_bytes = model->bytes_per_token();
+  info.context = spec.context;
+  info.vocab = spec.vocab;
+  parts.model = std::move(model);
+  return std::shared_ptr<const LanguageModel>(std::move(loaded));
+}
+
+const ModelInfo& LanguageModel::info() const { return parts_->info; }
+
+Result<std::vector<TokenId>> LanguageModel::encode(std::string_view text, bool add_special, bool parse_special) const {
+  if (!parts_->tokenizer) {
+    return Error::unsupported(fmt::format("{}: no tokenizer in the model's files; give token ids instead of text", parts_->files->path));
+  }
+  return parts_->tokenizer->encode(text, {add_special, parse_special});
+}
+
+std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_special) const {
+  return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
+}
+
+Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json, bool add_generation_prompt) const {
+  auto input = nlohmann::ordered_json::parse(messages_json, nullptr, false);
+  if (input.is_discarded()) return Error::user("messages: not valid JSON");
+  ChatContextOptions options;
+  options.add_generation_prompt = add_generation_prompt;
+  nlohmann::ordered_json messages = input;
+  if (input.is_object()) {
+    if (!input.contains("messages")) return Error::user("messages: the object has no \"messages\" array");
+    messages = input["messages"];
+    if (auto tools = input.find("tools"); tools != input.end()) options.tools = &*tools;
+    options.extra = &input;
+  }
+  if (parts_->tokenizer) {
+    const TokenizerSpec& spec = parts_->tokenizer->spec();
+    auto text = [&](const std::optional<TokenId>& id) {
+      return id && *id >= 0 && *id < parts_->tokenizer->vocab_size() ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+    };
+    options.bos_token = text(spec.bos);
+    options.eos_token = text(spec.eos);
+  }
+  MILLRACE_TRY(auto context, chat_context(messages, options));
+  const std::string& own = parts_->files->chat_template;
+  MILLRACE_TRY(auto chat_template, ChatTemplate::parse(own.empty() ? kFallbackChatTemplate : std::string_view(own)));
+  return chat_template.render(context);
+}
+
+}  // namespace millrace

@@ -1,0 +1,48 @@
+// Choosing the scales of a block by a small deterministic search: candidates around the scale that just covers the
+// range, each one's values rounded, then the least-squares scale for these roundings; the smallest squared error wins,
+// the first one on ties. Pure functions, no allocation. Sums are in double, in order of index.
+#pragma once
+
+#include <cmath>
+
+#include "formats/block.h"
+
+namespace millrace {
+
+// value = scale * round(value / scale) for a symmetric grid. `end` is the grid's longest end (-8 for -8 .. 7):
+// candidates send the value of largest magnitude to end + t / 10 * |end| / 8, t = -steps .. steps. round_to_grid(float)
+// -> float.
+template <typename RoundToGrid>
+float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_to_grid) {
+  float largest = largest_signed(x, n);
+  if (largest == 0) return 0;
+  double best_score = 0;  // what the fit takes away from sum x^2
+  double best_scale = 0;
+  for (int i = 0; i <= 2 * steps; ++i) {
+    int t = i % 2 ? (i + 1) / 2 : -i / 2;  // 0, 1, -1, 2, -2 ...
+    float inverse = (end + static_cast<float>(t) * 0.1f * std::fabs(end) / 8.0f) / largest;
+    if (!std::isfinite(inverse)) continue;
+    double qx = 0;
+    double qq = 0;
+    for (int j = 0; j < n; ++j) {
+      double q = round_to_grid(x[j] * inverse);
+      qx += q * x[j];
+      qq += q * q;
+    }
+    if (qq > 0 && qx * qx > best_score * qq) {
+      best_score = qx * qx / qq;
+      best_scale = qx / qq;
+    }
+  }
+  return static_cast<float>(best_scale);
+}
+
+struct AffineScale {
+  float scale = 0;
+  float minimum = 0;  // value = scale * q - minimum, with minimum >= 0
+};
+
+// Fits value = scale * q - minimum with q in 0 .. levels.
+AffineScale fit_affine(const float* x, int n, int levels);
+
+}  // namespace millrace

@@ -1,0 +1,185 @@
+// Takes stored blocks of each quantized format apart into levels and scales (see quant_shape.h).
+// Byte layouts are those of GGUF files, frozen.
+#include "kernels/quant_shape.h"
+
+#include <bit>
+#include <cstring>
+#include <iterator>
+
+#include "formats/format.h"
+
+namespace millrace {
+namespace {
+
+uint16_t load16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | p[1] << 8); }
+
+// 16 bytes: low nibbles are values 0..15, high nibbles 16..31.
+void split_nibbles(const uint8_t* bytes, uint8_t* level) {
+  for (int i = 0; i < 16; ++i) {
+    level[i] = bytes[i] & 15;
+    level[i + 16] = bytes[i] >> 4;
+  }
+}
+
+// Adds bit i of a little-endian 32-bit word to value i as bit 4.
+void add_fifth_bits(const uint8_t* word, uint8_t* level) {
+  for (int i = 0; i < 32; ++i) level[i] = static_cast<uint8_t>(level[i] | ((word[i / 8] >> (i % 8)) & 1) << 4);
+}
+
+void split_q8_0(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  for (int i = 0; i < 32; ++i) out.level[i] = b[2 + i] ^ 0x80;
+}
+
+void split_q4_0(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  split_nibbles(b + 2, out.level);
+}
+
+void split_q4_1(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  out.min = load16(b + 2) ^ 0x8000;
+  split_nibbles(b + 4, out.level);
+}
+
+void split_q5_0(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  split_nibbles(b + 6, out.level);
+  add_fifth_bits(b + 2, out.level);
+}
+
+void split_q5_1(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  out.min = load16(b + 2) ^ 0x8000;
+  split_nibbles(b + 8, out.level);
+  add_fifth_bits(b + 4, out.level);
+}
+
+void split_mxfp4(const uint8_t* b, QuantBlock& out) {
+  out.d = b[0];
+  split_nibbles(b + 1, out.level);
+}
+
+// scales[16] (minimum << 4 | scale), 64 bytes of 2-bit levels, d, dmin.
+void split_q2_k(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b + 80);
+  out.min = load16(b + 82);
+  for (int i = 0; i < 16; ++i) {
+    out.scale[i] = static_cast<int8_t>(b[i] & 15);
+    out.minimum[i] = b[i] >> 4;
+  }
+  for (int g = 0; g < 8; ++g) {
+    const uint8_t* q = b + 16 + g / 4 * 32;
+    for (int i = 0; i < 32; ++i) out.level[g * 32 + i] = (q[i] >> (g % 4 * 2)) & 3;
+  }
+}
+
+// 32 bytes of high bits, 64 bytes of 2-bit levels, 12 bytes of 6-bit scales, d.
+void split_q3_k(const uint8_t* b, QuantBlock& out) {
+  const uint8_t* scales = b + 96;
+  out.d = load16(b + 108);
+  for (int i = 0; i < 16; ++i) {
+    int low = i < 8 ? scales[i] & 15 : scales[i - 8] >> 4;
+    int high = (scales[8 + i % 4] >> (i / 4 * 2)) & 3;
+    out.scale[i] = static_cast<int8_t>((low | high << 4) - 32);
+  }
+  for (int g = 0; g < 8; ++g) {
+    const uint8_t* q = b + 32 + g / 4 * 32;
+    for (int i = 0; i < 32; ++i) {
+      out.level[g * 32 + i] = static_cast<uint8_t>(((q[i] >> (g % 4 * 2)) & 3) | ((b[i] >> g) & 1) << 2);
+    }
+  }
+}
+
+// The 12 bytes that hold eight 6-bit scales and eight 6-bit minimums in Q4_K and Q5_K.
+void split_six_bit_scales(const uint8_t* s, QuantBlock& out) {
+  for (int i = 0; i < 4; ++i) {
+    out.scale[i] = static_cast<int8_t>(s[i] & 63);
+    out.minimum[i] = s[i + 4] & 63;
+    out.scale[i + 4] = static_cast<int8_t>((s[i + 8] & 15) | (s[i] >> 6) << 4);
+    out.minimum[i + 4] = static_cast<uint8_t>((s[i + 8] >> 4) | (s[i + 4] >> 6) << 4);
+  }
+}
+
+// Four runs of 32 bytes; low nibbles of a run are one group, high nibbles the next.
+void split_nibble_runs(const uint8_t* q, uint8_t* level) {
+  for (int run = 0; run < 4; ++run) {
+    for (int i = 0; i < 32; ++i) {
+      level[run * 64 + i] = q[run * 32 + i] & 15;
+      level[run * 64 + 32 + i] = q[run * 32 + i] >> 4;
+    }
+  }
+}
+
+void split_q4_k(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  out.min = load16(b + 2);
+  split_six_bit_scales(b + 4, out);
+  split_nibble_runs(b + 16, out.level);
+}
+
+void split_q5_k(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  out.min = load16(b + 2);
+  split_six_bit_scales(b + 4, out);
+  split_nibble_runs(b + 48, out.level);
+  for (int g = 0; g < 8; ++g) {
+    for (int i = 0; i < 32; ++i) {
+      out.level[g * 32 + i] = static_cast<uint8_t>(out.level[g * 32 + i] | ((b[16 + i] >> g) & 1) << 4);
+    }
+  }
+}
+
+// 128 bytes of low nibbles, 64 of 2-bit high parts, 16 int8 scales, d. Each half of 128 values uses 64 low bytes
+// (two groups in the low nibbles, two in the high ones) and 32 high bytes.
+void split_q6_k(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b + 208);
+  std::memcpy(out.scale, b + 192, 16);
+  for (int g = 0; g < 8; ++g) {
+    const uint8_t* low = b + g / 4 * 64 + g % 2 * 32;
+    const uint8_t* high = b + 128 + g / 4 * 32;
+    int low_shift = g % 4 / 2 * 4;
+    for (int i = 0; i < 32; ++i) {
+      out.level[g * 32 + i] =
+          static_cast<uint8_t>(((low[i] >> low_shift) & 15) | ((high[i] >> (g % 4 * 2)) & 3) << 4);
+    }
+  }
+}
+
+// d, 16 bits of high scale parts, 4 bytes of low scale nibbles, 128 bytes of codes.
+void split_iq4_xs(const uint8_t* b, QuantBlock& out) {
+  out.d = load16(b);
+  uint16_t high = load16(b + 2);
+  for (int g = 0; g < 8; ++g) {
+    int low = (b[4 + g / 2] >> (g % 2 * 4)) & 15;
+    out.scale[g] = static_cast<int8_t>((low | ((high >> (2 * g)) & 3) << 4) - 32);
+    split_nibbles(b + 8 + g * 16, out.level + g * 32);
+  }
+}
+
+constexpr QuantSource kSources[] = {
+    {"q8_0", kQuantShapes[0], split_q8_0},     {"q4_0", kQuantShapes[1], split_q4_0},
+    {"q4_1", kQuantShapes[2], split_q4_1},     {"q5_0", kQuantShapes[3], split_q5_0},
+    {"q5_1", kQuantShapes[4], split_q5_1},     {"q2_k", kQuantShapes[5], split_q2_k},
+    {"q3_k", kQuantShapes[6], split_q3_k},     {"q4_k", kQuantShapes[7], split_q4_k},
+    {"q5_k", kQuantShapes[8], split_q5_k},     {"q6_k", kQuantShapes[9], split_q6_k},
+    {"iq4_nl", kQuantShapes[10], split_q4_0},  {"iq4_xs", kQuantShapes[11], split_iq4_xs},
+    {"mxfp4", kQuantShapes[12], split_mxfp4},
+};
+static_assert(std::size(kSources) == kQuantSourceCount && std::size(kQuantShapes) == kQuantSourceCount);
+
+}  // namespace
+
+const QuantSource* quant_source_at(int index) { return &kSources[index]; }
+
+const Format* quant_format_at(int index) {
+  const Format* format = find_format(kSources[index].format);
+  return format != nullptr && format->activation == Activation::q8 ? format : nullptr;
+}
+
+float e8m0_half_to_f32(uint8_t e) {
+  if (e == 255) return std::bit_cast<float>(0x7fc00000u);
+  return std::bit_cast<float>(e < 2 ? 0x00200000u << e : (e - 1u) << 23);
+}
+
+}  // namespace millrace

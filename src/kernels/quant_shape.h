@@ -1,0 +1,82 @@
+// QuantShape: what a matmul kernel has to know about a quantized weight format, as data, and QuantBlock: one stored
+// block taken apart into integer levels and scales. Every instruction set computes the same thing from them:
+//
+//   y = sum over groups g of 32 columns, in ascending order, in f32 with one rounding per fma:
+//     none, per32:  y = fma(dw * sx, dot, y)          dw = d (* sub-scale), exact in f32
+//     per16:        y = fma(d * sx, s0 * dot0 + s1 * dot1, y)
+//     minimum:      y = fma(-mw, sx * sum, y)         mw = min (* sub-minimum), exact in f32; sx * sum from the row
+//     per16 minimum y = fma(-(min * sx), m0 * sum0 + m1 * sum1, y)
+//
+// where sx and the int8 x come from the activation row (kernels/activation.h) and the dots are exact integers of
+// (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
+// Formats: docs of GGUF's block formats; OCP Microscaling (MX) v1.0 for MXFP4.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace millrace {
+
+struct Format;  // formats/format.h
+
+enum class SubScales : uint8_t { none, per32, per16 };
+enum class LevelTable : uint8_t { none, iq4, fp4 };
+
+struct QuantShape {
+  int low_bits = 0;   // of a level, stored as one plane of 2, 4 or 8 bits ...
+  int high_bits = 0;  // ... and a second plane of 0, 1 or 2 bits above it
+  int offset = 0;     // subtracted from a level, or what the table's entries are raised by to be unsigned
+  LevelTable table = LevelTable::none;
+  SubScales sub = SubScales::none;
+  bool has_min = false;
+  bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
+  int groups = 1;     // of 32 values in a block
+
+  constexpr bool per_group_scale() const { return groups == 1; }
+  constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
+};
+
+// Every quantized format, in the order of quant_source_at().
+inline constexpr QuantShape kQuantShapes[] = {
+    /* q8_0 */ {.low_bits = 8, .offset = 128},
+    /* q4_0 */ {.low_bits = 4, .offset = 8},
+    /* q4_1 */ {.low_bits = 4, .has_min = true},
+    /* q5_0 */ {.low_bits = 4, .high_bits = 1, .offset = 16},
+    /* q5_1 */ {.low_bits = 4, .high_bits = 1, .has_min = true},
+    /* q2_k */ {.low_bits = 2, .sub = SubScales::per16, .has_min = true, .groups = 8},
+    /* q3_k */ {.low_bits = 2, .high_bits = 1, .offset = 4, .sub = SubScales::per16, .groups = 8},
+    /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .groups = 8},
+    /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .groups = 8},
+    /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .groups = 8},
+    /* iq4_nl */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4},
+    /* iq4_xs */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4, .sub = SubScales::per32, .groups = 8},
+    /* mxfp4 */ {.low_bits = 4, .offset = 12, .table = LevelTable::fp4, .e8m0 = true},
+};
+inline constexpr int kQuantSourceCount = 13;
+
+// Values of 4-bit codes. iq4: the non-linear levels of IQ4_NL and IQ4_XS; fp4: twice the E2M1 values.
+inline constexpr int8_t kIq4Levels[16] = {-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113};
+inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+
+struct QuantBlock {
+  uint8_t level[256];   // [groups * 32], as stored: unsigned, table codes for formats with a table
+  uint16_t d = 0;       // scale: f16 bits, or the E8M0 byte
+  uint16_t min = 0;     // f16 bits; what is SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
+  int8_t scale[16];     // [sub_count]
+  uint8_t minimum[16];  // [sub_count]
+};
+
+// How a stored block of one format comes apart.
+struct QuantSource {
+  std::string_view format;  // Format::name
+  QuantShape shape;
+  void (*split)(const uint8_t* block, QuantBlock& out);
+};
+
+const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes
+const Format* quant_format_at(int index);       // null where the format is not registered
+
+// 2^(e - 128): the E8M0 scale of doubled E2M1 values. 255 is NaN.
+float e8m0_half_to_f32(uint8_t e);
+
+}  // namespace millrace

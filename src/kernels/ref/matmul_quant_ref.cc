@@ -1,0 +1,125 @@
+// Portable matmul for the quantized formats: stored rows as they are, each block taken apart once and multiplied with
+// every token. The definition that the other instruction sets must match bit for bit (see quant_shape.h).
+#include <cmath>
+#include <cstring>
+#include <utility>
+
+#include "kernels/activation.h"
+#include "kernels/families.h"
+#include "kernels/quant_shape.h"
+#include "tensor/half.h"
+
+namespace millrace {
+namespace {
+
+// One block ready to multiply: signed levels and f32 scales.
+struct ReadyBlock {
+  int16_t level[256];
+  float scale[8];     // of each group; per16: d
+  float minimum[8];   // of each group; per16: the block's
+  QuantBlock raw;
+};
+
+void make_ready(const QuantSource& source, const uint8_t* stored, ReadyBlock& out) {
+  const QuantShape& shape = source.shape;
+  source.split(stored, out.raw);
+  for (int i = 0; i < shape.groups * 32; ++i) {
+    int level = out.raw.level[i];
+    out.level[i] = static_cast<int16_t>(shape.table == LevelTable::iq4   ? kIq4Levels[level]
+                                        : shape.table == LevelTable::fp4 ? kFp4Levels[level]
+                                                                         : level - shape.offset);
+  }
+  float d = shape.e8m0 ? e8m0_half_to_f32(static_cast<uint8_t>(out.raw.d)) : f16_to_f32(out.raw.d);
+  float minimum = shape.has_min ? f16_to_f32(out.raw.min) : 0.0f;
+  for (int g = 0; g < shape.groups; ++g) {
+    bool scaled = shape.sub == SubScales::per32;
+    out.scale[g] = scaled ? d * static_cast<float>(out.raw.scale[g]) : d;
+    out.minimum[g] = scaled && shape.has_min ? minimum * static_cast<float>(out.raw.minimum[g]) : minimum;
+  }
+}
+
+int dot16(const int16_t* level, const int8_t* x) {
+  int sum = 0;
+  for (int i = 0; i < 16; ++i) sum += level[i] * x[i];
+  return sum;
+}
+
+// Adds group g of the block (group `column_group` of the row) to y.
+float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const uint8_t* x, int64_t cols,
+                int64_t column_group, float y) {
+  auto* levels = reinterpret_cast<const int8_t*>(x) + column_group * 32;
+  float sx = reinterpret_cast<const float*>(x + q8_scales_offset(cols))[column_group];
+  int dot0 = dot16(block.level + g * 32, levels);
+  int dot1 = dot16(block.level + g * 32 + 16, levels + 16);
+  if (shape.sub != SubScales::per16) {
+    y = std::fma(block.scale[g] * sx, static_cast<float>(dot0 + dot1), y);
+    if (!shape.has_min) return y;
+    float offset = reinterpret_cast<const float*>(x + q8_offsets_offset(cols))[column_group];
+    return std::fma(-block.minimum[g], offset, y);
+  }
+  int dot = block.raw.scale[2 * g] * dot0 + block.raw.scale[2 * g + 1] * dot1;
+  y = std::fma(block.scale[g] * sx, static_cast<float>(dot), y);
+  if (!shape.has_min) return y;
+  auto* sums = reinterpret_cast<const int16_t*>(x + q8_sums_offset(cols)) + column_group * 2;
+  int minimum = block.raw.minimum[2 * g] * sums[0] + block.raw.minimum[2 * g + 1] * sums[1];
+  return std::fma(-(block.minimum[g] * sx), static_cast<float>(minimum), y);
+}
+
+// One format, by its position in kQuantShapes, so that each format's kernel is a plain function pointer.
+template <int kIndex>
+struct QuantRef {
+  static const QuantSource& source() { return *quant_source_at(kIndex); }
+  static const Format* format() {
+    static const Format* const found = quant_format_at(kIndex);
+    return found;
+  }
+
+  static int64_t packed_bytes(int64_t rows, int64_t cols) { return rows * format()->row_bytes(cols); }
+
+  static void pack(const uint8_t* stored, const BlockScales*, int64_t, int64_t cols, int64_t row_begin,
+                   int64_t row_end, uint8_t* packed) {
+    int64_t row_bytes = format()->row_bytes(cols);
+    std::memcpy(packed + row_begin * row_bytes, stored + row_begin * row_bytes,
+                static_cast<size_t>((row_end - row_begin) * row_bytes));
+  }
+
+  static void run(const MatmulArgs& a) {
+    const QuantSource& from = source();
+    int64_t row_bytes = format()->row_bytes(a.cols);
+    int groups = from.shape.groups;
+    ReadyBlock block;
+    for (int64_t row = a.row_begin; row < a.row_end; ++row) {
+      const uint8_t* stored = a.weights + row * row_bytes;
+      for (int64_t t = 0; t < a.tokens; ++t) a.y[t * a.y_stride + row] = 0;
+      for (int64_t group = 0; group < a.cols / 32; group += groups, stored += format()->block_bytes) {
+        make_ready(from, stored, block);
+        for (int64_t t = 0; t < a.tokens; ++t) {
+          float& y = a.y[t * a.y_stride + row];
+          for (int g = 0; g < groups; ++g) {
+            y = add_group(from.shape, block, g, a.x + t * a.x_stride, a.cols, group + g, y);
+          }
+        }
+      }
+    }
+  }
+};
+
+template <int... kIndex>
+void add_all(KernelTable& table, std::integer_sequence<int, kIndex...>) {
+  auto add = [&table](auto kernel) {
+    using Ref = decltype(kernel);
+    set_matmul(table, {.format = Ref::format(),
+                       .layout = "stored",
+                       .row_tile = 1,
+                       .packed_bytes = Ref::packed_bytes,
+                       .pack = Ref::pack,
+                       .run = Ref::run});
+  };
+  (add(QuantRef<kIndex>{}), ...);
+}
+
+}  // namespace
+
+void add_matmul_quant_ref(KernelTable& table) { add_all(table, std::make_integer_sequence<int, kQuantSourceCount>{}); }
+
+}  // namespace millrace

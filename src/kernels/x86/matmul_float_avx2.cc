@@ -1,0 +1,109 @@
+// Float matmul for AVX2 and FMA: 8 rows a vector; BF16 pairs are widened to two f32 vectors.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/families.h"
+#include "kernels/x86/matmul_f8.h"
+#include "kernels/x86/matmul_float.h"
+
+namespace millrace {
+namespace {
+
+struct Lanes8 {
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kTile = 6;  // tokens: 2 x 6 accumulators, 2 weights and a broadcast fill 15 of 16 registers
+  static constexpr int kPanels = 2;
+  static constexpr int kOnePanels = 4;
+  static constexpr const char* kLayout = "panels8";
+  static F zero() { return _mm256_setzero_ps(); }
+  static F multiply_scale(F scale, F part, F acc) { return _mm256_fmadd_ps(scale, part, acc); }
+  static F load_scales(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+  static void store(float* y, F v, int64_t count) {
+    if (count >= kLanes) {
+      _mm256_storeu_ps(y, v);
+    } else {
+      __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+      _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes), v);
+    }
+  }
+};
+
+struct F32Avx2 : Lanes8 {
+  using V = __m256;
+  static constexpr const char* kFormat = "f32";
+  static constexpr Activation kActivation = Activation::f32;
+  static constexpr int kStep = 1;
+  static constexpr int kVectorBytes = 32;
+  static V load(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+  static V broadcast(const uint8_t* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
+  static F multiply_add(V w, V x, F acc) { return _mm256_fmadd_ps(w, x, acc); }
+};
+
+struct F16Avx2 : F32Avx2 {
+  static constexpr const char* kFormat = "f16";
+  static constexpr int kVectorBytes = 16;
+  static V load(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+};
+
+// Both values of 8 (or one broadcast) bf16 pairs.
+struct Pair {
+  __m256 even, odd;
+};
+
+inline Pair widen(__m256i pairs) {
+  return {_mm256_castsi256_ps(_mm256_slli_epi32(pairs, 16)),
+          _mm256_castsi256_ps(_mm256_and_si256(pairs, _mm256_set1_epi32(static_cast<int>(0xffff0000u))))};
+}
+
+struct Bf16Avx2 : Lanes8 {
+  using V = Pair;
+  static constexpr const char* kFormat = "bf16";
+  static constexpr Activation kActivation = Activation::bf16;
+  static constexpr int kTile = 4;
+  static constexpr int kStep = 2;
+  static constexpr int kVectorBytes = 32;
+  static V load(const uint8_t* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static V broadcast(const uint8_t* p) { return widen(_mm256_set1_epi32(*reinterpret_cast<const int*>(p))); }
+  static F multiply_add(V w, V x, F acc) {
+    return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, acc));
+  }
+};
+
+// E4M3 codes to f32: exponent and mantissa moved into place and multiplied by 2^120 (exact, subnormals too).
+struct F8Avx2 : Bf16Avx2 {
+  static constexpr int kTile = 3;
+  static constexpr int kOnePanels = 2;
+  static V broadcast(const uint8_t* p) {
+    auto* x = reinterpret_cast<const float*>(p);
+    return {_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1])};
+  }
+  static __m256 widen_code(__m256i code) {  // one code in each 32-bit lane, in bits 0..7; others are ignored
+    __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
+    __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
+    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
+    __m256 value = _mm256_castsi256_ps(_mm256_or_si256(_mm256_slli_epi32(magnitude, 20), sign));
+    value = _mm256_mul_ps(value, _mm256_set1_ps(0x1p120f));
+    return _mm256_or_ps(value, _mm256_castsi256_ps(nan));
+  }
+  static void load_quad(const uint8_t* p, V (&out)[2]) {
+    for (int i = 0; i < 2; ++i) {
+      __m256i codes = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
+      out[i] = {widen_code(codes), widen_code(_mm256_srli_epi32(codes, 8))};
+    }
+  }
+};
+
+}  // namespace
+
+void add_matmul_float_avx2(KernelTable& table) {
+  add_float_kernel<F32Avx2>(table);
+  add_float_kernel<F16Avx2>(table);
+  add_float_kernel<Bf16Avx2>(table);
+  add_f8_kernel<F8Avx2>(table);
+}
+
+}  // namespace millrace
+#endif

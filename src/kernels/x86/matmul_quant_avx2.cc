@@ -1,0 +1,114 @@
+// Quantized matmul for AVX2: 8 rows a vector, one panel at a time. Products of bytes are exact: vpmaddubsw sums two of
+// them in 16 bits, and as many results are added in 16 bits as the largest level allows before widening. Formats with
+// levels above 127 stay signed and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
+#if defined(__x86_64__)
+#include <immintrin.h>
+
+#include "kernels/families.h"
+#include "kernels/x86/matmul_quant.h"
+
+namespace millrace {
+namespace {
+
+struct VectorAvx2 {
+  using I = __m256i;
+  using F = __m256;
+  static constexpr int kLanes = 8;
+  static constexpr int kPanels = 1;
+  static constexpr bool kPrefersSigned = true;
+  static constexpr const char* kLayout = "panels8";
+
+  static I load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
+  static I zero() { return _mm256_setzero_si256(); }
+  static F zero_f() { return _mm256_setzero_ps(); }
+  static I set1_8(int v) { return _mm256_set1_epi8(static_cast<char>(v)); }
+  static I set1_16(int v) { return _mm256_set1_epi16(static_cast<short>(v)); }
+  static I set1_32(int v) { return _mm256_set1_epi32(v); }
+  static I bit_and(I a, I b) { return _mm256_and_si256(a, b); }
+  static I bit_xor(I a, I b) { return _mm256_xor_si256(a, b); }
+  static I or_and(I a, I b, I mask) { return _mm256_or_si256(a, _mm256_and_si256(b, mask)); }
+  template <int kBits>
+  static I shift_right(I v) {  // by a negative count: left
+    if constexpr (kBits > 0) return _mm256_srli_epi16(v, kBits);
+    if constexpr (kBits < 0) return _mm256_slli_epi16(v, -kBits);
+    return v;
+  }
+  static I broadcast16(const uint8_t* p) {
+    return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static I look_up(I table, I codes) { return _mm256_shuffle_epi8(table, codes); }
+  static I add32(I a, I b) { return _mm256_add_epi32(a, b); }
+  static I mul32(I a, I b) { return _mm256_mullo_epi32(a, b); }
+  static I pairs(I low, I high) { return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa); }
+  static I load_i8(const uint8_t* p) { return _mm256_cvtepi8_epi32(quarter_load(p)); }
+  static I load_u8(const uint8_t* p) { return _mm256_cvtepu8_epi32(quarter_load(p)); }
+  static F load_f16(const uint8_t* p) {
+    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  }
+  static F load_e8m0(const uint8_t* p) {  // see e8m0_half_to_f32
+    I e = load_u8(p);
+    I normal = _mm256_slli_epi32(_mm256_sub_epi32(e, set1_32(1)), 23);
+    I small = _mm256_sllv_epi32(set1_32(0x00200000), e);
+    I bits = _mm256_blendv_epi8(normal, small, _mm256_cmpgt_epi32(set1_32(2), e));
+    bits = _mm256_blendv_epi8(bits, set1_32(0x7fc00000), _mm256_cmpeq_epi32(e, set1_32(255)));
+    return _mm256_castsi256_ps(bits);
+  }
+  static F to_float(I v) { return _mm256_cvtepi32_ps(v); }
+  static F mul(F a, F b) { return _mm256_mul_ps(a, b); }
+  static F fma(F a, F b, F c) { return _mm256_fmadd_ps(a, b, c); }
+  static F negated_fma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
+  static F broadcast_f32(const uint8_t* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
+  static I broadcast32(const void* p) { return _mm256_set1_epi32(*static_cast<const int*>(p)); }
+  static I dot_pairs(I weights, const uint8_t* sums) { return _mm256_madd_epi16(weights, broadcast32(sums)); }
+
+  // How many vpmaddubsw results fit in 16 bits together.
+  template <typename Kind>
+  static constexpr int safe_sums() {
+    if (Kind::kSigned) return 1;
+    int sums = 32767 / (2 * 127 * Kind::kLargest);
+    return sums >= 8 ? 8 : sums >= 4 ? 4 : sums >= 2 ? 2 : 1;
+  }
+
+  // dot[r] += levels W[kFirst .. kFirst + kCount) of panel r times x.
+  template <typename Kind, int kFirst, int kCount, typename Group, int R>
+  [[gnu::always_inline]] static void dot(const Group (&group)[R], const int8_t* x, I (&sum)[R]) {
+    constexpr int kSums = safe_sums<Kind>() < kCount ? safe_sums<Kind>() : kCount;
+    const I ones = set1_16(1);
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      unroll<kCount / kSums>([&](auto part) __attribute__((always_inline)) {
+        I words;
+        unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+          constexpr int j = kFirst + part * kSums + i;
+          I quad = broadcast32(x + 4 * j);
+          I w = group[r].w[j];
+          I product;
+          if constexpr (Kind::kSigned) {
+            product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(quad, w));
+          } else {
+            product = _mm256_maddubs_epi16(w, quad);
+          }
+          words = i == 0 ? product : _mm256_add_epi16(words, product);
+        });
+        sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(words, ones));
+      });
+    });
+  }
+  static void store(float* y, F v, int64_t count) {
+    if (count >= kLanes) {
+      _mm256_storeu_ps(y, v);
+    } else {
+      I lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+      _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(set1_32(static_cast<int>(count)), lanes), v);
+    }
+  }
+
+ private:
+  static __m128i quarter_load(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
+};
+
+}  // namespace
+
+void add_matmul_quant_avx2(KernelTable& table) { add_quant_kernels<VectorAvx2>(table); }
+
+}  // namespace millrace
+#endif

@@ -1,0 +1,14 @@
+// ModelFiles from GGUF: one file, all parts of a split one, or an image in memory.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "loader/model_files.h"
+
+namespace millrace {
+
+// `path` is a GGUF file or any part of a split one (NAME-00001-of-00003.gguf); every part must lie beside it.
+Result<ModelFiles> open_gguf(const std::string& path);
+
+}  // namespace millrace

@@ -1,0 +1,42 @@
+// Stored tensor types of GGUF (ggml type ids, frozen): their names and geometry, for every type that has an id,
+// whether or not a Format can decode it. What has no Format is still sized, listed, and refused by its name.
+#pragma once
+
+#include <cstdint>
+#include <string_view>
+
+namespace millrace {
+
+struct GgufType {
+  uint32_t id;
+  std::string_view name;  // "Q4_K"
+  int block_values;       // 0: the id was withdrawn; files that use it must be made again
+  int block_bytes;
+};
+
+const GgufType* find_gguf_type(uint32_t id);  // null if no such id was ever given out
+
+// Value types of GGUF metadata, frozen.
+enum class GgufValueType : uint32_t {
+  u8 = 0,
+  i8 = 1,
+  u16 = 2,
+  i16 = 3,
+  u32 = 4,
+  i32 = 5,
+  f32 = 6,
+  boolean = 7,
+  string = 8,
+  array = 9,
+  u64 = 10,
+  i64 = 11,
+  f64 = 12
+};
+
+// Bytes of one value; 0 for strings, arrays and unknown types.
+int gguf_value_bytes(GgufValueType type);
+
+// Least bytes that one value takes on disk (8 for a string's length, 12 for an array's header); 0 for unknown types.
+int gguf_value_least_bytes(GgufValueType type);
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+#include "loader/hf_model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "loader/file_text.h"
+#include "loader/hf_text.h"
+#include "loader/hf_weights.h"
+#include "loader/json_check.h"
+#include "loader/mlx_affine.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+Result<Json> read_config(const fs::path& path) {
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) {
+    return Error::corrupt(fmt::format("{}: is missing; a model folder needs it beside the weights", path.string()));
+  }
+  MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
+  std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  return parse_json_object(text, path);
+}
+
+// architectures[0]; model_type where there is none.
+Result<std::string> read_architecture(const Json& config, const std::string& path) {
+  auto list = config.find("architectures");
+  if (list != config.end() && list->is_array() && !list->empty() && list->front().is_string()) {
+    return list->front().get<std::string>();
+  }
+  auto type = config.find("model_type");
+  if (type != config.end() && type->is_string()) return type->get<std::string>();
+  return Error::corrupt(fmt::format("{}: neither 'architectures' nor 'model_type' names an architecture", path));
+}
+
+// Quantization methods whose tensors this loader understands; the rest is refused by its name, rather than by the
+// tensors that would turn out to be missing.
+Result<void> check_quantization(const Json& config, const std::string& path) {
+  auto quantization = config.find("quantization_config");
+  if (quantization == config.end() || !quantization->is_object()) return {};
+  auto method = quantization->find("quant_method");
+  if (method == quantization->end() || !method->is_string()) return {};
+  const auto& name = method->get_ref<const std::string&>();
+  auto format = quantization->find("format");
+  bool float_only = format == quantization->end() || *format == "float-quantized" || *format == "naive-quantized";
+  if (name == "fp8" || name == "fbgemm_fp8" || (name == "compressed-tensors" && float_only)) return {};
+  return Error::unsupported(
+      fmt::format("{}: quantization method {} is not supported; fp8 and MLX affine are", path, quoted_name(name)));
+}
+
+}  // namespace
+
+Result<ModelFiles> open_huggingface(const std::string& path) {
+  std::error_code ignored;
+  fs::path given(path);
+  fs::path folder = fs::is_directory(given, ignored) ? given : given.parent_path();
+  std::string config_path = folder / "config.json";
+  ModelFiles model;
+  model.kind = ModelFiles::Kind::huggingface;
+  model.path = path;
+  MILLRACE_TRY(Json config, read_config(config_path));
+  MILLRACE_TRY(model.architecture, read_architecture(config, config_path));
+  MILLRACE_TRY_VOID(check_quantization(config, config_path));
+  MILLRACE_TRY_VOID(open_safetensors_weights(model, given));
+  MILLRACE_TRY_VOID(attach_fp8_scales(model, config));
+  MILLRACE_TRY_VOID(unpack_mlx_affine(model, config));
+  MILLRACE_TRY_VOID(read_huggingface_tokenizer(model, folder, config));
+  MILLRACE_TRY_VOID(read_chat_templates(model, folder));
+  MILLRACE_TRY_VOID(read_generation_config(model, folder));
+  model.config = std::make_shared<const Json>(std::move(config));
+  return model;
+}
+
+}  // namespace millrace

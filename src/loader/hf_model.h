@@ -1,0 +1,14 @@
+// ModelFiles from a Hugging Face folder: config.json, safetensors weights, tokenizer and templates.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+#include "loader/model_files.h"
+
+namespace millrace {
+
+// `path` is the folder, one of its .safetensors files, or its model.safetensors.index.json.
+Result<ModelFiles> open_huggingface(const std::string& path);
+
+}  // namespace millrace

@@ -1,0 +1,23 @@
+// The tensors of a Hugging Face folder: one safetensors file, or shards with model.safetensors.index.json.
+#pragma once
+
+#include <filesystem>
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "loader/model_files.h"
+
+namespace millrace {
+
+// Fills model.files, tensors and tensor_index. `path` is the folder, a .safetensors file or an index; a file that
+// belongs to a sharded model stands for all of it. Errors: corrupt, unsupported (other weight files).
+Result<void> open_safetensors_weights(ModelFiles& model, const std::filesystem::path& path);
+
+// FP8 checkpoints: moves NAME_scale_inv ([128, 128] blocks, or quantization_config.weight_block_size) and NAME_scale
+// (one, or one a row) into the scales of each F8_E4M3 matrix NAME. Errors: corrupt (a shape that does not fit).
+Result<void> attach_fp8_scales(ModelFiles& model, const nlohmann::ordered_json& config);
+
+// Takes `absorbed` tensors (by index) out of the list.
+void remove_tensors(ModelFiles& model, const std::vector<bool>& absorbed);
+
+}  // namespace millrace

@@ -1,0 +1,155 @@
+#include "loader/mlx_affine.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <cstring>
+#include <nlohmann/json.hpp>
+
+#include "formats/format.h"
+#include "loader/file_text.h"
+#include "loader/hf_weights.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+struct Packing {
+  int64_t bits = 4;
+  int64_t group = 64;
+};
+
+Result<Packing> read_packing(const Json& object, Packing defaults) {
+  auto mode = object.find("mode");
+  if (mode != object.end() && *mode != "affine") {
+    return Error::unsupported(fmt::format("config.json: MLX quantization mode {} is not supported; affine is",
+                                          mode->dump(-1, ' ', true, Json::error_handler_t::replace)));
+  }
+  auto number = [&](const char* key, int64_t value) {
+    auto found = object.find(key);
+    if (found == object.end()) return value;
+    return found->is_number_unsigned() && found->get<uint64_t>() <= 65536 ? found->get<int64_t>() : int64_t{-1};
+  };
+  Packing packing{number("bits", defaults.bits), number("group_size", defaults.group)};
+  if (packing.bits != 2 && packing.bits != 4 && packing.bits != 8) {
+    return Error::unsupported(
+        fmt::format("config.json: MLX quantization with {} bits is not supported; 2, 4 and 8 are", packing.bits));
+  }
+  if (packing.group < 1) return Error::corrupt("config.json: key 'quantization.group_size' must be from 1 to 65536");
+  return packing;
+}
+
+// The packing of one module: its own entry in "quantization", or the common one.
+Result<Packing> packing_of(const Json& quantization, std::string_view module) {
+  MILLRACE_TRY(Packing packing, read_packing(quantization, {}));
+  auto own = quantization.find(module);
+  if (own == quantization.end() || !own->is_object()) return packing;
+  return read_packing(*own, packing);
+}
+
+class Unpacker {
+ public:
+  Unpacker(ModelFiles& model, const Json& quantization) : model_(model), quantization_(quantization) {}
+
+  Result<void> run() {
+    std::vector<bool> absorbed(model_.tensors.size(), false);
+    for (StoredTensor& matrix : model_.tensors) {
+      constexpr std::string_view kWeight = ".weight";
+      if (matrix.type_name != "U32" || matrix.tensor.rank < 2 || !matrix.name.ends_with(kWeight)) continue;
+      std::string module = matrix.name.substr(0, matrix.name.size() - kWeight.size());
+      auto scales = model_.tensor_index.find(module + ".scales");
+      auto biases = model_.tensor_index.find(module + ".biases");
+      if (scales == model_.tensor_index.end() || biases == model_.tensor_index.end()) {
+        return error(matrix, "its .scales or .biases are missing");
+      }
+      MILLRACE_TRY(Packing packing, packing_of(quantization_, module));
+      MILLRACE_TRY_VOID(unpack(matrix, model_.tensors[scales->second], model_.tensors[biases->second], packing));
+      absorbed[scales->second] = absorbed[biases->second] = true;
+    }
+    remove_tensors(model_, absorbed);
+    return {};
+  }
+
+ private:
+  Error error(const StoredTensor& tensor, const std::string& what) const {
+    return Error::corrupt(fmt::format("{}: tensor {} at offset {}: {}", model_.files[tensor.file]->path(),
+                                      quoted_name(tensor.name), tensor.offset, what));
+  }
+
+  // One row of a scale or bias matrix, checked to be finite.
+  Result<void> decode_row(const StoredTensor& source, int64_t row, std::vector<float>& out) const {
+    const Format* format = source.tensor.format;
+    auto groups = static_cast<int64_t>(out.size());
+    format->decode(source.tensor.data + row * format->row_bytes(groups), out.data(), groups);
+    for (float value : out) {
+      if (!std::isfinite(value))
+        return error(source, fmt::format("value in row {} is not finite (NaN or infinite)", row));
+    }
+    return {};
+  }
+
+  Result<void> check_parameters(const StoredTensor& matrix, const StoredTensor& part, int64_t groups) const {
+    bool plain = part.tensor.format && (part.type_name == "F32" || part.type_name == "F16" || part.type_name == "BF16");
+    if (!plain) return error(part, fmt::format("type {}; F32, F16 or BF16 is expected", part.type_name));
+    if (part.tensor.rank != matrix.tensor.rank || part.tensor.rows() != matrix.tensor.rows() ||
+        part.tensor.cols() != groups) {
+      return error(part, fmt::format("{} x {} values do not fit the {} rows of {} groups of its matrix",
+                                     part.tensor.rows(), part.tensor.cols(), matrix.tensor.rows(), groups));
+    }
+    return {};
+  }
+
+  Result<void> unpack(StoredTensor& matrix, const StoredTensor& scales, const StoredTensor& biases, Packing packing) {
+    int64_t rows = matrix.tensor.values() == 0 ? 0 : matrix.tensor.rows();
+    int64_t words = rows == 0 ? 0 : matrix.tensor.cols();
+    int64_t per_word = 32 / packing.bits;
+    int64_t cols = words * per_word;  // no overflow: the file holds `words` words, and 16 a word is the most
+    int64_t groups = cols / packing.group;
+    if (rows < 1 || groups < 1 || cols % packing.group != 0) {
+      return error(matrix, fmt::format("{} columns are not whole groups of {}", cols, packing.group));
+    }
+    MILLRACE_TRY_VOID(check_parameters(matrix, scales, groups));
+    MILLRACE_TRY_VOID(check_parameters(matrix, biases, groups));
+    int64_t bytes = rows * cols * static_cast<int64_t>(sizeof(float));
+    MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, matrix.name.c_str()));
+
+    std::vector<float> scale(static_cast<size_t>(groups)), bias(static_cast<size_t>(groups));
+    const uint8_t* source = matrix.tensor.data;
+    auto* out = buffer.as<float>();
+    uint32_t mask = (uint32_t{1} << packing.bits) - 1;
+    for (int64_t row = 0; row < rows; ++row) {
+      MILLRACE_TRY_VOID(decode_row(scales, row, scale));
+      MILLRACE_TRY_VOID(decode_row(biases, row, bias));
+      for (int64_t col = 0; col < cols; source += sizeof(uint32_t)) {
+        uint32_t word;
+        std::memcpy(&word, source, sizeof(word));
+        for (int64_t i = 0; i < per_word; ++i, ++col, word >>= packing.bits) {
+          auto group = static_cast<size_t>(col / packing.group);
+          *out++ = scale[group] * static_cast<float>(word & mask) + bias[group];
+        }
+      }
+    }
+    matrix.tensor.format = find_format("f32");
+    matrix.tensor.dims[matrix.tensor.rank - 1] = cols;
+    matrix.tensor.data = buffer.data();
+    matrix.tensor.bytes = bytes;
+    matrix.type_name = "F32";
+    model_.buffers.push_back(std::make_shared<AlignedBuffer>(std::move(buffer)));
+    return {};
+  }
+
+  ModelFiles& model_;
+  const Json& quantization_;
+};
+
+}  // namespace
+
+Result<void> unpack_mlx_affine(ModelFiles& model, const Json& config) {
+  auto quantization = config.find("quantization");
+  if (quantization == config.end() || !quantization->is_object()) return {};
+  return Unpacker(model, *quantization).run();
+}
+
+}  // namespace millrace

@@ -1,0 +1,21 @@
+// MLX's affine quantization (mlx.core.quantize): a matrix NAME.weight of U32 words with NAME.scales and NAME.biases.
+//
+//   word:   32 / bits values, the first in the lowest bits; a row is whole words
+//   value:  scale * q + bias, scale and bias [rows, cols / group_size]
+//
+// No Format stores it, so such a matrix becomes F32 in memory that ModelFiles owns: exact, but 32 / bits times as
+// large as the file.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+
+#include "base/result.h"
+#include "loader/model_files.h"
+
+namespace millrace {
+
+// Unpacks every such matrix when config.json has a "quantization" object; does nothing otherwise.
+// Errors: corrupt (shapes that disagree, a scale that is not finite), unsupported (a mode or width by its name).
+Result<void> unpack_mlx_affine(ModelFiles& model, const nlohmann::ordered_json& config);
+
+}  // namespace millrace

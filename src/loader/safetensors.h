@@ -1,0 +1,36 @@
+// safetensors, one file (https://github.com/huggingface/safetensors#format).
+//
+//   | u64 header bytes | JSON header, padded with spaces | tensor data ... |
+//
+//   header: {"NAME": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ..., "__metadata__":
+//   {...}}
+//
+// Offsets count from the end of the header; the data has neither holes nor overlaps. Data may be unaligned.
+// The header is read token by token: nothing is kept but the tensors, and a duplicate key is seen.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct SafetensorsTensor {
+  std::string name;
+  std::string_view dtype;  // "BF16"; one of the known names, static
+  int rank = 0;            // as stored; over 4, the outermost dimensions are multiplied into dims[0]
+  std::array<int64_t, 4> dims = {1, 1, 1, 1};  // outermost first
+  uint64_t offset = 0;                         // in the file
+  uint64_t bytes = 0;
+};
+
+// In file order. Everything is checked: header size, JSON, dtypes, shapes, sizes, ranges, holes and overlaps.
+// `file` stands in messages. Errors: corrupt.
+Result<std::vector<SafetensorsTensor>> parse_safetensors(std::span<const uint8_t> image, const std::string& file);
+
+}  // namespace millrace

@@ -1,0 +1,28 @@
+// Where tensors lie in a file: checked products, range and overlap checks that GGUF and safetensors share.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+// a * b into `product`; false when it does not fit into an int64_t.
+inline bool multiply_checked(int64_t a, int64_t b, int64_t& product) { return !__builtin_mul_overflow(a, b, &product); }
+
+struct TensorRange {
+  std::string_view name;
+  uint64_t offset = 0;  // in the file
+  uint64_t bytes = 0;
+};
+
+// Every range lies in [begin, file_bytes) and no two share a byte. Sorts `ranges` by offset.
+// Errors: corrupt, naming file, tensor and offset.
+Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begin, uint64_t file_bytes,
+                                 const std::string& file);
+
+}  // namespace millrace

@@ -1,0 +1,159 @@
+#include "models/arch.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+// What every Llama-like checkpoint calls its tensors.
+const std::vector<TensorName> kCommonNames = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+    {"output.bias", "lm_head.bias"},
+    {"blk.{l}.attn_norm.weight", "model.layers.{l}.input_layernorm.weight"},
+    {"blk.{l}.attn_q.weight", "model.layers.{l}.self_attn.q_proj.weight"},
+    {"blk.{l}.attn_k.weight", "model.layers.{l}.self_attn.k_proj.weight"},
+    {"blk.{l}.attn_v.weight", "model.layers.{l}.self_attn.v_proj.weight"},
+    {"blk.{l}.attn_output.weight", "model.layers.{l}.self_attn.o_proj.weight"},
+    {"blk.{l}.attn_q.bias", "model.layers.{l}.self_attn.q_proj.bias"},
+    {"blk.{l}.attn_k.bias", "model.layers.{l}.self_attn.k_proj.bias"},
+    {"blk.{l}.attn_v.bias", "model.layers.{l}.self_attn.v_proj.bias"},
+    {"blk.{l}.attn_output.bias", "model.layers.{l}.self_attn.o_proj.bias"},
+    {"blk.{l}.attn_q_norm.weight", "model.layers.{l}.self_attn.q_norm.weight"},
+    {"blk.{l}.attn_k_norm.weight", "model.layers.{l}.self_attn.k_norm.weight"},
+    {"blk.{l}.ffn_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
+    {"blk.{l}.ffn_gate.weight", "model.layers.{l}.mlp.gate_proj.weight"},
+    {"blk.{l}.ffn_up.weight", "model.layers.{l}.mlp.up_proj.weight"},
+    {"blk.{l}.ffn_down.weight", "model.layers.{l}.mlp.down_proj.weight"},
+    {"blk.{l}.ffn_gate.bias", "model.layers.{l}.mlp.gate_proj.bias"},
+    {"blk.{l}.ffn_up.bias", "model.layers.{l}.mlp.up_proj.bias"},
+    {"blk.{l}.ffn_down.bias", "model.layers.{l}.mlp.down_proj.bias"},
+    {"blk.{l}.ffn_gate_inp.weight", "model.layers.{l}.mlp.gate.weight"},
+    {"blk.{l}.ffn_gate.{e}.weight", "model.layers.{l}.mlp.experts.{e}.gate_proj.weight"},
+    {"blk.{l}.ffn_up.{e}.weight", "model.layers.{l}.mlp.experts.{e}.up_proj.weight"},
+    {"blk.{l}.ffn_down.{e}.weight", "model.layers.{l}.mlp.experts.{e}.down_proj.weight"},
+    {"blk.{l}.ffn_gate_inp_shexp.weight", "model.layers.{l}.mlp.shared_expert_gate.weight"},
+    {"blk.{l}.ffn_gate_shexp.weight", "model.layers.{l}.mlp.shared_expert.gate_proj.weight"},
+    {"blk.{l}.ffn_up_shexp.weight", "model.layers.{l}.mlp.shared_expert.up_proj.weight"},
+    {"blk.{l}.ffn_down_shexp.weight", "model.layers.{l}.mlp.shared_expert.down_proj.weight"},
+};
+
+// Matches `name` against `pattern` with {l} and {e} standing for digits; fills what they stood for.
+bool match_pattern(std::string_view pattern, std::string_view name, std::string_view& layer, std::string_view& expert) {
+  while (!pattern.empty()) {
+    if (pattern.starts_with("{l}") || pattern.starts_with("{e}")) {
+      size_t digits = 0;
+      while (digits < name.size() && name[digits] >= '0' && name[digits] <= '9') ++digits;
+      if (digits == 0) return false;
+      (pattern[1] == 'l' ? layer : expert) = name.substr(0, digits);
+      name.remove_prefix(digits);
+      pattern.remove_prefix(3);
+    } else {
+      if (name.empty() || name[0] != pattern[0]) return false;
+      name.remove_prefix(1);
+      pattern.remove_prefix(1);
+    }
+  }
+  return name.empty();
+}
+
+std::string fill_pattern(std::string_view pattern, std::string_view layer, std::string_view expert) {
+  std::string out;
+  while (!pattern.empty()) {
+    if (pattern.starts_with("{l}") || pattern.starts_with("{e}")) {
+      out += pattern[1] == 'l' ? layer : expert;
+      pattern.remove_prefix(3);
+    } else {
+      out += pattern[0];
+      pattern.remove_prefix(1);
+    }
+  }
+  return out;
+}
+
+Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
+  auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
+  if (spec.head_dim < 1) return bad(fmt::format("head size {} (width {}, {} heads)", spec.head_dim, spec.width, spec.heads));
+  if (spec.heads % spec.kv_heads != 0) return bad(fmt::format("{} query heads cannot share {} KV heads", spec.heads, spec.kv_heads));
+  if (spec.heads * spec.head_dim > kMaxWidth) return bad(fmt::format("{} heads of {} dims", spec.heads, spec.head_dim));
+  if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
+  if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
+  for (const auto& rope : spec.ropes) {
+    if (rope.rotated < 0 || rope.rotated > spec.head_dim || rope.rotated % 2 != 0)
+      return bad(fmt::format("rope turns {} of {} dims", rope.rotated, spec.head_dim));
+    if (!(rope.theta > 0.0)) return bad(fmt::format("rope base {}", rope.theta));
+    for (const auto* factors : {&rope.long_factors, &rope.short_factors})
+      if (!factors->empty() && static_cast<int64_t>(factors->size()) != rope.rotated / 2)
+        return bad(fmt::format("{} rope factors for {} frequencies", factors->size(), rope.rotated / 2));
+  }
+  return {};
+}
+
+}  // namespace
+
+const Arch* find_arch(const ModelFiles& files) {
+  for (const Arch* arch : archs()) {
+    if (files.kind == ModelFiles::Kind::gguf) {
+      if (arch->name == files.architecture) return arch;
+      continue;
+    }
+    for (auto name : arch->huggingface)
+      if (name == files.architecture) return arch;
+  }
+  return nullptr;
+}
+
+Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
+  const Arch* arch = find_arch(files);
+  if (!arch) {
+    std::string known;
+    for (const Arch* member : archs()) known += (known.empty() ? "" : ", ") + std::string(member->name);
+    return Error::unsupported(fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, known));
+  }
+  ArchSpec spec;
+  spec.arch = arch->name;
+  const auto& config = *files.config;
+  if (files.kind == ModelFiles::Kind::gguf) {
+    spec.rope_style = arch->gguf_rope;
+    ConfigReader meta(config, files.path, std::string(arch->name) + ".");
+    spec.name = ConfigReader(config, files.path).text_or("general.name", "");
+    read_common_gguf(meta, spec, files);
+    if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
+    MILLRACE_TRY_VOID(meta.status());
+  } else {
+    // Multimodal checkpoints keep the language model's fields in text_config.
+    auto text = config.find("text_config");
+    ConfigReader reader(text != config.end() && text->is_object() ? *text : config, files.path + "/config.json");
+    if (arch->name != "gpt2") read_common_huggingface(reader, spec);
+    if (arch->read_huggingface && reader.status().ok()) arch->read_huggingface(reader, spec);
+    MILLRACE_TRY_VOID(reader.status());
+  }
+  MILLRACE_TRY_VOID(check_spec(spec, files.path));
+  if (spec.attention_scale == 0.0f) spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(spec.head_dim));
+  return spec;
+}
+
+std::string huggingface_name(const Arch& arch, std::string_view canonical) {
+  for (const auto* names : {&arch.names, &kCommonNames}) {
+    for (const auto& rule : *names) {
+      std::string_view layer, expert;
+      if (match_pattern(rule.canonical, canonical, layer, expert)) return fill_pattern(rule.huggingface, layer, expert);
+    }
+  }
+  return {};
+}
+
+std::vector<TechniqueInfo> arch_techniques() {
+  std::vector<TechniqueInfo> out;
+  for (const Arch* arch : archs())
+    out.push_back({"arch", std::string(arch->name), std::string(arch->summary), std::string(arch->paper), {}});
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+// Arch: what one file in models/arch/ declares. Tensors are asked for by their canonical name, which is GGUF's
+// ("blk.3.attn_q.weight"); a member says how Hugging Face spells it.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/registry.h"
+#include "loader/model_files.h"
+#include "models/arch_spec.h"
+#include "models/config_reader.h"
+
+namespace millrace {
+
+// A rule: canonical name -> Hugging Face name. In both {l} is the layer and {e} the expert; a leading ^ says that
+// Hugging Face stores the matrix transposed (Conv1D).
+struct TensorName {
+  std::string_view canonical;
+  std::string_view huggingface;
+};
+
+struct Arch {
+  std::string_view name;                         // GGUF's general.architecture
+  std::vector<std::string_view> huggingface;     // class names in config.json's architectures
+  std::string_view summary;
+  std::string_view paper;
+  RopeStyle gguf_rope = RopeStyle::half;         // GGUF stores llama's Q and K rows permuted for interleaved pairs
+  // Called after the common fields are filled; either may be null.
+  void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
+  void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;
+  std::vector<TensorName> names = {};            // in addition to, and before, the common ones
+};
+
+std::span<const Arch* const> archs();
+const Arch* find_arch(const ModelFiles& files);  // null if unknown
+
+// Reads and checks the whole spec. Errors: unsupported (unknown architecture or feature, by its name), corrupt (a key).
+Result<ArchSpec> read_arch_spec(const ModelFiles& files);
+
+// The Hugging Face name of a canonical tensor name, empty if there is none.
+std::string huggingface_name(const Arch& arch, std::string_view canonical);
+
+// Registry entries for `millrace techniques`.
+std::vector<TechniqueInfo> arch_techniques();
+
+}  // namespace millrace

@@ -1,0 +1,11 @@
+// The members of models/arch/; each is defined in the file of its name.
+#pragma once
+
+#include "models/arch.h"
+
+namespace millrace {
+
+extern const Arch kLlama, kMistral, kMixtral, kQwen2, kQwen3, kQwen2Moe, kQwen3Moe, kGemma, kGemma2, kGemma3, kPhi3,
+    kGpt2, kOlmo2, kSmolLm3;
+
+}  // namespace millrace

@@ -1,0 +1,30 @@
+// Fields that nearly every architecture reads the same way, from either file kind.
+#pragma once
+
+#include "formats/format.h"
+#include "models/arch.h"
+
+namespace millrace {
+
+inline constexpr int64_t kMaxWidth = 1 << 20;     // widths, hidden sizes, heads x dim
+inline constexpr int64_t kMaxLayers = 4096;
+inline constexpr int64_t kMaxVocab = 1 << 24;
+inline constexpr int64_t kMaxContext = int64_t{1} << 31;
+inline constexpr int64_t kMaxExperts = 65536;
+
+void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
+void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
+
+// The `rope_scaling` / `rope_parameters` object of a config.json into `rope`.
+void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rope);
+
+// Every `pattern`-th layer sees all keys, the others only `window`.
+void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
+
+// window and sliding-layer choice from config.json's sliding_window and layer_types, where present.
+void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern);
+
+// Mixture-of-experts fields of config.json.
+void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key, std::string_view hidden_key);
+
+}  // namespace millrace

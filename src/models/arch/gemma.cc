@@ -1,0 +1,125 @@
+// Gemma 1, 2 and 3 (text). Hugging Face stores norm weights minus one; GGUF stores them whole.
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kGemma3Pattern = 6;  // five local layers, then a global one
+
+void set_common(ArchSpec& spec) {
+  spec.activation = HiddenActivation::gelu_tanh;
+  // The scale is rounded to the checkpoint's bfloat16 in some implementations; the papers say sqrt(width).
+  spec.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(spec.width)));
+}
+
+void read_gemma_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+
+void read_gemma(ConfigReader&, ArchSpec& spec) {
+  set_common(spec);
+  spec.norm_offset = 1.0f;
+}
+
+void set_query_scale(ArchSpec& spec, double pre_attention_scalar) {
+  spec.attention_scale = static_cast<float>(1.0 / std::sqrt(pre_attention_scalar));
+}
+
+void read_gemma2_gguf(ConfigReader& meta, ArchSpec& spec) {
+  set_common(spec);
+  spec.post_norm = true;
+  alternate_windows(spec, meta.count_or("attention.sliding_window", 4096, 0, kMaxContext), 2);
+  // GGUF does not carry query_pre_attn_scalar; only the 27B model (46 layers) departs from head_dim.
+  if (spec.attention_scale == 0.0f && spec.layer_count() == 46)
+    set_query_scale(spec, static_cast<double>(spec.width) / static_cast<double>(spec.heads));
+}
+
+void read_gemma2(ConfigReader& config, ArchSpec& spec) {
+  read_gemma(config, spec);
+  spec.post_norm = true;
+  spec.attention_softcap = static_cast<float>(config.number_or("attn_logit_softcapping", 0.0));
+  spec.final_softcap = static_cast<float>(config.number_or("final_logit_softcapping", 0.0));
+  set_query_scale(spec, config.number_or("query_pre_attn_scalar", static_cast<double>(spec.head_dim)));
+  read_huggingface_windows(config, spec, 2);
+}
+
+// Global layers use the long-context rope, local ones a plain one of their own base.
+void split_ropes(ArchSpec& spec, double local_theta) {
+  RopeSpec local;
+  local.rotated = spec.ropes[0].rotated;
+  local.theta = local_theta;
+  spec.ropes.push_back(local);
+  for (auto& layer : spec.layers) layer.rope = layer.window > 0 ? 1 : 0;
+}
+
+void read_gemma3_gguf(ConfigReader& meta, ArchSpec& spec) {
+  set_common(spec);
+  spec.post_norm = true;
+  spec.qk_norm = QkNorm::head;
+  int64_t pattern = meta.is_array("attention.sliding_window_pattern")
+                        ? kGemma3Pattern
+                        : meta.count_or("attention.sliding_window_pattern", kGemma3Pattern, 0, kMaxLayers);
+  int64_t window = meta.count_or("attention.sliding_window", 1024, 0, kMaxContext);
+  alternate_windows(spec, window, pattern);
+  auto sliding = meta.numbers_or_empty("attention.sliding_window_pattern");
+  for (size_t i = 0; i < sliding.size() && i < spec.layers.size(); ++i) spec.layers[i].window = sliding[i] != 0 ? window : 0;
+  split_ropes(spec, meta.number_or("rope.freq_base_swa", 10000.0));
+  if (spec.attention_scale == 0.0f && spec.layer_count() == 62)  // the 27B model
+    set_query_scale(spec, static_cast<double>(spec.width) / static_cast<double>(spec.heads));
+}
+
+void read_gemma3(ConfigReader& config, ArchSpec& spec) {
+  read_gemma2(config, spec);
+  spec.qk_norm = QkNorm::head;
+  if (config.texts_or_empty("layer_types").empty()) read_huggingface_windows(config, spec, kGemma3Pattern);
+  // Newer configs keep both ropes under rope_parameters.
+  ConfigReader parameters = config.object("rope_parameters");
+  double local_theta = config.number_or("rope_local_base_freq", 10000.0);
+  if (parameters.has("full_attention")) {
+    read_rope_scaling(config, parameters.object("full_attention"), spec.ropes[0]);
+    local_theta = parameters.object("sliding_attention").number_or("rope_theta", local_theta);
+  } else if (!config.has("rope_theta") && !parameters.has("rope_theta")) {
+    spec.ropes[0].theta = 1000000.0;
+  }
+  split_ropes(spec, local_theta);
+}
+
+const std::vector<TensorName> kPrePostNames = {
+    {"blk.{l}.post_attention_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
+    {"blk.{l}.ffn_norm.weight", "model.layers.{l}.pre_feedforward_layernorm.weight"},
+    {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"},
+};
+
+}  // namespace
+
+const Arch kGemma = {
+    .name = "gemma",
+    .huggingface = {"GemmaForCausalLM"},
+    .summary = "GeGLU, scaled embeddings, wide heads, tied head",
+    .paper = "Gemma Team, 2024, Gemma: Open Models Based on Gemini Research and Technology",
+    .read_gguf = read_gemma_gguf,
+    .read_huggingface = read_gemma,
+};
+const Arch kGemma2 = {
+    .name = "gemma2",
+    .huggingface = {"Gemma2ForCausalLM"},
+    .summary = "Gemma with soft-caps, alternating windows, norms before and after each block",
+    .paper = "Gemma Team, 2024, Gemma 2: Improving Open Language Models at a Practical Size",
+    .read_gguf = read_gemma2_gguf,
+    .read_huggingface = read_gemma2,
+    .names = kPrePostNames,
+};
+const Arch kGemma3 = {
+    .name = "gemma3",
+    .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
+    .summary = "Gemma with QK-norm, five local layers to a global one, a rope for each kind (text part)",
+    .paper = "Gemma Team, 2025, Gemma 3 Technical Report",
+    .read_gguf = read_gemma3_gguf,
+    .read_huggingface = read_gemma3,
+    .names = kPrePostNames,
+};
+
+}  // namespace millrace

@@ -1,0 +1,31 @@
+// Llama 1, 2 and 3.x, and everything that took its shape (SmolLM, TinyLlama, Yi ...).
+#include <fmt/format.h>
+
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+void read_gguf(ConfigReader& meta, ArchSpec& spec) {
+  if (int64_t window = meta.count_or("attention.sliding_window", 0, 0, kMaxContext)) alternate_windows(spec, window, 0);
+}
+
+void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+  if (config.flag_or("use_parallel_residual", false))
+    config.fail(Error::unsupported(fmt::format("{}: use_parallel_residual", config.source())));
+}
+
+}  // namespace
+
+const Arch kLlama = {
+    .name = "llama",
+    .huggingface = {"LlamaForCausalLM"},
+    .summary = "RMSNorm, rotary positions, SwiGLU, grouped-query attention; optional biases, linear / llama3 / YaRN scaling",
+    .paper = "Touvron et al., 2023, LLaMA; Grattafiori et al., 2024, The Llama 3 Herd of Models",
+    .gguf_rope = RopeStyle::interleaved,
+    .read_gguf = read_gguf,
+    .read_huggingface = read_huggingface,
+};
+
+}  // namespace millrace

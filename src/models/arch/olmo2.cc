@@ -1,0 +1,30 @@
+// OLMo 2: no norm before a block, one after it; RMSNorm over the whole query and key vectors.
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+void set_common(ArchSpec& spec) {
+  spec.pre_norm = false;
+  spec.post_norm = true;
+  spec.qk_norm = QkNorm::full;
+}
+
+void read_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+void read_huggingface(ConfigReader&, ArchSpec& spec) { set_common(spec); }
+
+}  // namespace
+
+const Arch kOlmo2 = {
+    .name = "olmo2",
+    .huggingface = {"Olmo2ForCausalLM"},
+    .summary = "Norms after each block only, RMSNorm over whole queries and keys",
+    .paper = "OLMo Team, 2024, 2 OLMo 2 Furious",
+    .read_gguf = read_gguf,
+    .read_huggingface = read_huggingface,
+    .names = {{"blk.{l}.post_attention_norm.weight", "model.layers.{l}.post_attention_layernorm.weight"},
+              {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"}},
+};
+
+}  // namespace millrace

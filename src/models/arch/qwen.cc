@@ -1,0 +1,92 @@
+// Qwen2, Qwen3 and their mixtures of experts.
+#include <fmt/format.h>
+
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+// use_sliding_window is off in every published dense checkpoint; layers from max_window_layers on would slide.
+void read_windows(ConfigReader& config, ArchSpec& spec) {
+  if (!config.flag_or("use_sliding_window", false)) return;
+  if (!config.texts_or_empty("layer_types").empty()) {
+    read_huggingface_windows(config, spec, 0);
+    return;
+  }
+  int64_t window = config.count_or("sliding_window", 0, 0, kMaxContext);
+  int64_t first = config.count_or("max_window_layers", spec.layer_count(), 0, kMaxLayers);
+  for (int64_t i = first; i < spec.layer_count(); ++i) spec.layers[i].window = window;
+}
+
+void read_qwen3_gguf(ConfigReader&, ArchSpec& spec) { spec.qk_norm = QkNorm::head; }
+
+void read_qwen3(ConfigReader& config, ArchSpec& spec) {
+  spec.qk_norm = QkNorm::head;
+  read_windows(config, spec);
+}
+
+// Layers named in mlp_only_layers, and those off the sparse step, keep a dense MLP.
+void read_moe_layers(ConfigReader& config, ArchSpec& spec) {
+  int64_t step = config.count_or("decoder_sparse_step", 1, 1, kMaxLayers);
+  for (int64_t i = 0; i < spec.layer_count(); ++i) spec.layers[i].moe = (i + 1) % step == 0;
+  for (double layer : config.numbers_or_empty("mlp_only_layers"))
+    if (layer >= 0 && layer < static_cast<double>(spec.layer_count())) spec.layers[static_cast<size_t>(layer)].moe = false;
+}
+
+void read_qwen2moe_gguf(ConfigReader&, ArchSpec& spec) {
+  spec.moe.normalize = false;
+  spec.moe.shared_gate = spec.moe.shared_hidden > 0;
+}
+
+void read_qwen2moe(ConfigReader& config, ArchSpec& spec) {
+  read_windows(config, spec);
+  read_huggingface_moe(config, spec, "num_experts", "moe_intermediate_size");
+  spec.moe.normalize = config.flag_or("norm_topk_prob", false);
+  spec.moe.shared_hidden = config.count_or("shared_expert_intermediate_size", 0, 0, kMaxWidth);
+  spec.moe.shared_gate = spec.moe.shared_hidden > 0;
+  read_moe_layers(config, spec);
+}
+
+void read_qwen3moe(ConfigReader& config, ArchSpec& spec) {
+  read_qwen3(config, spec);
+  read_huggingface_moe(config, spec, "num_experts", "moe_intermediate_size");
+  spec.moe.normalize = config.flag_or("norm_topk_prob", false);
+  read_moe_layers(config, spec);
+}
+
+}  // namespace
+
+const Arch kQwen2 = {
+    .name = "qwen2",
+    .huggingface = {"Qwen2ForCausalLM"},
+    .summary = "Llama with biases on Q, K and V",
+    .paper = "Yang et al., 2024, Qwen2 Technical Report",
+    .read_huggingface = read_windows,
+};
+const Arch kQwen3 = {
+    .name = "qwen3",
+    .huggingface = {"Qwen3ForCausalLM"},
+    .summary = "Llama with RMSNorm over each query and key head",
+    .paper = "Yang et al., 2025, Qwen3 Technical Report",
+    .read_gguf = read_qwen3_gguf,
+    .read_huggingface = read_qwen3,
+};
+const Arch kQwen2Moe = {
+    .name = "qwen2moe",
+    .huggingface = {"Qwen2MoeForCausalLM"},
+    .summary = "Qwen2 with fine-grained experts and a gated shared expert",
+    .paper = "Yang et al., 2024, Qwen2 Technical Report",
+    .read_gguf = read_qwen2moe_gguf,
+    .read_huggingface = read_qwen2moe,
+};
+const Arch kQwen3Moe = {
+    .name = "qwen3moe",
+    .huggingface = {"Qwen3MoeForCausalLM"},
+    .summary = "Qwen3 with fine-grained experts",
+    .paper = "Yang et al., 2025, Qwen3 Technical Report",
+    .read_gguf = read_qwen3_gguf,
+    .read_huggingface = read_qwen3moe,
+};
+
+}  // namespace millrace

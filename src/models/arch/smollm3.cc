@@ -1,0 +1,41 @@
+// SmolLM3: Llama where every fourth layer has no positions at all (NoPE).
+#include <fmt/format.h>
+
+#include "models/arch/builtin.h"
+#include "models/arch/common.h"
+
+namespace millrace {
+namespace {
+
+void drop_every(ArchSpec& spec, int64_t interval) {
+  for (int64_t i = 0; i < spec.layer_count(); ++i)
+    if (interval > 0 && (i + 1) % interval == 0) spec.layers[i].rope = -1;
+}
+
+void read_gguf(ConfigReader&, ArchSpec& spec) { drop_every(spec, 4); }
+
+void read_huggingface(ConfigReader& config, ArchSpec& spec) {
+  auto layers = config.numbers_or_empty("no_rope_layers");  // 1: rope, 0: none
+  if (layers.empty()) {
+    drop_every(spec, config.count_or("no_rope_layer_interval", 4, 0, kMaxLayers));
+  } else if (layers.size() != spec.layers.size()) {
+    config.fail(Error::corrupt(fmt::format("{}: no_rope_layers has {} entries for {} layers", config.source(), layers.size(), spec.layers.size())));
+  } else {
+    for (size_t i = 0; i < layers.size(); ++i) spec.layers[i].rope = layers[i] != 0 ? 0 : -1;
+  }
+  if (config.flag_or("use_sliding_window", false)) read_huggingface_windows(config, spec, 0);
+}
+
+}  // namespace
+
+const Arch kSmolLm3 = {
+    .name = "smollm3",
+    .huggingface = {"SmolLM3ForCausalLM"},
+    .summary = "Llama with every fourth layer without positions",
+    .paper = "Hugging Face, 2025, SmolLM3; Yang et al., 2025, Rope to Nope and Back Again",
+    .gguf_rope = RopeStyle::interleaved,
+    .read_gguf = read_gguf,
+    .read_huggingface = read_huggingface,
+};
+
+}  // namespace millrace

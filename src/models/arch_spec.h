@@ -1,0 +1,87 @@
+// ArchSpec: an architecture as data. One forward pass (models/model.cc, models/blocks/) reads it; a member of the
+// family is a file in models/arch/ that fills it from a GGUF file's metadata or a Hugging Face config.json.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+enum class NormKind : uint8_t { rms, layer };
+enum class QkNorm : uint8_t { none, head, full };  // none; RMS over each head (Qwen3, Gemma3); over all heads (OLMo2)
+enum class RopeStyle : uint8_t { half, interleaved };  // pairs (i, i + n/2), or (2i, 2i + 1)
+enum class HiddenActivation : uint8_t { silu, gelu_tanh, gelu_erf, relu };
+
+// One way of rotating; layers refer to it by index. Frequencies are theta^(-2i/rotated), then scaled.
+struct RopeSpec {
+  enum class Scaling : uint8_t { none, linear, llama3, yarn, longrope };
+  int64_t rotated = 0;  // dims of each head that turn
+  double theta = 10000.0;
+  Scaling scaling = Scaling::none;
+  double factor = 1.0;             // context is stretched by this much
+  int64_t original_context = 0;
+  double low_freq_factor = 1.0;    // llama3
+  double high_freq_factor = 4.0;
+  double beta_fast = 32.0;         // yarn (Peng et al., 2023)
+  double beta_slow = 1.0;
+  double attention_factor = 0.0;   // yarn, longrope: scales cos and sin; 0: the method's own default
+  std::vector<float> long_factors; // per-frequency divisors: longrope past original_context, and GGUF's rope_freqs
+  std::vector<float> short_factors;
+
+  bool operator==(const RopeSpec&) const = default;
+};
+
+struct MoeSpec {
+  int64_t experts = 0;          // 0: dense
+  int64_t used = 0;             // experts per token
+  int64_t hidden = 0;           // width of one expert
+  int64_t shared_hidden = 0;    // width of the shared expert; 0: none
+  bool shared_gate = false;     // shared expert's output times sigmoid of a learned gate
+  bool normalize = true;        // chosen experts' weights sum to 1
+
+  bool operator==(const MoeSpec&) const = default;
+};
+
+struct LayerSpec {
+  int64_t window = 0;  // keys seen, itself included; 0: all
+  int rope = 0;        // index into ArchSpec::ropes; -1: positions play no part
+  bool moe = false;
+
+  bool operator==(const LayerSpec&) const = default;
+};
+
+struct ArchSpec {
+  std::string arch;          // "llama"
+  std::string name;          // general.name or the folder, for people
+  int64_t vocab = 0;
+  int64_t context = 0;       // trained length
+  int64_t width = 0;
+  int64_t heads = 0;
+  int64_t kv_heads = 0;
+  int64_t head_dim = 0;
+  int64_t hidden = 0;        // of the dense MLP
+  bool gated = true;         // down(act(gate x) * up x), or down(act(up x))
+  HiddenActivation activation = HiddenActivation::silu;
+  NormKind norm = NormKind::rms;
+  float norm_eps = 1e-5f;
+  float norm_offset = 0.0f;  // Gemma's checkpoints hold w - 1
+  bool pre_norm = true;      // norm before attention and MLP
+  bool post_norm = false;    // norm of attention's and MLP's output before the residual sum
+  QkNorm qk_norm = QkNorm::none;
+  bool learned_positions = false;
+  RopeStyle rope_style = RopeStyle::half;
+  std::vector<RopeSpec> ropes;
+  float embedding_scale = 1.0f;
+  float attention_scale = 0.0f;   // of q k; 0: 1 / sqrt(head_dim)
+  float residual_scale = 1.0f;
+  float logit_scale = 1.0f;
+  float attention_softcap = 0.0f;
+  float final_softcap = 0.0f;
+  MoeSpec moe;
+  std::vector<LayerSpec> layers;
+
+  int64_t layer_count() const { return static_cast<int64_t>(layers.size()); }
+};
+
+}  // namespace millrace

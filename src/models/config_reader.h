@@ -1,0 +1,46 @@
+// ConfigReader: typed, bounded reading of a flat GGUF metadata object or a config.json. The first failure sticks:
+// read everything, then ask status() once.
+#pragma once
+
+#include <cstdint>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+class ConfigReader {
+ public:
+  // `source` stands in messages; `prefix` goes before every key ("llama." for GGUF).
+  ConfigReader(const nlohmann::ordered_json& object, std::string source, std::string prefix = "");
+
+  bool has(std::string_view key) const;
+  bool is_array(std::string_view key) const;
+  // Counts and sizes: an integer in [min, max]. Without a default the key must be there.
+  int64_t count(std::string_view key, int64_t min, int64_t max);
+  int64_t count_or(std::string_view key, int64_t otherwise, int64_t min, int64_t max);
+  double number(std::string_view key);
+  double number_or(std::string_view key, double otherwise);
+  bool flag_or(std::string_view key, bool otherwise);
+  std::string text_or(std::string_view key, std::string_view otherwise);
+  std::vector<double> numbers_or_empty(std::string_view key);
+  std::vector<std::string> texts_or_empty(std::string_view key);
+  // The object under `key` as a reader of its own; an empty one when absent or null.
+  ConfigReader object(std::string_view key) const;
+
+  void fail(Error error);
+  Result<void> status() const;
+  const std::string& source() const { return source_; }
+
+ private:
+  const nlohmann::ordered_json* get(std::string_view key) const;  // null: absent or JSON null
+  const nlohmann::ordered_json* object_;
+  std::string source_, prefix_;
+  Error error_;
+  bool failed_ = false;
+};
+
+}  // namespace millrace

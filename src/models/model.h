@@ -1,0 +1,84 @@
+// Model: immutable weights and their ArchSpec, shared by engines (and later drafters). forward() is const and
+// thread-compatible: everything it changes is in its ForwardContext and the KvPool.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "flow/batch.h"
+#include "kernels/linear.h"
+#include "kv/pool.h"
+#include "loader/model_files.h"
+#include "models/arch_spec.h"
+#include "models/forward_context.h"
+#include "tensor/weight.h"
+
+namespace millrace {
+
+struct NormWeights {
+  std::vector<float> scale;  // empty: no norm here
+  std::vector<float> bias;   // LayerNorm only
+};
+
+struct MlpWeights {
+  Weight gate, up, down;  // gate absent when the MLP is not gated
+  std::vector<float> gate_bias, up_bias, down_bias;
+};
+
+struct LayerWeights {
+  NormWeights attention_norm, attention_post_norm, mlp_norm, mlp_post_norm;
+  Weight q, k, v, output;
+  std::vector<float> q_bias, k_bias, v_bias, output_bias;
+  std::vector<float> q_norm, k_norm;
+  MlpWeights mlp;
+  // Mixture of experts: router [experts, width], one MLP each, and the shared one with its gate [1, width].
+  Weight router, shared_gate;
+  std::vector<MlpWeights> experts;
+  MlpWeights shared;
+};
+
+struct ModelOptions {
+  int64_t context = 0;  // longest stream this model will be asked for; 0: the trained length
+  std::function<void(double)> progress;  // fraction loaded; may be null
+};
+
+class Model {
+ public:
+  // Errors: unsupported, corrupt, resource; each names the file and the tensor or key.
+  static Result<std::unique_ptr<Model>> load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
+                                             ThreadPool& pool, const ModelOptions& options = {});
+
+  const ArchSpec& spec() const { return spec_; }
+  int64_t context() const { return context_; }
+  int64_t weight_bytes() const { return weight_bytes_; }  // packed
+  int64_t bytes_per_token() const { return token_bytes_; }  // weight bytes that one decode step reads
+  std::vector<KvLayer> kv_layers() const;
+
+  // Runs the batch: stores its keys and values, and leaves the logits of batch.output_rows in
+  // context.logits() [output_rows, vocab].
+  void forward(const Batch& batch, ForwardContext& context) const;
+
+ private:
+  friend class ModelBuilder;
+  Model() = default;
+  void embed(const Batch& batch, ForwardContext& context) const;
+  void output(const Batch& batch, ForwardContext& context) const;
+
+  ArchSpec spec_;
+  int64_t context_ = 0;
+  int64_t weight_bytes_ = 0;
+  int64_t token_bytes_ = 0;
+  std::shared_ptr<const ModelFiles> files_;  // the embedding table is read where it lies
+  Tensor embedding_;
+  Tensor positions_;  // learned positions
+  NormWeights output_norm_;
+  Weight head_;
+  std::vector<float> head_bias_;
+  std::vector<LayerWeights> layers_;
+  std::vector<std::vector<double>> rope_frequencies_;  // by ArchSpec::ropes
+  std::vector<float> rope_scales_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,200 @@
+#include "models/model_builder.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <mutex>
+
+#include "models/blocks/rope.h"
+
+namespace millrace {
+
+ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec)
+    : files_(std::move(files)), loader_(*files_, arch), model_(new Model()) {
+  model_->files_ = files_;
+  model_->spec_ = std::move(spec);
+}
+
+Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+  const ArchSpec& spec = model_->spec_;
+  model_->context_ = options.context > 0 ? options.context : spec.context;
+  if (spec.learned_positions && model_->context_ > spec.context) {
+    return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path, spec.context, options.context));
+  }
+  for (const auto& rope : spec.ropes) {
+    model_->rope_frequencies_.push_back(rope_frequencies(rope, model_->context_));
+    model_->rope_scales_.push_back(rope_scale(rope));
+  }
+  MILLRACE_TRY_VOID(load_embeddings());
+  model_->layers_.resize(spec.layers.size());
+  for (int64_t i = 0; i < spec.layer_count(); ++i) MILLRACE_TRY_VOID(load_layer(i));
+  MILLRACE_TRY_VOID(pack(table, pool, options));
+  return std::move(model_);
+}
+
+Result<void> ModelBuilder::load_embeddings() {
+  const ArchSpec& spec = model_->spec_;
+  MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
+  const StoredTensor* stored = loader_.find("token_embd.weight");
+  model_->embedding_ = stored->tensor;
+  if (!stored->scales.values.empty()) return Error::unsupported(fmt::format("{}: embedding with block scales", files_->path));
+  if (spec.learned_positions) {
+    MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
+    (void)positions;
+    model_->positions_ = loader_.find("position_embd.weight")->tensor;
+  }
+  MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", true));
+  MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
+  if (!model_->head_.present()) model_->head_ = std::move(embedding);  // tied
+  MILLRACE_TRY(model_->head_bias_, loader_.optional_vector("output.bias", spec.vocab));
+  return {};
+}
+
+Result<NormWeights> ModelBuilder::load_norm(const std::string& name, bool wanted) {
+  NormWeights norm;
+  if (!wanted) return norm;
+  const int64_t width = model_->spec_.width;
+  MILLRACE_TRY(norm.scale, loader_.vector(name + ".weight", width));
+  if (model_->spec_.norm == NormKind::layer) {
+    MILLRACE_TRY(norm.bias, loader_.optional_vector(name + ".bias", width));
+  }
+  return norm;
+}
+
+Result<void> ModelBuilder::load_layer(int64_t index) {
+  const ArchSpec& spec = model_->spec_;
+  LayerWeights& layer = model_->layers_[static_cast<size_t>(index)];
+  const std::string prefix = fmt::format("blk.{}.", index);
+  MILLRACE_TRY(layer.attention_norm, load_norm(prefix + "attn_norm", spec.pre_norm));
+  MILLRACE_TRY(layer.mlp_norm, load_norm(prefix + "ffn_norm", spec.pre_norm));
+  MILLRACE_TRY(layer.attention_post_norm, load_norm(prefix + "post_attention_norm", spec.post_norm));
+  MILLRACE_TRY(layer.mlp_post_norm, load_norm(prefix + "post_ffw_norm", spec.post_norm));
+  MILLRACE_TRY_VOID(load_attention(prefix, layer));
+  return spec.layers[static_cast<size_t>(index)].moe ? load_moe(prefix, layer) : load_mlp(prefix, layer);
+}
+
+Result<void> ModelBuilder::load_attention(const std::string& prefix, LayerWeights& layer) {
+  const ArchSpec& spec = model_->spec_;
+  const int64_t q = spec.heads * spec.head_dim;
+  const int64_t kv = spec.kv_heads * spec.head_dim;
+  if (loader_.find(prefix + "attn_qkv.weight")) {
+    MILLRACE_TRY(layer.q, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, 0, q, spec.width));
+    MILLRACE_TRY(layer.k, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, q, kv, spec.width));
+    MILLRACE_TRY(layer.v, loader_.rows_of(prefix + "attn_qkv.weight", q + 2 * kv, q + kv, kv, spec.width));
+    MILLRACE_TRY(auto bias, loader_.optional_vector(prefix + "attn_qkv.bias", q + 2 * kv));
+    if (!bias.empty()) {
+      layer.q_bias.assign(bias.begin(), bias.begin() + q);
+      layer.k_bias.assign(bias.begin() + q, bias.begin() + q + kv);
+      layer.v_bias.assign(bias.begin() + q + kv, bias.end());
+    }
+  } else {
+    MILLRACE_TRY(layer.q, loader_.matrix(prefix + "attn_q.weight", q, spec.width));
+    MILLRACE_TRY(layer.k, loader_.matrix(prefix + "attn_k.weight", kv, spec.width));
+    MILLRACE_TRY(layer.v, loader_.matrix(prefix + "attn_v.weight", kv, spec.width));
+    MILLRACE_TRY(layer.q_bias, loader_.optional_vector(prefix + "attn_q.bias", q));
+    MILLRACE_TRY(layer.k_bias, loader_.optional_vector(prefix + "attn_k.bias", kv));
+    MILLRACE_TRY(layer.v_bias, loader_.optional_vector(prefix + "attn_v.bias", kv));
+  }
+  MILLRACE_TRY(layer.output, loader_.matrix(prefix + "attn_output.weight", spec.width, q));
+  MILLRACE_TRY(layer.output_bias, loader_.optional_vector(prefix + "attn_output.bias", spec.width));
+  if (spec.qk_norm != QkNorm::none) {
+    const bool full = spec.qk_norm == QkNorm::full;
+    MILLRACE_TRY(layer.q_norm, loader_.vector(prefix + "attn_q_norm.weight", full ? q : spec.head_dim));
+    MILLRACE_TRY(layer.k_norm, loader_.vector(prefix + "attn_k_norm.weight", full ? kv : spec.head_dim));
+  }
+  return {};
+}
+
+Result<void> ModelBuilder::load_mlp(const std::string& prefix, LayerWeights& layer) {
+  const ArchSpec& spec = model_->spec_;
+  MlpWeights& mlp = layer.mlp;
+  if (spec.gated && !loader_.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
+    MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, 0, spec.hidden, spec.width));
+    MILLRACE_TRY(mlp.up, loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, spec.hidden, spec.hidden, spec.width));
+  } else {
+    if (spec.gated) {
+      MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", spec.hidden, spec.width));
+      MILLRACE_TRY(mlp.gate_bias, loader_.optional_vector(prefix + "ffn_gate.bias", spec.hidden));
+    }
+    MILLRACE_TRY(mlp.up, loader_.matrix(prefix + "ffn_up.weight", spec.hidden, spec.width));
+    MILLRACE_TRY(mlp.up_bias, loader_.optional_vector(prefix + "ffn_up.bias", spec.hidden));
+  }
+  MILLRACE_TRY(mlp.down, loader_.matrix(prefix + "ffn_down.weight", spec.width, spec.hidden));
+  MILLRACE_TRY(mlp.down_bias, loader_.optional_vector(prefix + "ffn_down.bias", spec.width));
+  return {};
+}
+
+// Experts lie in one stacked tensor [experts, rows, cols], or one by one.
+Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, int64_t expert) {
+  const ArchSpec& spec = model_->spec_;
+  auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
+    const std::string stacked = prefix + part + "_exps.weight";
+    if (loader_.find(stacked)) return loader_.rows_of(stacked, spec.moe.experts * rows, expert * rows, rows, cols);
+    return loader_.matrix(fmt::format("{}{}.{}.weight", prefix, part, expert), rows, cols);
+  };
+  MlpWeights mlp;
+  MILLRACE_TRY(mlp.gate, load("ffn_gate", spec.moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.up, load("ffn_up", spec.moe.hidden, spec.width));
+  MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, spec.moe.hidden));
+  if (mlp.gate.format->activation != mlp.up.format->activation)
+    return Error::unsupported(fmt::format("{}: experts' gate ({}) and up ({}) formats do not share activations", files_->path,
+                                          mlp.gate.format->name, mlp.up.format->name));
+  return mlp;
+}
+
+Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& layer) {
+  const ArchSpec& spec = model_->spec_;
+  MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
+  for (int64_t e = 0; e < spec.moe.experts; ++e) {
+    MILLRACE_TRY(auto expert, load_expert(prefix, e));
+    layer.experts.push_back(std::move(expert));
+  }
+  if (spec.moe.shared_hidden > 0) {
+    MILLRACE_TRY(layer.shared.gate, loader_.matrix(prefix + "ffn_gate_shexp.weight", spec.moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", spec.moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.down, loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, spec.moe.shared_hidden));
+    if (spec.moe.shared_gate) {
+      MILLRACE_TRY(layer.shared_gate, loader_.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
+    }
+  }
+  return {};
+}
+
+std::vector<Weight*> ModelBuilder::all_weights() {
+  std::vector<Weight*> all = {&model_->head_};
+  auto add_mlp = [&](MlpWeights& mlp) { all.insert(all.end(), {&mlp.gate, &mlp.up, &mlp.down}); };
+  for (auto& layer : model_->layers_) {
+    all.insert(all.end(), {&layer.q, &layer.k, &layer.v, &layer.output, &layer.router, &layer.shared_gate});
+    add_mlp(layer.mlp);
+    add_mlp(layer.shared);
+    for (auto& expert : layer.experts) add_mlp(expert);
+  }
+  std::erase_if(all, [](const Weight* weight) { return !weight->present(); });
+  return all;
+}
+
+Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+  std::vector<Weight*> all = all_weights();
+  std::vector<Result<void>> checks(all.size());
+  pool.parallel_for(static_cast<int64_t>(all.size()), [&](int64_t i, int) { checks[static_cast<size_t>(i)] = check_weight_finite(*all[static_cast<size_t>(i)]); });
+  for (const auto& check : checks)
+    if (!check.ok()) return Error{check.error().kind, files_->path + ": " + check.error().message};
+  for (size_t i = 0; i < all.size(); ++i) {
+    if (auto packed = pack_weight(*all[i], table, pool); !packed.ok())
+      return Error{packed.error().kind, files_->path + ": " + packed.error().message};
+    all[i]->data = nullptr;  // only the packed form is read from here on
+    model_->weight_bytes_ += all[i]->packed.bytes();
+    if (options.progress) options.progress(static_cast<double>(i + 1) / static_cast<double>(all.size()));
+  }
+  const MoeSpec& moe = model_->spec_.moe;
+  int64_t idle = 0;
+  for (const auto& layer : model_->layers_) {
+    int64_t experts = 0;
+    for (const auto& e : layer.experts) experts += e.gate.packed.bytes() + e.up.packed.bytes() + e.down.packed.bytes();
+    if (moe.experts > 0) idle += experts / moe.experts * (moe.experts - moe.used);
+  }
+  model_->token_bytes_ = model_->weight_bytes_ - idle;
+  return {};
+}
+
+}  // namespace millrace

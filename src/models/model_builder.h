@@ -1,0 +1,34 @@
+// ModelBuilder: fills a Model from files, in three passes: describe every weight, check them, pack them.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/model.h"
+#include "models/weight_loader.h"
+
+namespace millrace {
+
+class ModelBuilder {
+ public:
+  ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& arch, ArchSpec spec);
+  Result<std::unique_ptr<Model>> build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
+
+ private:
+  Result<void> load_embeddings();
+  Result<void> load_layer(int64_t index);
+  Result<void> load_attention(const std::string& prefix, LayerWeights& layer);
+  Result<void> load_mlp(const std::string& prefix, LayerWeights& layer);
+  Result<void> load_moe(const std::string& prefix, LayerWeights& layer);
+  Result<MlpWeights> load_expert(const std::string& prefix, int64_t expert);
+  Result<NormWeights> load_norm(const std::string& name, bool wanted);
+  std::vector<Weight*> all_weights();
+  Result<void> pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
+
+  std::shared_ptr<const ModelFiles> files_;
+  WeightLoader loader_;
+  std::unique_ptr<Model> model_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,156 @@
+#include "models/weight_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+// Prefixes that checkpoints put before, or leave out of, the usual names.
+std::vector<std::string> spellings(const std::string& name) {
+  std::vector<std::string> out = {name, "language_model." + name};
+  for (std::string_view prefix : {"model.", "transformer."}) {
+    if (!name.starts_with(prefix)) continue;
+    std::string rest = name.substr(prefix.size());
+    out.push_back(rest);
+    if (prefix == "model.") out.push_back("model.language_model." + rest);
+  }
+  return out;
+}
+
+std::string shape_text(const Tensor& tensor) {
+  std::string out = "[";
+  for (int i = 0; i < tensor.rank; ++i) out += fmt::format("{}{}", i ? ", " : "", tensor.dims[i]);
+  return out + "]";
+}
+
+Error wrong_shape(const ModelFiles& files, const StoredTensor& stored, int64_t rows, int64_t cols) {
+  return Error::corrupt(fmt::format("{}: tensor {} at offset {} has shape {}, the model needs [{}, {}]", files.path,
+                                    stored.name, stored.offset, shape_text(stored.tensor), rows, cols));
+}
+
+Result<void> check_format(const ModelFiles& files, const StoredTensor& stored) {
+  if (stored.tensor.format) return {};
+  return Error::unsupported(fmt::format("{}: tensor {} has type {}", files.path, stored.name, stored.type_name));
+}
+
+Weight view(const StoredTensor& stored, int64_t begin, int64_t rows, int64_t cols) {
+  Weight weight;
+  weight.name = stored.name;
+  weight.format = stored.tensor.format;
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.data = stored.tensor.data + begin * weight.format->row_bytes(cols);
+  weight.scales = stored.scales;
+  return weight;
+}
+
+}  // namespace
+
+const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transposed) const {
+  if (transposed) *transposed = false;
+  if (files_.kind == ModelFiles::Kind::gguf) return files_.find(canonical);
+  std::string name = huggingface_name(arch_, canonical);
+  if (name.starts_with("^")) {
+    if (transposed) *transposed = true;
+    name.erase(0, 1);
+  }
+  if (name.empty()) return nullptr;
+  for (const auto& spelling : spellings(name))
+    if (const StoredTensor* stored = files_.find(spelling)) return stored;
+  return nullptr;
+}
+
+Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
+  if (const StoredTensor* stored = find(canonical, transposed)) return stored;
+  std::string name = files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : huggingface_name(arch_, canonical);
+  return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name.empty() ? canonical : name));
+}
+
+Result<Weight> WeightLoader::transposed_matrix(const StoredTensor& stored, int64_t rows, int64_t cols) {
+  const Tensor& tensor = stored.tensor;
+  if (tensor.rank != 2 || tensor.dims[0] != cols || tensor.dims[1] != rows) return wrong_shape(files_, stored, cols, rows);
+  MILLRACE_TRY(auto buffer, AlignedBuffer::allocate(rows * cols * 4, stored.name.c_str()));
+  std::vector<float> line(static_cast<size_t>(rows));
+  for (int64_t c = 0; c < cols; ++c) {
+    tensor.format->decode(tensor.data + c * tensor.format->row_bytes(rows), line.data(), rows);
+    for (int64_t r = 0; r < rows; ++r) buffer.as<float>()[r * cols + c] = line[static_cast<size_t>(r)];
+  }
+  Weight weight;
+  weight.name = stored.name;
+  weight.format = find_format("f32");
+  weight.rows = rows;
+  weight.cols = cols;
+  weight.data = buffer.data();
+  owned_.push_back(std::move(buffer));
+  return weight;
+}
+
+Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols) {
+  bool transposed = false;
+  MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
+  MILLRACE_TRY_VOID(check_format(files_, *stored));
+  if (transposed) {
+    MILLRACE_TRY(Weight whole, transposed_matrix(*stored, total_rows, cols));
+    whole.data += begin * whole.format->row_bytes(cols);
+    whole.rows = rows;
+    return whole;
+  }
+  const Tensor& tensor = stored->tensor;
+  if (tensor.cols() != cols || tensor.rows() != total_rows || (tensor.rank > 2 && begin == 0 && rows == total_rows && tensor.dims[0] != 1))
+    return wrong_shape(files_, *stored, total_rows, cols);
+  if (cols % tensor.format->block_values != 0) {
+    return Error::corrupt(fmt::format("{}: tensor {} has {} columns, not whole blocks of {} ({})", files_.path,
+                                      stored->name, cols, tensor.format->block_values, tensor.format->name));
+  }
+  if (!stored->scales.values.empty() && rows != total_rows)
+    return Error::unsupported(fmt::format("{}: tensor {} has block scales and is fused", files_.path, stored->name));
+  return view(*stored, begin, rows, cols);
+}
+
+Result<Weight> WeightLoader::matrix(std::string_view canonical, int64_t rows, int64_t cols) {
+  return rows_of(canonical, rows, 0, rows, cols);
+}
+
+Result<Weight> WeightLoader::optional_matrix(std::string_view canonical, int64_t rows, int64_t cols) {
+  if (!find(canonical)) return Weight{};
+  return matrix(canonical, rows, cols);
+}
+
+Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int64_t n) {
+  MILLRACE_TRY(const StoredTensor* stored, require(canonical, nullptr));
+  MILLRACE_TRY_VOID(check_format(files_, *stored));
+  const Tensor& tensor = stored->tensor;
+  if (tensor.values() != n) return wrong_shape(files_, *stored, 1, n);
+  if (n % tensor.format->block_values != 0) return wrong_shape(files_, *stored, 1, n);
+  std::vector<float> out(static_cast<size_t>(n));
+  tensor.format->decode(tensor.data, out.data(), n);
+  for (float value : out) {
+    if (!(value - value == 0.0f))
+      return Error::corrupt(fmt::format("{}: tensor {} at offset {} holds NaN or infinity", files_.path, stored->name, stored->offset));
+  }
+  return out;
+}
+
+Result<std::vector<float>> WeightLoader::optional_vector(std::string_view canonical, int64_t n) {
+  if (!find(canonical)) return std::vector<float>();
+  return vector(canonical, n);
+}
+
+Result<void> check_weight_finite(const Weight& weight) {
+  for (float scale : weight.scales.values)
+    if (!(scale - scale == 0.0f)) return Error::corrupt(fmt::format("tensor {}: a block scale is NaN or infinite", weight.name));
+  if (!weight.format->find_non_finite) return {};
+  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
+  for (int64_t row = 0; row < weight.rows; ++row) {
+    int64_t block = weight.format->find_non_finite(weight.data + row * row_bytes, weight.cols);
+    if (block >= 0) {
+      return Error::corrupt(fmt::format("tensor {}: NaN or infinity in row {}, block {} (byte {} of the tensor)", weight.name,
+                                        row, block, row * row_bytes + block * weight.format->block_bytes));
+    }
+  }
+  return {};
+}
+
+}  // namespace millrace

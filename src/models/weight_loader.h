@@ -1,0 +1,46 @@
+// WeightLoader: finds tensors by canonical name in either file kind, checks shapes, and hands out Weights.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "formats/format.h"
+#include "loader/model_files.h"
+#include "models/arch.h"
+#include "tensor/weight.h"
+
+namespace millrace {
+
+class WeightLoader {
+ public:
+  WeightLoader(const ModelFiles& files, const Arch& arch) : files_(files), arch_(arch) {}
+
+  // The stored tensor, null if absent. `transposed` (may be null) says that the file holds [in, out].
+  const StoredTensor* find(std::string_view canonical, bool* transposed = nullptr) const;
+
+  // A [rows, cols] matrix; the optional forms give an absent Weight (rows == 0) or empty vector.
+  // Errors: corrupt (missing, wrong shape, NaN), unsupported (a type without Format, by its name).
+  Result<Weight> matrix(std::string_view canonical, int64_t rows, int64_t cols);
+  Result<Weight> optional_matrix(std::string_view canonical, int64_t rows, int64_t cols);
+  // Rows [begin, begin + rows) of a [total_rows, cols] matrix.
+  Result<Weight> rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols);
+  Result<std::vector<float>> vector(std::string_view canonical, int64_t n);
+  Result<std::vector<float>> optional_vector(std::string_view canonical, int64_t n);
+
+  // Buffers made for tensors that are not stored as we need them; the Weights point into them until packed.
+  std::vector<AlignedBuffer>& owned() { return owned_; }
+
+ private:
+  Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
+  Result<Weight> transposed_matrix(const StoredTensor& stored, int64_t rows, int64_t cols);
+  const ModelFiles& files_;
+  const Arch& arch_;
+  std::vector<AlignedBuffer> owned_;
+};
+
+// "corrupt" error if a scale or value of the tensor's rows is NaN or infinite.
+Result<void> check_weight_finite(const Weight& weight);
+
+}  // namespace millrace

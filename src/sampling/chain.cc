@@ -1,0 +1,64 @@
+#include "sampling/chain.h"
+
+#include <cmath>
+
+#include "sampling/schema.h"
+
+namespace millrace {
+
+Result<SamplerChain> SamplerChain::create(const SamplerSetup& setup) {
+  MILLRACE_TRY_VOID(validate(setup.options, setup.vocab_size));
+  SamplerChain chain;
+  chain.seed_ = setup.options.seed;
+  for (const auto& entry : samplers().entries()) {
+    if (auto step = entry.make(setup)) chain.steps_.push_back(std::move(step));
+  }
+  return chain;
+}
+
+SamplerChain SamplerChain::clone() const {
+  SamplerChain copy;
+  copy.seed_ = seed_;
+  for (const auto& step : steps_) copy.steps_.push_back(step->clone());
+  return copy;
+}
+
+void SamplerChain::apply(std::span<float> logits, int64_t position, SamplingRow& row) {
+  row.begin(logits, seed_, position);
+  for (auto& step : steps_) step->apply(row);
+}
+
+Result<TokenId> SamplerChain::sample(std::span<float> logits, int64_t position, SamplingRow& row) {
+  apply(logits, position, row);
+  return draw(row);
+}
+
+void SamplerChain::accept(TokenId token) {
+  for (auto& step : steps_) step->accept(token);
+}
+
+void SamplerChain::reset() {
+  for (auto& step : steps_) step->reset();
+}
+
+Result<TokenId> draw(SamplingRow& row) {
+  const auto& list = row.candidates();
+  if (list.empty()) {
+    return Error::user(
+        "sampling: no token is left to choose from; the bans leave none, or the model's logits are not finite");
+  }
+  if (list.size() == 1) return list.front().token;
+  Softmax softmax = row.softmax();
+  double target = row.uniform(RandomStream::token) * softmax.total;
+  double cumulated = 0;
+  const Candidate* last = nullptr;  // the last one with any probability: where rounding at the end of the sum leads
+  for (const auto& candidate : list) {
+    double weight = std::exp(candidate.logit - softmax.max);
+    if (weight > 0) last = &candidate;
+    cumulated += weight;
+    if (cumulated > target) return candidate.token;
+  }
+  return last->token;
+}
+
+}  // namespace millrace

@@ -1,0 +1,55 @@
+#include "sampling/logprobs.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace millrace {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+TEST(Logprobs, AreTheLogSoftmax) {
+  std::vector<float> logits;
+  for (double p : {0.1, 0.2, 0.3, 0.4}) logits.push_back(static_cast<float>(std::log(p) + 5));
+  auto out = compute_logprobs(logits, 1, 2);
+  EXPECT_EQ(out.chosen.token, 1);
+  EXPECT_NEAR(out.chosen.logprob, std::log(0.2), 1e-6);
+  ASSERT_EQ(out.top.size(), 2u);
+  EXPECT_EQ(out.top[0].token, 3);
+  EXPECT_NEAR(out.top[0].logprob, std::log(0.4), 1e-6);
+  EXPECT_EQ(out.top[1].token, 2);
+}
+
+TEST(Logprobs, TopKEqualsAFullSortWithTies) {
+  std::mt19937 engine(3);
+  std::vector<float> logits(500);
+  for (auto& x : logits) x = static_cast<float>(engine() % 20);
+  std::vector<TokenId> order(logits.size());
+  for (size_t i = 0; i < order.size(); ++i) order[i] = static_cast<TokenId>(i);
+  std::stable_sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return logits[a] > logits[b]; });
+  for (int64_t k : {0, 1, 7, 100, 500, 9999}) {
+    auto out = compute_logprobs(logits, 0, k);
+    ASSERT_EQ(out.top.size(), static_cast<size_t>(std::min<int64_t>(k, 500)));
+    for (size_t i = 0; i < out.top.size(); ++i) ASSERT_EQ(out.top[i].token, order[i]);
+  }
+}
+
+TEST(Logprobs, LargeLogitsAndOddOnes) {
+  std::vector<float> logits = {1e30f, std::nanf(""), -kInf, 1e30f};
+  auto out = compute_logprobs(logits, 1, 4);
+  EXPECT_EQ(out.chosen.logprob, -kInf);
+  ASSERT_EQ(out.top.size(), 2u);
+  EXPECT_NEAR(out.top[0].logprob, -std::log(2.0), 1e-6);
+  EXPECT_EQ(compute_logprobs(logits, 77, 0).chosen.logprob, -kInf);
+  EXPECT_EQ(compute_logprobs(logits, -1, -1).chosen.logprob, -kInf);
+  std::vector<float> nothing(3, -kInf);
+  EXPECT_EQ(compute_logprobs(nothing, 0, 3).chosen.logprob, -kInf);
+  EXPECT_TRUE(compute_logprobs(nothing, 0, 3).top.empty());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,174 @@
+#include "sampling/row.h"
+
+#include <algorithm>
+#include <cfloat>
+#include <cmath>
+#include <limits>
+
+namespace millrace {
+namespace {
+
+constexpr float kNone = -std::numeric_limits<float>::infinity();
+
+// Largest of a block, NaN ignored. Eight lanes, so that the loop becomes vector code on any machine.
+float block_max(const float* x, size_t n) {
+  float lanes[8];
+  std::fill_n(lanes, 8, kNone);
+  size_t i = 0;
+  for (; i + 8 <= n; i += 8) {
+    for (size_t j = 0; j < 8; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
+  }
+  float best = kNone;
+  for (float lane : lanes) best = lane > best ? lane : best;
+  for (; i < n; ++i) best = x[i] > best ? x[i] : best;
+  return best;
+}
+
+float clamp_infinity(float logit) { return std::min(logit, FLT_MAX); }
+
+}  // namespace
+
+TokenId argmax(std::span<const float> logits) {
+  constexpr size_t kBlock = 1024;
+  float best = kNone;
+  size_t best_block = 0;
+  for (size_t at = 0; at < logits.size(); at += kBlock) {
+    float largest = block_max(logits.data() + at, std::min(kBlock, logits.size() - at));
+    if (largest > best) {
+      best = largest;
+      best_block = at;
+    }
+  }
+  if (best == kNone) return -1;
+  size_t at = best_block;
+  while (logits[at] != best) ++at;
+  return static_cast<TokenId>(at);
+}
+
+double Softmax::probability(float logit) const { return total > 0 ? std::exp(logit - max) / total : 0.0; }
+
+void SamplingRow::begin(std::span<float> logits, uint64_t seed, int64_t position) {
+  logits_ = logits;
+  seed_ = seed;
+  position_ = position;
+  list_.clear();
+  sorted_ = 0;
+  dense_ = true;
+}
+
+std::vector<Candidate>& SamplingRow::candidates() {
+  if (dense_) keep_above(-std::numeric_limits<double>::infinity());
+  return list_;
+}
+
+void SamplingRow::keep_above(double threshold) {
+  if (!dense_) {
+    size_t kept = 0;
+    size_t kept_sorted = 0;
+    for (size_t i = 0; i < list_.size(); ++i) {
+      if (!(list_[i].logit >= threshold)) continue;
+      list_[kept++] = list_[i];
+      if (i < sorted_) kept_sorted = kept;
+    }
+    list_.resize(kept);
+    sorted_ = kept_sorted;
+    return;
+  }
+  dense_ = false;
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    if (logits_[i] >= threshold && logits_[i] > kNone) {
+      list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
+    }
+  }
+}
+
+void SamplingRow::keep_best(size_t k) {
+  if (!dense_) {
+    sort_prefix(k);
+    truncate(k);
+    return;
+  }
+  if (k >= logits_.size()) {
+    candidates();
+    sort_prefix(k);
+    return;
+  }
+  dense_ = false;
+  // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins.
+  float bar = kNone;
+  for (size_t i = 0; i < logits_.size(); ++i) {
+    if (!(logits_[i] > bar)) continue;
+    list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
+    if (list_.size() < 2 * k) continue;
+    std::nth_element(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(k) - 1, list_.end(), better);
+    list_.resize(k);
+    bar = list_.back().logit;
+  }
+  sort_prefix(k);
+  truncate(k);
+}
+
+void SamplingRow::keep_tokens(std::span<const TokenId> tokens) {
+  if (!dense_) return;
+  dense_ = false;
+  for (TokenId token : tokens) {
+    if (token < 0 || static_cast<size_t>(token) >= logits_.size()) continue;
+    float logit = logits_[static_cast<size_t>(token)];
+    if (logit > kNone) list_.push_back({clamp_infinity(logit), token});
+  }
+}
+
+void SamplingRow::keep_argmax() {
+  if (dense_) {
+    TokenId best = argmax(logits_);
+    dense_ = false;
+    if (best >= 0) list_.push_back({clamp_infinity(logits_[static_cast<size_t>(best)]), best});
+    sorted_ = list_.size();
+    return;
+  }
+  sort_prefix(1);
+  truncate(1);
+}
+
+void SamplingRow::sort_prefix(size_t n) {
+  n = std::min(n, list_.size());
+  if (n <= sorted_) return;
+  auto first = list_.begin() + static_cast<ptrdiff_t>(sorted_);
+  auto last = list_.begin() + static_cast<ptrdiff_t>(n);
+  if (last != list_.end()) std::nth_element(first, last, list_.end(), better);
+  std::sort(first, last, better);
+  sorted_ = n;
+}
+
+void SamplingRow::truncate(size_t n) {
+  if (n < list_.size()) list_.resize(n);
+  sorted_ = std::min(sorted_, list_.size());
+}
+
+void SamplingRow::drop_front(size_t n) {
+  n = std::min(n, list_.size());
+  list_.erase(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(n));
+  sorted_ -= std::min(sorted_, n);
+}
+
+float SamplingRow::max_logit() const {
+  if (dense_) {
+    TokenId best = argmax(logits_);
+    return best < 0 ? kNone : clamp_infinity(logits_[static_cast<size_t>(best)]);
+  }
+  if (sorted_ > 0) return list_.front().logit;
+  float best = kNone;
+  for (const auto& candidate : list_) best = std::max(best, candidate.logit);
+  return best;
+}
+
+Softmax SamplingRow::softmax() {
+  Softmax out;
+  const auto& list = candidates();
+  if (list.empty()) return out;
+  out.max = max_logit();
+  for (const auto& candidate : list) out.total += std::exp(candidate.logit - out.max);
+  return out;
+}
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+// SamplingRow: the logits of one position on their way to a token. It starts dense, as logits over the whole
+// vocabulary, where steps edit them; the first step that truncates turns it into a list of candidates, which is what
+// later steps see.
+//
+//   dense   logits  [vocabulary]                 penalties, bias, bans: edited in place
+//   list    candidates {logit, token} ...        top-k, top-p ...: fewer and fewer; leading `sorted` ones are the best
+//
+// Order among candidates is by logit, ties by lower token id, everywhere. NaN reads as -inf, -inf is no candidate, +inf
+// reads as the largest float. Sums are in double in the order of the candidates. Not thread-safe; reuse one row for
+// many positions to keep its memory.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "base/philox.h"
+#include "millrace/token.h"
+
+namespace millrace {
+
+struct Candidate {
+  float logit = 0;
+  TokenId token = 0;
+};
+
+inline bool better(const Candidate& a, const Candidate& b) {
+  return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
+}
+
+// Streams of random numbers, one per step that draws. Frozen: another number means other tokens for the same seed.
+enum class RandomStream : uint64_t { token = 0, xtc = 1 };
+
+// Softmax over the candidates at hand: p = exp(logit - max) / total.
+struct Softmax {
+  double max = 0;
+  double total = 0;
+  double probability(float logit) const;
+};
+
+class SamplingRow {
+ public:
+  // Starts a row. `logits` is edited in place and must outlive the row's use. `position` counts generated tokens.
+  void begin(std::span<float> logits, uint64_t seed, int64_t position);
+
+  int64_t position() const { return position_; }
+  double uniform(RandomStream stream) const {
+    return philox_uniform(seed_, static_cast<uint64_t>(stream), static_cast<uint64_t>(position_));
+  }
+
+  bool dense() const { return dense_; }
+  std::span<float> logits() const { return logits_; }  // what edits change; only while dense()
+
+  // Changes one logit; ids outside the vocabulary are ignored. Only while dense().
+  template <typename Edit>
+  void edit(TokenId token, Edit change) {
+    if (!dense_ || token < 0 || static_cast<size_t>(token) >= logits_.size()) return;
+    float& logit = logits_[static_cast<size_t>(token)];
+    logit = change(logit);
+  }
+
+  // The candidates; makes the list of a dense row first.
+  std::vector<Candidate>& candidates();
+  size_t sorted() const { return sorted_; }
+
+  // Makes the list the `k` best of a row in order; all of them if there are fewer.
+  void keep_best(size_t k);
+  // Makes the list these tokens of a dense row (ascending, no duplicates).
+  void keep_tokens(std::span<const TokenId> tokens);
+  // Makes the list those with logit >= threshold.
+  void keep_above(double threshold);
+  // Makes the list the one best candidate.
+  void keep_argmax();
+  // Puts the `n` best of the list first, in order.
+  void sort_prefix(size_t n);
+  void truncate(size_t n);
+  void drop_front(size_t n);
+  void set_unsorted() { sorted_ = 0; }
+
+  // Calls visit(i) for candidates in order, sorting as far as it goes on; visit returns false to stop.
+  template <typename Visit>
+  void visit_sorted(Visit visit) {
+    auto& list = candidates();
+    for (size_t i = 0; i < list.size(); ++i) {
+      if (i >= sorted_) sort_prefix(i < 64 ? 64 : i * 4);
+      if (!visit(i)) return;
+    }
+  }
+
+  float max_logit() const;  // -inf when there is no candidate
+  Softmax softmax();        // over candidates()
+
+ private:
+  std::span<float> logits_;
+  std::vector<Candidate> list_;
+  size_t sorted_ = 0;
+  bool dense_ = true;
+  uint64_t seed_ = 0;
+  int64_t position_ = 0;
+};
+
+// Index of the largest logit, the first one on ties, NaN ignored; -1 if every logit is NaN or -inf. One pass.
+TokenId argmax(std::span<const float> logits);
+
+}  // namespace millrace

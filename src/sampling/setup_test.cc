@@ -1,0 +1,54 @@
+#include "sampling/setup.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+// Each token is a word; encoding cuts text into single bytes.
+class WordTokenizer final : public Tokenizer {
+ public:
+  WordTokenizer() {
+    spec_.tokens = {"a", "b", "\n", "b\n", "ab", "</s>", "-"};
+    spec_.eog = {5};
+  }
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
+    EXPECT_FALSE(options.add_special);
+    std::vector<TokenId> out;
+    for (char c : text) {
+      auto found = std::find(spec_.tokens.begin(), spec_.tokens.end(), std::string(1, c));
+      if (found != spec_.tokens.end()) out.push_back(static_cast<TokenId>(found - spec_.tokens.begin()));
+    }
+    return out;
+  }
+  std::string decode(const std::vector<TokenId>&, bool) const override { return {}; }
+  std::string piece(TokenId id) const override { return spec_.tokens[static_cast<size_t>(id)]; }
+  const TokenizerSpec& spec() const override { return spec_; }
+
+ private:
+  TokenizerSpec spec_;
+};
+
+TEST(SamplerSetup, TakesEndsAndVocabularyFromTheTokenizer) {
+  WordTokenizer tokenizer;
+  Request request;
+  request.min_tokens = 3;
+  request.sampling.dry_multiplier = 1;
+  auto setup = make_sampler_setup(request, tokenizer);
+  EXPECT_EQ(setup.vocab_size, 7);
+  EXPECT_EQ(setup.min_tokens, 3);
+  EXPECT_EQ(setup.end_of_generation, (std::vector<TokenId>{5}));
+  EXPECT_EQ(setup.dry_breakers, (std::vector<std::vector<TokenId>>{{2}, {3}}));
+  request.sampling.dry_multiplier = 0;
+  EXPECT_TRUE(make_sampler_setup(request, tokenizer).dry_breakers.empty());
+}
+
+TEST(SamplerSetup, BreakersOfSeveralTokensAreSequencesToo) {
+  WordTokenizer tokenizer;
+  EXPECT_EQ(tokenize_breakers({"ab", "-\n"}, tokenizer), (std::vector<std::vector<TokenId>>{{4}, {0, 1}, {6, 2}}));
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,36 @@
+// Temperature: logits divided by t (Ackley et al., 1985, "A Learning Algorithm for Boltzmann Machines"). The largest
+// logit moves to 0 first, which changes no probability and cannot overflow.
+#include "sampling/steps/temperature.h"
+
+#include "sampling/steps/factories.h"
+
+namespace millrace {
+
+void scale_by_temperature(SamplingRow& row, double temperature) {
+  auto& list = row.candidates();
+  double max = row.max_logit();
+  for (auto& candidate : list) candidate.logit = static_cast<float>((candidate.logit - max) / temperature);
+}
+
+namespace {
+
+class Temperature final : public SamplerStep {
+ public:
+  explicit Temperature(double temperature) : temperature_(temperature) {}
+
+  void apply(SamplingRow& row) override { scale_by_temperature(row, temperature_); }
+  std::unique_ptr<SamplerStep> clone() const override { return std::make_unique<Temperature>(*this); }
+
+ private:
+  double temperature_;
+};
+
+}  // namespace
+
+std::unique_ptr<SamplerStep> make_temperature(const SamplerSetup& setup) {
+  const auto& o = setup.options;
+  if (setup.greedy() || o.temperature == 1 || o.dynamic_temperature_range > 0) return nullptr;
+  return std::make_unique<Temperature>(o.temperature);
+}
+
+}  // namespace millrace

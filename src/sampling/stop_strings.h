@@ -1,0 +1,46 @@
+// StopMatcher: lets generated text through until a stop string occurs, and never shows a stop string or the beginning
+// of one: text that could still become a match is held back until it cannot. A text of n bytes costs O(n * stop
+// strings) (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
+//
+//   stop "END"      push("the E") -> "the "   push("N") -> ""   push("Ding") -> ""        stopped()
+//                   push("the E") -> "the "   push("gg") -> "Egg"  flush() -> ""
+//
+// If several stop strings end at the same byte, the text is cut before the one that began first.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+class StopMatcher {
+ public:
+  StopMatcher() = default;  // no stop strings: everything passes
+  // Errors: user (an empty stop string, more than 256 of them, one longer than 4096 bytes).
+  static Result<StopMatcher> create(std::vector<std::string> stop);
+
+  // Takes more text; returns what may be shown now. After a match nothing comes any more.
+  std::string push(std::string_view text);
+  // At the end of a generation: returns what was held back (nothing after a match).
+  std::string flush();
+
+  bool stopped() const { return matched_ >= 0; }
+  const std::string& matched() const { return patterns_[static_cast<size_t>(matched_)].text; }  // only when stopped()
+  size_t held_bytes() const { return held_.size(); }
+
+ private:
+  struct Pattern {
+    std::string text;
+    std::vector<uint32_t> border;  // border[i]: longest proper prefix of text[0..i] that is also its suffix
+    uint32_t state = 0;            // bytes of text matched at the end of what was pushed
+  };
+  std::vector<Pattern> patterns_;
+  std::string held_;  // pushed, not yet returned
+  int matched_ = -1;
+};
+
+}  // namespace millrace

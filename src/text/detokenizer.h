@@ -1,0 +1,46 @@
+// Detokenizer: a stream of token ids -> a stream of text, in pieces that are always well-formed UTF-8.
+// Bytes of a character that is still incomplete are held back until the next token; bytes that can never
+// become valid come out as U+FFFD, one per maximal invalid part (Unicode 15, section 3.9). Not thread-safe:
+// one object per stream.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+// The byte-level half: arbitrary bytes in, well-formed UTF-8 out.
+class Utf8Stream {
+ public:
+  std::string push(std::string_view bytes);
+  // What is held back can no longer be completed.
+  std::string flush();
+  size_t held_bytes() const { return held_.size(); }
+
+ private:
+  std::string held_;  // at most 3 bytes
+};
+
+struct DetokenizerOptions {
+  bool skip_special = true;  // control tokens print nothing
+  bool at_start = false;     // the stream begins the text: the space SentencePiece put before it goes
+};
+
+class Detokenizer {
+ public:
+  explicit Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options = {});
+
+  // Text that `id` completes; may be empty. Ids out of range print nothing.
+  std::string push(TokenId id);
+  std::string flush() { return utf8_.flush(); }
+
+ private:
+  const Tokenizer* tokenizer_;
+  DetokenizerOptions options_;
+  bool strip_space_;
+  Utf8Stream utf8_;
+};
+
+}  // namespace millrace

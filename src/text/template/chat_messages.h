@@ -1,0 +1,38 @@
+// From a conversation to the variables that a chat template expects, with Hugging Face's names:
+// messages, tools, documents, add_generation_prompt, bos_token, eos_token.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+// What a model without a template of its own is prompted with (ChatML).
+extern const std::string_view kFallbackChatTemplate;
+
+struct ChatMessage {
+  std::string role;  // "system", "user", "assistant", "tool"
+  std::string content;
+};
+
+struct ChatContextOptions {
+  bool add_generation_prompt = true;
+  std::string bos_token;
+  std::string eos_token;
+  const nlohmann::ordered_json* tools = nullptr;      // array of tool definitions; null: none
+  const nlohmann::ordered_json* documents = nullptr;  // array; null: none
+  const nlohmann::ordered_json* extra = nullptr;      // object of further variables, such as enable_thinking
+  // Clients send a tool call's arguments as a text that holds JSON; templates read them as a mapping.
+  bool parse_tool_arguments = true;
+};
+
+nlohmann::ordered_json to_json(const std::vector<ChatMessage>& messages);
+
+// Errors: user (`messages` is not an array of objects with a role, tools is not an array ...).
+Result<nlohmann::ordered_json> chat_context(const nlohmann::ordered_json& messages, const ChatContextOptions& options);
+
+}  // namespace millrace

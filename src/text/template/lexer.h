@@ -1,0 +1,45 @@
+// Cuts a template into tokens. Whitespace control is settled here: after the lexer, a data token is
+// exactly the text to print.
+//
+//   text {%- if x -%} text {{ y }} text {# note #} {% raw %} {{ as is }} {% endraw %}
+//
+//   -   strips whitespace on its side                 +   keeps it, against the settings below
+//   trim_blocks: the newline right after %} or #} goes
+//   lstrip_blocks: blanks between the line's start and {% or {# go
+// One newline at the very end of the source goes; \r\n and \r count as \n.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/template/value.h"
+
+namespace millrace::jinja {
+
+enum class TokenType : uint8_t {
+  data,
+  variable_begin,
+  variable_end,
+  block_begin,
+  block_end,
+  name,
+  string,    // text is the value, escapes resolved
+  integer,
+  floating,
+  op,        // text is the operator as written
+  end,
+};
+
+struct Token {
+  TokenType type;
+  int line;
+  std::string text;
+  Int integer = 0;
+  double number = 0;
+};
+
+// Throws Failure, naming the line.
+std::vector<Token> tokenize(std::string_view source);
+
+}  // namespace millrace::jinja

@@ -1,0 +1,23 @@
+// Python's operators on values. Every loop is charged to the budget; a comparison of structures that
+// share parts may take exponentially many steps, and then fails instead.
+#pragma once
+
+#include "text/template/ast.h"
+#include "text/template/value.h"
+
+namespace millrace::jinja {
+
+bool truthy(const Value& v);
+bool equals(const Value& a, const Value& b, Budget& budget);
+bool same(const Value& a, const Value& b);                       // Python's `is`
+bool compare(Op op, const Value& a, const Value& b, Budget& budget);  // lt le gt ge; fails on other types
+bool less(const Value& a, const Value& b, Budget& budget);
+bool contains(Runtime& rt, const Value& container, const Value& item);
+Value arithmetic(Runtime& rt, Op op, const Value& a, const Value& b);
+Value negate(const Value& v, Op op);
+Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step);
+void check_hashable(const Value& key);
+Int floor_div(Int a, Int b);
+double power(double base, double exponent);
+
+}  // namespace millrace::jinja

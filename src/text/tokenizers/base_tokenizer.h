@@ -1,0 +1,170 @@
+// BaseTokenizer: what all algorithms share: special tokens, BOS / EOS, the bytes of each token, decoding.
+// A member implements encode_text() for a fragment without special tokens. WordCache and Workspaces give
+// the merging tokenizers memory that outlives a call without a global and without changing any result.
+#pragma once
+
+#include <algorithm>
+#include <cstring>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+#include "text/tokenizers/merge_table.h"
+#include "text/tokenizers/special_tokens.h"
+
+namespace millrace {
+
+// Byte strings by id, packed.
+class PackedStrings {
+ public:
+  void push(std::string_view text) {
+    bytes_.append(text);
+    ends_.push_back(bytes_.size());
+  }
+  std::string_view operator[](size_t i) const {
+    const size_t begin = i == 0 ? 0 : ends_[i - 1];
+    return std::string_view(bytes_).substr(begin, ends_[i] - begin);
+  }
+  size_t size() const { return ends_.size(); }
+
+ private:
+  std::string bytes_;
+  std::vector<size_t> ends_;
+};
+
+// word -> ids, direct-mapped, one cache line an entry. Forgets freely; long words are never kept.
+class WordCache {
+ public:
+  static constexpr size_t kMaxBytes = 22, kMaxIds = 10;
+
+  static uint64_t hash(std::string_view word) {
+    uint64_t h = word.size() * 0x9E3779B97F4A7C15ull;
+    const char* p = word.data();
+    size_t n = word.size();
+    for (; n >= 8; p += 8, n -= 8) {
+      uint64_t chunk;
+      std::memcpy(&chunk, p, 8);
+      h = (h ^ chunk) * 0xD6E8FEB86659FD93ull;
+      h ^= h >> 32;
+    }
+    uint64_t rest = 0;
+    for (size_t i = 0; i < n; ++i) rest |= uint64_t{static_cast<uint8_t>(p[i])} << (8 * i);
+    h = (h ^ rest) * 0xD6E8FEB86659FD93ull;
+    return h ^ h >> 29;
+  }
+  // Appends the ids of `word` and returns true, or returns false.
+  bool find(std::string_view word, uint64_t hash, std::vector<TokenId>& out) const {
+    if (entries_.empty() || word.size() > kMaxBytes) return false;
+    const Entry& entry = entries_[hash & (kEntries - 1)];
+    if (entry.size != word.size() || std::memcmp(entry.word, word.data(), word.size()) != 0) return false;
+    out.insert(out.end(), entry.ids, entry.ids + entry.count);
+    return true;
+  }
+  void put(std::string_view word, uint64_t hash, const TokenId* ids, size_t count) {
+    if (word.empty() || word.size() > kMaxBytes || count > kMaxIds) return;
+    if (entries_.empty()) entries_.resize(kEntries);
+    Entry& entry = entries_[hash & (kEntries - 1)];
+    entry.size = static_cast<uint8_t>(word.size());
+    entry.count = static_cast<uint8_t>(count);
+    std::memcpy(entry.word, word.data(), word.size());
+    std::copy(ids, ids + count, entry.ids);
+  }
+
+ private:
+  static constexpr size_t kEntries = 1 << 14;
+  struct alignas(64) Entry {
+    uint8_t size = 0, count = 0;  // size 0: free
+    char word[kMaxBytes];
+    TokenId ids[kMaxIds];
+  };
+  std::vector<Entry> entries_;  // allocated by the first put()
+};
+
+// What one encode() call works in.
+struct Workspace {
+  WordCache cache;
+  MergeScratch merge;
+  std::vector<MergePiece> pieces;
+  std::vector<uint32_t> ends, scratch;
+  std::string text;
+};
+
+// Free list of workspaces: as many exist as calls ever ran at once.
+class WorkspacePool {
+ public:
+  class Lease {
+   public:
+    Lease(WorkspacePool& pool, std::unique_ptr<Workspace> space) : pool_(&pool), space_(std::move(space)) {}
+    Lease(Lease&&) = default;
+    ~Lease() {
+      if (space_) pool_->give_back(std::move(space_));
+    }
+    Workspace& operator*() { return *space_; }
+
+   private:
+    WorkspacePool* pool_;
+    std::unique_ptr<Workspace> space_;
+  };
+  Lease take() {
+    const std::lock_guard lock(mutex_);
+    if (free_.empty()) return {*this, std::make_unique<Workspace>()};
+    auto space = std::move(free_.back());
+    free_.pop_back();
+    return {*this, std::move(space)};
+  }
+
+ private:
+  void give_back(std::unique_ptr<Workspace> space) {
+    const std::lock_guard lock(mutex_);
+    free_.push_back(std::move(space));
+  }
+  std::mutex mutex_;
+  std::vector<std::unique_ptr<Workspace>> free_;
+};
+
+class BaseTokenizer : public Tokenizer {
+ public:
+  explicit BaseTokenizer(TokenizerSpec spec);
+
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override;
+  std::string decode(const std::vector<TokenId>& ids, bool skip_special) const override;
+  std::string piece(TokenId id) const override;
+  const TokenizerSpec& spec() const override { return spec_; }
+
+ protected:
+  // Appends the ids of `text`, which holds no special token. `space_prefix`: this is a place where the
+  // spec's added space goes.
+  virtual void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const = 0;
+  // True when decoding undoes an added space at the begin of each prefixed fragment.
+  virtual bool has_space_prefix() const { return false; }
+
+  TokenType type(TokenId id) const {
+    return spec_.types.empty() ? TokenType::normal : spec_.types[static_cast<size_t>(id)];
+  }
+  bool in_vocab(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec_.tokens.size(); }
+  // NFC and its kin, then the literal replacements.
+  bool has_normalizer() const;
+  std::string normalize(std::string_view text) const;
+
+  TokenizerSpec spec_;
+  PackedStrings pieces_;  // bytes of each token, filled by the member's constructor
+
+ private:
+  SpecialTokens special_;
+};
+
+// The factories, one per file; Tokenizer::create has checked what is common to all kinds.
+Result<std::unique_ptr<Tokenizer>> create_bpe_tokenizer(TokenizerSpec spec);
+Result<std::unique_ptr<Tokenizer>> create_spm_tokenizer(TokenizerSpec spec);
+Result<std::unique_ptr<Tokenizer>> create_unigram_tokenizer(TokenizerSpec spec);
+Result<std::unique_ptr<Tokenizer>> create_wordpiece_tokenizer(TokenizerSpec spec);
+Result<std::unique_ptr<Tokenizer>> create_rwkv_tokenizer(TokenizerSpec spec);
+
+// Byte that a token spelled <0xNN> stands for, or -1.
+int byte_token_value(std::string_view token);
+void replace_all(std::string& text, std::string_view from, std::string_view to);
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+// PreTokenizer: splits text into the words inside which BPE merges. A pipeline of stages; each stage cuts
+// every piece of the previous one at the matches of one pattern (matches and the gaps between them both
+// become pieces). Chosen by GGUF's name (tokenizer.ggml.pre) or from the regexes of a tokenizer.json.
+// Immutable, shared between threads.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "text/regex.h"
+#include "text/tokenizers/scanners.h"
+
+namespace millrace {
+
+class PreTokenizer {
+ public:
+  // "" and "default" are GGUF's fallback. Error: unsupported, by name.
+  static Result<PreTokenizer> from_name(std::string_view name);
+  static Result<PreTokenizer> from_patterns(const std::vector<std::string>& patterns);
+
+  // Fills `ends` with the end offset of each word, ascending, the last equal to text.size(). Empty text: none.
+  // `scratch` is working space. text.size() < 2^32.
+  void split(std::string_view text, std::vector<uint32_t>& ends, std::vector<uint32_t>& scratch) const;
+
+ private:
+  struct Stage {
+    Scanner scan = nullptr;  // nullptr: regex
+    bool only_at_end = false;
+    std::optional<Regex> regex;
+  };
+  static void split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end,
+                          std::vector<uint32_t>& ends);
+  std::vector<Stage> stages_;
+};
+
+// The patterns of a named pre-tokenizer, in order; empty when the name is unknown.
+std::vector<std::string_view> pre_tokenizer_patterns(std::string_view name);
+
+}  // namespace millrace

@@ -1,0 +1,39 @@
+// SentencePieceNormalizer: the text rules that a SentencePiece model carries: the precompiled character map
+// (NFKC and friends), removal of extra white space, the dummy prefix. Works on plain spaces: U+2581 in tokens
+// and text is turned into ' ' by the caller. Immutable, shared between threads.
+//
+// precompiled_charsmap: uint32 trie_bytes | trie: uint32 units of a Darts double array | NUL-terminated strings.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+class SentencePieceNormalizer {
+ public:
+  // Error: corrupt when the map's sizes do not fit together.
+  static Result<SentencePieceNormalizer> create(const TokenizerSpec& spec);
+
+  // Appends the normalized form of `text` to `out`, with a space before it when `space_prefix`.
+  void normalize(std::string_view text, bool space_prefix, std::string& out) const;
+
+ private:
+  struct Step {
+    std::string_view output;
+    size_t consumed;
+  };
+  Step next(std::string_view text) const;  // the longest mapped prefix, else one character
+
+  std::vector<uint32_t> units_;
+  std::string strings_;
+  bool remove_extra_ = false;
+  bool suffix_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,140 @@
+// SentencePiece unigram (Kudo 2018, arXiv:1804.10959): the segmentation with the highest sum of token scores,
+// by Viterbi over a trie of the tokens, one step per character. Ties between segmentations are decided by
+// rounding, so sums are rounded where the reference implementation rounds them: candidates are double sums,
+// the best of a position is kept as float.
+#include <algorithm>
+#include <array>
+#include <limits>
+
+#include "text/tokenizers/base_tokenizer.h"
+#include "text/tokenizers/sentencepiece_normalizer.h"
+#include "text/unicode.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
+constexpr float kUnkPenalty = 10.0f;                     // below the worst token, as SentencePiece has it
+constexpr size_t kMaxTokenBytes = 1024;                  // longer tokens are never chosen; bounds work per character
+constexpr size_t kChunkBytes = 1 << 22;                  // Viterbi restarts at a space beyond this much text
+
+class UnigramTokenizer final : public BaseTokenizer {
+ public:
+  UnigramTokenizer(TokenizerSpec spec, SentencePieceNormalizer normalizer)
+      : BaseTokenizer(std::move(spec)), normalizer_(std::move(normalizer)) {
+    byte_tokens_.fill(-1);
+    float lowest = std::numeric_limits<float>::max(), highest = std::numeric_limits<float>::lowest();
+    for (size_t i = 0; i < spec_.tokens.size(); ++i) {
+      const auto id = static_cast<TokenId>(i);
+      const int byte = byte_token_value(spec_.tokens[i]);
+      const bool is_byte = byte >= 0 && (type(id) == TokenType::byte || type(id) == TokenType::normal);
+      std::string text = is_byte ? std::string(1, static_cast<char>(byte)) : spec_.tokens[i];
+      if (type(id) == TokenType::unknown && !spec_.unk_surface.empty()) text = spec_.unk_surface;
+      else if (spec_.escape_whitespaces) replace_all(text, kSpaceMark, " ");
+      if (is_byte && byte_tokens_[static_cast<size_t>(byte)] < 0) byte_tokens_[static_cast<size_t>(byte)] = id;
+      pieces_.push(text);
+      if (type(id) == TokenType::normal && !(spec_.unk && *spec_.unk == id)) {
+        lowest = std::min(lowest, score(id));
+        highest = std::max(highest, score(id));
+      }
+      const bool candidate = type(id) == TokenType::normal || type(id) == TokenType::user_defined;
+      if (candidate && !is_byte && !text.empty() && text.size() <= kMaxTokenBytes && !(spec_.unk && *spec_.unk == id)) {
+        trie_.insert(text, id);
+      }
+    }
+    unk_score_ = (lowest > highest ? 0.0f : lowest) - kUnkPenalty;
+    highest_score_ = lowest > highest ? 0.0f : highest;
+  }
+
+ protected:
+  bool has_space_prefix() const override { return spec_.add_space_prefix || spec_.remove_extra_whitespaces; }
+
+  void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const override {
+    std::string buffer, normalized;
+    if (has_normalizer()) {
+      normalized = normalize(text);
+      text = normalized;
+    }
+    normalizer_.normalize(text, space_prefix && spec_.add_space_prefix, buffer);
+    if (spec_.escape_whitespaces) replace_all(buffer, kSpaceMark, " ");
+    std::string_view rest = buffer;
+    while (!rest.empty()) {
+      size_t cut = rest.size();
+      if (cut > kChunkBytes) cut = std::min(rest.find(' ', kChunkBytes), rest.size());
+      best_segmentation(rest.substr(0, cut), out);
+      rest.remove_prefix(cut);
+    }
+  }
+
+ private:
+  struct Node {
+    int32_t id = -1;
+    uint32_t start = 0;
+    float score = 0;
+    bool reached = false;
+  };
+
+  float score(TokenId id) const { return spec_.scores.empty() ? 0.0f : spec_.scores[static_cast<size_t>(id)]; }
+
+  void best_segmentation(std::string_view text, std::vector<TokenId>& out) const {
+    std::vector<Node> best(text.size() + 1);  // best[i]: the best way to end at byte i
+    for (size_t start = 0; start < text.size();) {
+      const float here = best[start].score;
+      const CodePoint character = decode_utf8(text, start);
+      bool whole_character = false;  // some token is exactly this character
+      const auto offer = [&](size_t end, int32_t id, double candidate) {
+        Node& node = best[end];
+        if (node.reached && !(candidate > static_cast<double>(node.score))) return;
+        node = {id, static_cast<uint32_t>(start), static_cast<float>(candidate), true};
+      };
+      uint32_t at = 0;
+      for (size_t end = start; end < text.size();) {
+        const int64_t next = trie_.child(at, static_cast<uint8_t>(text[end++]));
+        if (next < 0) break;
+        at = static_cast<uint32_t>(next);
+        const int32_t id = trie_.value(at);
+        if (id < 0) continue;
+        if (type(id) == TokenType::user_defined) {
+          const float length = static_cast<float>(end - start);
+          offer(end, id, length * highest_score_ - 0.1 + here);
+        } else {
+          offer(end, id, static_cast<double>(score(id)) + here);
+        }
+        whole_character |= end - start == character.length;
+      }
+      if (!whole_character) offer(start + character.length, -1, static_cast<double>(unk_score_ + here));
+      start += character.length;
+    }
+    std::vector<std::pair<uint32_t, uint32_t>> path;  // [start, end) from the back
+    for (size_t end = text.size(); end > 0; end = best[end].start) path.emplace_back(best[end].start, end);
+    for (auto it = path.rbegin(); it != path.rend(); ++it) {
+      const int32_t id = best[it->second].id;
+      if (id >= 0) out.push_back(id);
+      else emit_unknown(text.substr(it->first, it->second - it->first), out);
+    }
+  }
+
+  void emit_unknown(std::string_view text, std::vector<TokenId>& out) const {
+    bool bytes = spec_.byte_fallback;
+    for (char c : text) bytes &= byte_tokens_[static_cast<uint8_t>(c)] >= 0;
+    if (bytes) {
+      for (char c : text) out.push_back(byte_tokens_[static_cast<uint8_t>(c)]);
+    } else if (spec_.unk && !(spec_.fuse_unk && !out.empty() && out.back() == *spec_.unk)) {
+      out.push_back(*spec_.unk);
+    }
+  }
+
+  SentencePieceNormalizer normalizer_;
+  ByteTrie trie_;
+  std::array<int32_t, 256> byte_tokens_{};
+  float unk_score_ = 0, highest_score_ = 0;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> create_unigram_tokenizer(TokenizerSpec spec) {
+  MILLRACE_TRY(SentencePieceNormalizer normalizer, SentencePieceNormalizer::create(spec));
+  return std::unique_ptr<Tokenizer>(std::make_unique<UnigramTokenizer>(std::move(spec), std::move(normalizer)));
+}
+
+}  // namespace millrace

@@ -1,0 +1,225 @@
+// One list of cases for every registered format. Expected values in format_vectors.txt come from
+// make_format_vectors.py, which shares nothing with the codecs.
+#include "formats/format.h"
+
+#include <gtest/gtest.h>
+
+#include <bit>
+#include <cmath>
+#include <fstream>
+#include <limits>
+#include <map>
+#include <random>
+#include <set>
+#include <sstream>
+#include <string>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+// Root-mean-square error relative to the data's, for normally distributed values: what a correct plain rounding
+// reaches, with a few percent of room.
+const std::map<std::string_view, double> kErrorBound = {
+    {"f32", 0},      {"f16", 3e-4},    {"bf16", 2e-3},    {"f8_e4m3", 0.035}, {"q8_0", 0.0058}, {"q4_0", 0.092},
+    {"q4_1", 0.083}, {"q5_0", 0.046},  {"q5_1", 0.040},   {"q2_k", 0.28},     {"q3_k", 0.152},  {"q4_k", 0.075},
+    {"q5_k", 0.038}, {"q6_k", 0.0175}, {"iq4_nl", 0.079}, {"iq4_xs", 0.080},  {"mxfp4", 0.117},
+};
+
+// Formats for which rounding what was rounded before changes nothing.
+const std::set<std::string_view> kIdempotent = {"f32", "f16", "bf16", "f8_e4m3", "q8_0", "q4_0", "q5_0", "mxfp4"};
+
+double relative_error(const std::vector<float>& exact, const std::vector<float>& rounded) {
+  double error = 0, power = 0;
+  for (size_t i = 0; i < exact.size(); ++i) {
+    error += std::pow(static_cast<double>(rounded[i]) - exact[i], 2);
+    power += std::pow(static_cast<double>(exact[i]), 2);
+  }
+  return std::sqrt(error / power);
+}
+
+class FormatConformance : public ::testing::TestWithParam<const Format*> {
+ protected:
+  const Format& format() const { return *GetParam(); }
+
+  std::vector<uint8_t> encode(const std::vector<float>& values) const {
+    auto n = static_cast<int64_t>(values.size());
+    std::vector<uint8_t> bytes(static_cast<size_t>(format().row_bytes(n)));
+    format().encode(values.data(), bytes.data(), n);
+    return bytes;
+  }
+
+  std::vector<float> decode(const std::vector<uint8_t>& bytes) const {
+    std::vector<float> values(bytes.size() / format().block_bytes * format().block_values);
+    format().decode(bytes.data(), values.data(), static_cast<int64_t>(values.size()));
+    return values;
+  }
+
+  std::vector<float> round_trip(const std::vector<float>& values) const { return decode(encode(values)); }
+
+  std::vector<float> normal(int64_t n, float deviation, uint32_t seed) const {
+    std::mt19937 engine(seed);
+    std::vector<float> out(static_cast<size_t>(n));
+    for (auto& x : out) {  // sum of uniforms: the same on every standard library
+      double sum = -6;
+      for (int i = 0; i < 12; ++i) sum += static_cast<double>(engine()) * 0x1p-32;
+      x = static_cast<float>(sum) * deviation;
+    }
+    return out;
+  }
+};
+
+TEST_P(FormatConformance, DecodesTheVectors) {
+  std::ifstream in(std::string(MILLRACE_SOURCE_DIR) + "/tests/conformance/format_vectors.txt");
+  ASSERT_TRUE(in) << "tests/conformance/format_vectors.txt is missing";
+  std::string line;
+  int blocks = 0;
+  while (std::getline(in, line)) {
+    std::istringstream fields(line);
+    std::string name, hex, bits;
+    fields >> name >> hex;
+    if (name != format().name) continue;
+    ++blocks;
+    std::vector<uint8_t> bytes;
+    for (size_t i = 0; i + 1 < hex.size(); i += 2)
+      bytes.push_back(static_cast<uint8_t>(std::stoi(hex.substr(i, 2), nullptr, 16)));
+    auto values = decode(bytes);
+    size_t i = 0;
+    for (; fields >> bits; ++i) {
+      ASSERT_LT(i, values.size());
+      auto expected = std::bit_cast<float>(static_cast<uint32_t>(std::stoul(bits, nullptr, 16)));
+      ASSERT_EQ(values[i], expected) << name << " block " << blocks << " value " << i;
+    }
+    ASSERT_EQ(i, values.size());
+  }
+  EXPECT_GE(blocks, 2) << "no vectors: run make_format_vectors.py";
+}
+
+TEST_P(FormatConformance, RoundTripErrorIsWhatTheBitsAllow) {
+  auto bound = kErrorBound.find(format().name);
+  ASSERT_NE(bound, kErrorBound.end()) << "add a bound for this format";
+  for (float deviation : {1e-2f, 0.5f, 40.0f}) {
+    if (deviation < 0.1f && format().name == "f8_e4m3") continue;  // its subnormals: coarser by design
+    auto values = normal(256 * 64, deviation, 7);
+    auto back = round_trip(values);
+    EXPECT_LE(relative_error(values, back), bound->second) << "at deviation " << deviation;
+  }
+}
+
+TEST_P(FormatConformance, EachBlockStandsAlone) {
+  auto values = normal(format().block_values * 3, 0.5f, 11);
+  auto together = encode(values);
+  for (int b = 0; b < 3; ++b) {
+    std::vector<float> one(values.begin() + b * format().block_values,
+                           values.begin() + (b + 1) * format().block_values);
+    std::vector<uint8_t> expected(together.begin() + b * format().block_bytes,
+                                  together.begin() + (b + 1) * format().block_bytes);
+    EXPECT_EQ(encode(one), expected) << "block " << b;
+  }
+}
+
+TEST_P(FormatConformance, WritesExactlyItsRow) {
+  int64_t n = format().block_values * 2;
+  auto values = normal(n, 1.0f, 3);
+  auto bytes = static_cast<size_t>(format().row_bytes(n));
+  std::vector<uint8_t> buffer(bytes + 65, 0xA5);
+  format().encode(values.data(), buffer.data() + 1, n);  // unaligned on purpose
+  EXPECT_EQ(buffer[0], 0xA5);
+  for (size_t i = bytes + 1; i < buffer.size(); ++i) ASSERT_EQ(buffer[i], 0xA5);
+  std::vector<float> out(static_cast<size_t>(n) + 8, 77.0f);
+  format().decode(buffer.data() + 1, out.data(), n);
+  for (size_t i = static_cast<size_t>(n); i < out.size(); ++i) ASSERT_EQ(out[i], 77.0f);
+  format().decode(buffer.data(), out.data(), 0);
+}
+
+TEST_P(FormatConformance, ZerosStayZero) {
+  for (float zero : {0.0f, -0.0f}) {
+    for (float x : round_trip(std::vector<float>(512, zero))) ASSERT_EQ(x, 0.0f);
+  }
+}
+
+TEST_P(FormatConformance, ConstantsStayClose) {
+  double relative = format().name == "mxfp4" ? 0.2 : 0.07;  // a power-of-two scale cannot meet a constant
+  for (float c : {1.0f, -1.0f, 0.37f, -250.0f, 0.01f}) {
+    for (float x : round_trip(std::vector<float>(512, c))) ASSERT_NEAR(x, c, std::fabs(c) * relative) << c;
+  }
+}
+
+TEST_P(FormatConformance, ExtremeInputStaysFinite) {
+  const float inf = std::numeric_limits<float>::infinity();
+  const float nan = std::numeric_limits<float>::quiet_NaN();
+  const float most = std::numeric_limits<float>::max();
+  for (float extreme : {inf, -inf, nan, most, -most, 1e30f, 65520.0f, 1e-38f, 1e-45f}) {
+    for (bool alone : {true, false}) {
+      auto values = normal(512, 1.0f, 5);
+      for (size_t i = 0; i < values.size(); i += alone ? 97 : 1) values[i] = extreme;
+      auto bytes = encode(values);
+      for (float x : decode(bytes)) ASSERT_TRUE(std::isfinite(x)) << extreme;
+      ASSERT_EQ(format().find_non_finite(bytes.data(), 512), -1) << extreme;
+    }
+  }
+  EXPECT_EQ(round_trip(std::vector<float>(256, nan)), std::vector<float>(256, 0.0f));
+}
+
+TEST_P(FormatConformance, TinyValuesDoNotGrow) {
+  for (float scale : {1e-6f, 1e-8f, 1e-20f, 1e-40f}) {
+    auto values = normal(512, scale, 9);
+    auto back = round_trip(values);
+    for (size_t i = 0; i < values.size(); ++i) ASSERT_LE(std::fabs(back[i]), std::max(8.0f * scale, 0x1p-10f * 1e-3f));
+  }
+}
+
+TEST_P(FormatConformance, AnyBytesDecode) {
+  std::mt19937 engine(13);
+  std::vector<uint8_t> bytes(static_cast<size_t>(format().block_bytes) * 512);
+  for (auto& byte : bytes) byte = static_cast<uint8_t>(engine());
+  auto values = decode(bytes);
+  int64_t bad = format().find_non_finite(bytes.data(), static_cast<int64_t>(values.size()));
+  int64_t good_values = (bad < 0 ? 512 : bad) * format().block_values;
+  for (int64_t i = 0; i < good_values; ++i) ASSERT_FALSE(std::isnan(values[static_cast<size_t>(i)])) << i;
+}
+
+TEST_P(FormatConformance, FindsTheFirstNonFiniteBlock) {
+  auto bytes = encode(normal(format().block_values * 4, 1.0f, 17));
+  int64_t n = format().block_values * 4;
+  EXPECT_EQ(format().find_non_finite(bytes.data(), n), -1);
+  EXPECT_EQ(format().find_non_finite(bytes.data(), 0), -1);
+  for (int b : {3, 2}) {  // all ones is NaN in every kind of scale
+    std::fill_n(bytes.begin() + b * format().block_bytes, format().block_bytes, uint8_t{0xff});
+    EXPECT_EQ(format().find_non_finite(bytes.data(), n), b);
+  }
+  EXPECT_EQ(format().find_non_finite(bytes.data(), format().block_values * 2), -1);
+}
+
+// What was rounded before stays, or, where scales are fitted again, moves less than it did the first time.
+TEST_P(FormatConformance, RoundingTwiceAddsLittle) {
+  for (float deviation : {1e-3f, 0.02f, 1.0f}) {
+    auto once = round_trip(normal(4096, deviation, 19));
+    auto twice = round_trip(once);
+    if (kIdempotent.contains(format().name)) {
+      EXPECT_EQ(twice, once) << "at deviation " << deviation;
+    } else {
+      EXPECT_LE(relative_error(once, twice), 0.6 * kErrorBound.at(format().name)) << "at deviation " << deviation;
+    }
+  }
+}
+
+TEST_P(FormatConformance, HasASoundGeometryAndIsFound) {
+  EXPECT_GT(format().block_values, 0);
+  EXPECT_GT(format().block_bytes, 0);
+  EXPECT_EQ(256 % format().block_values, 0);
+  EXPECT_EQ(format().row_bytes(512), 512 / format().block_values * format().block_bytes);
+  EXPECT_EQ(find_format(format().name), &format());
+  if (format().gguf_type >= 0) {
+    EXPECT_EQ(find_format_gguf(format().gguf_type), &format());
+  }
+  if (!format().safetensors.empty()) {
+    EXPECT_EQ(find_format_safetensors(format().safetensors), &format());
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(All, FormatConformance, ::testing::ValuesIn(formats().begin(), formats().end()),
+                         [](const auto& member) { return std::string(member.param->name); });
+
+}  // namespace
+}  // namespace millrace

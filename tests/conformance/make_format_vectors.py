@@ -1,0 +1,139 @@
+#!/usr/bin/env python3
+"""Writes format_vectors.txt: random blocks of every format and the float32 values they stand for.
+
+Written from the layouts' definitions, one value at a time and in exact rational arithmetic where it matters, to share
+nothing with the C++ codecs. One line a block: name, bytes in hex, then the values as float32 bits in hex.
+
+    python3 tests/conformance/make_format_vectors.py > tests/conformance/format_vectors.txt
+"""
+import numpy as np
+
+rng = np.random.default_rng(20240607)
+F = np.float32
+
+
+def f16(b, at):
+    return F(np.frombuffer(bytes(b[at:at + 2]), "<f2")[0])
+
+
+def nibble(b, at, i, half):
+    """4-bit value i of a run of 2 * half values: the first half low, the second half high."""
+    return b[at + i % half] >> (4 if i >= half else 0) & 15
+
+
+def bit(b, at, i):
+    return b[at + i // 8] >> (i % 8) & 1
+
+
+def signed(byte):
+    return byte - 256 if byte > 127 else byte
+
+
+def q4_0(b, i): return f16(b, 0) * F(nibble(b, 2, i, 16) - 8)
+def q4_1(b, i): return f16(b, 0) * F(nibble(b, 4, i, 16)) + f16(b, 2)
+def q5_0(b, i): return f16(b, 0) * F(nibble(b, 6, i, 16) + 16 * bit(b, 2, i) - 16)
+def q5_1(b, i): return f16(b, 0) * F(nibble(b, 8, i, 16) + 16 * bit(b, 4, i)) + f16(b, 2)
+def q8_0(b, i): return f16(b, 0) * F(signed(b[2 + i]))
+
+
+def two_bits(b, at, i):
+    """Four planes of 32 values in each 32 bytes."""
+    half, plane, j = i // 128, i % 128 // 32, i % 32
+    return b[at + 32 * half + j] >> (2 * plane) & 3
+
+
+def q2_k(b, i):
+    s = b[i // 16]
+    return f16(b, 80) * F(s & 15) * F(two_bits(b, 16, i)) - f16(b, 82) * F(s >> 4)
+
+
+def q3_k(b, i):
+    k = i // 16
+    low = b[96 + k] & 15 if k < 8 else b[96 + k - 8] >> 4
+    high = b[104 + k % 4] >> (2 * (k // 4)) & 3
+    q = two_bits(b, 32, i) + 4 * (b[i % 32] >> (i // 32) & 1)
+    return f16(b, 108) * F(low + 16 * high - 32) * F(q - 4)
+
+
+def scale_min(b, at, k):
+    if k < 4:
+        return b[at + k] % 64, b[at + 4 + k] % 64
+    s = b[at + 8 + k - 4] % 16 + 16 * (b[at + k - 4] // 64)
+    m = b[at + 8 + k - 4] // 16 + 16 * (b[at + k] // 64)
+    return s, m
+
+
+def k_affine(b, i, q):
+    s, m = scale_min(b, 4, i // 32)
+    return f16(b, 0) * F(s) * F(q) - f16(b, 2) * F(m)
+
+
+def q4_k(b, i): return k_affine(b, i, nibble(b, 16 + 32 * (i // 64), i % 64, 32))
+
+
+def q5_k(b, i):
+    return k_affine(b, i, nibble(b, 48 + 32 * (i // 64), i % 64, 32) + 16 * (b[16 + i % 32] >> (i // 32) & 1))
+
+
+def q6_k(b, i):
+    half, r = i // 128, i % 128
+    low = nibble(b, 64 * half, r, 64)
+    high = b[128 + 32 * half + r % 32] >> (2 * (r // 32)) & 3
+    return f16(b, 208) * F(signed(b[192 + i // 16])) * F(low + 16 * high - 32)
+
+
+NL = [-127, -104, -83, -65, -49, -35, -22, -10, 1, 13, 25, 38, 53, 69, 89, 113]
+
+
+def iq4_nl(b, i): return f16(b, 0) * F(NL[nibble(b, 2, i, 16)])
+
+
+def iq4_xs(b, i):
+    k = i // 32
+    low = b[4 + k // 2] >> (4 * (k % 2)) & 15
+    high = (b[2] + 256 * b[3]) >> (2 * k) & 3
+    return f16(b, 0) * F(low + 16 * high - 32) * F(NL[nibble(b, 8 + 16 * k, i % 32, 16)])
+
+
+def mxfp4(b, i):
+    code = nibble(b, 1, i, 16)
+    exponent, mantissa = code >> 1 & 3, code & 1
+    magnitude = mantissa * 0.5 if exponent == 0 else (1 + mantissa * 0.5) * 2.0 ** (exponent - 1)
+    return F((-1.0 if code & 8 else 1.0) * magnitude * 2.0 ** (b[0] - 127))
+
+
+def f8_e4m3(b, i):
+    sign, exponent, mantissa = b[i] >> 7, b[i] >> 3 & 15, b[i] & 7
+    magnitude = mantissa / 8 * 2.0 ** -6 if exponent == 0 else (1 + mantissa / 8) * 2.0 ** (exponent - 7)
+    return F(-magnitude if sign else magnitude)
+
+
+def f32(b, i): return np.frombuffer(bytes(b[4 * i:4 * i + 4]), "<f4")[0]
+def float16(b, i): return f16(b, 2 * i)
+def bf16(b, i): return np.frombuffer(bytes([0, 0] + list(b[2 * i:2 * i + 2])), "<f4")[0]
+
+
+# name: (values a block, bytes a block, decoder, offsets of f16 scales)
+FORMATS = {
+    "f32": (8, 32, f32, []), "f16": (16, 32, float16, []), "bf16": (16, 32, bf16, []),
+    "f8_e4m3": (32, 32, f8_e4m3, []),
+    "q8_0": (32, 34, q8_0, [0]), "q4_0": (32, 18, q4_0, [0]), "q4_1": (32, 20, q4_1, [0, 2]),
+    "q5_0": (32, 22, q5_0, [0]), "q5_1": (32, 24, q5_1, [0, 2]),
+    "q2_k": (256, 84, q2_k, [80, 82]), "q3_k": (256, 110, q3_k, [108]), "q4_k": (256, 144, q4_k, [0, 2]),
+    "q5_k": (256, 176, q5_k, [0, 2]), "q6_k": (256, 210, q6_k, [208]),
+    "iq4_nl": (32, 18, iq4_nl, [0]), "iq4_xs": (256, 136, iq4_xs, [0]), "mxfp4": (32, 17, mxfp4, []),
+}
+
+np.seterr(all="ignore")
+for name, (values, size, decoder, scales) in FORMATS.items():
+    for block in range(2 if values == 256 else 6):
+        while True:
+            raw = rng.integers(0, 256, size, dtype=np.uint8)
+            for at in scales:  # one block in three has subnormal scales
+                raw[at + 1] = raw[at + 1] & 0x83 if block % 3 == 1 else raw[at + 1] & 0xBF
+            b = [int(x) for x in raw]
+            if name == "f8_e4m3" and any(x % 128 == 127 for x in b): continue
+            if name == "mxfp4": b[0] = min(b[0], 250)
+            out = np.array([decoder(b, i) for i in range(values)], np.float32)
+            if np.isfinite(out).all(): break
+        print(name, bytes(b).hex(), " ".join(f"{x:08x}" for x in out.view(np.uint32)))

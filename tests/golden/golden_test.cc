@@ -1,0 +1,102 @@
+// Every architecture, in both file kinds, against logits of an independent reference (see README.md here).
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "loader/model_files.h"
+#include "model_runner.h"
+#include "shared_data.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ModelRunner;
+
+std::vector<float> decode_floats(const std::string& base64) {
+  std::string bytes;
+  uint32_t bits = 0;
+  int count = 0;
+  for (char c : base64) {
+    int value = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+    if (value < 0) break;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
+  }
+  std::vector<float> out(bytes.size() / 4);
+  std::memcpy(out.data(), bytes.data(), out.size() * 4);
+  return out;
+}
+
+struct Expected {
+  std::vector<TokenId> tokens;
+  std::vector<TokenId> greedy;
+  std::vector<float> logits;
+};
+
+Expected read_expected(const fs::path& folder) {
+  auto json = nlohmann::json::parse(testing::read_file(folder / "expected.json"));
+  return {json["tokens"].get<std::vector<TokenId>>(), json["greedy"].get<std::vector<TokenId>>(),
+          decode_floats(json["logits"].get<std::string>())};
+}
+
+std::vector<std::string> golden_names() {
+  std::vector<std::string> names;
+  for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden"))
+    if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename());
+  std::ranges::sort(names);
+  return names;
+}
+
+// max |difference| / max |logit|
+double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
+  double worst = 0, largest = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    double difference = std::abs(static_cast<double>(got[i]) - want[i]);
+    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
+    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
+  }
+  return worst / largest;
+}
+
+class Golden : public ::testing::TestWithParam<std::string> {};
+
+void check(const fs::path& path, const Expected& expected, double bound, int64_t context) {
+  SCOPED_TRACE(path.string());
+  auto runner = ModelRunner::load(path.string(), {.context = context});
+  ASSERT_TRUE(runner.ok()) << runner.error().message;
+  auto logits = (*runner)->logits(expected.tokens);
+  ASSERT_EQ(logits.size(), expected.logits.size());
+  EXPECT_LT(relative_error(logits, expected.logits), bound);
+
+  std::vector<TokenId> tokens = expected.tokens;
+  std::vector<TokenId> greedy;
+  const size_t vocab = static_cast<size_t>((*runner)->model().spec().vocab);
+  for (size_t i = 0; i < expected.greedy.size(); ++i) {
+    auto all = (*runner)->logits(tokens);
+    auto last = all.end() - static_cast<ptrdiff_t>(vocab);
+    greedy.push_back(static_cast<TokenId>(std::max_element(last, all.end()) - last));
+    tokens.push_back(greedy.back());
+  }
+  EXPECT_EQ(greedy, expected.greedy);
+}
+
+TEST_P(Golden, BothFileKindsMatchTheReference) {
+  const fs::path folder = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden" / GetParam();
+  Expected expected = read_expected(folder);
+  // BF16 weights round the activations of every matrix too (formats/format.h), so only they are less exact.
+  const double bound = GetParam().ends_with("_bf16") ? 2e-2 : 1e-4;
+  // LongRoPE takes its short factors up to the original context of 96 in these models.
+  const int64_t context = GetParam() == "phi3_longrope_short" || GetParam() == "phi4_mini" ? 96 : 0;
+  check(folder, expected, bound, context);
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".gguf") check(entry.path(), expected, bound, context);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Golden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,226 @@
+#!/usr/bin/env python3
+"""The checks in tools/ find what they are for: each broken rule, made in a temporary tree, must fail.
+
+Run by CTest, one entry a class (`checks_test.py LayersTest`).
+"""
+
+import os
+import stat
+import subprocess
+import sys
+import tempfile
+import unittest
+
+TOOLS = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "tools")
+
+CMAKE = """
+add_module(base LIBS Threads::Threads)
+add_module(tensor DEPS base)
+add_module(kernels DEPS tensor)
+add_module(models DEPS kernels)
+add_module(schedule DEPS tensor # models
+)
+"""
+
+
+class CheckCase(unittest.TestCase):
+    """A small correct tree in a temporary folder; write() adds to it or spoils it."""
+
+    tool = ""
+
+    def setUp(self):
+        folder = tempfile.TemporaryDirectory()
+        self.addCleanup(folder.cleanup)
+        self.root = folder.name
+        self.write("CMakeLists.txt", CMAKE)
+        self.write("include/millrace/result.h", "#pragma once\n")
+        self.write("src/base/result.h", '#pragma once\n#include "millrace/result.h"\n')
+        self.write("src/tensor/tensor.h", '#pragma once\n#include "base/result.h"\n')
+        self.write("src/kernels/matmul.cc", '#include "tensor/tensor.h"\nint f() { return 1; }\n')
+        self.write("src/models/model.cc", '#include <vector>\n#include "base/result.h"\n#include "tensor/tensor.h"\n')
+
+    def write(self, path, text):
+        path = os.path.join(self.root, path)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "w", encoding="utf-8") as file:
+            file.write(text)
+        return path
+
+    def check(self, *arguments):
+        result = subprocess.run([sys.executable, os.path.join(TOOLS, self.tool), self.root, *arguments],
+                                capture_output=True, text=True, check=False)
+        self.assertNotIn("Traceback", result.stderr)
+        return result.returncode, result.stdout
+
+    def assert_passes(self, *arguments):
+        status, output = self.check(*arguments)
+        self.assertEqual(status, 0, output)
+        return output
+
+    def assert_fails(self, words, *arguments):
+        status, output = self.check(*arguments)
+        self.assertEqual(status, 1, output)
+        self.assertIn(words, output)
+
+
+class LayersTest(CheckCase):
+    tool = "check_layers"
+
+    def test_a_correct_tree_passes(self):
+        self.assertIn("5 files, 5 modules, 0 problems", self.assert_passes())
+
+    def test_an_edge_upwards_fails(self):
+        self.write("src/tensor/bad.h", '#include "kernels/matmul.h"\n')
+        self.assert_fails("src/tensor/bad.h:1: src/tensor may not include")
+
+    def test_a_comment_is_no_include(self):
+        self.write("src/tensor/good.h", '// #include "kernels/matmul.h"\n/*\n#include "models/model.h"\n*/\n')
+        self.assert_passes()
+
+    def test_a_declared_edge_that_the_design_forbids_fails(self):
+        self.write("CMakeLists.txt", CMAKE.replace("#", " "))
+        self.write("src/schedule/planner.cc", '#include "models/model.h"\n')
+        self.assert_fails("CMakeLists.txt: schedule must never depend on models")
+        self.assert_fails("src/schedule/planner.cc:1: src/schedule must never know of models")
+
+    def test_a_circle_of_modules_fails(self):
+        self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
+        self.assert_fails("in a circle")
+
+    def test_intrinsics_outside_their_files_fail(self):
+        self.write("src/kernels/x86/dot_avx2.cc", "#include <immintrin.h>\n")
+        self.assert_passes()
+        self.write("src/kernels/dot.cc", "#include <immintrin.h>\n")
+        self.assert_fails("src/kernels/dot.cc:1: <immintrin.h>")
+
+    def test_a_header_of_one_instruction_set_elsewhere_fails(self):
+        self.write("src/kernels/x86/simd_avx2.h", "")
+        self.write("src/kernels/dot.cc", '#include "kernels/x86/simd_avx2.h"\n')
+        self.assert_fails("is for one instruction set")
+
+    def test_a_language_model_word_in_base_fails(self):
+        self.write("src/base/log.h", "// tokens are what the caller counts\nint lines;\n")
+        self.assert_passes()
+        self.write("src/base/log.h", "int\nprompt_tokens;\n")
+        self.assert_fails("src/base/log.h:2: src/base knows nothing of language models")
+
+    def test_an_include_without_its_folder_fails(self):
+        self.write("src/tensor/half.cc", '#include "tensor.h"\n')
+        self.assert_fails("write includes relative to src/")
+
+    def test_a_unit_test_may_use_tests_headers_only(self):
+        self.write("tests/shared_data.h", "")
+        self.write("src/tensor/half_test.cc", '#include "shared_data.h"\n')
+        self.assert_passes()
+        self.write("src/tensor/half_test.cc", '#include "models/model.h"\n')
+        self.assert_fails("src/tensor may not include")
+
+    def test_a_private_header_in_a_public_one_fails(self):
+        self.write("include/millrace/model.h", '#include "base/result.h"\n')
+        self.assert_fails("include/millrace/model.h:1: a public header")
+
+    def test_a_folder_without_module_fails(self):
+        self.write("src/helpers/strings.h", "")
+        self.assert_fails("no add_module()")
+
+
+class SizesTest(CheckCase):
+    tool = "check_sizes"
+
+    def body(self, head, lines):
+        return head + " {\n" + "  f(1);\n" * (lines - 2) + "}\n"
+
+    def test_long_files(self):
+        self.write("src/tensor/long.cc", "\n" * 800)
+        self.assertIn("warning: 800 lines", self.assert_passes())
+        self.write("src/tensor/long.cc", "\n" * 801)
+        self.assert_fails("src/tensor/long.cc: 801 lines")
+
+    def test_long_scripts(self):
+        self.write("tools/check_all", "\n" * 801)
+        self.assert_fails("tools/check_all: 801 lines")
+
+    def test_long_functions_of_every_kind(self):
+        for head, name in [
+                ("int f(int a, int b)", "f"),
+                ("Result<std::map<int, int>> C::g(const std::vector<int>& v) const noexcept", "C::g"),
+                ("template <typename T = int>\nauto h(T t) -> decltype(t)", "h"),
+                ("C::C(int a) : a_(a), b_{1, 2}, c_(f(a))", "C::C"),
+                ("C::~C()", "C::~C"),
+                ("bool operator==(const C& a, const C& b)", "operator=="),
+                ("void i(std::function<void()> f = [] {}, int n = 3)", "i")]:
+            with self.subTest(head):
+                self.write("src/tensor/long.cc", "namespace a {\n" + self.body(head, 120 - head.count("\n")) + "}\n")
+                self.assert_passes()
+                self.write("src/tensor/long.cc", "namespace a {\n" + self.body(head, 121 - head.count("\n")) + "}\n")
+                self.assert_fails(f"{name} has 12")
+
+    def test_a_class_is_measured_by_its_functions(self):
+        small = self.body("void f()", 50)
+        self.write("src/tensor/wide.h", "class C : public B {\n public:\n" + small * 5 + "};\n")
+        self.assert_passes()
+        self.write("src/tensor/wide.h", "class C : public B {\n public:\n" + self.body("void f() const override", 130) + "};\n")
+        self.assert_fails("src/tensor/wide.h:3: f has 130 lines")
+
+    def test_a_table_is_no_function(self):
+        self.write("src/tensor/table.cc", "const int kTable[] = {\n" + "  f(1),\n" * 200 + "};\n")
+        self.assert_passes()
+
+    def test_braces_in_comments_and_strings_do_not_count(self):
+        self.write("src/tensor/text.cc", "void f() {\n  // }\n  g(\"}\", '}', R\"x(}}})x\", 1'000);\n" + "\n" * 130 + "}\n")
+        self.assert_fails("f has 134 lines")
+
+
+FORMATS = """
+extern const Format kQ4;
+const Format* const kAll[] = {&kQ4};
+"""
+
+
+class RegistryTest(CheckCase):
+    tool = "check_registry"
+
+    def setUp(self):
+        super().setUp()
+        self.write("src/formats/builtin.cc", FORMATS)
+        self.write("src/formats/q4.cc", 'extern const Format kQ4 = {\n    .name = "q4",\n};\n')
+        self.write("src/formats/scale_fit.h", "")
+        self.write("src/formats/scale_fit.cc", "float fit() { return 1; }\n")
+
+    def binary(self, output, status=0):
+        path = self.write("millrace", f"#!/bin/sh\ncat <<'END'\n{output}\nEND\nexit {status}\n")
+        os.chmod(path, os.stat(path).st_mode | stat.S_IXUSR)
+        return "--binary", path
+
+    def test_a_listed_member_passes(self):
+        self.assertIn("1 names", self.assert_passes())
+
+    def test_a_member_not_listed_fails(self):
+        self.write("src/formats/q5.cc", 'const Format kQ5 = {.name = "q5"};\n')
+        self.assert_fails("src/formats/q5.cc: kQ5 is not named in src/formats/builtin.cc")
+
+    def test_a_name_in_a_comment_is_not_listed(self):
+        self.write("src/formats/builtin.cc", FORMATS + "// kQ5 later\n")
+        self.write("src/formats/q5.cc", 'const Format kQ5 = {.name = "q5"};\n')
+        self.assert_fails("kQ5 is not named")
+
+    def test_a_factory_not_listed_fails(self):
+        self.write("src/sampling/steps/builtin.cc", 'Entry k[] = {{"top_k", make_top_k}};\n')
+        self.write("src/sampling/steps/top_k.cc", "std::unique_ptr<Step> make_top_k(const Options& o) {\n  return f(o);\n}\n")
+        self.assert_passes()
+        self.write("src/sampling/steps/top_p.cc", "std::unique_ptr<Step> make_top_p(const Options& o) {\n  return f(o);\n}\n")
+        self.assert_fails("src/sampling/steps/top_p.cc: none of make_top_p is named")
+
+    def test_a_family_without_builtin_fails(self):
+        self.write("src/models/arch/llama.cc", 'const Arch kLlama = {.name = "llama"};\n')
+        self.assert_fails("src/models/arch: has no builtin.cc")
+
+    def test_the_binary_must_list_every_name(self):
+        self.assert_passes(*self.binary('[{"family": "format", "name": "q4"}]'))
+        self.assert_fails("does not list 'q4'", *self.binary('[{"family": "format", "name": "q5"}]'))
+        self.assert_fails("techniques --json", *self.binary("not JSON"))
+        self.assert_fails("exit status 2", *self.binary("[]", 2))
+
+
+if __name__ == "__main__":
+    unittest.main()
