@@ -117,12 +117,15 @@ TEST(TemplateLimits, ArithmeticIsDefinedAtTheEdges) {
 }
 
 TEST(TemplateLimits, BytesThatAreNoTextPassThrough) {
-  EXPECT_EQ(*render("\xFF{{ '\xC3'|upper }}{{ 'a\xFFz'[1:]|length }}"), "\xFF\xC3""2");
+  EXPECT_EQ(*render("\xFF{{ '\xC3'|upper }}{{ 'a\xFFz'[1:]|length }}"),
+            "\xFF\xC3"
+            "2");
   EXPECT_FALSE(render(std::string("{{ \0 }}", 7)).ok());
 }
 
 TEST(TemplateLimits, OneTemplateOnManyThreads) {
-  auto parsed = ChatTemplate::parse("{% set x = 'const' %}{% for i in range(50) %}{{ x ~ i ~ 'tail' ~ [x] }}{% endfor %}");
+  auto parsed =
+      ChatTemplate::parse("{% set x = 'const' %}{% for i in range(50) %}{{ x ~ i ~ 'tail' ~ [x] }}{% endfor %}");
   ASSERT_TRUE(parsed.ok());
   std::string expected = *parsed->render(Json::object());
   std::string a, b;
