@@ -205,15 +205,15 @@ class RegistryTest(CheckCase):
         self.assert_fails("kQ5 is not named")
 
     def test_a_factory_not_listed_fails(self):
-        self.write("src/sampling/steps/builtin.cc", 'Entry k[] = {{"top_k", make_top_k}};\n')
+        self.write("src/sampling/builtin.cc", 'Entry k[] = {{{"sampler", "top_k", "help"}, make_top_k}};\n')
         self.write("src/sampling/steps/top_k.cc", "std::unique_ptr<Step> make_top_k(const Options& o) {\n  return f(o);\n}\n")
-        self.assert_passes()
+        self.assertIn("2 names", self.assert_passes())
         self.write("src/sampling/steps/top_p.cc", "std::unique_ptr<Step> make_top_p(const Options& o) {\n  return f(o);\n}\n")
-        self.assert_fails("src/sampling/steps/top_p.cc: none of make_top_p is named")
+        self.assert_fails("src/sampling/steps/top_p.cc: make_top_p is not named")
 
     def test_a_family_without_builtin_fails(self):
         self.write("src/models/arch/llama.cc", 'const Arch kLlama = {.name = "llama"};\n')
-        self.assert_fails("src/models/arch: has no builtin.cc")
+        self.assert_fails("src/models/arch: no src/models/arch/builtin.cc")
 
     def test_the_binary_must_list_every_name(self):
         self.assert_passes(*self.binary('[{"family": "format", "name": "q4"}]'))
