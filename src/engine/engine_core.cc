@@ -7,6 +7,9 @@
 
 #include "base/cpu.h"
 #include "engine/language_model.h"
+#include "sampling/logprobs.h"
+#include "sampling/schema.h"
+#include "sampling/setup.h"
 
 namespace millrace {
 namespace {
@@ -82,6 +85,8 @@ Result<void> EngineCore::check(const Request& request) const {
   if (request.max_tokens < -1) return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
   if (request.min_tokens < 0) return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
+  if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
+  if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
   Sequence whole;
   whole.max_total = context_length_;
   if (request.max_tokens >= 0) whole.max_total = std::min(context_length_, prompt + request.max_tokens);
@@ -102,9 +107,17 @@ Result<std::unique_ptr<LiveStream>> EngineCore::make_stream(RequestId id, Reques
   if (request.max_tokens >= 0) s.max_total = std::min(context_length_, s.size() + request.max_tokens);
   s.reserved_blocks = blocks_needed(s, limits_);
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  MILLRACE_TRY(stream->sampler, SamplerChain::create(request, tokenizer, model_->parts().model->spec().vocab));
-  if (tokenizer) stream->detokenizer = std::make_unique<Detokenizer>(*tokenizer);
-  if (!request.stop.empty()) stream->stop = std::make_unique<StopMatcher>(request.stop);
+  SamplerSetup setup;
+  if (tokenizer) {
+    setup = make_sampler_setup(request, *tokenizer);
+    stream->detokenizer = std::make_unique<Detokenizer>(*tokenizer);
+  } else {
+    setup.options = request.sampling;
+  }
+  setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
+  MILLRACE_TRY(stream->sampler, SamplerChain::create(setup));
+  for (TokenId token : request.prompt) stream->sampler->accept(token);
+  MILLRACE_TRY(stream->stop, StopMatcher::create(request.stop));
   s.request = std::move(request);
   stream->submitted = clock_->now_ns();
   return stream;
@@ -212,18 +225,18 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
 }
 
 void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
-  const float* logits = context_->logits();
+  float* logits = context_->logits();
   const int64_t vocab = model_->parts().model->spec().vocab;
   for (const PlannedChunk& chunk : plan_.chunks) {
     if (!chunk.sample) continue;
     LiveStream& stream = *find(chunk.request);
-    if (!commit_token(stream, logits, events)) std::erase_if(running_, [&](const auto& other) { return other.get() == &stream; });
+    if (!commit_token(stream, {logits, static_cast<size_t>(vocab)}, events)) std::erase_if(running_, [&](const auto& other) { return other.get() == &stream; });
     logits += vocab;
   }
 }
 
 // Chooses and appends one token and tells of it; false when that ended the stream.
-bool EngineCore::commit_token(LiveStream& stream, const float* logits, std::vector<TokenEvent>& events) {
+bool EngineCore::commit_token(LiveStream& stream, std::span<float> logits, std::vector<TokenEvent>& events) {
   Sequence& s = stream.sequence;
   TokenEvent event;
   event.request = s.id;
@@ -231,16 +244,22 @@ bool EngineCore::commit_token(LiveStream& stream, const float* logits, std::vect
     finish(stream, FinishReason::length, std::move(event), events);
     return false;
   }
-  auto chosen = stream.sampler->choose({logits, static_cast<size_t>(model_->parts().model->spec().vocab)}, s.generated());
+  const bool wants_logprobs = s.request.sampling.logprobs >= 0;
+  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
+  auto chosen = stream.sampler->sample(logits, s.generated(), row_);
   if (!chosen.ok()) {
     event.error = chosen.error();
     finish(stream, FinishReason::error, std::move(event), events);
     return false;
   }
-  const TokenId token = chosen->token;
+  const TokenId token = *chosen;
+  stream.sampler->accept(token);
   event.token = token;
-  event.logprob = chosen->logprob;
-  event.top_logprobs = std::move(chosen->top);
+  if (wants_logprobs) {
+    Logprobs logprobs = compute_logprobs(raw_logits_, token, s.request.sampling.logprobs);
+    event.logprob = logprobs.chosen;
+    event.top_logprobs = std::move(logprobs.top);
+  }
   s.tokens.push_back(token);
   ++stats_.generated_tokens;
   if (stream.first_token == 0) stream.first_token = clock_->now_ns();
@@ -250,11 +269,8 @@ bool EngineCore::commit_token(LiveStream& stream, const float* logits, std::vect
   if (tokenizer && tokenizer->is_eog(token) && !s.request.ignore_eos) {
     reason = FinishReason::stop;
   } else if (stream.detokenizer) {
-    event.text = stream.detokenizer->push(token);
-    if (stream.stop) {
-      event.text = stream.stop->push(event.text);
-      if (stream.stop->matched()) reason = FinishReason::stop;
-    }
+    event.text = stream.stop.push(stream.detokenizer->push(token));
+    if (stream.stop.stopped()) reason = FinishReason::stop;
   }
   if (reason == FinishReason::none && s.size() >= s.max_total) reason = FinishReason::length;
   if (reason == FinishReason::none) {
@@ -269,10 +285,9 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   Sequence& s = stream.sequence;
   event.request = s.id;
   event.finish = reason;
-  const bool matched = stream.stop && stream.stop->matched();
-  if (stream.detokenizer && !matched && reason != FinishReason::error) {
-    std::string rest = stream.detokenizer->flush();
-    event.text += stream.stop ? stream.stop->push(rest) + (stream.stop->matched() ? "" : stream.stop->flush()) : rest;
+  if (stream.detokenizer && reason != FinishReason::error) {
+    event.text += stream.stop.push(stream.detokenizer->flush());
+    event.text += stream.stop.flush();
   }
   const int64_t now = clock_->now_ns();
   auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };

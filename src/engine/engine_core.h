@@ -55,7 +55,7 @@ class EngineCore {
   void reserve_blocks(LiveStream& stream, int64_t tokens);
   void build_batch();
   void sample_chunks(std::vector<TokenEvent>& events);
-  bool commit_token(LiveStream& stream, const float* logits, std::vector<TokenEvent>& events);
+  bool commit_token(LiveStream& stream, std::span<float> logits, std::vector<TokenEvent>& events);
   void finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events);
   void release(LiveStream& stream);
   LiveStream* find(RequestId id);
@@ -75,6 +75,8 @@ class EngineCore {
   std::vector<const Sequence*> view_;
   StepPlan plan_;
   Batch batch_;
+  SamplingRow row_;
+  std::vector<float> raw_logits_;
   EngineStats stats_;
 };
 

@@ -68,4 +68,30 @@ std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_
   return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
 }
 
+Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json, bool add_generation_prompt) const {
+  auto input = nlohmann::ordered_json::parse(messages_json, nullptr, false);
+  if (input.is_discarded()) return Error::user("messages: not valid JSON");
+  ChatContextOptions options;
+  options.add_generation_prompt = add_generation_prompt;
+  nlohmann::ordered_json messages = input;
+  if (input.is_object()) {
+    if (!input.contains("messages")) return Error::user("messages: the object has no \"messages\" array");
+    messages = input["messages"];
+    if (auto tools = input.find("tools"); tools != input.end()) options.tools = &*tools;
+    options.extra = &input;
+  }
+  if (parts_->tokenizer) {
+    const TokenizerSpec& spec = parts_->tokenizer->spec();
+    auto text = [&](const std::optional<TokenId>& id) {
+      return id && *id >= 0 && *id < parts_->tokenizer->vocab_size() ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+    };
+    options.bos_token = text(spec.bos);
+    options.eos_token = text(spec.eos);
+  }
+  MILLRACE_TRY(auto context, chat_context(messages, options));
+  const std::string& own = parts_->files->chat_template;
+  MILLRACE_TRY(auto chat_template, ChatTemplate::parse(own.empty() ? kFallbackChatTemplate : std::string_view(own)));
+  return chat_template.render(context);
+}
+
 }  // namespace millrace

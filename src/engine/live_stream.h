@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,9 +16,9 @@ namespace millrace {
 
 struct LiveStream {
   Sequence sequence;
-  std::unique_ptr<SamplerChain> sampler;
+  std::optional<SamplerChain> sampler;
   std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, events carry ids only
-  std::unique_ptr<StopMatcher> stop;         // null: no stop strings
+  StopMatcher stop;
   bool cancelled = false;
   // Nanoseconds of the engine's clock; 0: not yet.
   int64_t submitted = 0;

@@ -134,7 +134,9 @@ void SamplingRow::sort_prefix(size_t n) {
   n = std::min(n, list_.size());
   if (n <= sorted_) return;
   auto first = list_.begin() + static_cast<ptrdiff_t>(sorted_);
-  std::partial_sort(first, list_.begin() + static_cast<ptrdiff_t>(n), list_.end(), better);
+  auto last = list_.begin() + static_cast<ptrdiff_t>(n);
+  if (last != list_.end()) std::nth_element(first, last, list_.end(), better);
+  std::sort(first, last, better);
   sorted_ = n;
 }
 

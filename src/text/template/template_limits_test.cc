@@ -108,7 +108,7 @@ TEST(TemplateLimits, ArithmeticIsDefinedAtTheEdges) {
   const std::string edges = "{% set m = 2**126 - 1 + 2**126 %}{% set l = -m - 1 %}";
   EXPECT_EQ(*render(edges + "{{ l }}"), "-170141183460469231731687303715884105728");
   EXPECT_EQ(*render(edges + "{{ l % -1 }}{{ '%x' % l }}"), "0-80000000000000000000000000000000");
-  EXPECT_EQ(*render("{{ 'abc'[::10**30] }}{{ 'abc'[10**30:] }}{{ 'abc'[::-(10**30)] }}"), "aa");
+  EXPECT_EQ(*render("{{ 'abc'[::10**30] }}{{ 'abc'[10**30:] }}{{ 'abc'[::-(10**30)] }}"), "ac");
   EXPECT_EQ(*render("{{ 'abc'[-(10**30):10**30] }}{{ 'abc'.find('b', 10**30) }}"), "abc-1");
   for (const char* source : {"{{ l // -1 }}", "{{ -l }}", "{{ l|abs }}", "{{ m + 1 }}", "{{ l - 1 }}", "{{ m * 2 }}",
                              "{{ 10**10**10 }}", "{{ 1e308 * 10 |int }}{{ 1e309|int }}", "{{ '%d' % 1e300 }}"}) {

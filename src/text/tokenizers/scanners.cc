@@ -40,19 +40,20 @@ bool has(std::string_view text, size_t pos, uint16_t classes) {
   return pos < text.size() && (char_at(text, pos).bits & classes) != 0;
 }
 
-// '(?:s|t|re|ve|m|ll|d) ; with fold_case as (?i:...), where U+017F counts as an s.
-size_t contraction(std::string_view text, size_t pos, bool fold_case) {
+// '(?:s|t|re|ve|m|ll|d), with the case folded for ASCII ([sS]...) or as (?i:...), where U+017F counts as an s.
+enum class Fold { none, ascii, unicode };
+size_t contraction(std::string_view text, size_t pos, Fold fold) {
   if (text[pos] != '\'' || pos + 1 >= text.size()) return pos;
   const auto lower = [&](size_t i) -> char {
     if (i >= text.size()) return '\0';
     const char c = text[i];
-    return fold_case && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
+    return fold != Fold::none && c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c;
   };
   const char a = lower(pos + 1);
   if (a == 's' || a == 't' || a == 'm' || a == 'd') return pos + 2;
   const char b = lower(pos + 2);
   if ((a == 'r' && b == 'e') || (a == 'v' && b == 'e') || (a == 'l' && b == 'l')) return pos + 3;
-  if (fold_case && a == '\xC5' && b == '\xBF') return pos + 3;
+  if (fold == Fold::unicode && a == '\xC5' && b == '\xBF') return pos + 3;
   return pos;
 }
 
@@ -75,7 +76,7 @@ size_t newlines_or_space_run(std::string_view text, size_t pos) {
 
 // GPT-2: 's|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+
 size_t scan_gpt2(std::string_view text, size_t pos) {
-  if (const size_t end = contraction(text, pos, false); end > pos) return end;
+  if (const size_t end = contraction(text, pos, Fold::none); end > pos) return end;
   const size_t word = text[pos] == ' ' && pos + 1 < text.size() ? pos + 1 : pos;
   const uint16_t bits = char_at(text, word).bits;
   if (bits & kLetter) return run_of(text, word, kLetter);
@@ -87,9 +88,9 @@ size_t scan_gpt2(std::string_view text, size_t pos) {
 // cl100k, Llama 3, Qwen 2 ...:
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,D}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+
 // Letters: \p{L}, or [\p{L}\p{M}] in both places for Qwen 3.5.
-template <int kDigits, uint16_t kLetters>
+template <int kDigits, uint16_t kLetters, Fold kFold = Fold::unicode>
 size_t scan_cl100k(std::string_view text, size_t pos) {
-  if (const size_t end = contraction(text, pos, true); end > pos) return end;
+  if (const size_t end = contraction(text, pos, kFold); end > pos) return end;
   const CharAt first = char_at(text, pos);
   if (first.bits & kLetters) return run_of(text, pos, kLetters);
   const size_t second = pos + first.length;
@@ -137,7 +138,7 @@ size_t scan_o200k(std::string_view text, size_t pos) {
   if (end == pos) end = upper_then_lower(text, pos);
   if (end == pos && prefix && uppers(text, second) > second) end = uppers(text, second);
   if (end == pos) end = uppers(text, pos);
-  if (end > pos) return kContractions && end < text.size() ? contraction(text, end, true) : end;
+  if (end > pos) return kContractions && end < text.size() ? contraction(text, end, Fold::unicode) : end;
   if (first.bits & kNumber) return up_to(text, pos, kNumber, kDigits);
   constexpr uint16_t kNotSymbol = kSpace | kLetter | kNumber;
   const size_t symbols = text[pos] == ' ' ? second : pos;

@@ -1,0 +1,17 @@
+// A subcommand is one thin file: it declares its flags and a callback, and has its line in main.cc.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <functional>
+
+#include "base/result.h"
+
+namespace millrace {
+
+// Adds a subcommand whose `run` returns an exit code or an error; errors are printed as "millrace: ..." on stderr and
+// become the documented exit codes (see exit_code in millrace/result.h).
+CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run);
+
+void add_run_command(CLI::App& app);
+
+}  // namespace millrace

@@ -1,0 +1,29 @@
+#include "interrupt.h"
+
+#include <csignal>
+
+namespace millrace {
+namespace {
+
+volatile std::sig_atomic_t pending = 0;
+
+void on_interrupt(int signal) {
+  if (pending) {
+    std::signal(signal, SIG_DFL);
+    std::raise(signal);
+  }
+  pending = 1;
+}
+
+}  // namespace
+
+void catch_interrupts() {
+  struct sigaction action {};
+  action.sa_handler = on_interrupt;  // no SA_RESTART: a blocked read returns
+  sigaction(SIGINT, &action, nullptr);
+}
+
+bool interrupted() { return pending != 0; }
+void clear_interrupt() { pending = 0; }
+
+}  // namespace millrace

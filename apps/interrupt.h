@@ -1,0 +1,10 @@
+// Ctrl-C as a flag: the first one asks the running work to stop, the second one ends the process.
+#pragma once
+
+namespace millrace {
+
+void catch_interrupts();
+bool interrupted();
+void clear_interrupt();
+
+}  // namespace millrace

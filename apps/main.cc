@@ -1,0 +1,63 @@
+// millrace: one binary, one subcommand a file in this folder.
+#include <csignal>
+#include <cstdio>
+#include <new>
+
+#include "command.h"
+
+namespace millrace {
+namespace {
+
+int last_exit_code = 0;
+
+constexpr const char* kFooter = R"(Examples:
+  millrace run -p "Once upon a time"           write with the model that ships in the binary
+  millrace run -m model.gguf -p "Hello" -n 64  ... with any GGUF file
+  millrace run -m ./Qwen3-0.6B/ -f prompt.txt  ... with a Hugging Face folder
+  millrace COMMAND --help                      flags and examples of a command
+
+Every flag can stand in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
+Environment: MILLRACE_ISA=ref|avx2|avx512 stops at an instruction set.
+Exit codes: 0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
+
+}  // namespace
+
+CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run) {
+  CLI::App* command = app.add_subcommand(name, summary);
+  command->footer(examples);
+  command->configurable();
+  command->callback([run = std::move(run)] {
+    try {
+      Result<int> result = run();
+      if (!result.ok()) std::fprintf(stderr, "millrace: %s\n", result.error().message.c_str());
+      last_exit_code = result.ok() ? *result : exit_code(result.error().kind);
+    } catch (const std::bad_alloc&) {
+      std::fprintf(stderr, "millrace: out of memory; choose a smaller model, context or batch\n");
+      last_exit_code = exit_code(ErrorKind::resource);
+    }
+  });
+  return command;
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.", "millrace"};
+  app.require_subcommand(1);
+  app.set_version_flag("--version", MILLRACE_VERSION);
+  app.set_config("--config", "", "TOML file with flags, one table per command");
+  app.footer(kFooter);
+  add_run_command(app);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    const int code = app.exit(error);  // prints help or the error
+    return code == 0 ? 0 : exit_code(ErrorKind::user);
+  }
+  return last_exit_code;
+}
+
+}  // namespace millrace
+
+int main(int argc, char** argv) {
+  std::signal(SIGPIPE, SIG_IGN);
+  return millrace::run_main(argc, argv);
+}

@@ -1,0 +1,68 @@
+#include "model_flags.h"
+
+#include <algorithm>
+
+#include "engine/language_model.h"
+#include "progress.h"
+#include "sampling/schema.h"
+
+namespace millrace {
+
+void ModelFlags::add_to(CLI::App* command) {
+  command->add_option("-m,--model", path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
+  command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+}
+
+Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
+  ProgressBar bar("loading");
+  LoadOptions options;
+  options.threads = threads;
+  options.context = context;
+  options.progress = [&](double fraction) { bar.update(fraction); };
+  return LanguageModel::load(path, options);
+}
+
+void EngineFlags::add_to(CLI::App* command) {
+  command->add_option("--kv-format", options.kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
+  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens; 0: as the context asks");
+  command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
+  command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")->capture_default_str();
+  command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
+}
+
+EngineOptions EngineFlags::get(const ModelFlags& model) const {
+  EngineOptions out = options;
+  out.threads = model.threads;
+  out.context = model.context;
+  out.prefix_cache = !no_prefix_cache;
+  return out;
+}
+
+void SamplingFlags::add_to(CLI::App* command) {
+  for (const OptionSpec& spec : sampling_schema()) {
+    std::string flag = "--" + spec.name;
+    std::ranges::replace(flag, '_', '-');
+    if (spec.name == "temperature") flag = "--temp," + flag;
+    if (spec.name == "seed") flag = "-s," + flag;
+    if (spec.name == "repetition_penalty") flag += ",--repeat-penalty";
+    std::string help = spec.help + (spec.default_value.empty() ? "" : " [" + spec.default_value + "]");
+    command->add_option_function<std::string>(flag, [this, name = spec.name](const std::string& value) { set.emplace_back(name, value); }, help)
+        ->group("Sampling");
+  }
+}
+
+Result<SamplingOptions> SamplingFlags::get(const LanguageModel& model) const {
+  SamplingOptions options;
+  const GenerationDefaults& defaults = model.parts().files->generation;
+  if (defaults.temperature) options.temperature = *defaults.temperature;
+  if (defaults.top_p) options.top_p = *defaults.top_p;
+  if (defaults.min_p) options.min_p = *defaults.min_p;
+  if (defaults.top_k) options.top_k = *defaults.top_k;
+  if (defaults.repetition_penalty) options.repetition_penalty = *defaults.repetition_penalty;
+  for (const auto& [name, value] : set) MILLRACE_TRY_VOID(set_sampling_option(options, name, value));
+  MILLRACE_TRY_VOID(validate(options, model.info().vocab));
+  return options;
+}
+
+}  // namespace millrace

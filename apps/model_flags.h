@@ -1,0 +1,41 @@
+// Flags that several subcommands share: which model, how it runs, how tokens are chosen.
+#pragma once
+
+#include <CLI/CLI.hpp>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/engine.h"
+
+namespace millrace {
+
+struct ModelFlags {
+  std::string path;
+  int threads = 0;
+  int64_t context = 0;
+
+  void add_to(CLI::App* command);  // -m, -t, -c
+  // Loads with a progress bar when stderr is a terminal.
+  Result<std::shared_ptr<const LanguageModel>> load() const;
+};
+
+// --kv-format, --kv-tokens, --block-tokens, --batch-tokens, --no-prefix-cache; threads and context come from ModelFlags.
+struct EngineFlags {
+  EngineOptions options;
+  bool no_prefix_cache = false;
+
+  void add_to(CLI::App* command);
+  EngineOptions get(const ModelFlags& model) const;
+};
+
+// One flag per field of the sampling schema (sampling/schema.h): --temp, --top-k, --seed ...
+struct SamplingFlags {
+  std::vector<std::pair<std::string, std::string>> set;  // field, text; in the order given
+
+  void add_to(CLI::App* command);
+  // Defaults, then the model's own generation_config values, then the flags.
+  Result<SamplingOptions> get(const LanguageModel& model) const;
+};
+
+}  // namespace millrace

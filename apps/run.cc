@@ -1,0 +1,196 @@
+// millrace run: a completion, streamed.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
+#include "command.h"
+#include "interrupt.h"
+#include "kernels/bandwidth.h"
+#include "model_flags.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace run                                    a story by the built-in model
+  millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
+  millrace run -m model.gguf -f prompt.txt --temp 0
+  echo "The capital of France is" | millrace run -m model.gguf -n 8
+  millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json)";
+
+constexpr const char* kDefaultPrompt = "Once upon a time";
+
+struct RunFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  SamplingFlags sampling;
+  std::string prompt, file;
+  std::vector<TokenId> prompt_tokens;
+  int64_t max_tokens = 256;
+  int64_t min_tokens = 0;
+  std::vector<std::string> stop;
+  bool ignore_eos = false, json = false, no_special = false;
+};
+
+Result<std::string> read_all(std::FILE* file, const std::string& name) {
+  std::string text;
+  char chunk[65536];
+  while (size_t n = std::fread(chunk, 1, sizeof(chunk), file)) text.append(chunk, n);
+  if (std::ferror(file)) return Error::corrupt(name + ": cannot be read");
+  return text;
+}
+
+Result<std::string> read_prompt(const RunFlags& flags, bool prompt_given) {
+  if (prompt_given) return flags.prompt;
+  if (!flags.file.empty()) {
+    std::FILE* file = std::fopen(flags.file.c_str(), "rb");
+    if (!file) return Error::corrupt(flags.file + ": cannot be opened");
+    auto text = read_all(file, flags.file);
+    std::fclose(file);
+    return text;
+  }
+  if (!isatty(STDIN_FILENO)) {
+    MILLRACE_TRY(std::string text, read_all(stdin, "standard input"));
+    while (text.ends_with('\n')) text.pop_back();
+    if (!text.empty()) return text;
+  }
+  return std::string(kDefaultPrompt);
+}
+
+struct Speed {
+  double prompt_per_second = 0, generated_per_second = 0, gb_per_second = 0, bandwidth = 0;
+};
+
+Speed measure(const RequestTimings& t, const LanguageModel& model, int threads) {
+  Speed speed;
+  if (t.prefill_seconds > 0) speed.prompt_per_second = static_cast<double>(t.prompt_tokens - t.cached_tokens) / t.prefill_seconds;
+  if (t.decode_seconds > 0 && t.generated_tokens > 1) speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
+  speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
+  ThreadPool pool(threads > 0 ? threads : available_cores());
+  speed.bandwidth = measure_read_bandwidth(pool);
+  return speed;
+}
+
+void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& tokens, const std::string& text,
+                const nlohmann::ordered_json& logprobs, const TokenEvent& last, const Speed& speed) {
+  const RequestTimings& t = last.timings;
+  nlohmann::ordered_json out;
+  out["prompt_tokens"] = prompt;
+  out["tokens"] = tokens;
+  out["text"] = text;
+  out["finish_reason"] = finish_reason_name(last.finish);
+  if (!logprobs.empty()) out["logprobs"] = logprobs;
+  out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"prompt_seconds", t.prefill_seconds},
+                    {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
+                    {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
+                    {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second},
+                    {"bandwidth_gb_per_s", speed.bandwidth},
+                    {"bandwidth_fraction", speed.bandwidth > 0 ? speed.gb_per_second / speed.bandwidth : 0.0}};
+  std::puts(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+void print_timings(const TokenEvent& last, const Speed& speed) {
+  const RequestTimings& t = last.timings;
+  fmt::print(stderr, "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s, {:.0f} % of {:.1f} GB/s\n",
+             t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second, t.first_token_seconds * 1e3,
+             speed.gb_per_second, speed.bandwidth > 0 ? 100 * speed.gb_per_second / speed.bandwidth : 0.0, speed.bandwidth);
+}
+
+nlohmann::ordered_json logprob_json(const TokenEvent& event) {
+  auto one = [](const TokenLogprob& p) { return nlohmann::ordered_json{{"token", p.token}, {"logprob", p.logprob}}; };
+  nlohmann::ordered_json out = one(event.logprob);
+  out["top"] = nlohmann::ordered_json::array();
+  for (const auto& p : event.top_logprobs) out["top"].push_back(one(p));
+  return out;
+}
+
+Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown) {
+  if (!flags.prompt_tokens.empty()) return flags.prompt_tokens;
+  MILLRACE_TRY(std::string text, read_prompt(flags, prompt_given));
+  MILLRACE_TRY(auto ids, model.encode(text, !flags.no_special));
+  if (ids.empty()) return Error::user("prompt: is empty, and this model adds no start token; give it at least one character");
+  *shown = std::move(text);
+  return ids;
+}
+
+Result<int> run(const RunFlags& flags, bool prompt_given) {
+  MILLRACE_TRY(auto model, flags.model.load());
+  Request request;
+  std::string shown;
+  MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, *model, &shown));
+  MILLRACE_TRY(request.sampling, flags.sampling.get(*model));
+  request.max_tokens = flags.max_tokens;
+  request.min_tokens = flags.min_tokens;
+  request.ignore_eos = flags.ignore_eos;
+  request.stop = flags.stop;
+  EngineOptions options = flags.engine.get(flags.model);
+  options.max_streams = 1;
+  MILLRACE_TRY(auto engine, Engine::create(model, options));
+  const std::vector<TokenId> prompt = request.prompt;
+  MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
+
+  catch_interrupts();
+  if (!flags.json) std::fputs(shown.c_str(), stdout);
+  std::vector<TokenId> tokens;
+  std::string text;
+  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
+  TokenEvent last;
+  for (bool stopping = false, timed_out = false;;) {
+    auto event = stream->next(std::chrono::milliseconds(50), &timed_out);
+    if (!event && !timed_out) break;
+    if (interrupted() && !stopping) {
+      stream->cancel();
+      stopping = true;
+    }
+    if (!event) continue;
+    if (event->token >= 0) {
+      tokens.push_back(event->token);
+      if (flags.json && (event->logprob.logprob != 0 || !event->top_logprobs.empty())) logprobs.push_back(logprob_json(*event));
+    }
+    text += event->text;
+    if (!flags.json) {
+      std::fwrite(event->text.data(), 1, event->text.size(), stdout);
+      if (std::fflush(stdout) != 0) stream->cancel();  // nobody reads any more
+    }
+    if (event->finish != FinishReason::none) last = std::move(*event);
+  }
+  if (last.finish == FinishReason::error) return last.error;
+  const Speed speed = measure(last.timings, *model, flags.model.threads);
+  if (flags.json) {
+    print_json(prompt, tokens, text, logprobs, last, speed);
+  } else {
+    std::fputs("\n", stdout);
+    std::fflush(stdout);
+    print_timings(last, speed);
+  }
+  return last.finish == FinishReason::cancelled ? 130 : 0;
+}
+
+}  // namespace
+
+void add_run_command(CLI::App& app) {
+  auto flags = std::make_shared<RunFlags>();
+  auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
+  CLI::App* command = add_command(app, "run", "Write a completion of a prompt", kExamples,
+                                  [=] { return run(*flags, (*prompt_given)->count() > 0); });
+  flags->model.add_to(command);
+  *prompt_given = command->add_option("-p,--prompt", flags->prompt, "Text to continue; else -f, standard input when piped, or a story's beginning");
+  command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")->delimiter(',')->excludes(*prompt_given);
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
+  command->add_option("--min-tokens", flags->min_tokens, "End tokens are held back before so many");
+  command->add_option("--stop", flags->stop, "Stop before this text; may be given several times");
+  command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the model's end token");
+  command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
+  command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");
+  flags->engine.add_to(command);
+  flags->sampling.add_to(command);
+}
+
+}  // namespace millrace
