@@ -13,5 +13,9 @@ namespace millrace {
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run);
 
 void add_run_command(CLI::App& app);
+void add_inspect_command(CLI::App& app);
+void add_tokenize_command(CLI::App& app);
+void add_template_command(CLI::App& app);
+void add_techniques_command(CLI::App& app);
 
 }  // namespace millrace

@@ -46,6 +46,10 @@ int run_main(int argc, char** argv) {
   app.set_config("--config", "", "TOML file with flags, one table per command");
   app.footer(kFooter);
   add_run_command(app);
+  add_inspect_command(app);
+  add_tokenize_command(app);
+  add_template_command(app);
+  add_techniques_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
