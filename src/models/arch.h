@@ -24,7 +24,7 @@ struct TensorName {
 
 struct Arch {
   std::string_view name;                         // GGUF's general.architecture
-  std::vector<std::string_view> huggingface;     // class names in config.json's architectures
+  std::vector<std::string_view> huggingface;     // class names in config.json's architectures, then its model_type for files without
   std::string_view summary;
   std::string_view paper;
   RopeStyle gguf_rope = RopeStyle::half;         // GGUF stores llama's Q and K rows permuted for interleaved pairs

@@ -97,7 +97,7 @@ const std::vector<TensorName> kPrePostNames = {
 
 const Arch kGemma = {
     .name = "gemma",
-    .huggingface = {"GemmaForCausalLM"},
+    .huggingface = {"GemmaForCausalLM", "gemma"},
     .summary = "GeGLU, scaled embeddings, wide heads, tied head",
     .paper = "Gemma Team, 2024, Gemma: Open Models Based on Gemini Research and Technology",
     .read_gguf = read_gemma_gguf,
@@ -105,7 +105,7 @@ const Arch kGemma = {
 };
 const Arch kGemma2 = {
     .name = "gemma2",
-    .huggingface = {"Gemma2ForCausalLM"},
+    .huggingface = {"Gemma2ForCausalLM", "gemma2"},
     .summary = "Gemma with soft-caps, alternating windows, norms before and after each block",
     .paper = "Gemma Team, 2024, Gemma 2: Improving Open Language Models at a Practical Size",
     .read_gguf = read_gemma2_gguf,
@@ -114,7 +114,7 @@ const Arch kGemma2 = {
 };
 const Arch kGemma3 = {
     .name = "gemma3",
-    .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
+    .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text", "gemma3"},
     .summary = "Gemma with QK-norm, five local layers to a global one, a rope for each kind (text part)",
     .paper = "Gemma Team, 2025, Gemma 3 Technical Report",
     .read_gguf = read_gemma3_gguf,

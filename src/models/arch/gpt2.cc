@@ -34,7 +34,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kGpt2 = {
     .name = "gpt2",
-    .huggingface = {"GPT2LMHeadModel"},
+    .huggingface = {"GPT2LMHeadModel", "gpt2"},
     .summary = "Learned positions, LayerNorm, plain GELU MLP, biases everywhere",
     .paper = "Radford et al., 2019, Language Models are Unsupervised Multitask Learners",
     .read_gguf = read_gguf,

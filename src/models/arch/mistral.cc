@@ -15,7 +15,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) { read_huggingface_w
 
 const Arch kMistral = {
     .name = "mistral",
-    .huggingface = {"MistralForCausalLM"},
+    .huggingface = {"MistralForCausalLM", "mistral"},
     .summary = "Llama with sliding-window attention",
     .paper = "Jiang et al., 2023, Mistral 7B",
     .gguf_rope = RopeStyle::interleaved,

@@ -14,7 +14,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kMixtral = {
     .name = "mixtral",
-    .huggingface = {"MixtralForCausalLM"},
+    .huggingface = {"MixtralForCausalLM", "mixtral"},
     .summary = "Mistral with a top-k mixture of experts as MLP",
     .paper = "Jiang et al., 2024, Mixtral of Experts",
     .gguf_rope = RopeStyle::interleaved,

@@ -21,7 +21,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kPhi3 = {
     .name = "phi3",
-    .huggingface = {"Phi3ForCausalLM"},
+    .huggingface = {"Phi3ForCausalLM", "phi3"},
     .summary = "Llama with fused QKV and gate-up matrices, LongRoPE for long contexts",
     .paper = "Abdin et al., 2024, Phi-3 Technical Report; Ding et al., 2024, LongRoPE",
     .read_gguf = read_gguf,

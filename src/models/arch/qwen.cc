@@ -59,14 +59,14 @@ void read_qwen3moe(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kQwen2 = {
     .name = "qwen2",
-    .huggingface = {"Qwen2ForCausalLM"},
+    .huggingface = {"Qwen2ForCausalLM", "qwen2"},
     .summary = "Llama with biases on Q, K and V",
     .paper = "Yang et al., 2024, Qwen2 Technical Report",
     .read_huggingface = read_windows,
 };
 const Arch kQwen3 = {
     .name = "qwen3",
-    .huggingface = {"Qwen3ForCausalLM"},
+    .huggingface = {"Qwen3ForCausalLM", "qwen3"},
     .summary = "Llama with RMSNorm over each query and key head",
     .paper = "Yang et al., 2025, Qwen3 Technical Report",
     .read_gguf = read_qwen3_gguf,
@@ -74,7 +74,7 @@ const Arch kQwen3 = {
 };
 const Arch kQwen2Moe = {
     .name = "qwen2moe",
-    .huggingface = {"Qwen2MoeForCausalLM"},
+    .huggingface = {"Qwen2MoeForCausalLM", "qwen2_moe"},
     .summary = "Qwen2 with fine-grained experts and a gated shared expert",
     .paper = "Yang et al., 2024, Qwen2 Technical Report",
     .read_gguf = read_qwen2moe_gguf,
@@ -82,7 +82,7 @@ const Arch kQwen2Moe = {
 };
 const Arch kQwen3Moe = {
     .name = "qwen3moe",
-    .huggingface = {"Qwen3MoeForCausalLM"},
+    .huggingface = {"Qwen3MoeForCausalLM", "qwen3_moe"},
     .summary = "Qwen3 with fine-grained experts",
     .paper = "Yang et al., 2025, Qwen3 Technical Report",
     .read_gguf = read_qwen3_gguf,

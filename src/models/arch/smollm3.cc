@@ -30,7 +30,7 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
 
 const Arch kSmolLm3 = {
     .name = "smollm3",
-    .huggingface = {"SmolLM3ForCausalLM"},
+    .huggingface = {"SmolLM3ForCausalLM", "smollm3"},
     .summary = "Llama with every fourth layer without positions",
     .paper = "Hugging Face, 2025, SmolLM3; Yang et al., 2025, Rope to Nope and Back Again",
     .gguf_rope = RopeStyle::interleaved,
