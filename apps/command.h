@@ -12,6 +12,7 @@ namespace millrace {
 // become the documented exit codes (see exit_code in millrace/result.h).
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run);
 
+void add_convert_command(CLI::App& app);
 void add_run_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);

@@ -48,6 +48,7 @@ int run_main(int argc, char** argv) {
   app.footer(kFooter);
   add_run_command(app);
   add_inspect_command(app);
+  add_convert_command(app);
   add_tokenize_command(app);
   add_template_command(app);
   add_techniques_command(app);

@@ -103,6 +103,7 @@ const Arch* find_arch(const ModelFiles& files) {
       if (arch->name == files.architecture) return arch;
       continue;
     }
+    if (arch->huggingface_type == files.architecture) return arch;
     for (auto name : arch->huggingface)
       if (name == files.architecture) return arch;
   }

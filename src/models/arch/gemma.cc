@@ -2,9 +2,11 @@
 #include <fmt/format.h>
 
 #include <cmath>
+#include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 
 namespace millrace {
 namespace {
@@ -93,11 +95,48 @@ const std::vector<TensorName> kPrePostNames = {
     {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"},
 };
 
+// Gemma's scale of queries, as the number whose root it is the inverse of.
+void write_query_scale(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  const double scalar = 1.0 / (static_cast<double>(spec.attention_scale) * spec.attention_scale);
+  const double whole = std::round(scalar);
+  if (std::abs(scalar - whole) < 1e-4 * scalar) {
+    config["query_pre_attn_scalar"] = static_cast<int64_t>(whole);
+  } else {
+    config["query_pre_attn_scalar"] = scalar;
+  }
+}
+
+void write_gemma2_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  meta["attention.sliding_window"] = first_window(spec);
+}
+
+void write_gemma2(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  write_query_scale(spec, config);
+  write_softcap(config, "attn_logit_softcapping", spec.attention_softcap);
+  write_softcap(config, "final_logit_softcapping", spec.final_softcap);
+  write_huggingface_windows(spec, config);
+  write_layer_types(spec, config);
+}
+
+void write_gemma3_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  meta["attention.sliding_window"] = first_window(spec);
+  if (const int64_t pattern = window_pattern(spec); pattern != kGemma3Pattern)
+    meta["attention.sliding_window_pattern"] = pattern;
+  if (spec.ropes.size() > 1) meta["rope.freq_base_swa"] = spec.ropes[1].theta;
+}
+
+void write_gemma3(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  write_gemma2(spec, config);
+  config["sliding_window_pattern"] = window_pattern(spec);
+  if (spec.ropes.size() > 1) config["rope_local_base_freq"] = spec.ropes[1].theta;
+}
+
 }  // namespace
 
 const Arch kGemma = {
     .name = "gemma",
-    .huggingface = {"GemmaForCausalLM", "gemma"},
+    .huggingface = {"GemmaForCausalLM"},
+    .huggingface_type = "gemma",
     .summary = "GeGLU, scaled embeddings, wide heads, tied head",
     .paper = "Gemma Team, 2024, Gemma: Open Models Based on Gemini Research and Technology",
     .read_gguf = read_gemma_gguf,
@@ -105,21 +144,27 @@ const Arch kGemma = {
 };
 const Arch kGemma2 = {
     .name = "gemma2",
-    .huggingface = {"Gemma2ForCausalLM", "gemma2"},
+    .huggingface = {"Gemma2ForCausalLM"},
+    .huggingface_type = "gemma2",
     .summary = "Gemma with soft-caps, alternating windows, norms before and after each block",
     .paper = "Gemma Team, 2024, Gemma 2: Improving Open Language Models at a Practical Size",
     .read_gguf = read_gemma2_gguf,
     .read_huggingface = read_gemma2,
     .names = kPrePostNames,
+    .write_gguf = write_gemma2_gguf,
+    .write_huggingface = write_gemma2,
 };
 const Arch kGemma3 = {
     .name = "gemma3",
-    .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration", "gemma3_text", "gemma3"},
+    .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
+    .huggingface_type = "gemma3_text",
     .summary = "Gemma with QK-norm, five local layers to a global one, a rope for each kind (text part)",
     .paper = "Gemma Team, 2025, Gemma 3 Technical Report",
     .read_gguf = read_gemma3_gguf,
     .read_huggingface = read_gemma3,
     .names = kPrePostNames,
+    .write_gguf = write_gemma3_gguf,
+    .write_huggingface = write_gemma3,
 };
 
 }  // namespace millrace

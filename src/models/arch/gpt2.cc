@@ -1,6 +1,9 @@
 // GPT-2: learned positions, LayerNorm, fused QKV, plain GELU MLP, biases everywhere.
+#include <nlohmann/json.hpp>
+
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 
 namespace millrace {
 namespace {
@@ -30,11 +33,27 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   set_common(spec);
 }
 
+void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  for (const char* key : {"hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads",
+                          "num_key_value_heads", "head_dim", "max_position_embeddings", "rms_norm_eps", "hidden_act",
+                          "rope_theta", "rope_scaling", "partial_rotary_factor"})
+    config.erase(key);
+  config["n_embd"] = spec.width;
+  config["n_layer"] = spec.layer_count();
+  config["n_head"] = spec.heads;
+  config["n_inner"] = spec.hidden;
+  config["n_positions"] = spec.context;
+  config["n_ctx"] = spec.context;
+  config["layer_norm_epsilon"] = plain_number(spec.norm_eps);
+  config["activation_function"] = "gelu_new";
+}
+
 }  // namespace
 
 const Arch kGpt2 = {
     .name = "gpt2",
-    .huggingface = {"GPT2LMHeadModel", "gpt2"},
+    .huggingface = {"GPT2LMHeadModel"},
+    .huggingface_type = "gpt2",
     .summary = "Learned positions, LayerNorm, plain GELU MLP, biases everywhere",
     .paper = "Radford et al., 2019, Language Models are Unsupervised Multitask Learners",
     .read_gguf = read_gguf,
@@ -55,6 +74,7 @@ const Arch kGpt2 = {
               {"blk.{l}.ffn_up.bias", "transformer.h.{l}.mlp.c_fc.bias"},
               {"blk.{l}.ffn_down.weight", "^transformer.h.{l}.mlp.c_proj.weight"},
               {"blk.{l}.ffn_down.bias", "transformer.h.{l}.mlp.c_proj.bias"}},
+    .write_huggingface = write_huggingface,
 };
 
 }  // namespace millrace

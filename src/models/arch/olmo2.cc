@@ -18,7 +18,8 @@ void read_huggingface(ConfigReader&, ArchSpec& spec) { set_common(spec); }
 
 const Arch kOlmo2 = {
     .name = "olmo2",
-    .huggingface = {"Olmo2ForCausalLM", "olmo2"},
+    .huggingface = {"Olmo2ForCausalLM"},
+    .huggingface_type = "olmo2",
     .summary = "Norms after each block only, RMSNorm over whole queries and keys",
     .paper = "OLMo Team, 2024, 2 OLMo 2 Furious",
     .read_gguf = read_gguf,

@@ -1,6 +1,9 @@
 // Phi-3: Llama with fused QKV and fused gate-up projections, long-context variants with LongRoPE.
+#include <nlohmann/json.hpp>
+
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 
 namespace millrace {
 namespace {
@@ -17,17 +20,24 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
     rope.factor = static_cast<double>(spec.context) / static_cast<double>(rope.original_context);
 }
 
+void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  config["original_max_position_embeddings"] = spec.ropes[0].original_context;
+  write_huggingface_windows(spec, config);
+}
+
 }  // namespace
 
 const Arch kPhi3 = {
     .name = "phi3",
-    .huggingface = {"Phi3ForCausalLM", "phi3"},
+    .huggingface = {"Phi3ForCausalLM"},
+    .huggingface_type = "phi3",
     .summary = "Llama with fused QKV and gate-up matrices, LongRoPE for long contexts",
     .paper = "Abdin et al., 2024, Phi-3 Technical Report; Ding et al., 2024, LongRoPE",
     .read_gguf = read_gguf,
     .read_huggingface = read_huggingface,
     .names = {{"blk.{l}.attn_qkv.weight", "model.layers.{l}.self_attn.qkv_proj.weight"},
               {"blk.{l}.ffn_up.weight", "model.layers.{l}.mlp.gate_up_proj.weight"}},
+    .write_huggingface = write_huggingface,
 };
 
 }  // namespace millrace

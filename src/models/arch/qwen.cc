@@ -1,8 +1,10 @@
 // Qwen2, Qwen3 and their mixtures of experts.
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 
 namespace millrace {
 namespace {
@@ -55,38 +57,70 @@ void read_qwen3moe(ConfigReader& config, ArchSpec& spec) {
   read_moe_layers(config, spec);
 }
 
+void write_qwen(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  write_huggingface_windows(spec, config);
+  config["use_sliding_window"] = first_window(spec) > 0;
+}
+
+void write_moe_gguf(const ArchSpec& spec, nlohmann::ordered_json& meta) {
+  meta["expert_weights_norm"] = spec.moe.normalize;
+}
+
+void write_qwen_moe(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  write_qwen(spec, config);
+  config["num_experts"] = spec.moe.experts;
+  config["num_experts_per_tok"] = spec.moe.used;
+  config["moe_intermediate_size"] = spec.moe.hidden;
+  config["norm_topk_prob"] = spec.moe.normalize;
+  if (spec.moe.shared_hidden > 0) config["shared_expert_intermediate_size"] = spec.moe.shared_hidden;
+  config["decoder_sparse_step"] = 1;
+  auto& dense = config["mlp_only_layers"] = nlohmann::ordered_json::array();
+  for (int64_t i = 0; i < spec.layer_count(); ++i)
+    if (!spec.layers[static_cast<size_t>(i)].moe) dense.push_back(i);
+}
+
 }  // namespace
 
 const Arch kQwen2 = {
     .name = "qwen2",
-    .huggingface = {"Qwen2ForCausalLM", "qwen2"},
+    .huggingface = {"Qwen2ForCausalLM"},
+    .huggingface_type = "qwen2",
     .summary = "Llama with biases on Q, K and V",
     .paper = "Yang et al., 2024, Qwen2 Technical Report",
     .read_huggingface = read_windows,
+    .write_huggingface = write_qwen,
 };
 const Arch kQwen3 = {
     .name = "qwen3",
-    .huggingface = {"Qwen3ForCausalLM", "qwen3"},
+    .huggingface = {"Qwen3ForCausalLM"},
+    .huggingface_type = "qwen3",
     .summary = "Llama with RMSNorm over each query and key head",
     .paper = "Yang et al., 2025, Qwen3 Technical Report",
     .read_gguf = read_qwen3_gguf,
     .read_huggingface = read_qwen3,
+    .write_huggingface = write_qwen,
 };
 const Arch kQwen2Moe = {
     .name = "qwen2moe",
-    .huggingface = {"Qwen2MoeForCausalLM", "qwen2_moe"},
+    .huggingface = {"Qwen2MoeForCausalLM"},
+    .huggingface_type = "qwen2_moe",
     .summary = "Qwen2 with fine-grained experts and a gated shared expert",
     .paper = "Yang et al., 2024, Qwen2 Technical Report",
     .read_gguf = read_qwen2moe_gguf,
     .read_huggingface = read_qwen2moe,
+    .write_gguf = write_moe_gguf,
+    .write_huggingface = write_qwen_moe,
 };
 const Arch kQwen3Moe = {
     .name = "qwen3moe",
-    .huggingface = {"Qwen3MoeForCausalLM", "qwen3_moe"},
+    .huggingface = {"Qwen3MoeForCausalLM"},
+    .huggingface_type = "qwen3_moe",
     .summary = "Qwen3 with fine-grained experts",
     .paper = "Yang et al., 2025, Qwen3 Technical Report",
     .read_gguf = read_qwen3_gguf,
     .read_huggingface = read_qwen3moe,
+    .write_gguf = write_moe_gguf,
+    .write_huggingface = write_qwen_moe,
 };
 
 }  // namespace millrace

@@ -1,8 +1,10 @@
 // SmolLM3: Llama where every fourth layer has no positions at all (NoPE).
 #include <fmt/format.h>
+#include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
+#include "models/arch/writing.h"
 
 namespace millrace {
 namespace {
@@ -26,16 +28,26 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   if (config.flag_or("use_sliding_window", false)) read_huggingface_windows(config, spec, 0);
 }
 
+void write_huggingface(const ArchSpec& spec, nlohmann::ordered_json& config) {
+  auto& turns = config["no_rope_layers"] = nlohmann::ordered_json::array();
+  for (const LayerSpec& layer : spec.layers) turns.push_back(layer.rope >= 0 ? 1 : 0);
+  config["use_sliding_window"] = first_window(spec) > 0;
+  write_huggingface_windows(spec, config);
+  write_layer_types(spec, config);
+}
+
 }  // namespace
 
 const Arch kSmolLm3 = {
     .name = "smollm3",
-    .huggingface = {"SmolLM3ForCausalLM", "smollm3"},
+    .huggingface = {"SmolLM3ForCausalLM"},
+    .huggingface_type = "smollm3",
     .summary = "Llama with every fourth layer without positions",
     .paper = "Hugging Face, 2025, SmolLM3; Yang et al., 2025, Rope to Nope and Back Again",
     .gguf_rope = RopeStyle::interleaved,
     .read_gguf = read_gguf,
     .read_huggingface = read_huggingface,
+    .write_huggingface = write_huggingface,
 };
 
 }  // namespace millrace

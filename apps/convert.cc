@@ -1,0 +1,86 @@
+// millrace convert: models between file kinds and number formats.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
+#include "command.h"
+#include "models/convert/convert.h"
+#include "progress.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace convert ./Qwen3-0.6B/ qwen3.gguf                  a Hugging Face folder, numbers as they are
+  millrace convert ./Qwen3-0.6B/ qwen3-q8.gguf --format q8_0 ... its matrices rounded to 8 bits
+  millrace convert qwen3.gguf ./qwen3-folder                 back: config.json, model.safetensors, tokenizer
+  millrace convert big.gguf small.gguf --format q4_k         the same file kind in another format
+  millrace convert stories260K.bin stories.gguf              a llama2.c checkpoint with the tok512.bin beside it
+
+The ending of OUT decides: a .gguf file, or a folder. --format applies to every matrix whose rows are whole blocks, the
+embedding and the output head included; norms, biases, routers and learned positions stay as they are.)";
+
+struct ConvertFlags {
+  ConvertOptions options;
+  int threads = 0;
+  bool json = false;
+};
+
+void print_json(const ConvertReport& report, const std::string& output) {
+  nlohmann::ordered_json out;
+  out["output"] = output;
+  out["input_kind"] = report.input_kind;
+  out["output_kind"] = report.output_kind;
+  out["architecture"] = report.architecture;
+  out["tensors"] = report.tensors;
+  out["parameters"] = report.parameters;
+  out["bytes"] = report.bytes;
+  out["formats"] = nlohmann::ordered_json::object();
+  for (const auto& [name, size] : report.formats) out["formats"][name] = {{"tensors", size.first}, {"bytes", size.second}};
+  out["kept"] = nlohmann::ordered_json::array();
+  for (const auto& kept : report.kept) out["kept"].push_back({{"name", kept.name}, {"format", kept.format}, {"why", kept.why}});
+  out["left_out"] = report.left_out;
+  out["notes"] = report.notes;
+  std::puts(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+}
+
+void print_text(const ConvertReport& report, const std::string& output) {
+  fmt::print("{}: {} from {}, {} tensors, {:.1f} M parameters, {:.1f} MB\n", output, report.architecture, report.input_kind,
+             report.tensors, static_cast<double>(report.parameters) * 1e-6, static_cast<double>(report.bytes) * 1e-6);
+  for (const auto& [name, size] : report.formats)
+    fmt::print("  {:8} {:5} tensors {:10.1f} MB\n", name, size.first, static_cast<double>(size.second) * 1e-6);
+  for (const auto& kept : report.kept) fmt::print("  stays {}: {} ({})\n", kept.format, kept.name, kept.why);
+  for (const auto& name : report.left_out) fmt::print("  left out: {}\n", name);
+  for (const auto& note : report.notes) fmt::print("  note: {}\n", note);
+}
+
+Result<int> run(const ConvertFlags& flags) {
+  ThreadPool pool(flags.threads > 0 ? flags.threads : available_cores());
+  ConvertReport report;
+  {
+    ProgressBar bar("converting");
+    ConvertOptions options = flags.options;
+    options.progress = [&](double fraction) { bar.update(fraction); };
+    MILLRACE_TRY(report, convert_model(options, pool));
+  }
+  flags.json ? print_json(report, flags.options.output) : print_text(report, flags.options.output);
+  return 0;
+}
+
+}  // namespace
+
+void add_convert_command(CLI::App& app) {
+  auto flags = std::make_shared<ConvertFlags>();
+  CLI::App* command = add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats",
+                                  kExamples, [=] { return run(*flags); });
+  command->add_option("IN,--in", flags->options.input, "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")->required();
+  command->add_option("OUT,--out", flags->options.output, "A name that ends in .gguf, or a folder")->required();
+  command->add_option("--format", flags->options.format, "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; as the input has them when absent");
+  command->add_option("--tokenizer", flags->options.tokenizer, "For llama2.c: tokenizer.bin or tokenizer.model, or none; the one beside IN when absent");
+  command->add_flag("--force", flags->options.force, "Replace an output that exists");
+  command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
+  command->add_flag("--json", flags->json, "Print the report as one JSON object");
+}
+
+}  // namespace millrace

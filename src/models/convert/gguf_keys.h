@@ -1,0 +1,26 @@
+// Metadata of a GGUF file that is neither the architecture's nor the tokenizer's. Stateless.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/gguf_writer.h"
+#include "loader/model_files.h"
+#include "models/convert/tensor_source.h"
+
+namespace millrace {
+
+// A number, boolean, string or flat array; numbers take 32 bits where they fit. False: no GGUF type holds it.
+bool set_json(GgufWriter& writer, const std::string& key, const nlohmann::ordered_json& value);
+
+void set_general_keys(GgufWriter& writer, std::string_view architecture, const std::string& name,
+                      const std::vector<OutputTensor>& tensors);
+void set_file_type(GgufWriter& writer, const std::vector<OutputTensor>& tensors);
+void set_generation_keys(GgufWriter& writer, const ModelFiles& files);
+void set_template_keys(GgufWriter& writer, const ModelFiles& files);
+// The arrays that ModelFiles::config does not keep, as they are.
+void set_tokenizer_arrays(GgufWriter& writer, const TokenizerSpec& spec);
+
+}  // namespace millrace

@@ -1,0 +1,368 @@
+// The plan of an output: formats, names and shapes of its tensors, and what stands beside them. One function for each
+// pair of file kinds that differ, one each for the pairs that do not.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "formats/format.h"
+#include "models/arch/writing.h"
+#include "models/convert/conversion.h"
+#include "models/convert/gguf_keys.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+// Chooses formats, and notes what --format did not reach.
+class FormatChoice {
+ public:
+  FormatChoice(bool gguf, bool same_kind, const Format* target, ConvertReport& report)
+      : gguf_(gguf), same_kind_(same_kind), target_(target), report_(report) {}
+
+  // `line`: values along memory in the output; `special`: why a matrix is no part of --format, or null.
+  const Format* choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special) {
+    const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
+    const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
+    if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
+    if (special) return keep(name, gguf_ && !same_kind_ ? f32_ : plain, special);
+    if (target_) {
+      if (line % target_->block_values == 0) return target_;
+      return keep(name, plain, fmt::format("{} columns are no whole blocks of {}", line, target_->block_values));
+    }
+    const bool fits = source && can_store(*source, gguf_) && line % source->block_values == 0;
+    return fits && !(tensor.transposed && source->block_values > 1) ? source : f32_;
+  }
+
+ private:
+  static bool is_plain(const Format& format) { return format.block_values == 1 && format.name != "f8_e4m3"; }
+
+  const Format* keep(const std::string& name, const Format* format, const std::string& why) {
+    if (target_ && target_ != format) report_.kept.push_back({name, std::string(format->name), why});
+    return format;
+  }
+
+  const Format* f32_ = find_format("f32");
+  bool gguf_, same_kind_;
+  const Format* target_;
+  ConvertReport& report_;
+};
+
+// Matrices that stay as they are, by either spelling; null for the others.
+const char* special_matrix(std::string_view name) {
+  for (std::string_view router : {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight"})
+    if (name.ends_with(router)) return "router";
+  if (name.find("ffn_gate_inp") != std::string_view::npos) return "router";
+  if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
+  return nullptr;
+}
+
+// blk.3.ffn_up.7.weight -> blk.3.ffn_up_exps.weight; empty for anything else.
+std::string stack_name(const std::string& name) {
+  for (std::string_view part : {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {
+    const size_t at = name.find(part);
+    if (at == std::string::npos) continue;
+    const size_t digits = at + part.size();
+    if (digits >= name.size() || name[digits] < '0' || name[digits] > '9') return {};
+    return name.substr(0, digits - 1) + "_exps.weight";
+  }
+  return {};
+}
+
+std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, FormatChoice& formats) {
+  std::vector<OutputTensor> out;
+  for (SourceTensor& source : sources) {
+    const std::string stack = stack_name(source.name);
+    if (!stack.empty() && !out.empty() && out.back().name == stack) {
+      OutputTensor& last = out.back();
+      // Experts of one stack share a format.
+      if (formats.choose(source, source.name, source.cols, nullptr) != last.format && source.cols % last.format->block_values != 0)
+        last.format = find_format("f32");
+      ++last.dims[0];
+      last.parts.push_back(std::move(source));
+      continue;
+    }
+    OutputTensor tensor;
+    tensor.name = stack.empty() ? source.name : stack;
+    tensor.format = formats.choose(source, tensor.name, source.cols, special_matrix(source.name));
+    tensor.dims = {source.rows, source.cols};
+    if (source.is_vector || source.rows == 1) tensor.dims = {source.rows * source.cols};
+    if (!stack.empty()) tensor.dims = {1, source.rows, source.cols};
+    tensor.parts.push_back(std::move(source));
+    out.push_back(std::move(tensor));
+  }
+  return out;
+}
+
+Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sources, const Arch& arch, FormatChoice& formats) {
+  std::vector<OutputTensor> out;
+  for (SourceTensor& source : sources) {
+    OutputTensor tensor;
+    tensor.name = huggingface_name(arch, source.name);
+    if (tensor.name.empty()) {
+      return Error::unsupported(fmt::format("tensor {}: {} has no name for it in Hugging Face's files", source.name, arch.name));
+    }
+    tensor.transpose = tensor.name.starts_with("^");
+    if (tensor.transpose) tensor.name.erase(0, 1);
+    tensor.dims = tensor.transpose ? std::vector{source.cols, source.rows} : std::vector{source.rows, source.cols};
+    if (source.is_vector) tensor.dims = {source.rows * source.cols};
+    tensor.format = formats.choose(source, tensor.name, tensor.dims.back(), special_matrix(tensor.name));
+    tensor.parts.push_back(std::move(source));
+    out.push_back(std::move(tensor));
+  }
+  return out;
+}
+
+void note_left_out(const ConversionInput& input, const std::vector<SourceTensor>& used, ConvertReport& report) {
+  std::set<const StoredTensor*> seen;
+  for (const SourceTensor& tensor : used) seen.insert(tensor.stored);
+  for (const StoredTensor& stored : input.files.tensors) {
+    const bool factors = stored.name == "rope_freqs.weight" || stored.name.starts_with("rope_factors_");
+    if (!factors && !seen.contains(&stored)) report.left_out.push_back(stored.name);
+  }
+}
+
+Result<ArchSpec> read_back(const ConversionInput& input, ModelFiles& written, const char* kind) {
+  MILLRACE_TRY(ArchSpec spec, read_arch_spec(written));
+  const std::string difference = spec_difference(input.spec, spec);
+  if (difference.empty()) return spec;
+  return Error::unsupported(fmt::format("{}: {} cannot say this of a {} model: {}", input.files.path, kind, input.arch->name, difference));
+}
+
+Result<std::vector<SourceTensor>> list_sources(const ConversionInput& input, const ArchSpec& target) {
+  if (input.checkpoint) return list_tensors(*input.checkpoint, input.spec, target);
+  return list_tensors(input.files, *input.arch, input.spec, target);
+}
+
+std::string model_name(const ConversionInput& input) {
+  if (!input.spec.name.empty()) return input.spec.name;
+  std::error_code ignored;
+  fs::path path = fs::absolute(input.files.path, ignored).lexically_normal();
+  if (path.filename().empty() || !fs::is_directory(path, ignored)) path = path.parent_path();
+  return path.filename();
+}
+
+SourceTensor made_here(std::string name, std::vector<float> values) {
+  SourceTensor tensor;
+  tensor.name = std::move(name);
+  tensor.is_vector = true;
+  tensor.rows = 1;
+  tensor.cols = static_cast<int64_t>(values.size());
+  tensor.values = std::make_shared<const std::vector<float>>(std::move(values));
+  return tensor;
+}
+
+Result<ConversionPlan> plan_gguf(const ConversionInput& input, const Format* target, ConvertReport& report) {
+  const Arch* arch = arch_for_gguf(*input.arch);
+  report.architecture = arch->name;
+  std::vector<FactorTensor> factors;
+  const Json keys = write_arch_gguf(*input.arch, input.spec, factors);
+
+  ModelFiles written;
+  written.path = input.files.path;
+  written.architecture = arch->name;
+  Json config;
+  for (const auto& [key, value] : keys.items()) config[std::string(arch->name) + "." + key] = value;
+  written.config = std::make_shared<const Json>(config);
+  for (const FactorTensor& factor : factors) {
+    StoredTensor stored;
+    stored.name = factor.name;
+    stored.tensor = {find_format("f32"), 1, {static_cast<int64_t>(factor.values.size()), 1, 1, 1},
+                     reinterpret_cast<const uint8_t*>(factor.values.data()), static_cast<int64_t>(factor.values.size() * 4)};
+    written.tensor_index.emplace(stored.name, written.tensors.size());
+    written.tensors.push_back(std::move(stored));
+  }
+  MILLRACE_TRY(ArchSpec spec, read_back(input, written, "GGUF"));
+  MILLRACE_TRY(auto sources, list_sources(input, spec));
+  note_left_out(input, sources, report);
+  for (const FactorTensor& factor : factors) sources.push_back(made_here(factor.name, factor.values));
+
+  ConversionPlan plan;
+  FormatChoice formats(true, false, target, report);
+  plan.tensors = gguf_outputs(std::move(sources), formats);
+  set_general_keys(plan.writer, arch->name, model_name(input), plan.tensors);
+  for (const auto& [key, value] : config.items()) set_json(plan.writer, key, value);
+  set_generation_keys(plan.writer, input.files);
+  if (input.files.tokenizer) {
+    MILLRACE_TRY_VOID(write_gguf_tokenizer(*input.files.tokenizer, input.spec.vocab, plan.writer, report.notes));
+  } else {
+    plan.writer.set_string("tokenizer.ggml.model", "none");
+    report.notes.emplace_back("the input has no tokenizer, so the output has none");
+  }
+  set_template_keys(plan.writer, input.files);
+  return plan;
+}
+
+// Some GGUF files hold a tied head twice.
+void drop_tied_head(std::vector<SourceTensor>& sources, ConvertReport& report) {
+  auto named = [&](const char* name) { return std::ranges::find(sources, name, &SourceTensor::name); };
+  auto head = named("output.weight"), embedding = named("token_embd.weight");
+  if (head == sources.end() || !head->plain_format() || head->plain_format() != embedding->plain_format()) return;
+  const Tensor &a = head->stored->tensor, &b = embedding->stored->tensor;
+  if (a.bytes != b.bytes || std::memcmp(a.data, b.data, static_cast<size_t>(a.bytes)) != 0) return;
+  sources.erase(head);
+  report.notes.emplace_back("output.weight equals token_embd.weight: the head is tied");
+}
+
+std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+
+void add_token_ids(const ModelFiles& files, Json& config, bool generation) {
+  if (!files.tokenizer) return;
+  const TokenizerSpec& spec = *files.tokenizer;
+  if (spec.bos) config["bos_token_id"] = *spec.bos;
+  if (generation && spec.eog.size() > 1) config["eos_token_id"] = spec.eog;
+  else if (spec.eos) config["eos_token_id"] = *spec.eos;
+  config["pad_token_id"] = spec.pad ? Json(*spec.pad) : Json(nullptr);
+}
+
+std::string generation_config(const ModelFiles& files) {
+  Json config = Json::object();
+  add_token_ids(files, config, true);
+  const GenerationDefaults& defaults = files.generation;
+  auto put = [&](const char* key, const auto& value) {
+    if (value) config[key] = *value;
+    if (value) config["do_sample"] = true;
+  };
+  put("temperature", defaults.temperature);
+  put("top_p", defaults.top_p);
+  put("min_p", defaults.min_p);
+  put("top_k", defaults.top_k);
+  put("repetition_penalty", defaults.repetition_penalty);
+  return dump(config);
+}
+
+// The dtype that most values have.
+std::string main_dtype(const std::vector<OutputTensor>& tensors) {
+  std::map<std::string_view, int64_t> bytes;
+  for (const OutputTensor& tensor : tensors) bytes[tensor.format->name] += tensor.bytes() / tensor.format->block_bytes;
+  std::string_view best = "f32";
+  for (const auto& [name, n] : bytes)
+    if (n > bytes[best]) best = name;
+  return best == "bf16" ? "bfloat16" : best == "f16" ? "float16" : "float32";
+}
+
+Result<ConversionPlan> plan_folder(const ConversionInput& input, const Format* target, ConvertReport& report) {
+  const Arch* arch = arch_for_huggingface(input.spec);
+  report.architecture = arch->huggingface.front();
+  ModelFiles written;
+  written.kind = ModelFiles::Kind::huggingface;
+  written.path = input.files.path;
+  written.architecture = arch->huggingface.front();
+  written.config = std::make_shared<const Json>(write_arch_huggingface(*arch, input.spec, {}));
+  MILLRACE_TRY(ArchSpec spec, read_back(input, written, "config.json"));
+  MILLRACE_TRY(auto sources, list_sources(input, spec));
+  note_left_out(input, sources, report);
+  drop_tied_head(sources, report);
+
+  WrittenTensors exists;
+  for (const SourceTensor& source : sources) {
+    exists.head |= source.name == "output.weight";
+    exists.attention_bias |= source.name.ends_with(".attn_q.bias");
+    exists.mlp_bias |= source.name.ends_with(".ffn_up.bias");
+  }
+  ConversionPlan plan;
+  FormatChoice formats(false, false, target, report);
+  MILLRACE_TRY(plan.tensors, folder_outputs(std::move(sources), *arch, formats));
+  Json config = write_arch_huggingface(*arch, input.spec, exists);
+  add_token_ids(input.files, config, false);
+  config["torch_dtype"] = main_dtype(plan.tensors);
+  plan.texts.push_back({"config.json", dump(config)});
+  plan.texts.push_back({"generation_config.json", generation_config(input.files)});
+  if (!input.files.tokenizer) {
+    report.notes.emplace_back("the input has no tokenizer, so the output has none");
+    return plan;
+  }
+  MILLRACE_TRY(auto texts, write_huggingface_tokenizer(*input.files.tokenizer, input.files, input.spec.context));
+  plan.texts.insert(plan.texts.end(), texts.begin(), texts.end());
+  return plan;
+}
+
+// A whole stored tensor under its own name.
+OutputTensor same_tensor(const ConversionInput& input, const StoredTensor& stored, FormatChoice& formats) {
+  SourceTensor source;
+  source.name = stored.name;
+  source.rows = stored.tensor.rows();
+  source.cols = stored.tensor.cols();
+  source.is_vector = stored.tensor.rank <= 1;
+  source.files = &input.files;
+  source.stored = &stored;
+  OutputTensor tensor;
+  tensor.name = stored.name;
+  tensor.dims.assign(stored.tensor.dims.begin(), stored.tensor.dims.begin() + std::max(1, stored.tensor.rank));
+  tensor.format = formats.choose(source, stored.name, source.cols, special_matrix(stored.name));
+  tensor.parts.push_back(std::move(source));
+  return tensor;
+}
+
+Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, FormatChoice& formats, ConvertReport& report) {
+  std::vector<OutputTensor> out;
+  for (const StoredTensor& stored : input.files.tensors) {
+    const bool integer = stored.type_name.starts_with("I") && !stored.type_name.starts_with("IQ");
+    if (!stored.tensor.format && (integer || stored.type_name == "BOOL" || stored.type_name.starts_with("U"))) {
+      report.left_out.push_back(stored.name);  // counters and masks
+      continue;
+    }
+    if (!stored.tensor.format || stored.tensor.cols() % stored.tensor.format->block_values != 0) {
+      return Error::unsupported(fmt::format("{}: tensor {} has type {}", input.files.path, stored.name, stored.type_name));
+    }
+    out.push_back(same_tensor(input, stored, formats));
+  }
+  return out;
+}
+
+Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const Format* target, ConvertReport& report) {
+  report.architecture = input.files.architecture;
+  ConversionPlan plan;
+  FormatChoice formats(true, true, target, report);
+  MILLRACE_TRY(plan.tensors, same_tensors(input, formats, report));
+  for (const auto& [key, value] : input.files.config->items()) {
+    const bool layout = key.starts_with("split.") || key == "general.alignment";
+    if (!layout && !set_json(plan.writer, key, value)) report.notes.push_back(fmt::format("key {} cannot be copied", key));
+  }
+  set_file_type(plan.writer, plan.tensors);
+  if (input.files.tokenizer) set_tokenizer_arrays(plan.writer, *input.files.tokenizer);
+  return plan;
+}
+
+Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Format* target, ConvertReport& report) {
+  report.architecture = input.files.architecture;
+  ConversionPlan plan;
+  FormatChoice formats(false, true, target, report);
+  MILLRACE_TRY(plan.tensors, same_tensors(input, formats, report));
+  Json config = *input.files.config;
+  config.erase("quantization");  // what is written is plain
+  config.erase("quantization_config");
+  const std::string dtype = main_dtype(plan.tensors);
+  for (const char* key : {"torch_dtype", "dtype"})
+    if (config.contains(key)) config[key] = dtype;
+  plan.texts.push_back({"config.json", dump(config)});
+  std::error_code ignored;
+  fs::path folder = input.files.path;
+  if (!fs::is_directory(folder, ignored)) folder = fs::absolute(folder, ignored).parent_path();
+  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer.model", "spiece.model", "tokenizer_config.json",
+                           "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
+                           "chat_template.json", "additional_chat_templates"})
+    if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
+  return plan;
+}
+
+}  // namespace
+
+bool can_store(const Format& format, bool gguf) {
+  if (gguf) return format.gguf_type >= 0;
+  return format.block_values == 1 && !format.safetensors.empty() && format.name != "f8_e4m3";
+}
+
+Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
+                                       ConvertReport& report) {
+  if (input.checkpoint || input.is_gguf() != to_gguf)
+    return to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report);
+  return to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report);
+}
+
+}  // namespace millrace

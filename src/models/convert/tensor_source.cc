@@ -1,0 +1,345 @@
+#include "models/convert/tensor_source.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "formats/format.h"
+#include "models/weight_loader.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kChunkValues = 1 << 16;  // decoded at once by one thread
+
+// What names a list of tensors: looks one up, and says whether the file holds it the other way round.
+class Lister {
+ public:
+  Lister(const ArchSpec& spec, const ArchSpec& target) : spec_(spec), target_(target) {}
+  virtual ~Lister() = default;
+
+  Result<std::vector<SourceTensor>> list() {
+    MILLRACE_TRY_VOID(add_matrix("token_embd.weight", spec_.vocab, spec_.width));
+    if (spec_.learned_positions) MILLRACE_TRY_VOID(add_matrix("position_embd.weight", spec_.context, spec_.width));
+    for (int64_t i = 0; i < spec_.layer_count(); ++i) MILLRACE_TRY_VOID(add_layer(i));
+    MILLRACE_TRY_VOID(add_norm("output_norm", true));
+    if (exists("output.weight")) MILLRACE_TRY_VOID(add_matrix("output.weight", spec_.vocab, spec_.width));
+    MILLRACE_TRY_VOID(add_bias("output.bias", spec_.vocab));
+    return std::move(out_);
+  }
+
+ protected:
+  virtual bool exists(const std::string& name) const = 0;
+  // Fills where the values are; name, rows and cols are set. `total_rows`: of the stored tensor.
+  virtual Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const = 0;
+
+ private:
+  Result<void> add(SourceTensor tensor, const std::string& stored_name, int64_t total_rows) {
+    MILLRACE_TRY_VOID(locate(tensor, stored_name, total_rows));
+    out_.push_back(std::move(tensor));
+    return {};
+  }
+
+  Result<void> add_matrix(const std::string& name, int64_t rows, int64_t cols) {
+    SourceTensor tensor;
+    tensor.name = name;
+    tensor.rows = rows;
+    tensor.cols = cols;
+    set_pairs(tensor, name);
+    return add(std::move(tensor), name, rows);
+  }
+
+  Result<void> add_vector(const std::string& name, int64_t n, float offset = 0.0f) {
+    SourceTensor tensor;
+    tensor.name = name;
+    tensor.is_vector = true;
+    tensor.offset = offset;
+    set_pairs(tensor, name);
+    const bool moves = tensor.pairs != SourceTensor::Pairs::keep;  // values then move one by one
+    tensor.rows = moves ? n : 1;
+    tensor.cols = moves ? 1 : n;
+    return add(std::move(tensor), name, tensor.rows);
+  }
+
+  Result<void> add_bias(const std::string& name, int64_t n) {
+    if (!exists(name)) return {};
+    return add_vector(name, n);
+  }
+
+  Result<void> add_norm(const std::string& name, bool wanted) {
+    if (!wanted) return {};
+    MILLRACE_TRY_VOID(add_vector(name + ".weight", spec_.width, norm_offset()));
+    return spec_.norm == NormKind::layer ? add_bias(name + ".bias", spec_.width) : Result<void>();
+  }
+
+  // Files that hold w - 1 say so with an offset of 1.
+  float norm_offset() const { return spec_.norm_offset - target_.norm_offset; }
+
+  void set_pairs(SourceTensor& tensor, const std::string& name) const {
+    const bool turns = name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
+    if (!turns || spec_.rope_style == target_.rope_style || spec_.ropes.empty()) return;
+    tensor.pairs = target_.rope_style == RopeStyle::half ? SourceTensor::Pairs::to_half : SourceTensor::Pairs::to_interleaved;
+    tensor.head_dim = spec_.head_dim;
+    tensor.rotated = spec_.ropes[0].rotated;
+  }
+
+  Result<void> add_layer(int64_t index) {
+    const std::string prefix = fmt::format("blk.{}.", index);
+    MILLRACE_TRY_VOID(add_norm(prefix + "attn_norm", spec_.pre_norm));
+    MILLRACE_TRY_VOID(add_attention(prefix));
+    MILLRACE_TRY_VOID(add_norm(prefix + "post_attention_norm", spec_.post_norm));
+    MILLRACE_TRY_VOID(add_norm(prefix + "ffn_norm", spec_.pre_norm));
+    if (spec_.layers[static_cast<size_t>(index)].moe) {
+      MILLRACE_TRY_VOID(add_experts(prefix));
+    } else {
+      MILLRACE_TRY_VOID(add_mlp(prefix));
+    }
+    return add_norm(prefix + "post_ffw_norm", spec_.post_norm);
+  }
+
+  Result<void> add_attention(const std::string& prefix) {
+    const int64_t q = spec_.heads * spec_.head_dim;
+    const int64_t kv = spec_.kv_heads * spec_.head_dim;
+    if (exists(prefix + "attn_qkv.weight")) {
+      MILLRACE_TRY_VOID(add_matrix(prefix + "attn_qkv.weight", q + 2 * kv, spec_.width));
+      MILLRACE_TRY_VOID(add_bias(prefix + "attn_qkv.bias", q + 2 * kv));
+    } else {
+      const std::pair<const char*, int64_t> parts[] = {{"attn_q", q}, {"attn_k", kv}, {"attn_v", kv}};
+      for (const auto& [part, rows] : parts) {
+        MILLRACE_TRY_VOID(add_matrix(prefix + part + ".weight", rows, spec_.width));
+        MILLRACE_TRY_VOID(add_bias(prefix + part + ".bias", rows));
+      }
+    }
+    if (spec_.qk_norm != QkNorm::none) {
+      if (spec_.rope_style != target_.rope_style)
+        return Error::unsupported(fmt::format("{}: norms of queries and keys in the other order of pairs", spec_.arch));
+      const bool full = spec_.qk_norm == QkNorm::full;
+      MILLRACE_TRY_VOID(add_vector(prefix + "attn_q_norm.weight", full ? q : spec_.head_dim, norm_offset()));
+      MILLRACE_TRY_VOID(add_vector(prefix + "attn_k_norm.weight", full ? kv : spec_.head_dim, norm_offset()));
+    }
+    MILLRACE_TRY_VOID(add_matrix(prefix + "attn_output.weight", spec_.width, q));
+    return add_bias(prefix + "attn_output.bias", spec_.width);
+  }
+
+  Result<void> add_mlp(const std::string& prefix) {
+    const bool fused = spec_.gated && !exists(prefix + "ffn_gate.weight");
+    if (spec_.gated && !fused) {
+      MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate.weight", spec_.hidden, spec_.width));
+      MILLRACE_TRY_VOID(add_bias(prefix + "ffn_gate.bias", spec_.hidden));
+    }
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_up.weight", fused ? 2 * spec_.hidden : spec_.hidden, spec_.width));
+    MILLRACE_TRY_VOID(add_bias(prefix + "ffn_up.bias", spec_.hidden));
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_down.weight", spec_.width, spec_.hidden));
+    return add_bias(prefix + "ffn_down.bias", spec_.width);
+  }
+
+  Result<void> add_experts(const std::string& prefix) {
+    const MoeSpec& moe = spec_.moe;
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_inp.weight", moe.experts, spec_.width));
+    for (const char* part : {"ffn_gate", "ffn_up", "ffn_down"}) {
+      const bool down = part == std::string_view("ffn_down");
+      SourceTensor tensor;
+      tensor.rows = down ? spec_.width : moe.hidden;
+      tensor.cols = down ? moe.hidden : spec_.width;
+      const std::string stacked = prefix + part + "_exps.weight";
+      const bool one = exists(stacked);
+      for (int64_t e = 0; e < moe.experts; ++e) {
+        tensor.name = fmt::format("{}{}.{}.weight", prefix, part, e);
+        tensor.first_row = one ? e * tensor.rows : 0;
+        MILLRACE_TRY_VOID(add(tensor, one ? stacked : tensor.name, one ? moe.experts * tensor.rows : tensor.rows));
+      }
+    }
+    if (moe.shared_hidden == 0) return {};
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_gate_shexp.weight", moe.shared_hidden, spec_.width));
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_up_shexp.weight", moe.shared_hidden, spec_.width));
+    MILLRACE_TRY_VOID(add_matrix(prefix + "ffn_down_shexp.weight", spec_.width, moe.shared_hidden));
+    return moe.shared_gate ? add_matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec_.width) : Result<void>();
+  }
+
+  const ArchSpec& spec_;
+  const ArchSpec& target_;
+  std::vector<SourceTensor> out_;
+};
+
+class FileLister final : public Lister {
+ public:
+  FileLister(const ModelFiles& files, const Arch& arch, const ArchSpec& spec, const ArchSpec& target)
+      : Lister(spec, target), files_(files), loader_(files, arch) {}
+
+ protected:
+  bool exists(const std::string& name) const override { return loader_.find(name) != nullptr; }
+
+  Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const override {
+    const StoredTensor* stored = loader_.find(name, &tensor.transposed);
+    if (!stored) return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name));
+    const Tensor& data = stored->tensor;
+    if (!data.format) {
+      return Error::unsupported(fmt::format("{}: tensor {} has type {}", files_.path, stored->name, stored->type_name));
+    }
+    int64_t rows = data.rows(), cols = data.cols();
+    if (tensor.transposed) std::swap(rows, cols);
+    if (tensor.is_vector && data.values() == total_rows * tensor.cols) {
+      rows = total_rows;
+      cols = tensor.cols;
+    }
+    if (rows != total_rows || cols != tensor.cols || data.cols() % data.format->block_values != 0) {
+      return Error::corrupt(fmt::format("{}: tensor {} at offset {} has {} x {} values, the model needs {} x {}",
+                                        files_.path, stored->name, stored->offset, rows, cols, total_rows, tensor.cols));
+    }
+    if (tensor.is_vector && tensor.cols == 1 && data.format->block_values != 1)
+      return Error::unsupported(fmt::format("{}: tensor {} is a vector in {}", files_.path, stored->name, data.format->name));
+    tensor.files = &files_;
+    tensor.stored = stored;
+    return {};
+  }
+
+ private:
+  const ModelFiles& files_;
+  WeightLoader loader_;
+};
+
+class CheckpointLister final : public Lister {
+ public:
+  CheckpointLister(const Llama2cCheckpoint& checkpoint, const ArchSpec& spec, const ArchSpec& target)
+      : Lister(spec, target), checkpoint_(checkpoint) {}
+
+ protected:
+  bool exists(const std::string& name) const override { return checkpoint_.find(name) != nullptr; }
+
+  Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const override {
+    const Llama2cTensor* found = checkpoint_.find(name);
+    if (!found || found->count() != total_rows * tensor.cols) {
+      return Error::corrupt(fmt::format("{}: tensor {} is missing or has another size", checkpoint_.file->path(), name));
+    }
+    tensor.grouped = found;
+    return {};
+  }
+
+ private:
+  const Llama2cCheckpoint& checkpoint_;
+};
+
+// Values [begin, begin + count) of a llama2.c tensor.
+void decode_grouped(const Llama2cTensor& tensor, int64_t begin, int64_t count, float* out) {
+  if (tensor.group == 0) {
+    std::memcpy(out, tensor.values + begin * 4, static_cast<size_t>(count) * 4);
+    return;
+  }
+  for (int64_t i = 0; i < count; ++i) {
+    float scale;
+    std::memcpy(&scale, tensor.scales + (begin + i) / tensor.group * 4, sizeof(scale));
+    out[i] = static_cast<float>(static_cast<int8_t>(tensor.values[begin + i])) * scale;
+  }
+}
+
+void apply_scales(const BlockScales& scales, int64_t row, int64_t cols, float* values) {
+  if (scales.values.empty()) return;
+  const int64_t across = (cols - 1) / scales.block_cols + 1;
+  const float* line = scales.values.data() + row / scales.block_rows * across;
+  for (int64_t c = 0; c < cols; ++c) values[c] *= line[c / scales.block_cols];
+}
+
+}  // namespace
+
+const Format* SourceTensor::plain_format() const {
+  const bool plain = stored && !transposed && offset == 0.0f && stored->scales.values.empty();
+  return plain ? stored->tensor.format : nullptr;
+}
+
+int64_t SourceTensor::source_row(int64_t row) const {
+  if (pairs == Pairs::keep) return row;
+  const int64_t in_head = row % head_dim;
+  if (in_head >= rotated) return row;
+  const int64_t half = rotated / 2;
+  const int64_t from = pairs == Pairs::to_interleaved ? (in_head % 2) * half + in_head / 2   // 2i, 2i + 1 <- i, i + half
+                                                      : in_head % half * 2 + in_head / half;  // i, i + half <- 2i, 2i + 1
+  return row - in_head + from;
+}
+
+void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
+  if (transposed) {  // a line of the file is a column here
+    const Format& format = *stored->tensor.format;
+    std::vector<float> line(static_cast<size_t>(rows));
+    for (int64_t c = 0; c < cols; ++c) {
+      format.decode(stored->tensor.data + c * format.row_bytes(rows), line.data(), rows);
+      for (int64_t r = 0; r < count; ++r) out[r * cols + c] = line[static_cast<size_t>(source_row(begin + r))] + offset;
+    }
+    return;
+  }
+  for (int64_t r = 0; r < count; ++r) {
+    const int64_t row = source_row(begin + r);
+    float* to = out + r * cols;
+    if (values) {
+      std::copy_n(values->data() + row * cols, cols, to);
+    } else if (grouped) {
+      decode_grouped(*grouped, row * cols, cols, to);
+    } else {
+      const Format& format = *stored->tensor.format;
+      format.decode(stored->tensor.data + (first_row + row) * format.row_bytes(cols), to, cols);
+      apply_scales(stored->scales, first_row + row, cols, to);
+    }
+    if (offset != 0.0f)
+      for (int64_t c = 0; c < cols; ++c) to[c] += offset;
+  }
+}
+
+Result<void> SourceTensor::check_finite() const {
+  if (stored && first_row == 0) return check_tensor_finite(*files, *stored);
+  return {};  // llama2.c files were checked when they were read; a stack with its first expert
+}
+
+int64_t OutputTensor::bytes() const {
+  int64_t rows = 1;
+  for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
+  return rows * format->row_bytes(dims.back());
+}
+
+Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const {
+  for (const SourceTensor& part : parts) MILLRACE_TRY_VOID(part.check_finite());
+  if (transpose) {
+    const SourceTensor& part = parts.front();
+    std::vector<float> all(static_cast<size_t>(part.rows * part.cols));
+    part.read_rows(0, part.rows, all.data());
+    pool.parallel_for(part.cols, [&](int64_t c, int) {
+      std::vector<float> line(static_cast<size_t>(part.rows));
+      for (int64_t r = 0; r < part.rows; ++r) line[static_cast<size_t>(r)] = all[static_cast<size_t>(r * part.cols + c)];
+      format->encode(line.data(), destination + c * format->row_bytes(part.rows), part.rows);
+    });
+    return {};
+  }
+  for (const SourceTensor& part : parts) {
+    const int64_t row_bytes = format->row_bytes(part.cols);
+    const int64_t chunk = part.transposed ? part.rows : std::max<int64_t>(1, kChunkValues / part.cols);
+    const bool copy = part.plain_format() == format;
+    pool.parallel_for((part.rows + chunk - 1) / chunk, [&](int64_t i, int) {
+      const int64_t begin = i * chunk, count = std::min(chunk, part.rows - begin);
+      if (copy) {
+        for (int64_t r = begin; r < begin + count; ++r) {
+          const int64_t from = part.first_row + part.source_row(r);
+          std::memcpy(destination + r * row_bytes, part.stored->tensor.data + from * row_bytes, static_cast<size_t>(row_bytes));
+        }
+        return;
+      }
+      std::vector<float> rows(static_cast<size_t>(count * part.cols));
+      part.read_rows(begin, count, rows.data());
+      for (int64_t r = 0; r < count; ++r)
+        format->encode(rows.data() + r * part.cols, destination + (begin + r) * row_bytes, part.cols);
+    });
+    destination += part.rows * row_bytes;
+  }
+  return {};
+}
+
+Result<std::vector<SourceTensor>> list_tensors(const ModelFiles& files, const Arch& arch, const ArchSpec& spec,
+                                               const ArchSpec& target) {
+  return FileLister(files, arch, spec, target).list();
+}
+
+Result<std::vector<SourceTensor>> list_tensors(const Llama2cCheckpoint& checkpoint, const ArchSpec& spec,
+                                               const ArchSpec& target) {
+  return CheckpointLister(checkpoint, spec, target).list();
+}
+
+}  // namespace millrace
