@@ -72,11 +72,14 @@ std::string group_digits(std::string number, char separator) {
 std::string in_base(Int v, char type) {
   unsigned base = type == 'o' ? 8 : type == 'b' ? 2 : 16;
   auto u = static_cast<unsigned __int128>(v < 0 ? -(v + 1) : v) + (v < 0 ? 1 : 0);
+  const char* digits = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
   do {
-    out.insert(out.begin(), (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<unsigned>(u % base)]);
+    auto digit = static_cast<unsigned>(u % base);
+    out += digits[digit];
     u /= base;
   } while (u != 0);
+  std::reverse(out.begin(), out.end());
   return out;
 }
 

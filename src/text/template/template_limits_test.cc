@@ -65,6 +65,8 @@ TEST(TemplateLimits, RecursionIsBounded) {
                        "{% endmacro %}{{ f(1) }}"),
            std::string("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}"),
            std::string("{% set n = namespace() %}{% set n.x = [n] %}{{ n }}"),
+           std::string("{% set n = namespace(x=1) %}{% set n.x = n %}{% for i in range(190) %}{% set n.x = [n.x] %}"
+                       "{% endfor %}{{ n }}"),
            std::string("{% set n = namespace(x=1) %}{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}"),
        }) {
     auto got = render(source);
