@@ -25,7 +25,7 @@ Exit codes: 0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough res
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run) {
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer(examples);
-  command->configurable();
+  command->fallthrough();  // --config may stand behind the command
   command->callback([run = std::move(run)] {
     try {
       Result<int> result = run();
@@ -44,9 +44,14 @@ int run_main(int argc, char** argv) {
   app.require_subcommand(1);
   app.set_version_flag("--version", MILLRACE_VERSION);
   app.set_config("--config", "", "TOML file with flags, one table per command");
+  app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   add_run_command(app);
+  add_inspect_command(app);
   add_convert_command(app);
+  add_tokenize_command(app);
+  add_template_command(app);
+  add_techniques_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "command.h"
+#include "input.h"
 #include "interrupt.h"
 #include "kernels/bandwidth.h"
 #include "model_flags.h"
@@ -38,23 +39,9 @@ struct RunFlags {
   bool ignore_eos = false, json = false, no_special = false;
 };
 
-Result<std::string> read_all(std::FILE* file, const std::string& name) {
-  std::string text;
-  char chunk[65536];
-  while (size_t n = std::fread(chunk, 1, sizeof(chunk), file)) text.append(chunk, n);
-  if (std::ferror(file)) return Error::corrupt(name + ": cannot be read");
-  return text;
-}
-
 Result<std::string> read_prompt(const RunFlags& flags, bool prompt_given) {
   if (prompt_given) return flags.prompt;
-  if (!flags.file.empty()) {
-    std::FILE* file = std::fopen(flags.file.c_str(), "rb");
-    if (!file) return Error::corrupt(flags.file + ": cannot be opened");
-    auto text = read_all(file, flags.file);
-    std::fclose(file);
-    return text;
-  }
+  if (!flags.file.empty()) return read_text_file(flags.file);
   if (!isatty(STDIN_FILENO)) {
     MILLRACE_TRY(std::string text, read_all(stdin, "standard input"));
     while (text.ends_with('\n')) text.pop_back();
@@ -92,7 +79,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& 
                     {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second},
                     {"bandwidth_gb_per_s", speed.bandwidth},
                     {"bandwidth_fraction", speed.bandwidth > 0 ? speed.gb_per_second / speed.bandwidth : 0.0}};
-  std::puts(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
+  print_json_line(out);
 }
 
 void print_timings(const TokenEvent& last, const Speed& speed) {

@@ -9,16 +9,13 @@
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 
-set(objects "")
+set(objects "")  # the models that ship are among those of the engine
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
   if(NOT module STREQUAL train AND type STREQUAL STATIC_LIBRARY)
     list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
   endif()
 endforeach()
-if(TARGET millrace_embedded)  # the models that ship
-  list(APPEND objects $<TARGET_OBJECTS:millrace_embedded>)
-endif()
 
 add_library(millrace_package STATIC ${objects})
 add_library(millrace::millrace ALIAS millrace_package)

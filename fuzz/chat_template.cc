@@ -1,11 +1,11 @@
 // Chat templates: any source, any context, under small limits. The input is the template, then a zero
 // byte, then the context as JSON; without a zero byte the context is a fixed conversation.
+#include "text/template/chat_template.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <string_view>
-
-#include "text/template/chat_template.h"
 
 namespace {
 

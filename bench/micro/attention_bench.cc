@@ -7,7 +7,9 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
+#include "tensor/aligned_buffer.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +23,7 @@ class Cache {
  public:
   Cache(const KernelTable& table, const Format& format, int64_t slots, int64_t heads)
       : row_bytes_(format.row_bytes(kHeadDim)), heads_(heads), blocks_((slots + kBlockTokens - 1) / kBlockTokens) {
-    bytes_.resize(static_cast<size_t>(blocks_ * 2 * heads * kBlockTokens * row_bytes_));
+    bytes_ = std::move(AlignedBuffer::allocate(blocks_ * 2 * heads * kBlockTokens * row_bytes_, "the cache").value());
     std::vector<float> row(kHeadDim);
     uint32_t state = 1;
     for (int64_t r = 0; r < blocks_ * 2 * heads * kBlockTokens; ++r) {
@@ -43,7 +45,7 @@ class Cache {
 
  private:
   int64_t row_bytes_, heads_, blocks_;
-  std::vector<uint8_t> bytes_;
+  AlignedBuffer bytes_;
 };
 
 const char* const kFormats[] = {"f32", "f16", "bf16", "q8_0"};
@@ -123,6 +125,17 @@ void prefill(benchmark::State& state) {
       benchmark::Counter::kIsRate);
 }
 
+// What decode is held against: the same amount of memory, only read.
+void read_alone(benchmark::State& state) {
+  if (detect_isa() != Isa::avx512) return state.SkipWithError("not on this machine");
+  auto buffer = std::move(AlignedBuffer::allocate(int64_t{96} << 20, "the buffer").value());
+  for (int64_t i = 0; i < buffer.bytes(); i += 64) buffer.data()[i] = 1;
+  const RoofKernels roof = roof_kernels_avx512();
+  for (auto _ : state) benchmark::DoNotOptimize(roof.read(buffer.data(), buffer.bytes()));
+  state.SetBytesProcessed(state.iterations() * buffer.bytes());
+}
+
+BENCHMARK(read_alone)->Unit(benchmark::kMillisecond)->MinTime(0.2);
 BENCHMARK(decode)->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {1, 4, 8}, {4096}})->Unit(benchmark::kMicrosecond)->MinTime(0.2);
 BENCHMARK(prefill)->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {4}, {0, 4096}})->Unit(benchmark::kMillisecond)->MinTime(0.2);
 

@@ -58,27 +58,33 @@ void add_benchmarks(const std::string& name, const TokenizerSpec& spec, const st
     for (auto _ : state) run(state, tokenizer);
     state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
   })->Unit(benchmark::kMillisecond);
-  benchmark::RegisterBenchmark((name + "/first").c_str(), [make, run, text](benchmark::State& state) {
-    for (auto _ : state) {
-      state.PauseTiming();
-      auto tokenizer = make();
-      state.ResumeTiming();
-      run(state, tokenizer);
-      state.PauseTiming();
-      tokenizer.reset();
-      state.ResumeTiming();
-    }
-    state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
-  })->Unit(benchmark::kMillisecond)->Iterations(5);
+  benchmark::RegisterBenchmark((name + "/first").c_str(),
+                               [make, run, text](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   state.PauseTiming();
+                                   auto tokenizer = make();
+                                   state.ResumeTiming();
+                                   run(state, tokenizer);
+                                   state.PauseTiming();
+                                   tokenizer.reset();
+                                   state.ResumeTiming();
+                                 }
+                                 state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
+                               })
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(5);
   benchmark::RegisterBenchmark((name + "/decode").c_str(), [make, text](benchmark::State& state) {
     const auto tokenizer = make();
     const auto ids = tokenizer->encode(text);
     for (auto _ : state) benchmark::DoNotOptimize(tokenizer->decode(ids, false));
     state.SetBytesProcessed(static_cast<int64_t>(text.size()) * state.iterations());
   })->Unit(benchmark::kMillisecond);
-  benchmark::RegisterBenchmark((name + "/create").c_str(), [make](benchmark::State& state) {
-    for (auto _ : state) benchmark::DoNotOptimize(make());
-  })->Unit(benchmark::kMillisecond)->Iterations(3);
+  benchmark::RegisterBenchmark((name + "/create").c_str(),
+                               [make](benchmark::State& state) {
+                                 for (auto _ : state) benchmark::DoNotOptimize(make());
+                               })
+      ->Unit(benchmark::kMillisecond)
+      ->Iterations(3);
 }
 
 }  // namespace
@@ -86,7 +92,8 @@ void add_benchmarks(const std::string& name, const TokenizerSpec& spec, const st
 int main(int argc, char** argv) {
   benchmark::Initialize(&argc, argv);
   std::string text = argc > 1 ? read_file(argv[1]).substr(0, 1 << 20) : "";
-  while (text.size() < (1 << 20) && argc < 2) text += "The miller's wheel turns while the water runs, and 12 sacks are filled. ";
+  while (text.size() < (1 << 20) && argc < 2)
+    text += "The miller's wheel turns while the water runs, and 12 sacks are filled. ";
   if (argc < 3) add_benchmarks("bytes", byte_vocabulary(), text);
   for (int i = 2; i < argc; ++i) {
     auto spec = read_spec(argv[i]);

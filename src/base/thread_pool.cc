@@ -6,26 +6,45 @@
 
 namespace millrace {
 
-// Workers spin briefly for the next job (steps follow each other within microseconds), then sleep on
-// the futex behind std::atomic::wait. A job is published by bumping `epoch`; indices are claimed from
-// `next`; the job is over when every worker has reported in `done`.
+// A job is over when all its indices are done, not when all workers have seen it: a worker that is late (asleep, or
+// preempted on a busy machine) holds nobody up, and finds its job gone.
+//
+// `ticket` is (epoch << 32 | next index). An index is claimed by advancing it with compare-and-swap, so a late worker
+// cannot claim from a job that has been replaced. run() first closes the old ticket, then writes the job, then opens the
+// new ticket: whoever claims index i of an epoch reads that epoch's job, because it cannot end before i is done.
 struct ThreadPool::State {
-  alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<int64_t> next{0};
-  alignas(64) std::atomic<int> done{0};
+  alignas(64) std::atomic<uint64_t> ticket{kClosed};
+  alignas(64) std::atomic<uint32_t> epoch{0};  // what sleeping workers wait on
+  alignas(64) std::atomic<uint32_t> finished{0};
+  alignas(64) std::atomic<uint32_t> n{0};
+  std::atomic<Task> task{nullptr};
+  std::atomic<const void*> context{nullptr};
   std::atomic<bool> stop{false};
-  int64_t n = 0;
-  Task task = nullptr;
-  const void* context = nullptr;
   std::vector<std::thread> workers;
 
-  void drain(int worker) {
-    for (int64_t i; (i = next.fetch_add(1, std::memory_order_relaxed)) < n;) task(context, i, worker);
+  static constexpr uint64_t kClosed = 0xffffffffu;
+
+  // Works until no index is left; returns how many it did.
+  uint32_t drain(int worker) {
+    uint32_t did = 0;
+    uint64_t seen = ticket.load(std::memory_order_acquire);
+    for (;;) {
+      const uint32_t index = static_cast<uint32_t>(seen);
+      if (index >= n.load(std::memory_order_acquire)) return did;
+      if (!ticket.compare_exchange_weak(seen, seen + 1, std::memory_order_acq_rel, std::memory_order_acquire)) continue;
+      task.load(std::memory_order_relaxed)(context.load(std::memory_order_relaxed), index, worker);
+      ++did;
+      if (worker != 0) {
+        finished.fetch_add(1, std::memory_order_acq_rel);
+        finished.notify_one();
+      }
+      seen = ticket.load(std::memory_order_acquire);
+    }
   }
 };
 
 namespace {
-constexpr int kSpins = 2000;  // about 20 us: longer than the gaps inside a step, shorter than a scheduler tick
+constexpr int kSpins = 2000;  // some 20 us: longer than the gaps inside a step, shorter than a scheduler tick
 
 inline void pause_cpu() {
 #if defined(__x86_64__)
@@ -44,8 +63,6 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), state
         seen = state->epoch.load(std::memory_order_acquire);
         if (state->stop.load(std::memory_order_relaxed)) return;
         state->drain(worker);
-        state->done.fetch_add(1, std::memory_order_acq_rel);
-        state->done.notify_one();
       }
     });
   }
@@ -59,24 +76,27 @@ ThreadPool::~ThreadPool() {
 }
 
 void ThreadPool::run(int64_t n, Task task, const void* context) {
-  if (threads_ == 1 || n <= 1) {
+  constexpr int64_t kMost = 1 << 30;  // indices of one job
+  if (threads_ == 1 || n <= 1 || n > kMost) {
     for (int64_t i = 0; i < n; ++i) task(context, i, 0);
     return;
   }
   State& s = *state_;
-  s.n = n;
-  s.task = task;
-  s.context = context;
-  s.next.store(0, std::memory_order_relaxed);
-  s.done.store(0, std::memory_order_relaxed);
-  s.epoch.fetch_add(1, std::memory_order_release);
+  const uint64_t epoch = static_cast<uint64_t>(s.epoch.load(std::memory_order_relaxed) + 1) << 32;
+  s.ticket.store(epoch | State::kClosed, std::memory_order_release);
+  s.n.store(static_cast<uint32_t>(n), std::memory_order_release);
+  s.task.store(task, std::memory_order_relaxed);
+  s.context.store(context, std::memory_order_relaxed);
+  s.finished.store(0, std::memory_order_relaxed);
+  s.ticket.store(epoch, std::memory_order_release);
+  s.epoch.store(static_cast<uint32_t>(epoch >> 32), std::memory_order_release);
   s.epoch.notify_all();
-  s.drain(0);
+  const uint32_t others = static_cast<uint32_t>(n) - s.drain(0);
   for (int spin = 0;; ++spin) {
-    int done = s.done.load(std::memory_order_acquire);
-    if (done == threads_ - 1) return;
+    const uint32_t finished = s.finished.load(std::memory_order_acquire);
+    if (finished == others) return;
     if (spin < kSpins) pause_cpu();
-    else s.done.wait(done, std::memory_order_acquire);
+    else s.finished.wait(finished, std::memory_order_acquire);
   }
 }
 

@@ -32,5 +32,17 @@ TEST(ThreadPool, WritesOfWorkersAreVisibleAfterTheLoop) {
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(squares[i], i * i);
 }
 
+// Jobs of changing size right after each other, so that late workers meet jobs that are not theirs.
+TEST(ThreadPool, LateWorkersNeverTouchAnotherJob) {
+  ThreadPool pool(4);
+  std::vector<std::atomic<int>> hits(64);
+  for (int round = 0; round < 5000; ++round) {
+    const int n = 2 + (round * 7919) % 63;
+    for (auto& hit : hits) hit.store(0, std::memory_order_relaxed);
+    pool.parallel_for(n, [&](int64_t i, int) { hits[static_cast<size_t>(i)].fetch_add(1); });
+    for (int i = 0; i < 64; ++i) ASSERT_EQ(hits[static_cast<size_t>(i)].load(), i < n ? 1 : 0) << "round " << round;
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <condition_variable>
 #include <deque>
 #include <mutex>
+#include <new>
 #include <thread>
 #include <unordered_map>
 
@@ -72,6 +73,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
 
   void deliver(TokenEvent event);
   void loop();
+  void end_all(const Error& failure);
   void take_in();
 };
 
@@ -115,24 +117,42 @@ void Engine::State::take_in() {
 
 void Engine::State::loop() {
   std::vector<TokenEvent> events;
-  for (;;) {
-    take_in();
-    {
-      std::lock_guard lock(mutex);
-      if (stop) break;
+  Error failure;
+  try {
+    for (;;) {
+      take_in();
+      {
+        std::lock_guard lock(mutex);
+        if (stop) break;
+      }
+      events.clear();
+      core->step(events);
+      {
+        std::lock_guard lock(mutex);
+        stats = core->stats();
+      }
+      for (auto& event : events) deliver(std::move(event));
     }
-    events.clear();
-    core->step(events);
-    {
-      std::lock_guard lock(mutex);
-      stats = core->stats();
-    }
-    for (auto& event : events) deliver(std::move(event));
+  } catch (const std::bad_alloc&) {
+    failure = Error::resource("engine: out of memory in a step; the engine has stopped");
+    std::lock_guard lock(mutex);
+    stop = true;
+  }
+  end_all(failure);
+}
+
+// Every stream gets its last event, those that were submitted meanwhile too.
+void Engine::State::end_all(const Error& failure) {
+  {
+    std::lock_guard lock(mutex);
+    for (auto& [stream, request] : submitted) streams[stream->id] = std::move(stream);
+    submitted.clear();
   }
   while (!streams.empty()) {
     TokenEvent event;
     event.request = streams.begin()->first;
-    event.finish = FinishReason::cancelled;
+    event.finish = failure.message.empty() ? FinishReason::cancelled : FinishReason::error;
+    event.error = failure;
     deliver(std::move(event));
   }
 }
@@ -163,6 +183,7 @@ Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
   auto stream = std::make_shared<Stream::State>();
   {
     std::lock_guard lock(state_->mutex);
+    if (state_->stop) return Error::resource("engine: has stopped");
     if (state_->open_streams >= state_->stream_limit) {
       return Error::resource("queue: " + std::to_string(state_->open_streams) + " requests are open already; try again later");
     }

@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kPieceBytes = 256 << 10;    // of packed weights: half of a small L2, so a piece serves many tokens
+constexpr int64_t kPieceBytes = 256 << 10;  // of packed weights: half of a small L2, so a piece serves many tokens
+constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds, or values: below, waking a thread costs more than the work
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -29,8 +30,8 @@ Result<void> check_scales(const Weight& weight) {
   const BlockScales& scales = weight.scales;
   if (scales.values.empty()) return {};
   if (weight.format->name != "f8_e4m3") {
-    return Error::unsupported(fmt::format("{}: block scales beside a {} matrix; only f8_e4m3 has them", weight.name,
-                                          weight.format->name));
+    return Error::unsupported(
+        fmt::format("{}: block scales beside a {} matrix; only f8_e4m3 has them", weight.name, weight.format->name));
   }
   bool whole_folds = scales.block_cols >= weight.cols || scales.block_cols % kFoldColumns == 0;
   if (scales.block_rows <= 0 || scales.block_cols <= 0 || !whole_folds) {
@@ -58,8 +59,8 @@ Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& p
   }
   if (weight.rows <= 0 || weight.cols <= 0 || weight.rows > kMaxDimension || weight.cols > kMaxDimension ||
       weight.rows > kMaxValues / weight.cols) {
-    return Error::user(fmt::format("{}: a matrix of {} x {} cannot be multiplied", weight.name, weight.rows,
-                                   weight.cols));
+    return Error::user(
+        fmt::format("{}: a matrix of {} x {} cannot be multiplied", weight.name, weight.rows, weight.cols));
   }
   if (weight.cols % weight.format->block_values != 0) {
     return Error::user(fmt::format("{}: {} needs columns in blocks of {}, has {}; store it in another format",
@@ -73,10 +74,15 @@ Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& p
   int64_t piece = piece_rows(*kernel, weight.rows, bytes, pool.threads());
   int64_t pieces = (weight.rows + piece - 1) / piece;
   uint8_t* packed = buffer->data();
-  pool.parallel_for(pieces, [&](int64_t i, int) {
+  auto pack_piece = [&](int64_t i, int) {
     int64_t end = std::min(weight.rows, (i + 1) * piece);
     kernel->pack(weight.data, &weight.scales, weight.rows, weight.cols, i * piece, end, packed);
-  });
+  };
+  if (weight.rows * weight.cols < kWorthThreads) {
+    for (int64_t i = 0; i < pieces; ++i) pack_piece(i, 0);
+  } else {
+    pool.parallel_for(pieces, pack_piece);
+  }
   weight.kernel = kernel;
   weight.packed = std::move(*buffer);
   return {};
@@ -86,7 +92,6 @@ ActivationRows encode_activations(const KernelTable& table, ThreadPool& pool, Ac
                                   int64_t x_stride, int64_t tokens, int64_t cols, uint8_t* scratch) {
   int64_t stride = activation_row_bytes(kind, cols);
   auto encode = [&](int64_t t, int) { table.encode_activation(kind, x + t * x_stride, cols, scratch + t * stride); };
-  constexpr int64_t kWorthThreads = 1 << 15;  // values: below, waking a thread costs more than the work
   if (tokens * cols < kWorthThreads) {
     for (int64_t t = 0; t < tokens; ++t) encode(t, 0);
   } else {
@@ -99,7 +104,7 @@ void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, flo
   const MatmulKernel& kernel = *weight.kernel;
   int64_t piece = piece_rows(kernel, weight.rows, weight.packed.bytes(), pool.threads());
   int64_t pieces = (weight.rows + piece - 1) / piece;
-  pool.parallel_for(pieces, [&](int64_t i, int) {
+  auto run_piece = [&](int64_t i, int) {
     kernel.run({.weights = weight.packed.data(),
                 .rows = weight.rows,
                 .cols = weight.cols,
@@ -110,7 +115,12 @@ void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, flo
                 .tokens = x.tokens,
                 .y = y,
                 .y_stride = y_stride});
-  });
+  };
+  if (weight.rows * weight.cols * x.tokens < kWorthThreads) {
+    for (int64_t i = 0; i < pieces; ++i) run_piece(i, 0);
+  } else {
+    pool.parallel_for(pieces, run_piece);
+  }
 }
 
 }  // namespace millrace

@@ -140,8 +140,7 @@ void split_q6_k(const uint8_t* b, QuantBlock& out) {
     const uint8_t* high = b + 128 + g / 4 * 32;
     int low_shift = g % 4 / 2 * 4;
     for (int i = 0; i < 32; ++i) {
-      out.level[g * 32 + i] =
-          static_cast<uint8_t>(((low[i] >> low_shift) & 15) | ((high[i] >> (g % 4 * 2)) & 3) << 4);
+      out.level[g * 32 + i] = static_cast<uint8_t>(((low[i] >> low_shift) & 15) | ((high[i] >> (g % 4 * 2)) & 3) << 4);
     }
   }
 }
@@ -158,12 +157,12 @@ void split_iq4_xs(const uint8_t* b, QuantBlock& out) {
 }
 
 constexpr QuantSource kSources[] = {
-    {"q8_0", kQuantShapes[0], split_q8_0},     {"q4_0", kQuantShapes[1], split_q4_0},
-    {"q4_1", kQuantShapes[2], split_q4_1},     {"q5_0", kQuantShapes[3], split_q5_0},
-    {"q5_1", kQuantShapes[4], split_q5_1},     {"q2_k", kQuantShapes[5], split_q2_k},
-    {"q3_k", kQuantShapes[6], split_q3_k},     {"q4_k", kQuantShapes[7], split_q4_k},
-    {"q5_k", kQuantShapes[8], split_q5_k},     {"q6_k", kQuantShapes[9], split_q6_k},
-    {"iq4_nl", kQuantShapes[10], split_q4_0},  {"iq4_xs", kQuantShapes[11], split_iq4_xs},
+    {"q8_0", kQuantShapes[0], split_q8_0},    {"q4_0", kQuantShapes[1], split_q4_0},
+    {"q4_1", kQuantShapes[2], split_q4_1},    {"q5_0", kQuantShapes[3], split_q5_0},
+    {"q5_1", kQuantShapes[4], split_q5_1},    {"q2_k", kQuantShapes[5], split_q2_k},
+    {"q3_k", kQuantShapes[6], split_q3_k},    {"q4_k", kQuantShapes[7], split_q4_k},
+    {"q5_k", kQuantShapes[8], split_q5_k},    {"q6_k", kQuantShapes[9], split_q6_k},
+    {"iq4_nl", kQuantShapes[10], split_q4_0}, {"iq4_xs", kQuantShapes[11], split_iq4_xs},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
 };
 static_assert(std::size(kSources) == kQuantSourceCount && std::size(kQuantShapes) == kQuantSourceCount);

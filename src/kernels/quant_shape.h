@@ -33,6 +33,8 @@ struct QuantShape {
   int groups = 1;     // of 32 values in a block
 
   constexpr bool per_group_scale() const { return groups == 1; }
+  // Sub-scales and sub-minimums of 4 bits each (Q2_K).
+  constexpr bool nibble_subs() const { return sub == SubScales::per16 && has_min; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
 };
 

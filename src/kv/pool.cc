@@ -34,7 +34,8 @@ Result<void> KvLayout::check() const {
 
 Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks) {
   MILLRACE_TRY_VOID(layout.check());
-  if (blocks < 1 || blocks > INT32_MAX) return Error::user(fmt::format("KV cache: {} blocks", blocks));
+  if (blocks < 1) return Error::user(fmt::format("KV cache: needs at least one block, got {}", blocks));
+  if (blocks > INT32_MAX) return Error::resource(fmt::format("KV cache: {} blocks are more than can be addressed; lower the KV tokens", blocks));
   int64_t per_block = layout.block_bytes();
   if (per_block > 0 && blocks > INT64_MAX / per_block) {
     return Error::resource(fmt::format("KV cache: {} blocks of {} bytes do not fit; lower the context or the number of streams",

@@ -24,7 +24,7 @@ struct StoredTensor {
   Tensor tensor;          // tensor.format is null when the stored type has no Format; see type_name
   std::string type_name;  // as the file calls it: "Q4_K", "BF16", "I64"
   size_t file = 0;        // index into ModelFiles::files
-  uint64_t offset = 0;    // in that file, for messages
+  uint64_t offset = 0;    // in that file, for messages; safetensors data may be unaligned
   BlockScales scales;     // FP8 checkpoints (weight_scale, weight_scale_inv), already read
 };
 

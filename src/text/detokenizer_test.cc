@@ -26,9 +26,12 @@ TEST(Utf8Stream, HoldsBackExactlyTheIncompleteCharacter) {
 
 TEST(Utf8Stream, ImpossibleBytesComeOutAtOnceAsReplacement) {
   EXPECT_EQ(all_at_once("\xFF"), "\xEF\xBF\xBD");
-  EXPECT_EQ(all_at_once("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");          // overlong
+  EXPECT_EQ(all_at_once("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");                  // overlong
   EXPECT_EQ(all_at_once("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // surrogate
-  EXPECT_EQ(all_at_once("\xE2\x82" "A"), "\xEF\xBF\xBD" "A");                 // one maximal part
+  EXPECT_EQ(all_at_once("\xE2\x82"
+                        "A"),
+            "\xEF\xBF\xBD"
+            "A");  // one maximal part
   EXPECT_EQ(all_at_once("\xF0\x9F\x98"), "\xEF\xBF\xBD");
   Utf8Stream stream;
   EXPECT_EQ(stream.push("\xF4\x90"), "\xEF\xBF\xBD\xEF\xBF\xBD");  // above U+10FFFF: nothing to wait for
@@ -39,8 +42,10 @@ TEST(Utf8Stream, AnyCuttingGivesTheSameValidText) {
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
     for (size_t n = rng() % 12; n > 0; --n) {
-      if (rng() % 2) append_utf8(bytes, rng() % 3 ? 0x1F600 + rng() % 64 : 0x80 + rng() % 0x700);
-      else bytes += static_cast<char>(rng() % 4 ? 0x80 + rng() % 128 : rng());
+      if (rng() % 2)
+        append_utf8(bytes, rng() % 3 ? 0x1F600 + rng() % 64 : 0x80 + rng() % 0x700);
+      else
+        bytes += static_cast<char>(rng() % 4 ? 0x80 + rng() % 128 : rng());
     }
     const std::string whole = all_at_once(bytes);
     ASSERT_TRUE(is_valid_utf8(whole));

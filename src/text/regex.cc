@@ -32,9 +32,12 @@ std::string with_next_line_as_space(std::string_view pattern) {
     const char c = pattern[i];
     if (c == '\\' && i + 1 < pattern.size()) {
       const char e = pattern[++i];
-      if (e == 's') out += in_class ? "\\s\\x{85}" : "[\\s\\x{85}]";
-      else if (e == 'S' && !in_class) out += "[^\\s\\x{85}]";
-      else (out += c) += e;
+      if (e == 's')
+        out += in_class ? "\\s\\x{85}" : "[\\s\\x{85}]";
+      else if (e == 'S' && !in_class)
+        out += "[^\\s\\x{85}]";
+      else
+        (out += c) += e;
       continue;
     }
     if (c == '[' && !in_class) {
@@ -62,7 +65,8 @@ struct Regex::Code {
   size_t find_all(std::string_view text, uint32_t match_limit, const std::function<void(size_t, size_t)>& found) const {
     const std::unique_ptr<pcre2_match_data, FreeMatchData> data(pcre2_match_data_create_from_pattern(code, nullptr));
     const std::unique_ptr<pcre2_match_context, FreeContext> context(pcre2_match_context_create(nullptr));
-    const std::unique_ptr<pcre2_jit_stack, FreeJitStack> stack(pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr));
+    const std::unique_ptr<pcre2_jit_stack, FreeJitStack> stack(
+        pcre2_jit_stack_create(32 * 1024, kJitStackBytes, nullptr));
     if (!data || !context) return 0;
     pcre2_set_match_limit(context.get(), match_limit);
     pcre2_set_depth_limit(context.get(), kDepthLimit);
@@ -85,7 +89,8 @@ struct Regex::Code {
 
 Result<Regex> Regex::compile(std::string_view pattern) {
   if (pattern.size() > kMaxPatternBytes) {
-    return Error::corrupt(fmt::format("split pattern is too long: {} bytes, at most {}", pattern.size(), kMaxPatternBytes));
+    return Error::corrupt(
+        fmt::format("split pattern is too long: {} bytes, at most {}", pattern.size(), kMaxPatternBytes));
   }
   const std::string source = with_next_line_as_space(pattern);
   int error = 0;
@@ -101,8 +106,9 @@ Result<Regex> Regex::compile(std::string_view pattern) {
                                           reinterpret_cast<char*>(message), offset, source.substr(0, 120)));
   }
   (void)pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter serves
-  static const std::string kProbes[] = {std::string(400, 'a') + "!", std::string(400, ' ') + "x", std::string(400, '1') + "a",
-                                        std::string(400, '\n') + ".", std::string(400, '.') + "a", std::string(400, 'A') + "1"};
+  static const std::string kProbes[] = {std::string(400, 'a') + "!", std::string(400, ' ') + "x",
+                                        std::string(400, '1') + "a", std::string(400, '\n') + ".",
+                                        std::string(400, '.') + "a", std::string(400, 'A') + "1"};
   for (const std::string& probe : kProbes) {
     if (code->find_all(probe, kProbeMatchLimit, [](size_t, size_t) {}) != probe.size()) {
       return Error::unsupported(

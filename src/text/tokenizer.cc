@@ -16,7 +16,8 @@ constexpr size_t kMaxTotalBytes = size_t{1} << 30;
 
 Result<void> check_id(const char* name, const std::optional<TokenId>& id, size_t count) {
   if (id && (*id < 0 || static_cast<size_t>(*id) >= count)) {
-    return Error::corrupt(fmt::format("tokenizer: {} token id is outside the vocabulary: {} of {} tokens", name, *id, count));
+    return Error::corrupt(
+        fmt::format("tokenizer: {} token id is outside the vocabulary: {} of {} tokens", name, *id, count));
   }
   return {};
 }
@@ -24,7 +25,8 @@ Result<void> check_id(const char* name, const std::optional<TokenId>& id, size_t
 Result<void> check(const TokenizerSpec& spec) {
   const size_t count = spec.tokens.size();
   if (count == 0) return Error::corrupt("tokenizer: the vocabulary is empty");
-  if (count > kMaxTokens) return Error::corrupt(fmt::format("tokenizer: too many tokens: {}, at most {}", count, kMaxTokens));
+  if (count > kMaxTokens)
+    return Error::corrupt(fmt::format("tokenizer: too many tokens: {}, at most {}", count, kMaxTokens));
   if (spec.merges.size() > kMaxMerges) {
     return Error::corrupt(fmt::format("tokenizer: too many merges: {}, at most {}", spec.merges.size(), kMaxMerges));
   }
@@ -32,22 +34,33 @@ Result<void> check(const TokenizerSpec& spec) {
   for (const std::string& token : spec.tokens) bytes += token.size();
   for (const std::string& merge : spec.merges) bytes += merge.size();
   if (bytes > kMaxTotalBytes) {
-    return Error::corrupt(fmt::format("tokenizer: vocabulary is too large: {} bytes, at most {}", bytes, kMaxTotalBytes));
+    return Error::corrupt(
+        fmt::format("tokenizer: vocabulary is too large: {} bytes, at most {}", bytes, kMaxTotalBytes));
   }
   if (!spec.scores.empty() && spec.scores.size() != count) {
-    return Error::corrupt(fmt::format("tokenizer: scores and tokens differ in number: {} and {}", spec.scores.size(), count));
+    return Error::corrupt(
+        fmt::format("tokenizer: scores and tokens differ in number: {} and {}", spec.scores.size(), count));
   }
   if (!spec.types.empty() && spec.types.size() != count) {
     return Error::corrupt(
         fmt::format("tokenizer: token types and tokens differ in number: {} and {}", spec.types.size(), count));
   }
   for (size_t i = 0; i < spec.scores.size(); ++i) {
-    if (std::isnan(spec.scores[i])) return Error::corrupt(fmt::format("tokenizer: score of token {} is not a number", i));
+    if (std::isnan(spec.scores[i]))
+      return Error::corrupt(fmt::format("tokenizer: score of token {} is not a number", i));
   }
-  const std::pair<const char*, const std::optional<TokenId>*> ids[] = {
-      {"bos", &spec.bos}, {"eos", &spec.eos}, {"unk", &spec.unk}, {"pad", &spec.pad}, {"sep", &spec.sep},
-      {"cls", &spec.cls}, {"mask", &spec.mask}, {"eot", &spec.eot}, {"eom", &spec.eom},
-      {"fim_prefix", &spec.fim_prefix}, {"fim_suffix", &spec.fim_suffix}, {"fim_middle", &spec.fim_middle}};
+  const std::pair<const char*, const std::optional<TokenId>*> ids[] = {{"bos", &spec.bos},
+                                                                       {"eos", &spec.eos},
+                                                                       {"unk", &spec.unk},
+                                                                       {"pad", &spec.pad},
+                                                                       {"sep", &spec.sep},
+                                                                       {"cls", &spec.cls},
+                                                                       {"mask", &spec.mask},
+                                                                       {"eot", &spec.eot},
+                                                                       {"eom", &spec.eom},
+                                                                       {"fim_prefix", &spec.fim_prefix},
+                                                                       {"fim_suffix", &spec.fim_suffix},
+                                                                       {"fim_middle", &spec.fim_middle}};
   for (const auto& [name, id] : ids) MILLRACE_TRY_VOID(check_id(name, *id, count));
   for (TokenId id : spec.eog) MILLRACE_TRY_VOID(check_id("end-of-generation", id, count));
   return {};
@@ -67,8 +80,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   if (spec.kind == "unigram") return create_unigram_tokenizer(std::move(spec));
   if (spec.kind == "wordpiece") return create_wordpiece_tokenizer(std::move(spec));
   if (spec.kind == "rwkv") return create_rwkv_tokenizer(std::move(spec));
-  return Error::unsupported(fmt::format(
-      "tokenizer kind is not known (bpe, spm, unigram, wordpiece and rwkv are): '{}'", spec.kind.substr(0, 80)));
+  return Error::unsupported(fmt::format("tokenizer kind is not known (bpe, spm, unigram, wordpiece and rwkv are): '{}'",
+                                        spec.kind.substr(0, 80)));
 }
 
 bool Tokenizer::is_eog(TokenId id) const {

@@ -44,32 +44,32 @@ struct TokenizerSpec {
   std::vector<TokenType> types;           // empty: all normal
   std::vector<std::string> merges;        // bpe: "left right", best first
   std::optional<TokenId> bos, eos, unk, pad, sep, cls, mask, eot, eom, fim_prefix, fim_suffix, fim_middle;
-  std::vector<TokenId> eog;               // every id that ends a generation (eos, eot, <|im_end|> ...)
+  std::vector<TokenId> eog;  // every id that ends a generation (eos, eot, <|im_end|> ...)
   bool add_bos = false;
   bool add_eos = false;
   bool add_sep = false;
-  bool add_space_prefix = true;           // spm, unigram: a space goes before the text
-  bool remove_extra_whitespaces = false;  // unigram, some spm models
-  bool ignore_merges = false;             // bpe: a word that is itself a token is taken whole (Llama 3)
-  bool clean_up_spaces = false;           // Hugging Face clean_up_tokenization_spaces on decode
-  bool lowercase = false;                 // wordpiece
-  bool nfc = false;                       // normalizer of tokenizer.json: NFC before splitting
+  bool add_space_prefix = true;               // spm, unigram: a space goes before the text
+  bool remove_extra_whitespaces = false;      // unigram, some spm models
+  bool ignore_merges = false;                 // bpe: a word that is itself a token is taken whole (Llama 3)
+  bool clean_up_spaces = false;               // Hugging Face clean_up_tokenization_spaces on decode
+  bool lowercase = false;                     // wordpiece
+  bool nfc = false;                           // normalizer of tokenizer.json: NFC before splitting
   std::vector<uint8_t> precompiled_charsmap;  // SentencePiece normalizer, as stored
 
   // What only some files say. The defaults are those of GGUF.
   SpacePrefix space_prefix = SpacePrefix::after_any;
-  bool escape_whitespaces = true;     // spm, unigram: spaces are written as U+2581 in the tokens
-  bool whitespace_suffix = false;     // spm, unigram: U+2581 ends a word instead of starting it
-  bool byte_fallback = true;          // spm, unigram: characters without a token become <0xNN> tokens where they exist
-  bool fuse_unk = true;               // a run of unknown characters is one unk token
+  bool escape_whitespaces = true;  // spm, unigram: spaces are written as U+2581 in the tokens
+  bool whitespace_suffix = false;  // spm, unigram: U+2581 ends a word instead of starting it
+  bool byte_fallback = true;       // spm, unigram: characters without a token become <0xNN> tokens where they exist
+  bool fuse_unk = true;            // a run of unknown characters is one unk token
   bool nfkc = false, nfd = false, nfkd = false;  // like nfc; at most one of the four is set
-  bool strip_accents = false;         // wordpiece: drop combining marks after NFD (BERT uncased)
-  bool clean_text = true;             // wordpiece: drop control characters
-  bool split_cjk = true;              // wordpiece: each Han character is a word
+  bool strip_accents = false;                    // wordpiece: drop combining marks after NFD (BERT uncased)
+  bool clean_text = true;                        // wordpiece: drop control characters
+  bool split_cjk = true;                         // wordpiece: each Han character is a word
   std::vector<std::pair<std::string, std::string>> replacements;  // literal, in order, before splitting (normalizer)
   bool byte_level_space_prefix = false;  // bpe: a space goes before text that has none (add_prefix_space)
-  bool split_on_space = false;        // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
-  std::string unk_surface;            // how decode() writes unk; empty: the token's own text
+  bool split_on_space = false;           // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
+  std::string unk_surface;               // how decode() writes unk; empty: the token's own text
   std::vector<AddedTokenFlags> added_flags;
 };
 

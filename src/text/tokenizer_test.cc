@@ -19,7 +19,8 @@ constexpr EncodeOptions kPlain{.add_special = false, .parse_special = false};
 
 const std::string kSample =
     "The miller's wheel turns, the water runs; the miller's daughter counts 1234 sacks of flour and 56 of bran. "
-    "He said: \"it's the water that turns the wheel, isn't it?\" \xC3\xA9t\xC3\xA9 \xE6\xB0\xB4\xE8\xBB\x8A \xF0\x9F\x98\x80 the the the";
+    "He said: \"it's the water that turns the wheel, isn't it?\" \xC3\xA9t\xC3\xA9 \xE6\xB0\xB4\xE8\xBB\x8A "
+    "\xF0\x9F\x98\x80 the the the";
 
 // Trains a byte-level BPE on kSample: 256 bytes, then the most frequent pairs.
 TokenizerSpec small_bpe(std::string_view pre) {
@@ -41,8 +42,10 @@ TokenizerSpec small_bpe(std::string_view pre) {
     spec.tokens.push_back(left + right);
     std::vector<std::string> next;
     for (size_t i = 0; i < symbols.size(); ++i) {
-      if (i + 1 < symbols.size() && symbols[i] == left && symbols[i + 1] == right) next.push_back(symbols[i++] + right);
-      else next.push_back(symbols[i]);
+      if (i + 1 < symbols.size() && symbols[i] == left && symbols[i + 1] == right)
+        next.push_back(symbols[i++] + right);
+      else
+        next.push_back(symbols[i]);
     }
     symbols = std::move(next);
   }
@@ -72,8 +75,8 @@ TokenizerSpec small_spm() {
     add(text, TokenType::byte, 0);
   }
   float score = 0;
-  for (const char* word : {"\xE2\x96\x81t", "he", "\xE2\x96\x81the", "in", "an", "\xE2\x96\x81\xE2\x96\x81", "\xE2\x96\x81", "t", "h", "e", "i", "n", "a",
-                           "\xC3\xA9", "\xE6\xB0\xB4"}) {
+  for (const char* word : {"\xE2\x96\x81t", "he", "\xE2\x96\x81the", "in", "an", "\xE2\x96\x81\xE2\x96\x81",
+                           "\xE2\x96\x81", "t", "h", "e", "i", "n", "a", "\xC3\xA9", "\xE6\xB0\xB4"}) {
     add(word, TokenType::normal, --score);
   }
   spec.unk = 0;
@@ -145,7 +148,8 @@ TEST(TokenizerProperty, SharedVocabulariesAreLossless) {
     expect_lossless(*make(read_sentencepiece_model(testing::read_maybe_xz(dir / file)).value()), 1000);
   }
   for (const auto& [file, pattern] : {std::pair{"tiktoken/r50k_base.tiktoken.xz", "r50k_base"},
-                                      {"tiktoken/cl100k_base.tiktoken.xz", "cl100k_base"}, {"llama3/tokenizer.model.xz", "llama-bpe"}}) {
+                                      {"tiktoken/cl100k_base.tiktoken.xz", "cl100k_base"},
+                                      {"llama3/tokenizer.model.xz", "llama-bpe"}}) {
     expect_lossless(*make(read_tiktoken(testing::read_maybe_xz(dir / file), pattern).value()), 1000);
   }
 }
@@ -205,10 +209,12 @@ TEST(MergeTable, WorkOnOneLongWordGrowsLikeNLogN) {
   MergeTable table;
   int32_t next = 2;
   // 'a' pairs up again and again, and with 'b': many candidates go stale.
-  for (int32_t left = 0, rank = 0; left < 40; ++left, ++rank) table.add(left, left, static_cast<uint32_t>(rank), next++);
+  for (int32_t left = 0, rank = 0; left < 40; ++left, ++rank)
+    table.add(left, left, static_cast<uint32_t>(rank), next++);
   const auto steps = [&](size_t length) {
     std::vector<MergePiece> pieces;
-    for (size_t i = 0; i < length; ++i) pieces.push_back({static_cast<int32_t>(i % 7 == 6), static_cast<uint32_t>(i + 1)});
+    for (size_t i = 0; i < length; ++i)
+      pieces.push_back({static_cast<int32_t>(i % 7 == 6), static_cast<uint32_t>(i + 1)});
     MergeScratch scratch;
     table.merge(pieces, scratch);
     EXPECT_EQ(pieces.back().end, length);
@@ -279,11 +285,14 @@ TEST(Tokenizer, WordPieceBothSpellings) {
   spec.sep = 2;
   spec.add_bos = spec.add_sep = true;
   const auto hashed = make(spec);
-  EXPECT_EQ(hashed->encode("Unaffable caf\xC3\xA9! xyz \xE6\xB0\xB4\xE6\xB0\xB4"), (std::vector<TokenId>{1, 3, 5, 4, 6, 7, 0, 8, 8, 2}));
+  EXPECT_EQ(hashed->encode("Unaffable caf\xC3\xA9! xyz \xE6\xB0\xB4\xE6\xB0\xB4"),
+            (std::vector<TokenId>{1, 3, 5, 4, 6, 7, 0, 8, 8, 2}));
   EXPECT_EQ(hashed->decode({1, 3, 5, 4, 6, 7}, true), "unaffable cafe !");
   for (auto& token : spec.tokens) {
-    if (token.starts_with("##")) token = token.substr(2);
-    else if (token[0] != '[') token = "\xE2\x96\x81" + token;
+    if (token.starts_with("##"))
+      token = token.substr(2);
+    else if (token[0] != '[')
+      token = "\xE2\x96\x81" + token;
   }
   EXPECT_EQ(make(spec)->encode("unaffable cafe!", kPlain), (std::vector<TokenId>{3, 5, 4, 6, 7}));
 }
@@ -330,11 +339,11 @@ TEST(Tokenizer, BadSpecsAreRefused) {
 
 TEST(Tokenizer, OddButUsableSpecs) {
   TokenizerSpec spec = small_bpe("gpt-2");
-  spec.tokens.push_back("a");          // a duplicate: the first keeps the text
+  spec.tokens.push_back("a");  // a duplicate: the first keeps the text
   spec.types.push_back(TokenType::normal);
-  spec.tokens.emplace_back();          // a hole
+  spec.tokens.emplace_back();  // a hole
   spec.types.push_back(TokenType::unused);
-  spec.merges.push_back("zz qq");      // parts that are no tokens
+  spec.merges.push_back("zz qq");  // parts that are no tokens
   spec.merges.push_back("a zz");
   expect_lossless(*make(spec), 200);
   spec = small_spm();

@@ -177,10 +177,12 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
     }
     utf8proc_uint8_t* mapped = nullptr;
     const auto* data = reinterpret_cast<const utf8proc_uint8_t*>(text.data() + pos);
-    const auto size = utf8proc_map(data, static_cast<utf8proc_ssize_t>(end - pos), &mapped,
-                                   static_cast<utf8proc_option_t>(options));
-    if (size >= 0) out.append(reinterpret_cast<char*>(mapped), static_cast<size_t>(size));
-    else out.append(text.substr(pos, end - pos));
+    const auto size =
+        utf8proc_map(data, static_cast<utf8proc_ssize_t>(end - pos), &mapped, static_cast<utf8proc_option_t>(options));
+    if (size >= 0)
+      out.append(reinterpret_cast<char*>(mapped), static_cast<size_t>(size));
+    else
+      out.append(text.substr(pos, end - pos));
     std::free(mapped);
     pos = end;
   }

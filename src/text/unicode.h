@@ -14,16 +14,16 @@ namespace millrace {
 // Bits of char_class(). A code point has one of the letter / mark / number / punctuation / symbol bits or
 // kOther; kSpace (White_Space) and kNewline (CR, LF) come on top.
 enum CharClass : uint16_t {
-  kUpper = 1 << 0,    // Lu, Lt
-  kLower = 1 << 1,    // Ll
-  kCaseless = 1 << 2, // Lm, Lo
-  kMark = 1 << 3,     // Mn, Mc, Me
-  kNumber = 1 << 4,   // Nd, Nl, No
-  kPunct = 1 << 5,    // P*
-  kSymbol = 1 << 6,   // S*
+  kUpper = 1 << 0,     // Lu, Lt
+  kLower = 1 << 1,     // Ll
+  kCaseless = 1 << 2,  // Lm, Lo
+  kMark = 1 << 3,      // Mn, Mc, Me
+  kNumber = 1 << 4,    // Nd, Nl, No
+  kPunct = 1 << 5,     // P*
+  kSymbol = 1 << 6,    // S*
   kSpace = 1 << 7,
   kNewline = 1 << 8,
-  kOther = 1 << 9,    // controls, unassigned, separators, invalid bytes
+  kOther = 1 << 9,  // controls, unassigned, separators, invalid bytes
   kLetter = kUpper | kLower | kCaseless,
 };
 
@@ -47,11 +47,16 @@ inline constexpr std::array<uint16_t, 128> kAsciiClass = [] {
   std::array<uint16_t, 128> table{};
   for (uint32_t c = 0; c < 128; ++c) {
     uint16_t bits = kPunct;
-    if (c >= 'A' && c <= 'Z') bits = kUpper;
-    else if (c >= 'a' && c <= 'z') bits = kLower;
-    else if (c >= '0' && c <= '9') bits = kNumber;
-    else if (c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '`' || c == '|' || c == '~') bits = kSymbol;
-    else if (c < 0x20 || c == 0x7F || c == ' ') bits = kOther;
+    if (c >= 'A' && c <= 'Z')
+      bits = kUpper;
+    else if (c >= 'a' && c <= 'z')
+      bits = kLower;
+    else if (c >= '0' && c <= '9')
+      bits = kNumber;
+    else if (c == '$' || c == '+' || c == '<' || c == '=' || c == '>' || c == '^' || c == '`' || c == '|' || c == '~')
+      bits = kSymbol;
+    else if (c < 0x20 || c == 0x7F || c == ' ')
+      bits = kOther;
     if (c == ' ' || (c >= 9 && c <= 13)) bits |= kSpace;
     if (c == '\r' || c == '\n') bits |= kNewline;
     table[c] = bits;

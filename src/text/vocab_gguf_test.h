@@ -50,8 +50,10 @@ class VocabGguf {
     for (uint64_t i = 0; i < count; ++i) {
       if (type == 8) {
         std::string text = string();
-        if (key == "tokenizer.ggml.tokens") spec.tokens.push_back(std::move(text));
-        else if (key == "tokenizer.ggml.merges") spec.merges.push_back(std::move(text));
+        if (key == "tokenizer.ggml.tokens")
+          spec.tokens.push_back(std::move(text));
+        else if (key == "tokenizer.ggml.merges")
+          spec.merges.push_back(std::move(text));
       } else if (key == "tokenizer.ggml.scores") {
         spec.scores.push_back(take<float>());
       } else if (key == "tokenizer.ggml.token_type") {

@@ -238,6 +238,20 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   }
 }
 
+// A NaN code of FP8 is a NaN in that row and in no other.
+TEST(MatmulConformance, F8NanCodes) {
+  const Format* format = find_format("f8_e4m3");
+  if (format == nullptr) GTEST_SKIP() << "f8_e4m3 is not registered";
+  ThreadPool pool(1);
+  Case c = make_case(*format, 20, 200, 77);
+  c.stored[static_cast<size_t>(7 * 200 + 150)] = 0xff;
+  for (const KernelTable& table : tables()) {
+    ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+    std::vector<float> y = multiply(c.weight, table, pool, random_values(200, 78), 1);
+    for (int r = 0; r < 20; ++r) EXPECT_EQ(std::isnan(y[static_cast<size_t>(r)]), r == 7) << isa_name(table.isa);
+  }
+}
+
 // Any bytes are a legal matrix: tables must agree on extreme scales, sub-scales and levels too.
 TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
   ThreadPool pool(2);

@@ -205,21 +205,51 @@ class RegistryTest(CheckCase):
         self.assert_fails("kQ5 is not named")
 
     def test_a_factory_not_listed_fails(self):
-        self.write("src/sampling/steps/builtin.cc", 'Entry k[] = {{"top_k", make_top_k}};\n')
+        self.write("src/sampling/builtin.cc", 'Entry k[] = {{{"sampler", "top_k", "help"}, make_top_k}};\n')
         self.write("src/sampling/steps/top_k.cc", "std::unique_ptr<Step> make_top_k(const Options& o) {\n  return f(o);\n}\n")
-        self.assert_passes()
+        self.assertIn("2 names", self.assert_passes())
         self.write("src/sampling/steps/top_p.cc", "std::unique_ptr<Step> make_top_p(const Options& o) {\n  return f(o);\n}\n")
-        self.assert_fails("src/sampling/steps/top_p.cc: none of make_top_p is named")
+        self.assert_fails("src/sampling/steps/top_p.cc: make_top_p is not named")
 
     def test_a_family_without_builtin_fails(self):
         self.write("src/models/arch/llama.cc", 'const Arch kLlama = {.name = "llama"};\n')
-        self.assert_fails("src/models/arch: has no builtin.cc")
+        self.assert_fails("src/models/arch: no src/models/arch/builtin.cc")
 
     def test_the_binary_must_list_every_name(self):
         self.assert_passes(*self.binary('[{"family": "format", "name": "q4"}]'))
         self.assert_fails("does not list 'q4'", *self.binary('[{"family": "format", "name": "q5"}]'))
         self.assert_fails("techniques --json", *self.binary("not JSON"))
         self.assert_fails("exit status 2", *self.binary("[]", 2))
+
+
+class DocsTest(CheckCase):
+    tool = "check_docs"
+
+    TABLE = "".join(f"| `{name}` | what it is for |\n"
+                    for name in ("src/base/", "src/tensor/", "src/kernels/", "src/models/", "include/millrace/", "docs/"))
+
+    def test_a_true_document_passes(self):
+        self.write("docs/architecture.md", self.TABLE)
+        self.write("README.md", "See [it](docs/architecture.md#folders), `src/models/model.cc` and `src/*/x_test.cc`.\n")
+        self.assertIn("2 documents, 0 problems", self.assert_passes())
+
+    def test_a_folder_left_out_fails(self):
+        self.write("docs/architecture.md", self.TABLE.replace("| `src/base/` | what it is for |\n", ""))
+        self.assert_fails("does not say what src/base/ is for")
+
+    def test_a_folder_that_is_not_there_fails(self):
+        self.write("docs/architecture.md", self.TABLE + "| `src/cluster/` | later |\n")
+        self.assert_fails("lists src/cluster/, which is not there")
+
+    def test_a_path_that_is_not_there_fails(self):
+        self.write("docs/architecture.md", self.TABLE + "`src/base/new.cc`:\n\n```cpp\n`src/base/code.cc`\n```\n")
+        self.assert_passes()
+        self.write("docs/architecture.md", self.TABLE + "as `src/base/gone.cc` does\n")
+        self.assert_fails("names src/base/gone.cc")
+
+    def test_a_link_that_leads_nowhere_fails(self):
+        self.write("docs/architecture.md", self.TABLE + "[a](https://example.org/b) [c](gone.md)\n")
+        self.assert_fails("links to gone.md")
 
 
 if __name__ == "__main__":

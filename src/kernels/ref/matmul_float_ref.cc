@@ -108,7 +108,11 @@ template <typename W, typename X>
 MatmulKernel make_kernel(const char* format, Activation activation) {
   const Format* found = find_format(format);
   if (found == nullptr || found->activation != activation) return {};
-  return {.format = found, .layout = "stored", .row_tile = 1, .packed_bytes = packed_bytes<W>, .pack = pack<W>,
+  return {.format = found,
+          .layout = "stored",
+          .row_tile = 1,
+          .packed_bytes = packed_bytes<W>,
+          .pack = pack<W>,
           .run = run<W, X>};
 }
 

@@ -15,8 +15,8 @@ namespace {
 // One block ready to multiply: signed levels and f32 scales.
 struct ReadyBlock {
   int16_t level[256];
-  float scale[8];     // of each group; per16: d
-  float minimum[8];   // of each group; per16: the block's
+  float scale[8];    // of each group; per16: d
+  float minimum[8];  // of each group; per16: the block's
   QuantBlock raw;
 };
 
@@ -76,8 +76,8 @@ struct QuantRef {
 
   static int64_t packed_bytes(int64_t rows, int64_t cols) { return rows * format()->row_bytes(cols); }
 
-  static void pack(const uint8_t* stored, const BlockScales*, int64_t, int64_t cols, int64_t row_begin,
-                   int64_t row_end, uint8_t* packed) {
+  static void pack(const uint8_t* stored, const BlockScales*, int64_t, int64_t cols, int64_t row_begin, int64_t row_end,
+                   uint8_t* packed) {
     int64_t row_bytes = format()->row_bytes(cols);
     std::memcpy(packed + row_begin * row_bytes, stored + row_begin * row_bytes,
                 static_cast<size_t>((row_end - row_begin) * row_bytes));

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kTinyBits = 0x0d800000;      // 2^-100
+constexpr int kTinyBits = 0x0d800000;  // 2^-100
 constexpr int kInfinityBits = 0x7f800000;
 
 // 8 values of a row of n from position i; beyond the row zero.

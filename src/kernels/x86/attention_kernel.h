@@ -45,8 +45,16 @@ struct AttentionScratch {
   alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before they are transposed
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
   float rescale[Simd::kRows];
-  const uint8_t* stored[kTile];
-  const float* value[kTile];
+  const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
+  const uint8_t* value[kTile];  // stored rows, or rows of v
+};
+
+// What keys that nobody sees are transposed as.
+alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
+
+// How the value kernel reads a row: as stored, or decoded beforehand when many rows share the tile.
+struct Decoded {
+  static Simd::F load(const uint8_t* row, int64_t d) { return Simd::load(reinterpret_cast<const float*>(row) + d); }
 };
 
 // What slot `slot` sees of the tile starting at `tile`.
@@ -66,32 +74,46 @@ inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int6
   }
 }
 
+// Asks for the rows of the next tile while this one is worked on.
+inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, int64_t bytes) {
+  const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // by the last query
+  if (seen.empty()) return;
+  const uint8_t* rows[kTile];
+  find_rows(a, blocks, tile, seen, rows);
+  for (int64_t j = seen.begin; j < seen.end; ++j) {
+    for (int64_t at = 0; at < bytes; at += 64) Simd::prefetch(rows[j] + at);
+  }
+}
+
+inline int64_t decoded_stride(int64_t head_dim) { return (head_dim + 31) / 32 * 32; }
+
 template <typename Kv>
 void load_keys(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
-  const int64_t stride = (a.head_dim + 31) / 32 * 32;
-  find_rows(a, a.k_blocks, tile, keys, s.stored);
+  for (const uint8_t*& row : s.key) row = kZeroRow;
+  find_rows(a, a.k_blocks, tile, keys, s.key);
+  const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t first = 0; first < kTile; first += Simd::kLanes) {
-    for (int64_t j = first; j < first + Simd::kLanes; ++j) {
-      float* row = s.rows + (j - first) * stride;
-      if (j >= keys.begin && j < keys.end) {
-        Kv::decode(s.stored[j], row, a.head_dim);
-      } else {
-        for (int64_t d = 0; d < stride; d += Simd::kLanes) Simd::store(row + d, Simd::zero());
-      }
+    if (a.head_dim % Kv::kTransposed == 0) {
+      Kv::transpose(s.key + first, a.head_dim, s.kt + first, kTile);
+      continue;
     }
-    for (int64_t d = 0; d < a.head_dim; d += 4) {
-      Simd::transpose_quad(s.rows + d, stride, s.kt + d * kTile + first, kTile);
+    const uint8_t* decoded[Simd::kLanes];
+    for (int64_t j = 0; j < Simd::kLanes; ++j) {
+      float* row = s.rows + j * stride;
+      decoded[j] = reinterpret_cast<const uint8_t*>(row);
+      Kv::decode(s.key[first + j], row, a.head_dim);
     }
+    KvF32::transpose(decoded, (a.head_dim + 3) / 4 * 4, s.kt + first, kTile);
   }
 }
 
 template <typename Kv>
-void load_values(const AttentionArgs& a, int64_t tile, TileRange keys, AttentionScratch& s) {
-  const int64_t stride = (a.head_dim + 31) / 32 * 32;
-  find_rows(a, a.v_blocks, tile, keys, s.stored);
+void load_values(const AttentionArgs& a, TileRange keys, AttentionScratch& s) {
+  const int64_t stride = decoded_stride(a.head_dim);
   for (int64_t j = keys.begin; j < keys.end; ++j) {
-    Kv::decode(s.stored[j], s.v + j * stride, a.head_dim);
-    s.value[j] = s.v + j * stride;
+    float* row = s.v + j * stride;
+    Kv::decode(s.value[j], row, a.head_dim);
+    s.value[j] = reinterpret_cast<const uint8_t*>(row);
   }
 }
 
@@ -162,8 +184,8 @@ inline float soften_row(float* p, TileRange keys, float softcap, float& max, flo
 
 // acc[r][d ...] = acc * rescale + p[r] . v for kRows rows (acc_stride apart) and kCount vectors of dims; the last
 // vector holds `rest` dims when rest > 0.
-template <int kRows, int kCount>
-void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const float* const* value,
+template <typename Values, int kRows, int kCount>
+void add_values(float* acc, int64_t acc_stride, const float* p, const float* rescale, const uint8_t* const* value,
                 int64_t d, int64_t rest, TileRange keys) {
   Simd::F sum[kRows][kCount];
   for (int r = 0; r < kRows; ++r) {
@@ -175,7 +197,7 @@ void add_values(float* acc, int64_t acc_stride, const float* p, const float* res
   }
   for (int64_t j = keys.begin; j < keys.end; ++j) {
     Simd::F v[kCount];
-    for (int c = 0; c < kCount; ++c) v[c] = Simd::load(value[j] + d + c * Simd::kLanes);
+    for (int c = 0; c < kCount; ++c) v[c] = Values::load(value[j], d + c * Simd::kLanes);
     for (int r = 0; r < kRows; ++r) {
       const Simd::F weight = Simd::set(p[r * kTile + j]);
       for (int c = 0; c < kCount; ++c) sum[r][c] = Simd::fma(weight, v[c], sum[r][c]);
@@ -193,21 +215,21 @@ void add_values(float* acc, int64_t acc_stride, const float* p, const float* res
   }
 }
 
-template <int kRows>
-void add_all_values(float* acc, int64_t head_dim, const float* p, const float* rescale, const float* const* value,
+template <typename Values, int kRows>
+void add_all_values(float* acc, int64_t head_dim, const float* p, const float* rescale, const uint8_t* const* value,
                     TileRange keys) {
   int64_t d = 0;
   for (; d + Simd::kVectors * Simd::kLanes <= head_dim; d += Simd::kVectors * Simd::kLanes) {
-    add_values<kRows, Simd::kVectors>(acc, head_dim, p, rescale, value, d, 0, keys);
+    add_values<Values, kRows, Simd::kVectors>(acc, head_dim, p, rescale, value, d, 0, keys);
   }
   for (; d + Simd::kLanes <= head_dim; d += Simd::kLanes) {
-    add_values<kRows, 1>(acc, head_dim, p, rescale, value, d, 0, keys);
+    add_values<Values, kRows, 1>(acc, head_dim, p, rescale, value, d, 0, keys);
   }
-  if (d < head_dim) add_values<kRows, 1>(acc, head_dim, p, rescale, value, d, head_dim - d, keys);
+  if (d < head_dim) add_values<Values, kRows, 1>(acc, head_dim, p, rescale, value, d, head_dim - d, keys);
 }
 
 // One tile for rows [row, row + kRows).
-template <int kRows>
+template <typename Values, int kRows>
 void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScratch& s) {
   const float* q[kRows];
   TileRange keys[kRows];
@@ -226,10 +248,19 @@ void attend_rows(const AttentionArgs& a, int64_t tile, int64_t row, AttentionScr
     if (keys[r].empty()) continue;
     s.rescale[r] = soften_row(s.p + r * kTile, keys[r], a.softcap, a.max[row + r], a.sum[row + r]);
     if (!alike) {
-      add_all_values<1>(a.acc + (row + r) * a.head_dim, a.head_dim, s.p + r * kTile, s.rescale + r, s.value, keys[r]);
+      add_all_values<Values, 1>(a.acc + (row + r) * a.head_dim, a.head_dim, s.p + r * kTile, s.rescale + r, s.value,
+                                keys[r]);
     }
   }
-  if (alike) add_all_values<kRows>(a.acc + row * a.head_dim, a.head_dim, s.p, s.rescale, s.value, keys[0]);
+  if (alike) add_all_values<Values, kRows>(a.acc + row * a.head_dim, a.head_dim, s.p, s.rescale, s.value, keys[0]);
+}
+
+template <typename Values>
+void attend_chunk(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_end, AttentionScratch& s) {
+  for (; row + Simd::kRows <= row_end; row += Simd::kRows) attend_rows<Values, Simd::kRows>(a, tile, row, s);
+  if (Simd::kRows > 4 && row + 4 <= row_end) attend_rows<Values, 4>(a, tile, row, s), row += 4;
+  if (row + 2 <= row_end) attend_rows<Values, 2>(a, tile, row, s), row += 2;
+  if (row < row_end) attend_rows<Values, 1>(a, tile, row, s);
 }
 
 template <typename Kv>
@@ -238,12 +269,17 @@ void attend_tile(const AttentionArgs& a, int64_t tile, int64_t row, int64_t row_
   const int64_t last_slot = a.first_query + (row_end - 1) / a.group;
   const TileRange keys{visible(a, first_slot, tile).begin, visible(a, last_slot, tile).end};
   if (keys.empty()) return;
+  const bool few = row_end - row <= 2 * Simd::kRows;  // decode: bound by memory, values used once or twice
+  if (few) prefetch_rows(a, a.k_blocks, tile + kTile, a.row_bytes);
   load_keys<Kv>(a, tile, keys, s);
-  load_values<Kv>(a, tile, keys, s);
-  for (; row + Simd::kRows <= row_end; row += Simd::kRows) attend_rows<Simd::kRows>(a, tile, row, s);
-  if (Simd::kRows > 4 && row + 4 <= row_end) attend_rows<4>(a, tile, row, s), row += 4;
-  if (row + 2 <= row_end) attend_rows<2>(a, tile, row, s), row += 2;
-  if (row < row_end) attend_rows<1>(a, tile, row, s);
+  if (few) prefetch_rows(a, a.v_blocks, tile + kTile, a.row_bytes);
+  find_rows(a, a.v_blocks, tile, keys, s.value);
+  if (few && a.head_dim % Simd::kLanes == 0) {
+    attend_chunk<Kv>(a, tile, row, row_end, s);
+  } else {
+    load_values<Kv>(a, keys, s);
+    attend_chunk<Decoded>(a, tile, row, row_end, s);
+  }
 }
 
 template <typename Kv>

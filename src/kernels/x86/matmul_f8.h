@@ -4,8 +4,8 @@
 //   | quad 0: `lanes` rows x 4 columns | quad 1 | ... | quad 31 | `lanes` float scales |
 //
 // Within a quad the order of bytes is the one that the decoder of that level leaves in place (quad_byte in
-// matmul_pack.cc). Each fold is summed from zero in ascending order, then y += scale * fold. In an unnamed namespace: see
-// matmul_float.h.
+// matmul_pack.cc). Each fold is summed from zero in ascending order, then y += scale * fold. In an unnamed namespace:
+// see matmul_float.h.
 #pragma once
 
 #include <cstdint>
@@ -74,7 +74,9 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
 template <typename W>
 struct F8Tiles {
   template <int R, int T>
-  static void tile(const MatmulArgs& a, int64_t row, int64_t token) { multiply_f8_tile<W, R, T>(a, row, token); }
+  static void tile(const MatmulArgs& a, int64_t row, int64_t token) {
+    multiply_f8_tile<W, R, T>(a, row, token);
+  }
 };
 
 template <typename W>

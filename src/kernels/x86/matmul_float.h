@@ -25,6 +25,8 @@ template <typename W>
   return (cols + W::kStep - 1) / W::kStep;
 }
 
+inline constexpr int64_t kPrefetchFloat = 2048;  // bytes ahead; with one token the hardware's prefetch does better
+
 template <typename W, int R, int T>
 void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token) {
   int64_t steps = step_count<W>(a.cols);
@@ -40,7 +42,10 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token) {
   for (int64_t s = 0; s < steps; ++s, w += W::kVectorBytes, x += 4) {
     typename W::V weights[R];
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) weights[r] = W::load(w + r * panel_bytes);
+    for (int r = 0; r < R; ++r) {
+      weights[r] = W::load(w + r * panel_bytes);
+      if constexpr (T > 1) __builtin_prefetch(w + r * panel_bytes + kPrefetchFloat);
+    }
 #pragma GCC unroll 16
     for (int t = 0; t < T; ++t) {
       typename W::V value = W::broadcast(x + t * a.x_stride);
@@ -59,7 +64,9 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token) {
 template <typename W>
 struct FloatTiles {
   template <int R, int T>
-  static void tile(const MatmulArgs& a, int64_t row, int64_t token) { multiply_tile<W, R, T>(a, row, token); }
+  static void tile(const MatmulArgs& a, int64_t row, int64_t token) {
+    multiply_tile<W, R, T>(a, row, token);
+  }
 };
 
 // All panels of the call times T tokens.
@@ -72,20 +79,23 @@ void multiply_rows(const MatmulArgs& a, int64_t token) {
   }
 }
 
-// Takes tokens in tiles of kTile (tiles outermost, so that a tile of x stays in cache while the panels pass), then the
-// rest in one smaller tile.
+// Takes tokens in as few tiles as kTile allows, of nearly equal size. Tiles are outermost, so that a tile of x stays in
+// cache while the panels pass.
 template <typename W, typename Tiles>
 void run_tiles(const MatmulArgs& a) {
-  using Run = void (*)(const MatmulArgs&, int64_t);
-  int64_t token = 0;
-  for (; token + W::kTile <= a.tokens; token += W::kTile) multiply_rows<W, Tiles, W::kPanels, W::kTile>(a, token);
-  int64_t rest = a.tokens - token;
-  if (rest == 0) return;
-  if (rest == 1) return multiply_rows<W, Tiles, W::kOnePanels, 1>(a, token);
+  if (a.tokens == 1) return multiply_rows<W, Tiles, W::kOnePanels, 1>(a, 0);
   [&]<int... i>(std::integer_sequence<int, i...>) {
+    using Run = void (*)(const MatmulArgs&, int64_t);
     static constexpr Run kRuns[] = {multiply_rows<W, Tiles, W::kPanels, i + 1>...};
-    kRuns[rest - 1](a, token);
-  }(std::make_integer_sequence<int, W::kTile - 1>{});
+    int64_t tiles = (a.tokens + W::kTile - 1) / W::kTile;
+    int64_t token = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      int64_t end = (tile + 1) * a.tokens / tiles;
+      kRuns[end - token - 1](a, token);
+      token = end;
+    }
+  }
+  (std::make_integer_sequence<int, W::kTile>{});
 }
 
 template <typename W>

@@ -43,9 +43,7 @@ struct F32Avx2 : Lanes8 {
 struct F16Avx2 : F32Avx2 {
   static constexpr const char* kFormat = "f16";
   static constexpr int kVectorBytes = 16;
-  static V load(const uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static V load(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
 };
 
 // Both values of 8 (or one broadcast) bf16 pairs.
@@ -67,31 +65,27 @@ struct Bf16Avx2 : Lanes8 {
   static constexpr int kVectorBytes = 32;
   static V load(const uint8_t* p) { return widen(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
   static V broadcast(const uint8_t* p) { return widen(_mm256_set1_epi32(*reinterpret_cast<const int*>(p))); }
-  static F multiply_add(V w, V x, F acc) {
-    return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, acc));
-  }
+  static F multiply_add(V w, V x, F acc) { return _mm256_fmadd_ps(w.odd, x.odd, _mm256_fmadd_ps(w.even, x.even, acc)); }
 };
 
-// E4M3 codes to f32: exponent and mantissa moved into place and multiplied by 2^120 (exact, subnormals too).
+// E4M3 codes to f32 by way of f16: shifted into place an E4M3 is the f16 of 2^-8 times its value, subnormals too. The
+// factor comes back, exactly, with the fold's scale. NaN codes are in the scale already (pack_f8_panels).
 struct F8Avx2 : Bf16Avx2 {
-  static constexpr int kTile = 3;
-  static constexpr int kOnePanels = 2;
+  static constexpr int kTile = 8;
+  static constexpr int kPanels = 1;
+  static constexpr int kOnePanels = 1;
   static V broadcast(const uint8_t* p) {
     auto* x = reinterpret_cast<const float*>(p);
     return {_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1])};
   }
-  static __m256 widen_code(__m256i code) {  // one code in each 32-bit lane, in bits 0..7; others are ignored
-    __m256i magnitude = _mm256_and_si256(code, _mm256_set1_epi32(0x7f));
-    __m256i nan = _mm256_cmpeq_epi32(magnitude, _mm256_set1_epi32(0x7f));
-    __m256i sign = _mm256_slli_epi32(_mm256_and_si256(code, _mm256_set1_epi32(0x80)), 24);
-    __m256 value = _mm256_castsi256_ps(_mm256_or_si256(_mm256_slli_epi32(magnitude, 20), sign));
-    value = _mm256_mul_ps(value, _mm256_set1_ps(0x1p120f));
-    return _mm256_or_ps(value, _mm256_castsi256_ps(nan));
-  }
+  static F load_scales(const uint8_t* p) { return _mm256_mul_ps(Lanes8::load_scales(p), _mm256_set1_ps(256.0f)); }
   static void load_quad(const uint8_t* p, V (&out)[2]) {
     for (int i = 0; i < 2; ++i) {
-      __m256i codes = _mm256_cvtepu16_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i)));
-      out[i] = {widen_code(codes), widen_code(_mm256_srli_epi32(codes, 8))};
+      __m256i high =
+          _mm256_slli_epi16(_mm256_cvtepu8_epi16(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p + 16 * i))), 8);
+      __m256i magnitude = _mm256_srli_epi16(_mm256_and_si256(high, _mm256_set1_epi16(0x7f00)), 1);
+      __m256i half = _mm256_or_si256(magnitude, _mm256_and_si256(high, _mm256_set1_epi16(-0x8000)));
+      out[i] = {_mm256_cvtph_ps(_mm256_castsi256_si128(half)), _mm256_cvtph_ps(_mm256_extracti128_si256(half, 1))};
     }
   }
 };

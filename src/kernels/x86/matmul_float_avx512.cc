@@ -16,7 +16,7 @@ namespace {
 struct Lanes16 {
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kTile = 12;      // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
+  static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
   static constexpr int kOnePanels = 4;  // with one token, four sums in flight hide the latency of the adds
   static constexpr const char* kLayout = "panels16";
@@ -46,9 +46,7 @@ struct F32Avx512 : Lanes16 {
 struct F16Avx512 : F32Avx512 {
   static constexpr const char* kFormat = "f16";
   static constexpr int kVectorBytes = 32;
-  static V load(const uint8_t* p) {
-    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
-  }
+  static V load(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
 };
 
 struct Bf16Avx512 : Lanes16 {
@@ -95,7 +93,8 @@ struct F8Avx512 : Lanes16 {
   static constexpr int kOnePanels = 2;
   static void load_quad(const uint8_t* p, V (&out)[2]) {
     __m512i codes = _mm512_loadu_si512(p);
-    __m512i low = _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), codes, _mm512_load_si512(kE4m3Bytes.low + 64));
+    __m512i low =
+        _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.low), codes, _mm512_load_si512(kE4m3Bytes.low + 64));
     __m512i high =
         _mm512_permutex2var_epi8(_mm512_load_si512(kE4m3Bytes.high), codes, _mm512_load_si512(kE4m3Bytes.high + 64));
     high = _mm512_ternarylogic_epi32(high, codes, _mm512_set1_epi8(-128), 0xf8);  // high | (codes & sign)
@@ -110,9 +109,7 @@ struct F8Avx512 : Lanes16 {
     auto* x = reinterpret_cast<const float*>(p);
     return {_mm512_set1_ps(x[0]), _mm512_set1_ps(x[1])};
   }
-  static F multiply_add(V w, V x, F acc) {
-    return _mm512_fmadd_ps(w.odd, x.odd, _mm512_fmadd_ps(w.even, x.even, acc));
-  }
+  static F multiply_add(V w, V x, F acc) { return _mm512_fmadd_ps(w.odd, x.odd, _mm512_fmadd_ps(w.even, x.even, acc)); }
 };
 
 }  // namespace

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <limits>
 
 namespace millrace {
 namespace {
@@ -43,16 +44,18 @@ void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBloc
   }
   if (shape.has_min) std::memcpy(out + cell.min_at + scale * 2, &block.min, 2);
   for (int i = 0; i < shape.sub_count(); ++i) {
-    out[cell.sub_at + i * lanes + lane] = static_cast<uint8_t>(block.scale[i]);
-    if (shape.has_min) out[cell.sub_min_at + i * lanes + lane] = block.minimum[i];
+    uint8_t& sub = out[cell.sub_at + i * lanes + lane];
+    sub = static_cast<uint8_t>(block.scale[i]);
+    if (shape.nibble_subs()) sub = static_cast<uint8_t>(sub | block.minimum[i] << 4);
+    if (shape.has_min && !shape.nibble_subs()) out[cell.sub_min_at + i * lanes + lane] = block.minimum[i];
   }
 }
 
-// Where column k (0..3) of a lane sits in an FP8 quad. AVX2: pair after pair. AVX-512: each 128-bit part holds four
+// Where column k (0..3) of a lane sits in an FP8 quad. AVX2: column after column. AVX-512: each 128-bit part holds four
 // rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
 int quad_byte(int lanes, int lane, int k) {
   if (lanes == 16) return lane / 4 * 16 + k / 2 * 8 + lane % 4 * 2 + k % 2;
-  return k / 2 * 2 * lanes + lane * 2 + k % 2;
+  return k * lanes + lane;
 }
 
 }  // namespace
@@ -121,10 +124,12 @@ void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales,
         uint8_t* out = panel + fold * fold_bytes;
         int64_t begin = fold * kFoldColumns;
         int64_t here = std::min(kFoldColumns, cols - begin);
-        for (int64_t k = 0; k < here; ++k) {
-          out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = row[begin + k];
-        }
         float scale = fold_scale(scales, cols, first + lane, fold);
+        for (int64_t k = 0; k < here; ++k) {
+          uint8_t code = row[begin + k];
+          out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = code;
+          if ((code & 0x7f) == 0x7f) scale = std::numeric_limits<float>::quiet_NaN();  // so that decoders need not look
+        }
         std::memcpy(out + kFoldColumns * lanes + lane * 4, &scale, 4);
       }
     }

@@ -9,11 +9,11 @@
 //
 //   | group 0 planes | group 1 planes | ... | scales | minimums | sub-scales | sub-minimums |
 //
-//   A group's 32 columns make 8 vectors W[0..7]; lane r of W[j] holds the levels of row r, columns 4j..4j+3, a byte each
-//   (what vpdpbusd eats). With L low bits, plane p (p < L) holds in its bits [L i, L i + L) the low bits of W[p + L i];
-//   with H high bits, H more planes hold them the same way. Rows beyond the matrix and groups beyond the row are zero.
-//   scales:       [1 or groups][lanes] f16 (E8M0 bytes for MXFP4); minimums alike, f16
-//   sub-scales:   [sub_count][lanes] int8;  sub-minimums: [sub_count][lanes] uint8
+//   A group's 32 columns make 8 vectors W[0..7]; lane r of W[j] holds the levels of row r, columns 4j..4j+3, a byte
+//   each (what vpdpbusd eats). With L low bits, plane p (p < L) holds in its bits [L i, L i + L) the low bits of W[p +
+//   L i]; with H high bits, H more planes hold them the same way. Rows beyond the matrix and groups beyond the row are
+//   zero. scales:       [1 or groups][lanes] f16 (E8M0 bytes for MXFP4); minimums alike, f16 sub-scales:
+//   [sub_count][lanes] int8;  sub-minimums: [sub_count][lanes] uint8. Q2_K: one byte, minimum << 4 | scale
 //
 // Everything here is compiled for the baseline; kernels use only the constexpr geometry.
 #pragma once
@@ -46,7 +46,7 @@ struct QuantCell {
   cell.min_at = cell.scale_at + scales * (shape.e8m0 ? 1 : 2);
   cell.sub_at = cell.min_at + (shape.has_min ? scales * 2 : 0);
   cell.sub_min_at = cell.sub_at + shape.sub_count() * lanes;
-  cell.bytes = cell.sub_min_at + (shape.has_min ? shape.sub_count() * lanes : 0);
+  cell.bytes = cell.sub_min_at + (shape.has_min && !shape.nibble_subs() ? shape.sub_count() * lanes : 0);
   return cell;
 }
 

@@ -15,6 +15,7 @@ struct VectorAvx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kPanels = 1;
+  static constexpr int kOnePanels = 1;
   static constexpr bool kPrefersSigned = true;
   static constexpr const char* kLayout = "panels8";
 
@@ -42,9 +43,7 @@ struct VectorAvx2 {
   static I pairs(I low, I high) { return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa); }
   static I load_i8(const uint8_t* p) { return _mm256_cvtepi8_epi32(quarter_load(p)); }
   static I load_u8(const uint8_t* p) { return _mm256_cvtepu8_epi32(quarter_load(p)); }
-  static F load_f16(const uint8_t* p) {
-    return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
-  }
+  static F load_f16(const uint8_t* p) { return _mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))); }
   static F load_e8m0(const uint8_t* p) {  // see e8m0_half_to_f32
     I e = load_u8(p);
     I normal = _mm256_slli_epi32(_mm256_sub_epi32(e, set1_32(1)), 23);

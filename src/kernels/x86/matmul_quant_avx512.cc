@@ -18,6 +18,7 @@ struct VectorAvx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kPanels = 2;
+  static constexpr int kOnePanels = 1;
   static constexpr bool kPrefersSigned = false;
   static constexpr const char* kLayout = "panels16";
 
@@ -62,9 +63,7 @@ struct VectorAvx512 {
   static F negated_fma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   static F broadcast_f32(const uint8_t* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
   static I broadcast32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
-  static I dot_pairs(I weights, const uint8_t* sums) {
-    return _mm512_dpwssd_epi32(zero(), weights, broadcast32(sums));
-  }
+  static I dot_pairs(I weights, const uint8_t* sums) { return _mm512_dpwssd_epi32(zero(), weights, broadcast32(sums)); }
   // dot[r] += levels W[kFirst .. kFirst + kCount) of panel r times x.
   template <typename Kind, int kFirst, int kCount, typename Group, int R>
   [[gnu::always_inline]] static void dot(const Group (&group)[R], const int8_t* x, I (&sum)[R]) {

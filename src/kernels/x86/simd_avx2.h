@@ -27,6 +27,8 @@ struct Simd {
   static F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, tail(n)); }  // n < kLanes; rest 0
   static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, tail(n), v); }
+  // Not the intrinsic: a function of nothing but prefetches counts as pure for GCC, which drops calls of it.
+  static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
   static float first(F v) { return _mm256_cvtss_f32(v); }
 
   static F add(F a, F b) { return _mm256_add_ps(a, b); }
@@ -93,21 +95,37 @@ struct Simd {
     _mm_storel_epi64(reinterpret_cast<__m128i*>(p), _mm_packs_epi16(words, words));
   }
 
-  // Columns 0..3 of 8 rows become 4 vectors: target[c * target_stride + r] = source[r * stride + c].
-  static void transpose_quad(const float* source, int64_t stride, float* target, int64_t target_stride) {
-    __m256 row[4];
+  // Four 32-bit words at byte `offset` of each of 8 rows become 4 vectors: lane r of out[c] is word c of row r.
+  static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
+    const auto words = [&](int r) { return _mm_loadu_ps(reinterpret_cast<const float*>(rows[r] + offset)); };
+    F row[4];
     for (int j = 0; j < 4; ++j) {  // 128-bit lane l holds row 4 l + j
-      const float* p = source + j * stride;
-      row[j] = _mm256_insertf128_ps(_mm256_castps128_ps256(_mm_loadu_ps(p)), _mm_loadu_ps(p + 4 * stride), 1);
+      row[j] = _mm256_insertf128_ps(_mm256_castps128_ps256(words(j)), words(4 + j), 1);
     }
-    __m256 a = _mm256_unpacklo_ps(row[0], row[1]);
-    __m256 b = _mm256_unpackhi_ps(row[0], row[1]);
-    __m256 c = _mm256_unpacklo_ps(row[2], row[3]);
-    __m256 d = _mm256_unpackhi_ps(row[2], row[3]);
-    store(target, _mm256_shuffle_ps(a, c, 0x44));
-    store(target + target_stride, _mm256_shuffle_ps(a, c, 0xee));
-    store(target + 2 * target_stride, _mm256_shuffle_ps(b, d, 0x44));
-    store(target + 3 * target_stride, _mm256_shuffle_ps(b, d, 0xee));
+    const F a = _mm256_unpacklo_ps(row[0], row[1]);
+    const F b = _mm256_unpackhi_ps(row[0], row[1]);
+    const F c = _mm256_unpacklo_ps(row[2], row[3]);
+    const F d = _mm256_unpackhi_ps(row[2], row[3]);
+    out[0] = _mm256_shuffle_ps(a, c, 0x44);
+    out[1] = _mm256_shuffle_ps(a, c, 0xee);
+    out[2] = _mm256_shuffle_ps(b, d, 0x44);
+    out[3] = _mm256_shuffle_ps(b, d, 0xee);
+  }
+
+  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  static F f16_part(F v, int part) {
+    __m256i bits = _mm256_castps_si256(v);
+    bits = part ? _mm256_srli_epi32(bits, 16) : _mm256_and_si256(bits, _mm256_set1_epi32(0xffff));
+    return _mm256_cvtph_ps(_mm_packus_epi32(_mm256_castsi256_si128(bits), _mm256_extracti128_si256(bits, 1)));
+  }
+  static F bf16_part(F v, int part) {
+    const __m256i bits = _mm256_castps_si256(v);
+    return _mm256_castsi256_ps(part ? _mm256_and_si256(bits, _mm256_set1_epi32(static_cast<int>(0xffff0000u)))
+                                    : _mm256_slli_epi32(bits, 16));
+  }
+  static F i8_part(F v, int part) {
+    const __m256i top = _mm256_slli_epi32(_mm256_castps_si256(v), 24 - 8 * part);
+    return _mm256_cvtepi32_ps(_mm256_srai_epi32(top, 24));
   }
 
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.

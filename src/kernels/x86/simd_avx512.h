@@ -29,6 +29,8 @@ struct Simd {
   static F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(tail(n), p); }  // n < kLanes; rest 0
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, tail(n), v); }
+  // Not the intrinsic: a function of nothing but prefetches counts as pure for GCC, which drops calls of it.
+  static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
   static float first(F v) { return _mm512_cvtss_f32(v); }
 
   static F add(F a, F b) { return _mm512_add_ps(a, b); }
@@ -98,24 +100,39 @@ struct Simd {
     _mm_storeu_si128(reinterpret_cast<__m128i*>(p), _mm512_cvtepi32_epi8(_mm512_cvtps_epi32(v)));
   }
 
-  // Columns 0..3 of 16 rows become 4 vectors: target[c * target_stride + r] = source[r * stride + c].
-  static void transpose_quad(const float* source, int64_t stride, float* target, int64_t target_stride) {
-    __m512 row[4];
+  // Four 32-bit words at byte `offset` of each of 16 rows become 4 vectors: lane r of out[c] is word c of row r.
+  static void transpose_words(const uint8_t* const* rows, int64_t offset, F* out) {
+    const auto words = [&](int r) { return _mm_loadu_ps(reinterpret_cast<const float*>(rows[r] + offset)); };
+    F row[4];
     for (int j = 0; j < 4; ++j) {  // 128-bit lane l holds row 4 l + j
-      const float* p = source + j * stride;
-      __m512 v = _mm512_castps128_ps512(_mm_loadu_ps(p));
-      v = _mm512_mask_broadcast_f32x4(v, 0x00f0, _mm_loadu_ps(p + 4 * stride));
-      v = _mm512_mask_broadcast_f32x4(v, 0x0f00, _mm_loadu_ps(p + 8 * stride));
-      row[j] = _mm512_mask_broadcast_f32x4(v, 0xf000, _mm_loadu_ps(p + 12 * stride));
+      F v = _mm512_castps128_ps512(words(j));
+      v = _mm512_mask_broadcast_f32x4(v, 0x00f0, words(4 + j));
+      v = _mm512_mask_broadcast_f32x4(v, 0x0f00, words(8 + j));
+      row[j] = _mm512_mask_broadcast_f32x4(v, 0xf000, words(12 + j));
     }
-    __m512 a = _mm512_unpacklo_ps(row[0], row[1]);
-    __m512 b = _mm512_unpackhi_ps(row[0], row[1]);
-    __m512 c = _mm512_unpacklo_ps(row[2], row[3]);
-    __m512 d = _mm512_unpackhi_ps(row[2], row[3]);
-    store(target, _mm512_shuffle_ps(a, c, 0x44));
-    store(target + target_stride, _mm512_shuffle_ps(a, c, 0xee));
-    store(target + 2 * target_stride, _mm512_shuffle_ps(b, d, 0x44));
-    store(target + 3 * target_stride, _mm512_shuffle_ps(b, d, 0xee));
+    const F a = _mm512_unpacklo_ps(row[0], row[1]);
+    const F b = _mm512_unpackhi_ps(row[0], row[1]);
+    const F c = _mm512_unpacklo_ps(row[2], row[3]);
+    const F d = _mm512_unpackhi_ps(row[2], row[3]);
+    out[0] = _mm512_shuffle_ps(a, c, 0x44);
+    out[1] = _mm512_shuffle_ps(a, c, 0xee);
+    out[2] = _mm512_shuffle_ps(b, d, 0x44);
+    out[3] = _mm512_shuffle_ps(b, d, 0xee);
+  }
+
+  // Parts of each 32-bit lane as f32: its two f16 or bf16 (part 0 the lower), or its four int8.
+  static F f16_part(F v, int part) {
+    const __m512i bits = _mm512_castps_si512(v);
+    return _mm512_cvtph_ps(_mm512_cvtepi32_epi16(part ? _mm512_srli_epi32(bits, 16) : bits));
+  }
+  static F bf16_part(F v, int part) {
+    const __m512i bits = _mm512_castps_si512(v);
+    return _mm512_castsi512_ps(part ? _mm512_and_si512(bits, _mm512_set1_epi32(static_cast<int>(0xffff0000u)))
+                                    : _mm512_slli_epi32(bits, 16));
+  }
+  static F i8_part(F v, int part) {
+    const __m512i top = _mm512_slli_epi32(_mm512_castps_si512(v), static_cast<unsigned>(24 - 8 * part));
+    return _mm512_cvtepi32_ps(_mm512_srai_epi32(top, 24));
   }
 
   // RoPE on neighbours: a, b hold x0 y0 x1 y1 ...; split into x and y, and join again.

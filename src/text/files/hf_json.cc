@@ -27,10 +27,12 @@ Error not_supported(std::string_view what, std::string_view value) {
 template <typename Visit>
 Result<void> for_each_component(const json* node, const char* list_key, int depth, Visit visit) {
   if (node == nullptr || node->is_null()) return {};
-  if (!node->is_object() || depth > kMaxNesting) return Error::corrupt(fmt::format("tokenizer.json: {} is not a pipeline", list_key));
+  if (!node->is_object() || depth > kMaxNesting)
+    return Error::corrupt(fmt::format("tokenizer.json: {} is not a pipeline", list_key));
   if (json_string(*node, "type") != "Sequence") return visit(*node);
   const json* list = json_find(*node, list_key);
-  if (list == nullptr || !list->is_array()) return Error::corrupt(fmt::format("tokenizer.json: Sequence has no {}", list_key));
+  if (list == nullptr || !list->is_array())
+    return Error::corrupt(fmt::format("tokenizer.json: Sequence has no {}", list_key));
   for (const json& member : *list) MILLRACE_TRY_VOID(for_each_component(&member, list_key, depth + 1, visit));
   return {};
 }
@@ -55,14 +57,22 @@ std::string quote_literal(std::string_view text) {
 
 Result<void> read_normalizer(const json& node, TokenizerSpec& spec) {
   const std::string type = json_string(node, "type");
-  if (type == "NFC") spec.nfc = true;
-  else if (type == "NFKC") spec.nfkc = true;
-  else if (type == "NFD") spec.nfd = true;
-  else if (type == "NFKD") spec.nfkd = true;
-  else if (type == "Lowercase") spec.lowercase = true;
-  else if (type == "ByteLevel") return {};
-  else if (type == "Strip" && spec.kind == "unigram") spec.remove_extra_whitespaces = true;
-  else if (type == "StripAccents" && spec.kind == "wordpiece") spec.strip_accents = true;
+  if (type == "NFC")
+    spec.nfc = true;
+  else if (type == "NFKC")
+    spec.nfkc = true;
+  else if (type == "NFD")
+    spec.nfd = true;
+  else if (type == "NFKD")
+    spec.nfkd = true;
+  else if (type == "Lowercase")
+    spec.lowercase = true;
+  else if (type == "ByteLevel")
+    return {};
+  else if (type == "Strip" && spec.kind == "unigram")
+    spec.remove_extra_whitespaces = true;
+  else if (type == "StripAccents" && spec.kind == "wordpiece")
+    spec.strip_accents = true;
   else if (type == "BertNormalizer") {
     spec.lowercase = json_bool(node, "lowercase", true);
     spec.strip_accents = json_bool(node, "strip_accents", spec.lowercase);
@@ -77,13 +87,18 @@ Result<void> read_normalizer(const json& node, TokenizerSpec& spec) {
     const std::string content = json_string(node, "content");
     const std::string literal = pattern ? json_string(*pattern, "String") : std::string();
     const std::string regex = pattern ? json_string(*pattern, "Regex") : std::string();
-    if (literal == " " && content == kSpaceMark) spec.escape_whitespaces = true;
-    else if (regex == " {2,}" && spec.kind == "unigram") spec.remove_extra_whitespaces = true;
-    else if (!literal.empty()) spec.replacements.emplace_back(literal, content);
-    else return not_supported("Replace normalizer with the pattern", regex);
+    if (literal == " " && content == kSpaceMark)
+      spec.escape_whitespaces = true;
+    else if (regex == " {2,}" && spec.kind == "unigram")
+      spec.remove_extra_whitespaces = true;
+    else if (!literal.empty())
+      spec.replacements.emplace_back(literal, content);
+    else
+      return not_supported("Replace normalizer with the pattern", regex);
   } else if (type == "Precompiled") {
     const std::string encoded = json_string(node, "precompiled_charsmap");
-    if (!decode_base64(encoded, spec.precompiled_charsmap)) return Error::corrupt("tokenizer.json: precompiled_charsmap is not base64");
+    if (!decode_base64(encoded, spec.precompiled_charsmap))
+      return Error::corrupt("tokenizer.json: precompiled_charsmap is not base64");
   } else {
     return not_supported("normalizer", type);
   }
@@ -119,14 +134,19 @@ Result<void> read_pre_tokenizer(const json& node, TokenizerSpec& spec) {
   }
   if (type == "Punctuation") {
     const std::string behavior = json_string(node, "behavior", "Isolated");
-    if (behavior == "Contiguous") spec.pre_patterns.emplace_back(pre_tokenizer_patterns("falcon").front());
-    else if (behavior == "Isolated") spec.pre_patterns.emplace_back(R"([\p{P}\$\+<=>\^~\|`])");
-    else return not_supported("Punctuation behavior", behavior);
+    if (behavior == "Contiguous")
+      spec.pre_patterns.emplace_back(pre_tokenizer_patterns("falcon").front());
+    else if (behavior == "Isolated")
+      spec.pre_patterns.emplace_back(R"([\p{P}\$\+<=>\^~\|`])");
+    else
+      return not_supported("Punctuation behavior", behavior);
     return {};
   }
   if (type == "Metaspace" && (spec.kind == "spm" || spec.kind == "unigram")) {
-    if (json_string(node, "replacement", kSpaceMark) != kSpaceMark) return not_supported("Metaspace replacement", json_string(node, "replacement"));
-    const std::string scheme = json_string(node, "prepend_scheme", json_bool(node, "add_prefix_space", true) ? "always" : "never");
+    if (json_string(node, "replacement", kSpaceMark) != kSpaceMark)
+      return not_supported("Metaspace replacement", json_string(node, "replacement"));
+    const std::string scheme =
+        json_string(node, "prepend_scheme", json_bool(node, "add_prefix_space", true) ? "always" : "never");
     spec.escape_whitespaces = true;
     spec.add_space_prefix = scheme != "never";
     spec.space_prefix = scheme == "first" ? SpacePrefix::first : SpacePrefix::after_any;
@@ -137,7 +157,8 @@ Result<void> read_pre_tokenizer(const json& node, TokenizerSpec& spec) {
     spec.remove_extra_whitespaces = true;
     return {};
   }
-  if ((type == "BertPreTokenizer" || type == "Whitespace" || type == "WhitespaceSplit") && spec.kind == "wordpiece") return {};
+  if ((type == "BertPreTokenizer" || type == "Whitespace" || type == "WhitespaceSplit") && spec.kind == "wordpiece")
+    return {};
   return not_supported("pre_tokenizer", type);
 }
 
@@ -160,7 +181,8 @@ Result<void> read_merges(const json& model, TokenizerSpec& spec) {
 Result<void> read_vocabulary(const json& model, TokenizerSpec& spec, SpecBuilder& builder) {
   const json* vocab = json_find(model, "vocab");
   if (spec.kind == "unigram") {
-    if (vocab == nullptr || !vocab->is_array()) return Error::corrupt("tokenizer.json: Unigram model has no vocab list");
+    if (vocab == nullptr || !vocab->is_array())
+      return Error::corrupt("tokenizer.json: Unigram model has no vocab list");
     for (const json& entry : *vocab) {
       if (!entry.is_array() || entry.size() != 2 || !entry[0].is_string() || !entry[1].is_number()) {
         return Error::corrupt(fmt::format("tokenizer.json: vocab entry {} is not [text, score]", spec.scores.size()));
@@ -174,7 +196,8 @@ Result<void> read_vocabulary(const json& model, TokenizerSpec& spec, SpecBuilder
   if (vocab == nullptr || !vocab->is_object()) return Error::corrupt("tokenizer.json: model has no vocab object");
   builder.expect(vocab->size());
   for (const auto& [text, id] : vocab->items()) {
-    if (!id.is_number_integer()) return Error::corrupt(fmt::format("tokenizer.json: id of token '{}' is not an integer", text.substr(0, 60)));
+    if (!id.is_number_integer())
+      return Error::corrupt(fmt::format("tokenizer.json: id of token '{}' is not an integer", text.substr(0, 60)));
     const bool huge = id.is_number_unsigned() && id.get<uint64_t>() > INT64_MAX;
     MILLRACE_TRY_VOID(builder.place(text, huge ? INT64_MAX : id.get<int64_t>()));
   }
@@ -189,8 +212,8 @@ Result<void> read_added_tokens(const json& root, TokenizerSpec& spec, SpecBuilde
     if (content.empty()) return Error::corrupt("tokenizer.json: added token without content");
     const int64_t id = json_int(token, "id", -1);
     MILLRACE_TRY_VOID(builder.place_special(content, id, json_bool(token, "special", false)));
-    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false), json_bool(token, "rstrip", false),
-                                json_bool(token, "single_word", false)};
+    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false),
+                                json_bool(token, "rstrip", false), json_bool(token, "single_word", false)};
     if (flags.lstrip || flags.rstrip || flags.single_word) spec.added_flags.push_back(flags);
   }
   return {};
@@ -208,14 +231,17 @@ Result<void> read_post_processor(const json& node, TokenizerSpec& spec, const Sp
       const json* special = json_find(step, "SpecialToken");
       if (special == nullptr) continue;
       std::string& slot = text_seen ? last : first;
-      if (!slot.empty()) return not_supported("post_processor with several tokens on one side", json_string(*special, "id"));
+      if (!slot.empty())
+        return not_supported("post_processor with several tokens on one side", json_string(*special, "id"));
       slot = json_string(*special, "id");
     }
   } else if (type == "BertProcessing" || type == "RobertaProcessing") {
     const json* cls = json_find(node, "cls");
     const json* sep = json_find(node, "sep");
-    if (cls && cls->is_array() && !cls->empty() && (*cls)[0].is_string()) first = (*cls)[0].get_ref<const std::string&>();
-    if (sep && sep->is_array() && !sep->empty() && (*sep)[0].is_string()) last = (*sep)[0].get_ref<const std::string&>();
+    if (cls && cls->is_array() && !cls->empty() && (*cls)[0].is_string())
+      first = (*cls)[0].get_ref<const std::string&>();
+    if (sep && sep->is_array() && !sep->empty() && (*sep)[0].is_string())
+      last = (*sep)[0].get_ref<const std::string&>();
   }
   const bool bert = spec.kind == "wordpiece";
   if (const auto id = builder.find(first)) {

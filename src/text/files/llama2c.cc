@@ -29,14 +29,15 @@ Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t voc
   size_t pos = 4;
   while (vocab_size == 0 ? pos < bytes.size() : spec.tokens.size() < static_cast<size_t>(vocab_size)) {
     if (bytes.size() - pos < 8) {
-      return Error::corrupt(fmt::format("tokenizer.bin: cut off at offset {}, after {} tokens", pos, spec.tokens.size()));
+      return Error::corrupt(
+          fmt::format("tokenizer.bin: cut off at offset {}, after {} tokens", pos, spec.tokens.size()));
     }
     const float score = std::bit_cast<float>(little_endian(bytes.substr(pos, 4)));
     const auto length = static_cast<int32_t>(little_endian(bytes.substr(pos + 4, 4)));
     pos += 8;
     if (length < 0 || length > kMaxTokenBytes || static_cast<size_t>(length) > bytes.size() - pos) {
-      return Error::corrupt(fmt::format("tokenizer.bin: length of token {} is out of range at offset {}: {}", spec.tokens.size(),
-                                        pos - 4, length));
+      return Error::corrupt(fmt::format("tokenizer.bin: length of token {} is out of range at offset {}: {}",
+                                        spec.tokens.size(), pos - 4, length));
     }
     spec.tokens.emplace_back(bytes.substr(pos, static_cast<size_t>(length)));
     spec.scores.push_back(score);
@@ -44,7 +45,8 @@ Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t voc
   }
   spec.types.assign(spec.tokens.size(), TokenType::normal);
   if (spec.tokens.size() < kFirstByte + 256) {
-    return Error::corrupt(fmt::format("tokenizer.bin: no room for the byte tokens: {} tokens, at least 259", spec.tokens.size()));
+    return Error::corrupt(
+        fmt::format("tokenizer.bin: no room for the byte tokens: {} tokens, at least 259", spec.tokens.size()));
   }
   // llama2.c writes BOS as "\n<s>\n" so that it prints on a line of its own; the names are the usual ones.
   spec.tokens[0] = "<unk>";
@@ -59,8 +61,10 @@ Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t voc
   for (size_t i = kFirstByte + 256; i < spec.tokens.size(); ++i) {
     std::string marked;
     for (char c : spec.tokens[i]) {
-      if (c == ' ') marked += "\xE2\x96\x81";  // U+2581, as every other SentencePiece vocabulary spells it
-      else marked += c;
+      if (c == ' ')
+        marked += "\xE2\x96\x81";  // U+2581, as every other SentencePiece vocabulary spells it
+      else
+        marked += c;
     }
     spec.tokens[i] = std::move(marked);
   }

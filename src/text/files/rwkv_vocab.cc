@@ -29,10 +29,13 @@ bool unquote(std::string_view literal, std::string& out) {
     if (digits > 0) {
       uint32_t value = 0;
       const char* begin = literal.data() + i + 1;
-      if (literal.size() - i - 1 < digits || std::from_chars(begin, begin + digits, value, 16).ptr != begin + digits) return false;
+      if (literal.size() - i - 1 < digits || std::from_chars(begin, begin + digits, value, 16).ptr != begin + digits)
+        return false;
       if (value > 0x10FFFF) return false;
-      if (raw) out += static_cast<char>(value);
-      else append_utf8(out, value);
+      if (raw)
+        out += static_cast<char>(value);
+      else
+        append_utf8(out, value);
       i += digits;
     } else {
       const std::string_view from = "nrtabfv0\\'\"", to("\n\r\t\a\b\f\v\0\\'\"", 11);
@@ -62,11 +65,13 @@ Result<TokenizerSpec> read_rwkv_vocab(std::string_view text) {
     if (row.empty()) continue;
     const size_t first = row.find(' '), last = row.rfind(' ');
     int64_t id = -1, bytes = -1;
-    const bool parsed = first != std::string_view::npos && last > first &&
-                        std::from_chars(row.data(), row.data() + first, id).ptr == row.data() + first &&
-                        std::from_chars(row.data() + last + 1, row.data() + row.size(), bytes).ptr == row.data() + row.size() &&
-                        unquote(row.substr(first + 1, last - first - 1), token) && static_cast<int64_t>(token.size()) == bytes;
-    if (!parsed || token.empty()) return Error::corrupt(fmt::format("RWKV vocabulary: line {} is not 'id literal bytes'", line));
+    const bool parsed =
+        first != std::string_view::npos && last > first &&
+        std::from_chars(row.data(), row.data() + first, id).ptr == row.data() + first &&
+        std::from_chars(row.data() + last + 1, row.data() + row.size(), bytes).ptr == row.data() + row.size() &&
+        unquote(row.substr(first + 1, last - first - 1), token) && static_cast<int64_t>(token.size()) == bytes;
+    if (!parsed || token.empty())
+      return Error::corrupt(fmt::format("RWKV vocabulary: line {} is not 'id literal bytes'", line));
     MILLRACE_TRY_VOID(builder.place(token, id));
   }
   if (spec.tokens.size() < 2) return Error::corrupt("RWKV vocabulary: there are no tokens");

@@ -18,8 +18,8 @@ namespace {
 
 struct Field {
   uint32_t number = 0;
-  uint64_t value = 0;       // varint, fixed32, fixed64
-  std::string_view bytes;   // length-delimited
+  uint64_t value = 0;      // varint, fixed32, fixed64
+  std::string_view bytes;  // length-delimited
 };
 
 class Reader {
@@ -86,11 +86,15 @@ Result<void> read_piece(std::string_view data, TokenizerSpec& spec) {
   uint64_t type = 1;
   for (Field field; !reader.done();) {
     if (!reader.next(field)) return malformed(fmt::format("piece {}", spec.tokens.size()));
-    if (field.number == 1) text = field.bytes;
-    else if (field.number == 2) score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
-    else if (field.number == 3) type = field.value;
+    if (field.number == 1)
+      text = field.bytes;
+    else if (field.number == 2)
+      score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
+    else if (field.number == 3)
+      type = field.value;
   }
-  if (type < 1 || type > 6) return Error::corrupt(fmt::format("tokenizer.model: piece {} has an unknown type: {}", spec.tokens.size(), type));
+  if (type < 1 || type > 6)
+    return Error::corrupt(fmt::format("tokenizer.model: piece {} has an unknown type: {}", spec.tokens.size(), type));
   spec.tokens.push_back(std::move(text));
   spec.scores.push_back(score);
   spec.types.push_back(static_cast<TokenType>(type));
@@ -104,7 +108,8 @@ Result<void> read_trainer(std::string_view data, TokenizerSpec& spec, TrainerIds
     switch (field.number) {
       case 3:
         if (field.value != 1 && field.value != 2) {
-          return Error::unsupported(fmt::format("tokenizer.model: model_type is neither unigram (1) nor bpe (2): {}", field.value));
+          return Error::unsupported(
+              fmt::format("tokenizer.model: model_type is neither unigram (1) nor bpe (2): {}", field.value));
         }
         spec.kind = field.value == 1 ? "unigram" : "spm";
         break;
@@ -156,7 +161,8 @@ Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes) {
   if (spec.tokens.empty()) return malformed("vocabulary (no pieces)");
   // The pieces say what an id is; trainer_spec only where to look.
   const auto id_of = [&](int32_t id, TokenType type) -> std::optional<TokenId> {
-    if (id < 0 || static_cast<size_t>(id) >= spec.tokens.size() || spec.types[static_cast<size_t>(id)] != type) return std::nullopt;
+    if (id < 0 || static_cast<size_t>(id) >= spec.tokens.size() || spec.types[static_cast<size_t>(id)] != type)
+      return std::nullopt;
     return id;
   };
   spec.unk = id_of(ids.unk, TokenType::unknown);

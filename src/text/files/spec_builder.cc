@@ -17,8 +17,9 @@ SpecBuilder::SpecBuilder(TokenizerSpec& spec) : spec_(&spec) {
 
 Result<void> SpecBuilder::place(std::string_view text, int64_t id) {
   if (id < 0 || static_cast<uint64_t>(id) > kIdSlack + 4 * std::max(placed_ + 1, expected_)) {
-    return Error::corrupt(fmt::format("tokenizer: id of token '{}' does not fit a vocabulary of this size: {} after {} tokens",
-                                      text.substr(0, 60), id, placed_));
+    return Error::corrupt(
+        fmt::format("tokenizer: id of token '{}' does not fit a vocabulary of this size: {} after {} tokens",
+                    text.substr(0, 60), id, placed_));
   }
   const auto index = static_cast<size_t>(id);
   if (index >= spec_->tokens.size()) {
@@ -28,8 +29,8 @@ Result<void> SpecBuilder::place(std::string_view text, int64_t id) {
   }
   std::string& slot = spec_->tokens[index];
   if (!slot.empty() && slot != text) {
-    return Error::corrupt(fmt::format("tokenizer: two tokens have one id: '{}' and '{}' both are {}", slot.substr(0, 60),
-                                      text.substr(0, 60), id));
+    return Error::corrupt(fmt::format("tokenizer: two tokens have one id: '{}' and '{}' both are {}",
+                                      slot.substr(0, 60), text.substr(0, 60), id));
   }
   slot = text;
   if (spec_->types[index] == TokenType::unused) spec_->types[index] = TokenType::normal;

@@ -20,9 +20,17 @@ struct Special {
 };
 
 Result<void> add_llama3_specials(SpecBuilder& builder, int64_t base) {
-  const std::string_view named[] = {"<|begin_of_text|>", "<|end_of_text|>", "<|reserved_special_token_0|>",
-                                    "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|step_id|>",
-                                    "<|start_header_id|>", "<|end_header_id|>", "<|eom_id|>", "<|eot_id|>", "<|python_tag|>"};
+  const std::string_view named[] = {"<|begin_of_text|>",
+                                    "<|end_of_text|>",
+                                    "<|reserved_special_token_0|>",
+                                    "<|reserved_special_token_1|>",
+                                    "<|finetune_right_pad_id|>",
+                                    "<|step_id|>",
+                                    "<|start_header_id|>",
+                                    "<|end_header_id|>",
+                                    "<|eom_id|>",
+                                    "<|eot_id|>",
+                                    "<|python_tag|>"};
   for (int64_t i = 0; i < 256; ++i) {
     const std::string text = i < 11 ? std::string(named[i]) : fmt::format("<|reserved_special_token_{}|>", i - 9);
     MILLRACE_TRY_VOID(builder.place_special(text, base + i, true));
@@ -34,11 +42,15 @@ Result<void> add_specials(std::string_view encoding, SpecBuilder& builder, Token
   std::vector<Special> specials;
   if (encoding == "r50k_base" || encoding == "p50k_base") specials = {{"<|endoftext|>", 50256}};
   if (encoding == "p50k_edit") {
-    specials = {{"<|endoftext|>", 50256}, {"<|fim_prefix|>", 50281}, {"<|fim_middle|>", 50282}, {"<|fim_suffix|>", 50283}};
+    specials = {
+        {"<|endoftext|>", 50256}, {"<|fim_prefix|>", 50281}, {"<|fim_middle|>", 50282}, {"<|fim_suffix|>", 50283}};
   }
   if (encoding == "cl100k_base") {
-    specials = {{"<|endoftext|>", 100257}, {"<|fim_prefix|>", 100258}, {"<|fim_middle|>", 100259},
-                {"<|fim_suffix|>", 100260}, {"<|endofprompt|>", 100276}};
+    specials = {{"<|endoftext|>", 100257},
+                {"<|fim_prefix|>", 100258},
+                {"<|fim_middle|>", 100259},
+                {"<|fim_suffix|>", 100260},
+                {"<|endofprompt|>", 100276}};
   }
   if (encoding == "o200k_base") specials = {{"<|endoftext|>", 199999}, {"<|endofprompt|>", 200018}};
   for (const Special& special : specials) MILLRACE_TRY_VOID(builder.place_special(special.text, special.id, true));
@@ -66,7 +78,8 @@ Result<void> add_specials(std::string_view encoding, SpecBuilder& builder, Token
 }  // namespace
 
 Result<TokenizerSpec> read_tiktoken(std::string_view bytes, std::string_view pattern) {
-  if (pre_tokenizer_patterns(pattern).empty()) return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'", pattern));
+  if (pre_tokenizer_patterns(pattern).empty())
+    return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'", pattern));
   TokenizerSpec spec;
   spec.kind = "bpe";
   spec.pre = pattern;
@@ -83,8 +96,9 @@ Result<TokenizerSpec> read_tiktoken(std::string_view bytes, std::string_view pat
     if (text.empty()) continue;
     const size_t space = text.find(' ');
     int64_t rank = -1;
-    const bool parsed = space != std::string_view::npos && decode_base64(text.substr(0, space), token) && !token.empty() &&
-                        std::from_chars(text.data() + space + 1, text.data() + text.size(), rank).ptr == text.data() + text.size();
+    const bool parsed =
+        space != std::string_view::npos && decode_base64(text.substr(0, space), token) && !token.empty() &&
+        std::from_chars(text.data() + space + 1, text.data() + text.size(), rank).ptr == text.data() + text.size();
     if (!parsed) return Error::corrupt(fmt::format("tiktoken file: line {} is not 'base64 rank'", line));
     const std::string_view raw(reinterpret_cast<const char*>(token.data()), token.size());
     MILLRACE_TRY_VOID(builder.place(spell_bytes(raw), rank));

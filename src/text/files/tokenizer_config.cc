@@ -22,7 +22,8 @@ Result<void> read_added_decoder(const json& added, TokenizerSpec& spec, SpecBuil
     int64_t id = -1;
     const char* end = key.data() + key.size();
     if (std::from_chars(key.data(), end, id).ptr != end) {
-      return Error::corrupt(fmt::format("tokenizer_config.json: id of an added token is not a number: '{}'", key.substr(0, 40)));
+      return Error::corrupt(
+          fmt::format("tokenizer_config.json: id of an added token is not a number: '{}'", key.substr(0, 40)));
     }
     const std::string content = json_string(token, "content");
     if (content.empty()) continue;
@@ -31,8 +32,8 @@ Result<void> read_added_decoder(const json& added, TokenizerSpec& spec, SpecBuil
                             spec.types[static_cast<size_t>(id)] == TokenType::unknown;
     MILLRACE_TRY_VOID(builder.place_special(content, id, json_bool(token, "special", false)));
     if (is_unknown) spec.types[static_cast<size_t>(id)] = TokenType::unknown;
-    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false), json_bool(token, "rstrip", false),
-                                json_bool(token, "single_word", false)};
+    const AddedTokenFlags flags{static_cast<TokenId>(id), json_bool(token, "lstrip", false),
+                                json_bool(token, "rstrip", false), json_bool(token, "single_word", false)};
     std::erase_if(spec.added_flags, [&](const AddedTokenFlags& f) { return f.id == flags.id; });
     if (flags.lstrip || flags.rstrip || flags.single_word) spec.added_flags.push_back(flags);
   }
@@ -46,7 +47,7 @@ void mark_control(TokenizerSpec& spec, TokenId id) {
 
 void read_named_tokens(const json& root, TokenizerSpec& spec, const SpecBuilder& builder) {
   const std::pair<const char*, std::optional<TokenId>*> named[] = {
-      {"bos_token", &spec.bos}, {"eos_token", &spec.eos}, {"pad_token", &spec.pad}, {"sep_token", &spec.sep},
+      {"bos_token", &spec.bos}, {"eos_token", &spec.eos},   {"pad_token", &spec.pad}, {"sep_token", &spec.sep},
       {"cls_token", &spec.cls}, {"mask_token", &spec.mask}, {"unk_token", &spec.unk}};
   for (const auto& [key, slot] : named) {
     const auto id = builder.find(json_token(root, key));
@@ -57,7 +58,8 @@ void read_named_tokens(const json& root, TokenizerSpec& spec, const SpecBuilder&
   const json* more = json_find(root, "additional_special_tokens");
   if (more == nullptr || !more->is_array()) return;
   for (const json& token : *more) {
-    const auto id = builder.find(token.is_string() ? token.get_ref<const std::string&>() : json_string(token, "content"));
+    const auto id =
+        builder.find(token.is_string() ? token.get_ref<const std::string&>() : json_string(token, "content"));
     if (id) mark_control(spec, *id);
   }
 }
@@ -108,17 +110,33 @@ void infer_end_of_generation(TokenizerSpec& spec) {
   const auto add = [&](TokenId id) {
     if (std::find(spec.eog.begin(), spec.eog.end(), id) == spec.eog.end()) spec.eog.push_back(id);
   };
-  constexpr std::string_view kEnds[] = {"<|eot_id|>", "<|eom_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<turn|>",
-                                        "<|endoftext|>", "<|end_of_text|>", "<|end_of_turn|>", "<EOT>", "<|EOT|>",
-                                        "<|eot|>", "<|return|>", "<|call|>", "<|END_OF_TURN_TOKEN|>",
-                                        "<\xEF\xBD\x9C" "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>", "_<EOT>"};
+  constexpr std::string_view kEnds[] = {"<|eot_id|>",
+                                        "<|eom_id|>",
+                                        "<|im_end|>",
+                                        "<|end|>",
+                                        "<end_of_turn>",
+                                        "<turn|>",
+                                        "<|endoftext|>",
+                                        "<|end_of_text|>",
+                                        "<|end_of_turn|>",
+                                        "<EOT>",
+                                        "<|EOT|>",
+                                        "<|eot|>",
+                                        "<|return|>",
+                                        "<|call|>",
+                                        "<|END_OF_TURN_TOKEN|>",
+                                        "<\xEF\xBD\x9C"
+                                        "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
+                                        "_<EOT>"};
   for (size_t i = 0; i < spec.types.size() && i < spec.tokens.size(); ++i) {
-    const bool ends = spec.types[i] == TokenType::control && std::find(std::begin(kEnds), std::end(kEnds), spec.tokens[i]) != std::end(kEnds);
+    const bool ends = spec.types[i] == TokenType::control &&
+                      std::find(std::begin(kEnds), std::end(kEnds), spec.tokens[i]) != std::end(kEnds);
     if (!ends) continue;
     const auto id = static_cast<TokenId>(i);
     add(id);
     const std::string& text = spec.tokens[i];
-    if (!spec.eot && (text == "<|eot_id|>" || text == "<|im_end|>" || text == "<end_of_turn>" || text == "<|end|>")) spec.eot = id;
+    if (!spec.eot && (text == "<|eot_id|>" || text == "<|im_end|>" || text == "<end_of_turn>" || text == "<|end|>"))
+      spec.eot = id;
     if (!spec.eom && text == "<|eom_id|>") spec.eom = id;
   }
   if (spec.eos) add(*spec.eos);
@@ -130,11 +148,13 @@ std::string_view sniff_tokenizer_file(std::string_view bytes) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') return "tokenizer.json";
   // A SentencePiece file begins with a piece: tag 0x0A, its size, then tag 0x0A of the text.
-  if (bytes.size() > 4 && bytes[0] == 0x0A && (bytes[2] == 0x0A || (static_cast<uint8_t>(bytes[1]) & 0x80))) return "sentencepiece";
+  if (bytes.size() > 4 && bytes[0] == 0x0A && (bytes[2] == 0x0A || (static_cast<uint8_t>(bytes[1]) & 0x80)))
+    return "sentencepiece";
   const std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), bytes.size()));
   const size_t space = line.find(' ');
   std::vector<uint8_t> token;
-  if (space != std::string_view::npos && space > 0 && line.size() > space + 1 && decode_base64(line.substr(0, space), token) &&
+  if (space != std::string_view::npos && space > 0 && line.size() > space + 1 &&
+      decode_base64(line.substr(0, space), token) &&
       line.find_first_not_of("0123456789\r", space + 1) == std::string_view::npos) {
     return "tiktoken";
   }

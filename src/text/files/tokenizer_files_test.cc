@@ -27,7 +27,7 @@ std::string field(int number, const std::string& bytes) {
 }
 std::string field(int number, int value) {
   std::string tag;
-  for (int v = number << 3; ; v >>= 7) {
+  for (int v = number << 3;; v >>= 7) {
     tag += static_cast<char>((v & 0x7F) | (v > 0x7F ? 0x80 : 0));
     if (v <= 0x7F) break;
   }
@@ -39,8 +39,17 @@ std::string piece(const std::string& text, float score, int type) {
   return field(1, bytes + field(3, type));
 }
 std::string tiny_model(int model_type) {
-  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) + piece("\xE2\x96\x81" "a", -1, 1) + piece("b", -2, 1) +
-         piece("\xE2\x96\x81" "ab", -1.5f, 1) + piece("a", -4, 1) + piece("\xE2\x96\x81", -3, 1) + field(2, field(3, model_type));
+  return piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3) +
+         piece(
+             "\xE2\x96\x81"
+             "a",
+             -1, 1) +
+         piece("b", -2, 1) +
+         piece(
+             "\xE2\x96\x81"
+             "ab",
+             -1.5f, 1) +
+         piece("a", -4, 1) + piece("\xE2\x96\x81", -3, 1) + field(2, field(3, model_type));
 }
 
 TEST(SentencePieceReader, BpeAndUnigram) {
@@ -57,13 +66,15 @@ TEST(SentencePieceReader, BpeAndUnigram) {
 
 TEST(SentencePieceReader, BadBytes) {
   EXPECT_FALSE(read_sentencepiece_model("").ok());
-  EXPECT_FALSE(read_sentencepiece_model(tiny_model(3)).ok());                  // word model
+  EXPECT_FALSE(read_sentencepiece_model(tiny_model(3)).ok());               // word model
   EXPECT_FALSE(read_sentencepiece_model("\x0A\xFF\xFF\xFF\xFF\x7F").ok());  // a piece of 32 GiB
   const std::string good = tiny_model(2);
   for (size_t cut = 0; cut < good.size(); ++cut) {
     const auto spec = read_sentencepiece_model(good.substr(0, cut));
-    if (spec.ok()) EXPECT_FALSE(spec->tokens.empty());
-    else EXPECT_EQ(spec.error().kind, ErrorKind::corrupt);
+    if (spec.ok())
+      EXPECT_FALSE(spec->tokens.empty());
+    else
+      EXPECT_EQ(spec.error().kind, ErrorKind::corrupt);
   }
 }
 
@@ -104,7 +115,8 @@ TEST(TokenizerJsonReader, NamesWhatItDoesNotSupport) {
 }
 
 TEST(TokenizerJsonReader, MetaspaceUnigramAndWordPiece) {
-  const auto unigram = make(read_tokenizer_json(R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
+  const auto unigram = make(
+      read_tokenizer_json(R"({"pre_tokenizer": {"type": "Metaspace", "replacement": "▁", "prepend_scheme": "always"},
     "model": {"type": "Unigram", "unk_id": 0, "vocab": [["<unk>", 0.0], ["▁a", -1.0], ["b", -2.0], ["▁", -3.0]]}})"));
   ASSERT_TRUE(unigram);
   EXPECT_EQ(unigram->encode("ab b", kPlain), (Ids{1, 2, 3, 2}));
@@ -130,12 +142,14 @@ TEST(TokenizerJsonReader, NeverCrashesOnMutations) {
     for (int edits = 0; edits < 3; ++edits) json[rng() % json.size()] = "\"{}[]:,0-9aN\\u"[rng() % 14];
     auto spec = read_tokenizer_json(json);
     if (!spec.ok()) continue;
-    if (const auto tokenizer = Tokenizer::create(std::move(spec).value()); tokenizer.ok()) (void)(*tokenizer)->encode("ab 1 <tool>");
+    if (const auto tokenizer = Tokenizer::create(std::move(spec).value()); tokenizer.ok())
+      (void)(*tokenizer)->encode("ab 1 <tool>");
   }
 }
 
 TEST(VocabMergesReader, VersionLineAndBlankLines) {
-  const auto tokenizer = make(read_vocab_merges(R"({"a":0,"b":1,"ab":2})", "#version: 0.2\r\na b\r\n\r\n", R"({"<x>":3})", "gpt-2"));
+  const auto tokenizer =
+      make(read_vocab_merges(R"({"a":0,"b":1,"ab":2})", "#version: 0.2\r\na b\r\n\r\n", R"({"<x>":3})", "gpt-2"));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("abb<x>"), (Ids{2, 1, 3}));
   EXPECT_FALSE(read_vocab_merges("{", "", "", "gpt-2").ok());
@@ -155,7 +169,8 @@ TEST(TiktokenReader, RanksAreMerges) {
   EXPECT_EQ(tokenizer->encode("bcab"), (Ids{4, 3}));
   EXPECT_EQ(tokenizer->encode("abab"), (Ids{3, 3}));
   EXPECT_EQ(derive_merges(*spec), (std::vector<std::string>{"a b", "b c", "a bc", "ab c"}));
-  for (const char* bad : {"", "YQ==", "YQ== x", "Y? 0", "YQ== -1", "YQ== 99999999999999999999", "YQ== 0\nYg== 0", "YQ== 4000000"}) {
+  for (const char* bad :
+       {"", "YQ==", "YQ== x", "Y? 0", "YQ== -1", "YQ== 99999999999999999999", "YQ== 0\nYg== 0", "YQ== 4000000"}) {
     EXPECT_FALSE(read_tiktoken(bad, "cl100k").ok()) << bad;
   }
 }
@@ -180,14 +195,19 @@ TEST(RwkvReader, Literals) {
   const auto tokenizer = make(read_rwkv_vocab("1 'a' 1\n2 b'\\xff' 1\n3 '\\u4e2d' 3\n4 \"a'\" 2\n5 '\\n ' 2\n"));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("aa'\xFF\xE4\xB8\xAD\n "), (Ids{1, 4, 2, 3, 5}));
-  for (const char* bad : {"1 'a' 2", "x 'a' 1", "1 a 1", "1 '\\q' 1", "1 '' 0", "-1 'a' 1"}) EXPECT_FALSE(read_rwkv_vocab(bad).ok()) << bad;
+  for (const char* bad : {"1 'a' 2", "x 'a' 1", "1 a 1", "1 '\\q' 1", "1 '' 0", "-1 'a' 1"})
+    EXPECT_FALSE(read_rwkv_vocab(bad).ok()) << bad;
 }
 
 TEST(TokenizerConfig, NamedTokensFlagsAndEos) {
   auto spec = read_vocab_merges(R"({"a":0,"b":1})", "", "", "gpt-2");
   ASSERT_TRUE(spec.ok());
-  ASSERT_TRUE(apply_tokenizer_config(*spec, R"({"added_tokens_decoder": {"2": {"content": "<s>", "special": true}, "3": {"content": "<|im_end|>", "special": true}},
-    "bos_token": "<s>", "eos_token": {"content": "<|im_end|>"}, "add_bos_token": true, "pad_token": null})").ok());
+  ASSERT_TRUE(
+      apply_tokenizer_config(
+          *spec,
+          R"({"added_tokens_decoder": {"2": {"content": "<s>", "special": true}, "3": {"content": "<|im_end|>", "special": true}},
+    "bos_token": "<s>", "eos_token": {"content": "<|im_end|>"}, "add_bos_token": true, "pad_token": null})")
+          .ok());
   EXPECT_EQ(spec->bos, 2);
   EXPECT_EQ(spec->eos, 3);
   EXPECT_TRUE(spec->add_bos);

@@ -19,8 +19,10 @@ Result<void> place_all(const json& object, const char* file, bool special, SpecB
     if (!id.is_number_integer() || (id.is_number_unsigned() && id.get<uint64_t>() > INT64_MAX)) {
       return Error::corrupt(fmt::format("{}: id of token '{}' is not an integer", file, text.substr(0, 60)));
     }
-    if (special) MILLRACE_TRY_VOID(builder.place_special(text, id.get<int64_t>(), true));
-    else MILLRACE_TRY_VOID(builder.place(text, id.get<int64_t>()));
+    if (special)
+      MILLRACE_TRY_VOID(builder.place_special(text, id.get<int64_t>(), true));
+    else
+      MILLRACE_TRY_VOID(builder.place(text, id.get<int64_t>()));
   }
   return {};
 }
@@ -29,7 +31,8 @@ Result<void> place_all(const json& object, const char* file, bool special, SpecB
 
 Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string_view merges_txt,
                                         std::string_view added_tokens_json, std::string_view pre) {
-  if (pre_tokenizer_patterns(pre).empty()) return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'", pre));
+  if (pre_tokenizer_patterns(pre).empty())
+    return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'", pre));
   const json vocab = json::parse(vocab_json, nullptr, false);
   if (vocab.is_discarded()) return Error::corrupt("vocab.json: not valid JSON");
   TokenizerSpec spec;

@@ -62,17 +62,17 @@ struct Expr {
 };
 
 enum class StmtType : uint8_t {
-  text,        // value
-  print,       // values
-  branch,      // bodies[i] under conditions[i]; one more body than conditions: else
-  loop,        // for target in expr if condition: bodies[0], else bodies[1]
-  assign,      // target = expr
+  text,          // value
+  print,         // values
+  branch,        // bodies[i] under conditions[i]; one more body than conditions: else
+  loop,          // for target in expr if condition: bodies[0], else bodies[1]
+  assign,        // target = expr
   assign_block,  // target = bodies[0] through filters
-  macro,       // macro
-  call_block,  // expr is the call, macro its caller
+  macro,         // macro
+  call_block,    // expr is the call, macro its caller
   filter_block,
-  with,        // targets = values, bodies[0]
-  scope,       // bodies[0] in its own scope (block, generation, autoescape)
+  with,   // targets = values, bodies[0]
+  scope,  // bodies[0] in its own scope (block, generation, autoescape)
   break_loop,
   continue_loop,
 };

@@ -34,8 +34,8 @@ ChatTemplate::ChatTemplate(std::shared_ptr<const jinja::Ast> ast, const Template
 Result<ChatTemplate> ChatTemplate::parse(std::string_view source, const TemplateLimits& limits) {
   return guarded<ChatTemplate>([&] {
     if (source.size() > static_cast<size_t>(limits.source_bytes)) {
-      jinja::fail_resource(fmt::format("the source is too long: {} bytes, at most {}", source.size(),
-                                       limits.source_bytes));
+      jinja::fail_resource(
+          fmt::format("the source is too long: {} bytes, at most {}", source.size(), limits.source_bytes));
     }
     return ChatTemplate(jinja::parse(source, static_cast<int>(limits.nesting)), limits);
   });

@@ -25,8 +25,8 @@ bool is_printable(char32_t c);  // str.isprintable
 bool is_upper(char32_t c);
 bool is_lower(char32_t c);
 bool is_alpha(char32_t c);
-bool is_digit(char32_t c);     // decimal digits
-bool is_word(char32_t c);      // \w of Python's re
+bool is_digit(char32_t c);  // decimal digits
+bool is_word(char32_t c);   // \w of Python's re
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);

@@ -50,7 +50,8 @@ Value Runtime::eval(const Expr& e, const ScopePtr& scope) {
       if (e.children[2]) return eval(*e.children[2], scope);
       return undefined(Missing::hint, Value(),
                        fmt::format("the inline if-expression on line {} evaluated to false and no else section was "
-                                   "defined.", e.line));
+                                   "defined.",
+                                   e.line));
   }
   return Value();
 }

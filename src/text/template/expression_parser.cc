@@ -172,13 +172,20 @@ ExprPtr ExpressionParser::comparison() {
   ExprPtr e;
   while (true) {
     Op op;
-    if (skip_op("==")) op = Op::eq;
-    else if (skip_op("!=")) op = Op::ne;
-    else if (skip_op("<=")) op = Op::le;
-    else if (skip_op("<")) op = Op::lt;
-    else if (skip_op(">=")) op = Op::ge;
-    else if (skip_op(">")) op = Op::gt;
-    else if (skip_name("in")) op = Op::in;
+    if (skip_op("=="))
+      op = Op::eq;
+    else if (skip_op("!="))
+      op = Op::ne;
+    else if (skip_op("<="))
+      op = Op::le;
+    else if (skip_op("<"))
+      op = Op::lt;
+    else if (skip_op(">="))
+      op = Op::ge;
+    else if (skip_op(">"))
+      op = Op::gt;
+    else if (skip_name("in"))
+      op = Op::in;
     else if (is_name("not") && ahead().type == TokenType::name && ahead().text == "in") {
       take();
       take();

@@ -53,7 +53,8 @@ std::string pad(std::string_view text, const Spec& spec, char default_align) {
   for (size_t i = left; i < missing; ++i) after += spec.fill;
   if (align == '=') {  // after the sign and the prefix
     size_t head = !text.empty() && (text[0] == '-' || text[0] == '+' || text[0] == ' ') ? 1 : 0;
-    if (text.size() > head + 1 && text[head] == '0' && std::string_view("xXob").find(text[head + 1]) != std::string_view::npos) {
+    if (text.size() > head + 1 && text[head] == '0' &&
+        std::string_view("xXob").find(text[head + 1]) != std::string_view::npos) {
       head += 2;
     }
     return std::string(text.substr(0, head)) + before + std::string(text.substr(head));
@@ -71,11 +72,14 @@ std::string group_digits(std::string number, char separator) {
 std::string in_base(Int v, char type) {
   unsigned base = type == 'o' ? 8 : type == 'b' ? 2 : 16;
   auto u = static_cast<unsigned __int128>(v < 0 ? -(v + 1) : v) + (v < 0 ? 1 : 0);
+  const char* digits = type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef";
   std::string out;
   do {
-    out.insert(out.begin(), (type == 'X' ? "0123456789ABCDEF" : "0123456789abcdef")[static_cast<unsigned>(u % base)]);
+    auto digit = static_cast<unsigned>(u % base);
+    out += digits[digit];
     u /= base;
   } while (u != 0);
+  std::reverse(out.begin(), out.end());
   return out;
 }
 
@@ -156,8 +160,10 @@ Spec parse_spec(std::string_view text) {
     s.align = '=';
   }
   s.width = read_number(text, pos).value_or(0);
-  if (skip(',')) s.group = ',';
-  else if (skip('_')) s.group = '_';
+  if (skip(','))
+    s.group = ',';
+  else if (skip('_'))
+    s.group = '_';
   if (skip('.')) {
     auto precision = read_number(text, pos);
     if (!precision) fail("Format specifier missing precision");
@@ -178,7 +184,8 @@ std::string percent_one(Runtime& rt, char type, Spec spec, const Value& v) {
       if (spec.precision >= 0) {
         auto letters = split_code_points(text);
         size_t bytes = 0;
-        for (size_t i = 0; i < letters.size() && i < static_cast<size_t>(spec.precision); ++i) bytes += letters[i].size();
+        for (size_t i = 0; i < letters.size() && i < static_cast<size_t>(spec.precision); ++i)
+          bytes += letters[i].size();
         text.resize(bytes);
       }
       return pad(text, spec, '>');
@@ -272,12 +279,18 @@ class PercentFormatter {
     bool zero = false, left = false;
     for (; pos_ < format_.size(); ++pos_) {
       char f = format_[pos_];
-      if (f == '-') left = true;
-      else if (f == '0') zero = true;
-      else if (f == '+') spec.sign = '+';
-      else if (f == ' ') spec.sign = spec.sign == '+' ? '+' : ' ';
-      else if (f == '#') spec.alternate = true;
-      else break;
+      if (f == '-')
+        left = true;
+      else if (f == '0')
+        zero = true;
+      else if (f == '+')
+        spec.sign = '+';
+      else if (f == ' ')
+        spec.sign = spec.sign == '+' ? '+' : ' ';
+      else if (f == '#')
+        spec.alternate = true;
+      else
+        break;
     }
     if (pos_ < format_.size() && format_[pos_] == '*') {
       ++pos_;
@@ -305,7 +318,8 @@ class PercentFormatter {
     }
     bool numeric = type != 's' && type != 'r' && type != 'a' && type != 'c';
     rt_.budget.spend_bytes(static_cast<size_t>(spec.width) + static_cast<size_t>(std::max(spec.precision, 0)));
-    if (left) spec.align = '<';
+    if (left)
+      spec.align = '<';
     else if (zero && numeric) {
       spec.align = '=';
       spec.fill = "0";
@@ -375,9 +389,12 @@ class BraceFormatter {
     Value v = lookup(name);
     if (!tail.empty() && tail[0] == '!') {
       if (tail.size() < 2 || (tail.size() > 2 && tail[2] != ':')) fail("expected ':' after conversion specifier");
-      if (tail[1] == 's') v = rt_.string(str(rt_, v));
-      else if (tail[1] == 'r' || tail[1] == 'a') v = rt_.string(repr(rt_, v));
-      else fail("Unknown conversion specifier");
+      if (tail[1] == 's')
+        v = rt_.string(str(rt_, v));
+      else if (tail[1] == 'r' || tail[1] == 'a')
+        v = rt_.string(repr(rt_, v));
+      else
+        fail("Unknown conversion specifier");
       tail.remove_prefix(2);
     }
     std::string spec = tail.empty() ? std::string() : run(tail.substr(1), depth + 1);
@@ -402,7 +419,8 @@ class BraceFormatter {
         bool number = index && pos == key.size();
         v = rt_.item(v, number ? Value::integer(*index) : rt_.string(key));
         end = close + 1;
-        if (end < name.size() && name[end] != '.' && name[end] != '[') fail("Only '.' or '[' may follow ']' in format field");
+        if (end < name.size() && name[end] != '.' && name[end] != '[')
+          fail("Only '.' or '[' may follow ']' in format field");
       }
       if (v.is_undefined()) fail(v.undefined_message());
     }
@@ -443,18 +461,23 @@ std::string format_value(Runtime& rt, const Value& v, std::string_view text) {
   rt.budget.spend_bytes(static_cast<size_t>(spec.width));
   if (v.is_string()) {
     if ((spec.type && spec.type != 's') || spec.align == '=') {
-      if (spec.align == '=' && spec.fill == "0") spec.align = '<';
-      else fail("Unknown format code for object of type 'str'");
+      if (spec.align == '=' && spec.fill == "0")
+        spec.align = '<';
+      else
+        fail("Unknown format code for object of type 'str'");
     }
-    return percent_one(rt, 's', [&] {
-      if (!spec.align) spec.align = '<';
-      return spec;
-    }(), v);
+    return percent_one(
+        rt, 's',
+        [&] {
+          if (!spec.align) spec.align = '<';
+          return spec;
+        }(),
+        v);
   }
   std::string_view floats = "eEfFgG%n";
   std::string_view integers = "dxXobn";
-  if (v.is(Kind::floating) || (v.is_integral() && spec.type && spec.type != 'n' &&
-                               floats.find(spec.type) != std::string_view::npos)) {
+  if (v.is(Kind::floating) ||
+      (v.is_integral() && spec.type && spec.type != 'n' && floats.find(spec.type) != std::string_view::npos)) {
     if (spec.type && floats.find(spec.type) == std::string_view::npos) {
       fail("Unknown format code for object of type 'float'");
     }
@@ -475,6 +498,8 @@ std::string percent_format(Runtime& rt, std::string_view format, const Value& ar
   return PercentFormatter(rt, format, args).run();
 }
 
-std::string brace_format(Runtime& rt, std::string_view format, Args& args) { return BraceFormatter(rt, args).run(format, 0); }
+std::string brace_format(Runtime& rt, std::string_view format, Args& args) {
+  return BraceFormatter(rt, args).run(format, 0);
+}
 
 }  // namespace millrace::jinja

@@ -28,8 +28,8 @@ Value range(Runtime& rt, const Value&, Args& args) {
   Int count = step > 0 ? (stop > start ? (stop - start - 1) / step + 1 : 0)
                        : (start > stop ? (start - stop - 1) / -step + 1 : 0);
   if (count > kMaxRange) {
-    fail_resource(fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).",
-                              to_string(kMaxRange)));
+    fail_resource(
+        fmt::format("Range too big. The sandbox blocks ranges larger than MAX_RANGE ({}).", to_string(kMaxRange)));
   }
   rt.budget.spend(static_cast<int64_t>(count));
   std::vector<Value> items;
@@ -88,8 +88,8 @@ Value raise_exception(Runtime& rt, const Value&, std::span<const Value> a) { fai
 Value strftime_now(Runtime& rt, const Value&, std::span<const Value> a) {
   std::string format(text_arg(a[0], "strftime_now"));
   if (format.size() > 4096) fail_resource("strftime_now: the format is too long");
-  std::time_t now = rt.options().now_unix_seconds ? static_cast<std::time_t>(*rt.options().now_unix_seconds)
-                                                  : std::time(nullptr);
+  std::time_t now =
+      rt.options().now_unix_seconds ? static_cast<std::time_t>(*rt.options().now_unix_seconds) : std::time(nullptr);
   std::tm parts{};
   bool ok = rt.options().now_unix_seconds ? gmtime_r(&now, &parts) != nullptr : localtime_r(&now, &parts) != nullptr;
   if (!ok) fail("strftime_now: the clock is out of range");

@@ -288,8 +288,8 @@ class Lexer {
       return v < radix;
     };
     size_t end = pos_ + 2;
-    while (end < source_.size() && (value(source_[end]) || (source_[end] == '_' && end + 1 < source_.size() &&
-                                                            value(source_[end + 1])))) {
+    while (end < source_.size() &&
+           (value(source_[end]) || (source_[end] == '_' && end + 1 < source_.size() && value(source_[end + 1])))) {
       ++end;
     }
     if (end == pos_ + 2) return false;

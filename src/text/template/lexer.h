@@ -24,10 +24,10 @@ enum class TokenType : uint8_t {
   block_begin,
   block_end,
   name,
-  string,    // text is the value, escapes resolved
+  string,  // text is the value, escapes resolved
   integer,
   floating,
-  op,        // text is the operator as written
+  op,  // text is the operator as written
   end,
 };
 

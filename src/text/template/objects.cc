@@ -34,7 +34,6 @@ constexpr Native kCyclerReset{"reset", "", nullptr, cycler_reset};
 }  // namespace
 
 std::string Namespace::repr(Runtime& rt) const {
-  Runtime::Level level(rt);  // a namespace may hold itself
   std::vector<std::pair<Value, Value>> items;
   for (const auto& [key, value] : attributes_) items.emplace_back(rt.string(key), value);
   return "<Namespace " + jinja::repr(rt, rt.dict(std::move(items))) + ">";

@@ -111,8 +111,9 @@ Value integer_arithmetic(Op op, Int a, Int b) {
     default:
       if (b >= 0) {
         // A base of 0, 1 or -1 may have any exponent; the loop is short, 128 bits at most.
-        return Value::integer(a == -1 ? (b % 2 == 0 ? 1 : -1) : a == 0 || a == 1 ? (b == 0 ? 1 : a)
-                                                                                  : integer_power(a, b));
+        return Value::integer(a == -1            ? (b % 2 == 0 ? 1 : -1)
+                              : a == 0 || a == 1 ? (b == 0 ? 1 : a)
+                                                 : integer_power(a, b));
       }
       if (a == 0) fail("0.0 cannot be raised to a negative power");
       return Value::floating(std::pow(static_cast<double>(a), static_cast<double>(b)));
@@ -378,8 +379,8 @@ Value negate(const Value& v, Op op) {
 Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, const Value& step) {
   if (v.is_undefined()) fail(v.undefined_message());
   if (v.is_dict()) fail("unhashable type: 'slice'");
-  bool subscriptable = v.is_string() || (v.is_sequence() && (is_list(v) || is_tuple(v) ||
-                                                             v.sequence().type == SequenceType::range));
+  bool subscriptable =
+      v.is_string() || (v.is_sequence() && (is_list(v) || is_tuple(v) || v.sequence().type == SequenceType::range));
   if (!subscriptable) fail(fmt::format("'{}' object is not subscriptable", type_name(v)));
   auto number = [](const Value& x, Int otherwise) {
     if (x.is_none()) return otherwise;

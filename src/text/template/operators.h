@@ -9,7 +9,7 @@ namespace millrace::jinja {
 
 bool truthy(const Value& v);
 bool equals(const Value& a, const Value& b, Budget& budget);
-bool same(const Value& a, const Value& b);                       // Python's `is`
+bool same(const Value& a, const Value& b);                            // Python's `is`
 bool compare(Op op, const Value& a, const Value& b, Budget& budget);  // lt le gt ge; fails on other types
 bool less(const Value& a, const Value& b, Budget& budget);
 bool contains(Runtime& rt, const Value& container, const Value& item);

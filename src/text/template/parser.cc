@@ -103,10 +103,18 @@ class Parser : ExpressionParser {
     if (!is(TokenType::name)) unexpected("the name of a tag");
     using Method = StmtPtr (Parser::*)();
     static constexpr std::pair<std::string_view, Method> kTags[] = {
-        {"if", &Parser::if_tag},           {"for", &Parser::for_tag},         {"set", &Parser::set_tag},
-        {"macro", &Parser::macro_tag},     {"call", &Parser::call_tag},       {"filter", &Parser::filter_tag},
-        {"with", &Parser::with_tag},       {"break", &Parser::loop_control},  {"continue", &Parser::loop_control},
-        {"print", &Parser::print_tag},     {"block", &Parser::block_tag},     {"generation", &Parser::generation_tag},
+        {"if", &Parser::if_tag},
+        {"for", &Parser::for_tag},
+        {"set", &Parser::set_tag},
+        {"macro", &Parser::macro_tag},
+        {"call", &Parser::call_tag},
+        {"filter", &Parser::filter_tag},
+        {"with", &Parser::with_tag},
+        {"break", &Parser::loop_control},
+        {"continue", &Parser::loop_control},
+        {"print", &Parser::print_tag},
+        {"block", &Parser::block_tag},
+        {"generation", &Parser::generation_tag},
         {"autoescape", &Parser::autoescape_tag},
     };
     for (const auto& [name, method] : kTags) {
@@ -115,7 +123,8 @@ class Parser : ExpressionParser {
     for (std::string_view name : {"include", "import", "from", "extends"}) {
       if (is_name(name)) {
         throw Failure{ErrorKind::unsupported, fmt::format("line {}: the tag '{}' reads other files, which a chat "
-                                                          "template may not do", current().line, name)};
+                                                          "template may not do",
+                                                          current().line, name)};
       }
     }
     bad(fmt::format("unknown tag '{}'", current().text.substr(0, 60)));
@@ -228,7 +237,8 @@ class Parser : ExpressionParser {
       macro.parameters.push_back(intern(name));
       macro.parameter_names.push_back(name);
       if (name == "caller" && !is_op("=")) {
-        bad("When defining macros or call blocks the special \"caller\" argument must be omitted or be given a default.");
+        bad("When defining macros or call blocks the special \"caller\" argument must be omitted or be given a "
+            "default.");
       }
       if (skip_op("=")) {
         macro.defaults.push_back(expression());

@@ -19,6 +19,7 @@ class ReprWriter {
 
   void write(const Value& v) {
     rt_.budget.spend(1);
+    Runtime::Level level(rt_);  // a namespace may hold itself, below any number of lists
     switch (v.kind()) {
       case Kind::absent:
       case Kind::none: return put("None");

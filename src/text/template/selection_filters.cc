@@ -188,9 +188,12 @@ Value map(Runtime& rt, const Value& v, Args& args) {
   if (args.positional.empty() && !args.named.empty()) {
     Value attribute = Value::absent(), otherwise = Value::absent();
     for (auto& [name, value] : args.named) {
-      if (name == "attribute") attribute = value;
-      else if (name == "default") otherwise = value;
-      else fail(fmt::format("Unexpected keyword argument '{}'", name));
+      if (name == "attribute")
+        attribute = value;
+      else if (name == "default")
+        otherwise = value;
+      else
+        fail(fmt::format("Unexpected keyword argument '{}'", name));
     }
     if (attribute.is_absent()) fail("map requires a filter argument");
     Path path(rt, attribute, otherwise);

@@ -69,7 +69,8 @@ TEST(TemplateLanguage, NumbersAsPython) {
       {"{{ 7/2 }} {{ 6/2 }} {{ 7//2 }} {{ -7//2 }} {{ -7%3 }} {{ 7%-3 }} {{ -7.5%2 }}", "3.5 3.0 3 -4 2 -2 0.5"},
       {"{{ 0.1+0.2 }} {{ 1e16 }} {{ 1e15 }} {{ 1e-5 }} {{ 0.0001 }} {{ 5e-324 }}",
        "0.30000000000000004 1e+16 1000000000000000.0 1e-05 0.0001 5e-324"},
-      {"{{ big }} {{ big + 1 }} {{ 2**100 }}", "12345678901234567890 12345678901234567891 1267650600228229401496703205376"},
+      {"{{ big }} {{ big + 1 }} {{ 2**100 }}",
+       "12345678901234567890 12345678901234567891 1267650600228229401496703205376"},
       {"{{ 2**-1 }} {{ 2**3**2 }} {{ -2**2 }} {{ 1_000 }} {{ 0x1F }}", "0.5 64 4 1000 31"},
       {"{{ 2.5|round }} {{ 2.345|round(2) }} {{ 42|round }} {{ 2.1|round(0, 'ceil') }}", "2.0 2.35 42 3.0"},
       {"{{ '4x'|int(9) }} {{ '5.9'|int }} {{ '0x1f'|int(0, 16) }} {{ none|int }} {{ 'x'|float }}", "9 5 31 0 0.0"},
@@ -224,7 +225,8 @@ TEST(TemplateLanguage, Sandbox) {
       {"{{ d.update({}) }}", nullptr, "'update' of 'dict' object is unsafe"},
       {"{{ ''.__class__.__mro__ }}", nullptr, "unsafe"},
   });
-  for (const char* source : {"{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% from 'x' import y %}"}) {
+  for (const char* source :
+       {"{% include 'x' %}", "{% extends 'x' %}", "{% import 'x' as y %}", "{% from 'x' import y %}"}) {
     auto parsed = ChatTemplate::parse(source);
     ASSERT_FALSE(parsed.ok());
     EXPECT_EQ(parsed.error().kind, ErrorKind::unsupported) << source;

@@ -65,6 +65,8 @@ TEST(TemplateLimits, RecursionIsBounded) {
                        "{% endmacro %}{{ f(1) }}"),
            std::string("{% for i in [1] recursive %}{{ loop([1]) }}{% endfor %}"),
            std::string("{% set n = namespace() %}{% set n.x = [n] %}{{ n }}"),
+           std::string("{% set n = namespace(x=1) %}{% set n.x = n %}{% for i in range(190) %}{% set n.x = [n.x] %}"
+                       "{% endfor %}{{ n }}"),
            std::string("{% set n = namespace(x=1) %}{% for i in range(9999) %}{% set n.x = [n.x] %}{% endfor %}"),
        }) {
     auto got = render(source);
@@ -117,12 +119,15 @@ TEST(TemplateLimits, ArithmeticIsDefinedAtTheEdges) {
 }
 
 TEST(TemplateLimits, BytesThatAreNoTextPassThrough) {
-  EXPECT_EQ(*render("\xFF{{ '\xC3'|upper }}{{ 'a\xFFz'[1:]|length }}"), "\xFF\xC3""2");
+  EXPECT_EQ(*render("\xFF{{ '\xC3'|upper }}{{ 'a\xFFz'[1:]|length }}"),
+            "\xFF\xC3"
+            "2");
   EXPECT_FALSE(render(std::string("{{ \0 }}", 7)).ok());
 }
 
 TEST(TemplateLimits, OneTemplateOnManyThreads) {
-  auto parsed = ChatTemplate::parse("{% set x = 'const' %}{% for i in range(50) %}{{ x ~ i ~ 'tail' ~ [x] }}{% endfor %}");
+  auto parsed =
+      ChatTemplate::parse("{% set x = 'const' %}{% for i in range(50) %}{{ x ~ i ~ 'tail' ~ [x] }}{% endfor %}");
   ASSERT_TRUE(parsed.ok());
   std::string expected = *parsed->render(Json::object());
   std::string a, b;

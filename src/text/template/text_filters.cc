@@ -124,8 +124,8 @@ Value striptags(Runtime& rt, const Value& v, Bound) {
     out += rest.substr(0, end);
     rest = strip_left(rest.substr(end));
   }
-  static constexpr std::pair<std::string_view, char> kEntities[] = {
-      {"&lt;", '<'}, {"&gt;", '>'}, {"&#34;", '"'}, {"&quot;", '"'}, {"&#39;", '\''}, {"&amp;", '&'}};
+  static constexpr std::pair<std::string_view, char> kEntities[] = {{"&lt;", '<'},   {"&gt;", '>'},   {"&#34;", '"'},
+                                                                    {"&quot;", '"'}, {"&#39;", '\''}, {"&amp;", '&'}};
   std::string unescaped;
   for (size_t i = 0; i < out.size();) {
     auto* found = std::find_if(std::begin(kEntities), std::end(kEntities), [&](const auto& e) {
@@ -164,7 +164,8 @@ Value truncate(Runtime& rt, const Value& v, Bound a) {
   if (leeway < 0) fail(fmt::format("expected leeway >= 0, got {}", to_string(leeway)));
   if (static_cast<Int>(letters.size()) <= length + leeway) return soft_value;
   auto n = static_cast<size_t>(std::min(keep, static_cast<Int>(letters.size())));
-  std::string_view head = n == letters.size() ? text : text.substr(0, static_cast<size_t>(letters[n].data() - text.data()));
+  std::string_view head =
+      n == letters.size() ? text : text.substr(0, static_cast<size_t>(letters[n].data() - text.data()));
   if (!bool_arg(a[1], false)) {
     size_t space = head.rfind(' ');
     if (space != std::string_view::npos) head = head.substr(0, space);
@@ -232,9 +233,12 @@ Value urlencode_text(Runtime& rt, std::string_view text, bool query) {
   for (char c : text) {
     bool plain = (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_' ||
                  c == '.' || c == '~' || (c == '/' && !query);
-    if (plain) out += c;
-    else if (c == ' ' && query) out += '+';
-    else out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
+    if (plain)
+      out += c;
+    else if (c == ' ' && query)
+      out += '+';
+    else
+      out += fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return rt.string(std::move(out));
 }

@@ -59,8 +59,8 @@ constexpr int32_t kMaxValueDepth = 200;
 
 struct Counted {
   int32_t refs = 0;
-  int32_t depth = 0;          // nesting below this value
-  Budget* budget = nullptr;   // where `bytes` goes back to
+  int32_t depth = 0;         // nesting below this value
+  Budget* budget = nullptr;  // where `bytes` goes back to
   int64_t bytes = 0;
   virtual ~Counted() {
     if (budget) budget->memory += bytes;
@@ -177,8 +177,8 @@ enum class SequenceType : uint8_t { list, tuple, range, generator, keys, values,
 struct SequenceObject final : Counted {
   SequenceType type = SequenceType::list;
   std::vector<Value> items;
-  size_t next = 0;                // generator: how many items have been taken
-  const char* name = "generator";  // generator: Python's type name
+  size_t next = 0;                    // generator: how many items have been taken
+  const char* name = "generator";     // generator: Python's type name
   Int start = 0, stop = 0, step = 1;  // range
 };
 

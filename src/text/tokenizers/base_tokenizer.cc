@@ -19,7 +19,10 @@ void replace_all(std::string& text, std::string_view from, std::string_view to) 
 
 int byte_token_value(std::string_view token) {
   const auto digit = [](char c) {
-    return c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                  : -1;
   };
   if (token.size() != 6 || token.substr(0, 3) != "<0x" || token[5] != '>') return -1;
   const int high = digit(token[3]), low = digit(token[4]);
@@ -47,7 +50,8 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
       encode_text({}, true, ids);
     }
     ids.push_back(fragment.id);
-    prefix = spec_.space_prefix == SpacePrefix::after_any || (spec_.space_prefix == SpacePrefix::after_control && control);
+    prefix =
+        spec_.space_prefix == SpacePrefix::after_any || (spec_.space_prefix == SpacePrefix::after_control && control);
   }
   if (options.add_special && (spec_.add_eos || (wordpiece && spec_.add_sep)) && end) ids.push_back(*end);
   return ids;
@@ -57,7 +61,7 @@ std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_spe
   std::string out;
   const bool prefixed = has_space_prefix();
   const bool wordpiece = spec_.kind == "wordpiece";  // there a space joins any two words, special ones too
-  bool strip = prefixed;  // the next visible piece loses its leading space
+  bool strip = prefixed;                             // the next visible piece loses its leading space
   for (TokenId id : ids) {
     if (!in_vocab(id)) continue;
     const bool control = is_control(id);
@@ -80,8 +84,16 @@ std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_spe
   }
   if (prefixed && spec_.whitespace_suffix && !out.empty() && out.back() == ' ') out.pop_back();
   if (spec_.clean_up_spaces) {
-    for (const auto& [from, to] : {std::pair{" .", "."}, {" ?", "?"}, {" !", "!"}, {" ,", ","}, {" ' ", "'"}, {" n't", "n't"},
-                                   {" 'm", "'m"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}}) {
+    for (const auto& [from, to] : {std::pair{" .", "."},
+                                   {" ?", "?"},
+                                   {" !", "!"},
+                                   {" ,", ","},
+                                   {" ' ", "'"},
+                                   {" n't", "n't"},
+                                   {" 'm", "'m"},
+                                   {" 's", "'s"},
+                                   {" 've", "'ve"},
+                                   {" 're", "'re"}}) {
       replace_all(out, from, to);
     }
   }
@@ -99,17 +111,24 @@ bool BaseTokenizer::has_normalizer() const {
 
 std::string BaseTokenizer::normalize(std::string_view text) const {
   std::string out;
-  if (spec_.nfc) out = normalize_unicode(text, NormalForm::nfc);
-  else if (spec_.nfkc) out = normalize_unicode(text, NormalForm::nfkc);
-  else if (spec_.nfd) out = normalize_unicode(text, NormalForm::nfd);
-  else if (spec_.nfkd) out = normalize_unicode(text, NormalForm::nfkd);
-  else out = std::string(text);
+  if (spec_.nfc)
+    out = normalize_unicode(text, NormalForm::nfc);
+  else if (spec_.nfkc)
+    out = normalize_unicode(text, NormalForm::nfkc);
+  else if (spec_.nfd)
+    out = normalize_unicode(text, NormalForm::nfd);
+  else if (spec_.nfkd)
+    out = normalize_unicode(text, NormalForm::nfkd);
+  else
+    out = std::string(text);
   if (spec_.lowercase && spec_.kind != "wordpiece") {
     std::string lower;
     for (size_t pos = 0; pos < out.size();) {
       const CodePoint cp = decode_utf8(out, pos);
-      if (cp.valid) append_utf8(lower, to_lower(cp.value));
-      else lower += out[pos];
+      if (cp.valid)
+        append_utf8(lower, to_lower(cp.value));
+      else
+        lower += out[pos];
       pos += cp.length;
     }
     out = std::move(lower);

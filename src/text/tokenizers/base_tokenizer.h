@@ -118,6 +118,15 @@ class WorkspacePool {
 
  private:
   void give_back(std::unique_ptr<Workspace> space) {
+    // A book leaves no book-sized buffers behind.
+    constexpr size_t kKeep = 1 << 18;
+    if (space->ends.capacity() > kKeep) space->ends = {};
+    if (space->scratch.capacity() > kKeep) space->scratch = {};
+    if (space->text.capacity() > kKeep) space->text = {};
+    if (space->pieces.capacity() > kKeep) {
+      space->pieces = {};
+      space->merge = {};
+    }
     const std::lock_guard lock(mutex_);
     free_.push_back(std::move(space));
   }

@@ -31,7 +31,8 @@ std::string token_bytes(const TokenizerSpec& spec, size_t id) {
 }
 
 bool mergeable(const TokenizerSpec& spec, size_t id) {
-  return !spec.tokens[id].empty() && (spec.types.empty() || spec.types[id] == TokenType::normal || spec.types[id] == TokenType::unused);
+  return !spec.tokens[id].empty() &&
+         (spec.types.empty() || spec.types[id] == TokenType::normal || spec.types[id] == TokenType::unused);
 }
 
 // Calls found(left, right) for every cut of `bytes` into two known texts.
@@ -48,7 +49,7 @@ void for_each_cut(std::string_view bytes, const IdByText& ids, Found found) {
 
 // GGUF has no key for ignore_merges: the pre-tokenizer's name implies it.
 bool takes_words_whole(std::string_view pre) {
-  constexpr std::string_view kNames[] = {"llama3",    "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
+  constexpr std::string_view kNames[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
                                          "pixtral", "midm-2.0", "lfm2",      "tekken"};
   return std::find(std::begin(kNames), std::end(kNames), pre) != std::end(kNames);
 }
@@ -116,8 +117,8 @@ class BpeTokenizer final : public BaseTokenizer {
     for (const std::string& merge : spec_.merges) {
       const size_t space = merge.find(' ', 1);
       if (space == std::string::npos || space + 1 >= merge.size()) {
-        return Error::corrupt(fmt::format("tokenizer: merge {} is not two tokens with a space between: '{}'", rank,
-                                          merge.substr(0, 80)));
+        return Error::corrupt(
+            fmt::format("tokenizer: merge {} is not two tokens with a space between: '{}'", rank, merge.substr(0, 80)));
       }
       const std::string_view left = std::string_view(merge).substr(0, space);
       const std::string_view right = std::string_view(merge).substr(space + 1);
@@ -177,8 +178,10 @@ class BpeTokenizer final : public BaseTokenizer {
     }
     for (char c : bytes) {
       const int32_t byte = byte_symbols_[static_cast<uint8_t>(c)];
-      if (byte >= 0) out.push_back(byte);
-      else if (spec_.unk) out.push_back(*spec_.unk);
+      if (byte >= 0)
+        out.push_back(byte);
+      else if (spec_.unk)
+        out.push_back(*spec_.unk);
     }
   }
 

@@ -45,8 +45,10 @@ void MergeTable::add(int32_t left, int32_t right, uint32_t rank, int32_t merged)
 
 void MergeTable::merge(std::vector<MergePiece>& pieces, MergeScratch& scratch) const {
   if (pieces.size() < 2) return;
-  if (pieces.size() <= kShortWord) merge_short(pieces, scratch);
-  else merge_long(pieces, scratch);
+  if (pieces.size() <= kShortWord)
+    merge_short(pieces, scratch);
+  else
+    merge_long(pieces, scratch);
 }
 
 void MergeTable::merge_short(std::vector<MergePiece>& pieces, MergeScratch& scratch) const {

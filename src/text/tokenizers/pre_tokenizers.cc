@@ -11,8 +11,7 @@ namespace millrace {
 namespace {
 
 // The published patterns; each has a scanner (known_patterns.inc).
-constexpr std::string_view kGpt2 =
-    R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
+constexpr std::string_view kGpt2 = R"re('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)re";
 constexpr std::string_view kLlama3 =
     R"re((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 constexpr std::string_view kQwen2 =
@@ -25,37 +24,23 @@ constexpr std::string_view kTekken =
     R"re([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
 constexpr std::string_view kDeepseekV3 =
     R"re([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)re";
-constexpr std::string_view kDeepseekV3Cjk =
-    R"re([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)re";
-constexpr std::string_view kNewline =
-    R"re([\r\n])re";
-constexpr std::string_view kSpacedLetters =
-    R"re(\s?\p{L}+)re";
-constexpr std::string_view kSpacedPunct =
-    R"re(\s?\p{P}+)re";
+constexpr std::string_view kDeepseekV3Cjk = R"re([\x{4E00}-\x{9FA5}\x{3040}-\x{309F}\x{30A0}-\x{30FF}]+)re";
+constexpr std::string_view kNewline = R"re([\r\n])re";
+constexpr std::string_view kSpacedLetters = R"re(\s?\p{L}+)re";
+constexpr std::string_view kSpacedPunct = R"re(\s?\p{P}+)re";
 constexpr std::string_view kDeepseekLetters = kDeepseekLettersRegex;
 constexpr std::string_view kDeepseekPunct =
     R"re(\s?[!-/:-~\x{FF01}-\x{FF0F}\x{FF1A}-\x{FF5E}\x{2018}-\x{201F}\x{3000}-\x{3002}]+)re";
-constexpr std::string_view kTrailingSpace =
-    R"re(\s+$)re";
-constexpr std::string_view kDeepseekCjk =
-    R"re([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)re";
-constexpr std::string_view kDigit =
-    R"re(\p{N})re";
-constexpr std::string_view kDigits =
-    R"re(\p{N}+)re";
-constexpr std::string_view kThreeNumbers =
-    R"re(\p{N}{1,3})re";
-constexpr std::string_view kThreeDigits =
-    R"re([0-9][0-9][0-9])re";
-constexpr std::string_view kFalconPunct =
-    R"re([\p{P}\$\+<=>\^~\|`]+)re";
-constexpr std::string_view kDefaultPunct =
-    R"re([\p{P}\$\+<=>\^~\|]+)re";
-constexpr std::string_view kBloom =
-    R"re( ?[^(\s|.,!?…。，、।۔،)]+)re";
-constexpr std::string_view kLines =
-    R"re([^\n]+|[\n]+)re";
+constexpr std::string_view kTrailingSpace = R"re(\s+$)re";
+constexpr std::string_view kDeepseekCjk = R"re([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)re";
+constexpr std::string_view kDigit = R"re(\p{N})re";
+constexpr std::string_view kDigits = R"re(\p{N}+)re";
+constexpr std::string_view kThreeNumbers = R"re(\p{N}{1,3})re";
+constexpr std::string_view kThreeDigits = R"re([0-9][0-9][0-9])re";
+constexpr std::string_view kFalconPunct = R"re([\p{P}\$\+<=>\^~\|`]+)re";
+constexpr std::string_view kDefaultPunct = R"re([\p{P}\$\+<=>\^~\|]+)re";
+constexpr std::string_view kBloom = R"re( ?[^(\s|.,!?…。，、।۔،)]+)re";
+constexpr std::string_view kLines = R"re([^\n]+|[\n]+)re";
 
 struct NamedPreTokenizer {
   std::string_view names;  // separated by spaces
@@ -65,15 +50,19 @@ struct NamedPreTokenizer {
 const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> kTable = {
       {"default", {kDefaultPunct, kGpt2, kDigits, kThreeDigits}},
-      {"gpt-2 phi-2 mpt olmo jais trillion granite-docling r50k_base p50k_base p50k_edit whisper gpt2 roberta-bpe codegen", {kGpt2}},
-      {"llama3 llama-v3 llama-bpe llama4 falcon3 falcon-h1 pixtral midm-2.0 lfm2 dbrx smaug-bpe chatglm-bpe glm4 chatglm cl100k_base cl100k grok-2", {kLlama3}},
-      {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen solar-open mellum2", {kQwen2}},
+      {"gpt-2 phi-2 mpt olmo jais trillion granite-docling r50k_base p50k_base p50k_edit whisper gpt2 roberta-bpe "
+       "jina-v1-en jina-v2-code jina-v2-es jina-v2-de jina-es jina-de gigachat a.x-4.0 mellum exaone4",
+       {kGpt2}},
+      {"llama3 llama-v3 llama-bpe falcon3 falcon-h1 pixtral midm-2.0 lfm2 dbrx smaug-bpe chatglm-bpe glm4 "
+       "chatglm cl100k_base cl100k",
+       {kLlama3}},
+      {"qwen2 stablelm2 hunyuan megrez deepseek-r1-qwen", {kQwen2}},
       {"qwen35", {kQwen35}},
-      {"gpt-4o o200k o200k_base kormo llama4-o200k", {kO200k}},
+      {"gpt-4o llama4 o200k o200k_base", {kO200k}},
       {"tekken", {kTekken}},
       {"deepseek-llm", {kNewline, kDeepseekLetters, kDeepseekPunct, kTrailingSpace, kDeepseekCjk, kDigits}},
       {"deepseek-coder", {kNewline, kSpacedLetters, kSpacedPunct, kDeepseekCjk, kDigit}},
-      {"deepseek-v3 hunyuan-dense joyai-llm", {kThreeNumbers, kDeepseekV3Cjk, kDeepseekV3}},
+      {"deepseek-v3 hunyuan-dense", {kThreeNumbers, kDeepseekV3Cjk, kDeepseekV3}},
       {"falcon", {kFalconPunct, kGpt2, kThreeDigits}},
       {"starcoder refact command-r smollm codeshell exaone minerva-7b", {kDigit, kGpt2}},
       {"bloom poro-chat gpt3-finnish", {kBloom}},
@@ -115,8 +104,10 @@ std::vector<std::string_view> known_pre_tokenizers() {
 Result<PreTokenizer> PreTokenizer::from_name(std::string_view name) {
   const std::vector<std::string_view> patterns = pre_tokenizer_patterns(name);
   if (patterns.empty()) {
-    return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'; convert the model again with one that is, "
-                                          "such as 'gpt-2', 'llama-bpe' or 'qwen2'", name.substr(0, 80)));
+    return Error::unsupported(
+        fmt::format("pre-tokenizer is not known: '{}'; convert the model again with one that is, "
+                    "such as 'gpt-2', 'llama-bpe' or 'qwen2'",
+                    name.substr(0, 80)));
   }
   return from_patterns({patterns.begin(), patterns.end()});
 }
@@ -124,7 +115,8 @@ Result<PreTokenizer> PreTokenizer::from_name(std::string_view name) {
 Result<PreTokenizer> PreTokenizer::from_patterns(const std::vector<std::string>& patterns) {
   constexpr size_t kMaxStages = 32;
   if (patterns.size() > kMaxStages) {
-    return Error::unsupported(fmt::format("pre-tokenizer has {} split patterns, at most {}", patterns.size(), kMaxStages));
+    return Error::unsupported(
+        fmt::format("pre-tokenizer has {} split patterns, at most {}", patterns.size(), kMaxStages));
   }
   PreTokenizer pre;
   for (const std::string& pattern : patterns) {

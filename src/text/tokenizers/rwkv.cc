@@ -23,8 +23,10 @@ class RwkvTokenizer final : public BaseTokenizer {
   void encode_text(std::string_view text, bool, std::vector<TokenId>& out) const override {
     while (!text.empty()) {
       const ByteTrie::Match match = trie_.longest_prefix(text);
-      if (match.value >= 0) out.push_back(match.value);
-      else if (spec_.unk) out.push_back(*spec_.unk);
+      if (match.value >= 0)
+        out.push_back(match.value);
+      else if (spec_.unk)
+        out.push_back(*spec_.unk);
       text.remove_prefix(match.value >= 0 ? match.length : 1);
     }
   }

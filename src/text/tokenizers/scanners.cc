@@ -176,9 +176,13 @@ size_t scan_deepseek_v3(std::string_view text, size_t pos) {
 }
 
 template <uint16_t kClasses>
-size_t scan_run(std::string_view text, size_t pos) { return run_of(text, pos, kClasses); }
+size_t scan_run(std::string_view text, size_t pos) {
+  return run_of(text, pos, kClasses);
+}
 template <uint16_t kClasses, int kMost>
-size_t scan_up_to(std::string_view text, size_t pos) { return up_to(text, pos, kClasses, kMost); }
+size_t scan_up_to(std::string_view text, size_t pos) {
+  return up_to(text, pos, kClasses, kMost);
+}
 
 // \s?[class]+
 template <uint16_t kClasses>
@@ -201,7 +205,8 @@ struct Range {
 
 template <size_t kSize>
 bool in_ranges(const Range (&ranges)[kSize], uint32_t cp) {
-  const Range* next = std::upper_bound(ranges, ranges + kSize, cp, [](uint32_t v, const Range& r) { return v < r.first; });
+  const Range* next =
+      std::upper_bound(ranges, ranges + kSize, cp, [](uint32_t v, const Range& r) { return v < r.first; });
   return next != ranges && cp <= (next - 1)->last;
 }
 
@@ -259,8 +264,8 @@ size_t scan_deepseek_letters(std::string_view text, size_t pos) {
 // \s?[!-/:-~！-／：-～‘-‟　-。]+ ; U+3000 is white space too, so it may stand alone as the class.
 size_t scan_deepseek_punct(std::string_view text, size_t pos) {
   const auto in_class = [](uint32_t c) {
-    return (c >= '!' && c <= '/') || (c >= ':' && c <= '~') || (c >= 0xFF01 && c <= 0xFF0F) || (c >= 0xFF1A && c <= 0xFF5E) ||
-           (c >= 0x2018 && c <= 0x201F) || (c >= 0x3000 && c <= 0x3002);
+    return (c >= '!' && c <= '/') || (c >= ':' && c <= '~') || (c >= 0xFF01 && c <= 0xFF0F) ||
+           (c >= 0xFF1A && c <= 0xFF5E) || (c >= 0x2018 && c <= 0x201F) || (c >= 0x3000 && c <= 0x3002);
   };
   const size_t start = after_optional_space(text, pos);
   const size_t end = run_where(text, start, in_class);
@@ -294,8 +299,20 @@ size_t scan_bloom(std::string_view text, size_t pos) {
   const size_t end = run_where(text, start, [](uint32_t c) {
     if (char_class_of(c) & kSpace) return false;
     switch (c) {
-      case '(': case '|': case '.': case ',': case '!': case '?': case ')': case 0x2026: case 0x3002: case 0xFF0C:
-      case 0x3001: case 0x964: case 0x6D4: case 0x60C: return false;
+      case '(':
+      case '|':
+      case '.':
+      case ',':
+      case '!':
+      case '?':
+      case ')':
+      case 0x2026:
+      case 0x3002:
+      case 0xFF0C:
+      case 0x3001:
+      case 0x964:
+      case 0x6D4:
+      case 0x60C: return false;
       default: return true;
     }
   });

@@ -34,10 +34,12 @@ std::vector<std::string> split(const std::string& name, std::string_view text) {
 // Text that is dense in what the patterns look at.
 std::string random_text(std::mt19937& rng) {
   static const uint32_t kAlphabet[] = {
-      'a', 'b', 's', 't', 'r', 'e', 'v', 'm', 'l', 'd', 'A', 'S', 'L', 'Z', '0', '1', '9', ' ', ' ', ' ', '\t', '\n', '\r', '\n',
-      '\'', '\'', '.', ',', '!', '/', '(', ')', '-', '_', '$', '+', '<', '`', '|', '~', '^', 0x1, 0x7F, 0x85, 0xA0, 0x17F, 0x212A,
-      0xE9, 0xC9, 0x301, 0x93E, 0x939, 0x660, 0x2160, 0x1C5, 0x2B0, 0x2003, 0x3000, 0x3002, 0x4E2D, 0x9FA5, 0x3042, 0x30AB,
-      0xAC00, 0xD7A3, 0x800, 0xFF01, 0xFF21, 0x2018, 0x2026, 0xA3, 0x20AC, 0x200D, 0xFE0F, 0x1F600, 0x1E900, 0x10FFFF, 0x964};
+      'a',   'b',    's',    't',    'r',    'e',    'v',    'm',    'l',    'd',     'A',     'S',      'L',
+      'Z',   '0',    '1',    '9',    ' ',    ' ',    ' ',    '\t',   '\n',   '\r',    '\n',    '\'',     '\'',
+      '.',   ',',    '!',    '/',    '(',    ')',    '-',    '_',    '$',    '+',     '<',     '`',      '|',
+      '~',   '^',    0x1,    0x7F,   0x85,   0xA0,   0x17F,  0x212A, 0xE9,   0xC9,    0x301,   0x93E,    0x939,
+      0x660, 0x2160, 0x1C5,  0x2B0,  0x2003, 0x3000, 0x3002, 0x4E2D, 0x9FA5, 0x3042,  0x30AB,  0xAC00,   0xD7A3,
+      0x800, 0xFF01, 0xFF21, 0x2018, 0x2026, 0xA3,   0x20AC, 0x200D, 0xFE0F, 0x1F600, 0x1E900, 0x10FFFF, 0x964};
   std::string text;
   const int length = static_cast<int>(rng() % 24) + 1;
   for (int i = 0; i < length; ++i) append_utf8(text, kAlphabet[rng() % std::size(kAlphabet)]);
@@ -76,8 +78,8 @@ TEST(Scanners, EveryKnownPatternMatchesWhatPcre2Matches) {
 
 TEST(Scanners, SplitsCoverTheTextInOrderEvenWhenItIsNotUtf8) {
   std::mt19937 rng(8);
-  for (std::string_view name : {"default", "gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken", "deepseek-llm", "deepseek-coder",
-                                "deepseek-v3", "falcon", "starcoder", "bloom", "viking", "gemma4"}) {
+  for (std::string_view name : {"default", "gpt-2", "llama-bpe", "qwen35", "gpt-4o", "tekken", "deepseek-llm",
+                                "deepseek-coder", "deepseek-v3", "falcon", "starcoder", "bloom", "viking", "gemma4"}) {
     SCOPED_TRACE(name);
     const auto pre = PreTokenizer::from_name(name);
     ASSERT_TRUE(pre.ok());
@@ -99,17 +101,30 @@ TEST(Scanners, SplitsCoverTheTextInOrderEvenWhenItIsNotUtf8) {
 using Words = std::vector<std::string>;
 
 TEST(PreTokenizer, WordsOfEachFamily) {
-  EXPECT_EQ(split("gpt-2", "Hello, y'all! it's  12345"), (Words{"Hello", ",", " y", "'", "all", "!", " it", "'s", " ", " 12345"}));
+  EXPECT_EQ(split("gpt-2", "Hello, y'all! it's  12345"),
+            (Words{"Hello", ",", " y", "'", "all", "!", " it", "'s", " ", " 12345"}));
   EXPECT_EQ(split("llama-bpe", "it'S 12345\n\n  x"), (Words{"it", "'S", " ", "123", "45", "\n\n", " ", " x"}));
   EXPECT_EQ(split("qwen2", "a 123"), (Words{"a", " ", "1", "2", "3"}));
   EXPECT_EQ(split("gpt-4o", "camelCaseWORDs don't"), (Words{"camel", "Case", "WORDs", " don't"}));
   EXPECT_EQ(split("tekken", "camelCase don't 12"), (Words{"camel", "Case", " don", "'t", " ", "1", "2"}));
-  EXPECT_EQ(split("deepseek-v3", "x=1234 \xE4\xB8\xAD\xE6\x96\x87" "a"), (Words{"x", "=", "123", "4", " ", "\xE4\xB8\xAD\xE6\x96\x87", "a"}));
+  EXPECT_EQ(split("deepseek-v3",
+                  "x=1234 \xE4\xB8\xAD\xE6\x96\x87"
+                  "a"),
+            (Words{"x", "=", "123", "4", " ", "\xE4\xB8\xAD\xE6\x96\x87", "a"}));
   EXPECT_EQ(split("starcoder", "a 12"), (Words{"a", " ", "1", "2"}));
   EXPECT_EQ(split("gemma4", "a b\n\nc"), (Words{"a b", "\n\n", "c"}));
   // A combining mark belongs to the word for Qwen 3.5, and is punctuation-like for Qwen 2.
-  EXPECT_EQ(split("qwen35", "a\xCC\x81" "b"), (Words{"a\xCC\x81" "b"}));
-  EXPECT_EQ(split("qwen2", "a\xCC\x81" "b"), (Words{"a", "\xCC\x81" "b"}));
+  EXPECT_EQ(split("qwen35",
+                  "a\xCC\x81"
+                  "b"),
+            (Words{"a\xCC\x81"
+                   "b"}));
+  EXPECT_EQ(split("qwen2",
+                  "a\xCC\x81"
+                  "b"),
+            (Words{"a",
+                   "\xCC\x81"
+                   "b"}));
 }
 
 TEST(PreTokenizer, UnknownNameIsUnsupportedAndNamed) {

@@ -22,7 +22,7 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMaxDerivedBytes = 1024;  // as in bpe.cc
+constexpr size_t kMaxDerivedBytes = 1024;                // as in bpe.cc
 constexpr size_t kMaxChunkBytes = size_t{1} << 30;
 
 class SpmTokenizer final : public BaseTokenizer {
@@ -38,13 +38,16 @@ class SpmTokenizer final : public BaseTokenizer {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const auto id = static_cast<TokenId>(i);
       if (mergeable(id) && !pieces_[i].empty()) ids_.emplace(pieces_[i], id);
-      if (const int byte = byte_token_value(spec_.tokens[i]); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0) {
+      if (const int byte = byte_token_value(spec_.tokens[i]);
+          byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0) {
         byte_tokens_[static_cast<size_t>(byte)] = id;
       }
     }
     for (const auto& [text, id] : ids_) note_characters(text);
-    if (spec_.merges.empty()) derive_merges();
-    else MILLRACE_TRY_VOID(read_merges());
+    if (spec_.merges.empty())
+      derive_merges();
+    else
+      MILLRACE_TRY_VOID(read_merges());
     for (size_t i = 0; i < ascii_symbols_.size(); ++i) {
       const auto it = symbols_.find(static_cast<uint32_t>(i));
       ascii_symbols_[i] = it == symbols_.end() ? -1 : it->second;
@@ -80,7 +83,6 @@ class SpmTokenizer final : public BaseTokenizer {
       rest.remove_prefix(kMaxChunkBytes);
     }
     encode_chunk(rest, space, out);
-    if (buffer.capacity() > (1 << 20)) buffer = std::string();
   }
 
  private:
@@ -132,8 +134,11 @@ class SpmTokenizer final : public BaseTokenizer {
   void derive_merges() {
     std::vector<TokenId> order;
     for (const auto& [text, id] : ids_) order.push_back(id);
-    const auto score = [&](TokenId id) { return spec_.scores.empty() ? -static_cast<float>(id) : spec_.scores[static_cast<size_t>(id)]; };
-    std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
+    const auto score = [&](TokenId id) {
+      return spec_.scores.empty() ? -static_cast<float>(id) : spec_.scores[static_cast<size_t>(id)];
+    };
+    std::sort(order.begin(), order.end(),
+              [&](TokenId a, TokenId b) { return score(a) != score(b) ? score(a) > score(b) : a < b; });
     uint32_t rank = 0;
     for (size_t i = 0; i < order.size(); ++i) {
       if (i > 0 && score(order[i]) != score(order[i - 1])) ++rank;  // equal scores: leftmost first
@@ -167,14 +172,15 @@ class SpmTokenizer final : public BaseTokenizer {
       size_t space = merge.find(' ', 1);
       size_t cut = space;
       for (; space != std::string::npos && space + 1 < merge.size(); space = merge.find(' ', space + 1)) {
-        if (ids_.contains(std::string_view(merge).substr(0, space)) && ids_.contains(std::string_view(merge).substr(space + 1))) {
+        if (ids_.contains(std::string_view(merge).substr(0, space)) &&
+            ids_.contains(std::string_view(merge).substr(space + 1))) {
           cut = space;
           break;
         }
       }
       if (cut == std::string::npos || cut + 1 >= merge.size()) {
-        return Error::corrupt(fmt::format("tokenizer: merge {} is not two tokens with a space between: '{}'", rank,
-                                          merge.substr(0, 80)));
+        return Error::corrupt(
+            fmt::format("tokenizer: merge {} is not two tokens with a space between: '{}'", rank, merge.substr(0, 80)));
       }
       const std::string left = merge.substr(0, cut), right = merge.substr(cut + 1);
       const int32_t left_symbol = symbol(left), right_symbol = symbol(right);
@@ -281,7 +287,7 @@ class SpmTokenizer final : public BaseTokenizer {
   std::optional<PreTokenizer> pre_;
   bool plain_text_ = true;
   std::unordered_map<std::string_view, TokenId> ids_;  // while building
-  std::unordered_map<uint32_t, int32_t> symbols_;  // by code point
+  std::unordered_map<uint32_t, int32_t> symbols_;      // by code point
   std::array<int32_t, 128> ascii_symbols_{};
   std::array<bool, 128> ascii_before_space_{};
   std::unordered_set<uint32_t> before_space_;

@@ -29,8 +29,10 @@ class UnigramTokenizer final : public BaseTokenizer {
       const int byte = byte_token_value(spec_.tokens[i]);
       const bool is_byte = byte >= 0 && (type(id) == TokenType::byte || type(id) == TokenType::normal);
       std::string text = is_byte ? std::string(1, static_cast<char>(byte)) : spec_.tokens[i];
-      if (type(id) == TokenType::unknown && !spec_.unk_surface.empty()) text = spec_.unk_surface;
-      else if (spec_.escape_whitespaces) replace_all(text, kSpaceMark, " ");
+      if (type(id) == TokenType::unknown && !spec_.unk_surface.empty())
+        text = spec_.unk_surface;
+      else if (spec_.escape_whitespaces)
+        replace_all(text, kSpaceMark, " ");
       if (is_byte && byte_tokens_[static_cast<size_t>(byte)] < 0) byte_tokens_[static_cast<size_t>(byte)] = id;
       pieces_.push(text);
       if (type(id) == TokenType::normal && !(spec_.unk && *spec_.unk == id)) {
@@ -109,8 +111,10 @@ class UnigramTokenizer final : public BaseTokenizer {
     for (size_t end = text.size(); end > 0; end = best[end].start) path.emplace_back(best[end].start, end);
     for (auto it = path.rbegin(); it != path.rend(); ++it) {
       const int32_t id = best[it->second].id;
-      if (id >= 0) out.push_back(id);
-      else emit_unknown(text.substr(it->first, it->second - it->first), out);
+      if (id >= 0)
+        out.push_back(id);
+      else
+        emit_unknown(text.substr(it->first, it->second - it->first), out);
     }
   }
 

@@ -1,0 +1,22 @@
+// Reading what the user points at: files, standard input, JSON.
+#pragma once
+
+#include <cstdio>
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+
+#include "base/result.h"
+
+namespace millrace {
+
+// "-" is standard input. Errors: corrupt, with the name and the system's reason.
+Result<std::string> read_text_file(const std::string& path);
+Result<std::string> read_all(std::FILE* file, const std::string& name);
+
+// Errors: corrupt (not JSON, with the byte).
+Result<nlohmann::ordered_json> read_json_file(const std::string& path);
+
+// One line of JSON; invalid UTF-8 is replaced.
+void print_json_line(const nlohmann::ordered_json& value);
+
+}  // namespace millrace

@@ -1,0 +1,193 @@
+// millrace inspect: what a model is, without loading it.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "engine/language_model.h"
+#include "input.h"
+#include "kv/pool.h"
+#include "models/arch.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace inspect                    the built-in model
+  millrace inspect model.gguf -c 4096 with the memory that 4096 tokens take
+  millrace inspect ./Qwen3-0.6B/ --tensors
+  millrace inspect model.gguf --json)";
+
+struct InspectFlags {
+  std::string model;
+  int64_t context = 0;
+  bool json = false, tensors = false;
+};
+
+// Which part of the model a tensor belongs to, by words that both GGUF's and Hugging Face's names hold.
+std::string group_of(const std::string& name) {
+  auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
+  if (has("norm") || has("ln_")) return "norms";
+  if (has("_exps") || has("experts.") || has("gate_inp") || has("shexp") || has("shared_expert")) return "experts";
+  if (has("ffn") || has("mlp")) return "mlp";
+  if (has("attn")) return "attention";
+  if (has("token_embd") || has("embed_tokens") || has("wte") || has("wpe") || has("position_embd")) return "embedding";
+  if (has("output") || has("lm_head")) return "head";
+  return "other";
+}
+
+struct Group {
+  int64_t tensors = 0, parameters = 0, bytes = 0;
+  std::map<std::string, int64_t> formats;  // name -> tensors
+};
+
+std::map<std::string, Group> group_tensors(const ModelFiles& files) {
+  std::map<std::string, Group> groups;
+  for (const auto& stored : files.tensors) {
+    Group& group = groups[group_of(stored.name)];
+    ++group.tensors;
+    group.parameters += stored.tensor.format ? stored.tensor.values() : 0;
+    group.bytes += stored.tensor.bytes;
+    ++group.formats[stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name];
+  }
+  return groups;
+}
+
+int64_t kv_bytes(const ArchSpec& spec, const char* format, int64_t context) {
+  const Format* kv = find_format(format);
+  if (spec.head_dim % kv->block_values != 0) return -1;
+  KvLayout layout{kv, 16, std::vector<KvLayer>(spec.layers.size(), KvLayer{spec.kv_heads, spec.head_dim})};
+  return layout.bytes_per_token() * context;
+}
+
+std::string windows_text(const ArchSpec& spec) {
+  int64_t windowed = 0, window = 0;
+  for (const auto& layer : spec.layers) {
+    windowed += layer.window > 0;
+    window = std::max(window, layer.window);
+  }
+  return windowed == 0 ? "full" : fmt::format("window {} in {} of {} layers", window, windowed, spec.layer_count());
+}
+
+std::string rope_text(const ArchSpec& spec) {
+  static const char* kScalings[] = {"", ", linear", ", llama3", ", yarn", ", longrope"};
+  if (spec.learned_positions) return "learned";
+  std::string out;
+  for (const auto& rope : spec.ropes) {
+    out += fmt::format("{}rope of {} dims, base {:g}{}", out.empty() ? "" : "; ", rope.rotated, rope.theta, kScalings[static_cast<int>(rope.scaling)]);
+    if (rope.scaling != RopeSpec::Scaling::none) out += fmt::format(" x{:g}", rope.factor);
+  }
+  return out;
+}
+
+nlohmann::ordered_json tensor_json(const StoredTensor& stored) {
+  nlohmann::ordered_json shape = nlohmann::ordered_json::array();
+  for (int i = 0; i < stored.tensor.rank; ++i) shape.push_back(stored.tensor.dims[static_cast<size_t>(i)]);
+  return {{"name", stored.name}, {"shape", shape}, {"format", stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name},
+          {"bytes", stored.tensor.bytes}, {"offset", stored.offset}};
+}
+
+nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, int64_t context) {
+  nlohmann::ordered_json out;
+  int64_t bytes = 0;
+  out["path"] = files.path;
+  out["kind"] = files.kind == ModelFiles::Kind::gguf ? "gguf" : "huggingface";
+  out["name"] = spec.name;
+  out["architecture"] = spec.arch;
+  out["parameters"] = count_parameters(files);
+  out["layers"] = spec.layer_count();
+  out["width"] = spec.width;
+  out["heads"] = spec.heads;
+  out["kv_heads"] = spec.kv_heads;
+  out["head_dim"] = spec.head_dim;
+  out["hidden"] = spec.hidden;
+  if (spec.moe.experts) out["experts"] = {{"count", spec.moe.experts}, {"used", spec.moe.used}, {"hidden", spec.moe.hidden}, {"shared_hidden", spec.moe.shared_hidden}};
+  out["context"] = spec.context;
+  out["vocabulary"] = spec.vocab;
+  out["positions"] = rope_text(spec);
+  out["attention"] = windows_text(spec);
+  for (const auto& [name, group] : group_tensors(files)) {
+    out["groups"][name] = {{"tensors", group.tensors}, {"parameters", group.parameters}, {"bytes", group.bytes}, {"formats", group.formats}};
+    bytes += group.bytes;
+  }
+  out["weight_bytes"] = bytes;
+  if (files.tokenizer) {
+    const TokenizerSpec& t = *files.tokenizer;
+    out["tokenizer"] = {{"kind", t.kind}, {"pre", t.pre}, {"tokens", t.tokens.size()}, {"add_bos", t.add_bos}, {"add_eos", t.add_eos}, {"end_of_generation", t.eog}};
+    if (t.bos) out["tokenizer"]["bos"] = *t.bos;
+    if (t.eos) out["tokenizer"]["eos"] = *t.eos;
+  } else {
+    out["tokenizer"] = nullptr;
+  }
+  out["chat_template"] = files.chat_template;
+  nlohmann::ordered_json memory = {{"context", context}, {"weights", bytes}};
+  for (const char* format : {"f16", "q8_0"})
+    if (int64_t kv = kv_bytes(spec, format, context); kv >= 0) memory[fmt::format("kv_{}", format)] = kv;
+  out["memory"] = memory;
+  return out;
+}
+
+std::string size_text(int64_t bytes) {
+  if (bytes >= 1'000'000'000) return fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
+  if (bytes >= 1'000'000) return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6);
+  return fmt::format("{:.1f} kB", static_cast<double>(bytes) * 1e-3);
+}
+
+void print_human(const nlohmann::ordered_json& d) {
+  auto line = [](const char* label, const std::string& value) { fmt::print("{:<14} {}\n", label, value); };
+  line("model", fmt::format("{} ({})", d["name"].get<std::string>().empty() ? d["path"].get<std::string>() : d["name"].get<std::string>(), d["kind"].get<std::string>()));
+  line("architecture", fmt::format("{}, {} layers, width {}, {} heads ({} KV) of {}, hidden {}", d["architecture"].get<std::string>(), d["layers"].get<int64_t>(),
+                                   d["width"].get<int64_t>(), d["heads"].get<int64_t>(), d["kv_heads"].get<int64_t>(), d["head_dim"].get<int64_t>(), d["hidden"].get<int64_t>()));
+  if (d.contains("experts")) line("experts", fmt::format("{}, {} used, hidden {}", d["experts"]["count"].get<int64_t>(), d["experts"]["used"].get<int64_t>(), d["experts"]["hidden"].get<int64_t>()));
+  line("parameters", fmt::format("{:.2f} M", static_cast<double>(d["parameters"].get<int64_t>()) * 1e-6));
+  line("context", fmt::format("{} tokens; positions: {}; attention: {}", d["context"].get<int64_t>(), d["positions"].get<std::string>(), d["attention"].get<std::string>()));
+  if (d["tokenizer"].is_null()) line("tokenizer", "none");
+  else line("tokenizer", fmt::format("{} {}, {} tokens", d["tokenizer"]["kind"].get<std::string>(), d["tokenizer"]["pre"].get<std::string>(), d["tokenizer"]["tokens"].get<int64_t>()));
+  const std::string source = d["chat_template"].get<std::string>();
+  line("chat template", source.empty() ? "none" : fmt::format("{} bytes: {}", source.size(), nlohmann::json(source.substr(0, 60)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  fmt::print("{:<14} {:>7} {:>14} {:>10}  formats\n", "group", "tensors", "parameters", "bytes");
+  for (const auto& [name, group] : d["groups"].items()) {
+    std::string formats;
+    for (const auto& [format, count] : group["formats"].items()) formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count.get<int64_t>(), format);
+    fmt::print("  {:<12} {:>7} {:>14} {:>10}  {}\n", name, group["tensors"].get<int64_t>(), group["parameters"].get<int64_t>(), size_text(group["bytes"].get<int64_t>()), formats);
+  }
+  std::string memory = fmt::format("weights {}", size_text(d["memory"]["weights"].get<int64_t>()));
+  for (const char* format : {"f16", "q8_0"})
+    if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end()) memory += fmt::format(", KV in {} {}", format, size_text(kv->get<int64_t>()));
+  line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));
+}
+
+Result<int> run(const InspectFlags& flags) {
+  MILLRACE_TRY(auto files, open_model(flags.model));
+  MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
+  auto described = describe(files, spec, flags.context > 0 ? flags.context : spec.context);
+  if (flags.json && flags.tensors)
+    for (const auto& stored : files.tensors) described["tensors"].push_back(tensor_json(stored));
+  if (flags.json) {
+    print_json_line(described);
+    return 0;
+  }
+  print_human(described);
+  if (!flags.tensors) return 0;
+  fmt::print("\n{:<48} {:<8} {:>12} {:>14}  shape\n", "tensor", "format", "bytes", "offset");
+  for (const auto& stored : files.tensors) {
+    auto tensor = tensor_json(stored);
+    fmt::print("{:<48} {:<8} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(), stored.tensor.bytes, stored.offset, tensor["shape"].dump());
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_inspect_command(CLI::App& app) {
+  auto flags = std::make_shared<InspectFlags>();
+  CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory", kExamples, [=] { return run(*flags); });
+  command->add_option("model,-m,--model", flags->model, "GGUF file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-c,--context", flags->context, "Tokens to work memory out for; 0: the model's context")->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
+  command->add_flag("--tensors", flags->tensors, "List every tensor");
+  command->add_flag("--json", flags->json, "One JSON object");
+}
+
+}  // namespace millrace

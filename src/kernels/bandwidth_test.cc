@@ -1,0 +1,43 @@
+#include "kernels/bandwidth.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <vector>
+
+namespace millrace {
+namespace {
+
+TEST(Bandwidth, IsAPositiveNumber) {
+  ThreadPool pool(2);
+  const double measured = measure_read_bandwidth(pool, int64_t{8} << 20);
+  EXPECT_GT(measured, 0);
+  EXPECT_TRUE(std::isfinite(measured));
+}
+
+TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
+  ThreadPool pool(1);
+  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+    const ComputePeaks peaks = measure_compute_peaks(pool, isa);
+    EXPECT_GT(peaks.f32_gflop_per_s, 0) << isa_name(isa);
+    if (isa > Isa::ref && detect_isa() > Isa::ref) {
+      EXPECT_GT(peaks.int8_gop_per_s, 0) << isa_name(isa);
+    }
+  }
+}
+
+// The loops must read every byte they claim to: the sums of the words they add up agree.
+TEST(Bandwidth, ReadLoopsCoverTheirBytes) {
+  alignas(64) static uint8_t data[4096];
+  for (int at = 0; at < 4096; at += 64) data[at] = 1;  // lane 0 of every vector
+  EXPECT_EQ(roof_kernels_ref().read(data, 4096), 64u);
+  if (detect_isa() >= Isa::avx512) {
+    EXPECT_EQ(roof_kernels_avx512().read(data, 4096), 64u);
+  }
+  if (detect_isa() >= Isa::avx2) {
+    EXPECT_EQ(roof_kernels_avx2().read(data, 4096), 64u);
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,198 @@
+// Same request, same bits: a stream's tokens and logits do not depend on threads, batch mates, prefill chunks, prefix
+// reuse or the KV block size. Compared bit for bit, on every kernel table that this machine has.
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <map>
+
+#include "engine/engine_core.h"
+#include "engine/language_model.h"
+
+namespace millrace {
+namespace {
+
+std::string golden(const std::string& name) { return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf"; }
+
+// Keeps the environment variable for one scope, so that a model is packed for that table.
+class WithIsa {
+ public:
+  explicit WithIsa(Isa isa) {
+    if (const char* before = std::getenv("MILLRACE_ISA")) before_ = before;
+    setenv("MILLRACE_ISA", std::string(isa_name(isa)).c_str(), 1);
+  }
+  ~WithIsa() {
+    if (before_.empty()) unsetenv("MILLRACE_ISA");
+    else setenv("MILLRACE_ISA", before_.c_str(), 1);
+  }
+
+ private:
+  std::string before_;
+};
+
+std::shared_ptr<const LanguageModel> load(const std::string& name, Isa isa) {
+  WithIsa scope(isa);
+  auto model = LanguageModel::load(golden(name), {.threads = 1, .context = 128});
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? *model : nullptr;
+}
+
+Request make_request(int64_t seed, int64_t prompt_tokens, int64_t max_tokens, int64_t vocab) {
+  Request request;
+  for (int64_t i = 0; i < prompt_tokens; ++i)
+    request.prompt.push_back(static_cast<TokenId>(philox_uniform(static_cast<uint64_t>(seed), 9, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
+  request.max_tokens = max_tokens;
+  request.ignore_eos = true;
+  request.sampling.seed = static_cast<uint64_t>(seed);
+  request.sampling.temperature = seed % 2 ? 0.9 : 0.0;
+  request.sampling.logprobs = 0;
+  return request;
+}
+
+// What a stream shows: its tokens, and the exact logits that each was chosen from.
+struct Shown {
+  std::vector<TokenId> tokens;
+  std::vector<std::vector<float>> logits;
+  int64_t cached = 0;
+
+  bool same_bits(const Shown& other) const {
+    if (tokens != other.tokens || logits.size() != other.logits.size()) return false;
+    for (size_t i = 0; i < logits.size(); ++i)
+      if (std::memcmp(logits[i].data(), other.logits[i].data(), logits[i].size() * sizeof(float)) != 0) return false;
+    return true;
+  }
+};
+
+// Steps the core until it is idle. Sampling at these settings does not edit the rows it reads.
+std::map<RequestId, Shown> run_all(EngineCore& core, int64_t vocab) {
+  std::map<RequestId, Shown> shown;
+  std::vector<TokenEvent> events;
+  while (!core.idle()) {
+    events.clear();
+    const StepPlan& plan = core.step(events);
+    const float* row = core.last_logits();
+    for (const auto& chunk : plan.chunks) {
+      if (!chunk.sample) continue;
+      shown[chunk.request].logits.emplace_back(row, row + vocab);
+      row += vocab;
+    }
+    for (const auto& event : events) {
+      EXPECT_NE(event.finish, FinishReason::error) << event.error.message;
+      if (event.token >= 0) shown[event.request].tokens.push_back(event.token);
+      if (event.finish != FinishReason::none) shown[event.request].cached = event.timings.cached_tokens;
+    }
+    auto blocks = core.check_blocks();
+    EXPECT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
+  }
+  return shown;
+}
+
+EngineOptions options(int threads = 1, int64_t batch_tokens = 512, int64_t block_tokens = 16) {
+  EngineOptions o;
+  o.threads = threads;
+  o.context = 128;
+  o.max_streams = 8;
+  o.batch_tokens = batch_tokens;
+  o.block_tokens = block_tokens;
+  o.kv_tokens = 4096;
+  return o;
+}
+
+std::unique_ptr<EngineCore> make_core(std::shared_ptr<const LanguageModel> model, const EngineOptions& o) {
+  auto core = EngineCore::create(std::move(model), o);
+  EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
+  return core.ok() ? std::move(*core) : nullptr;
+}
+
+struct Case {
+  std::string model;
+  std::string kv_format;
+  Isa isa;
+};
+
+class Bits : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    model_ = load(GetParam().model, GetParam().isa);
+    ASSERT_TRUE(model_);
+    vocab_ = model_->info().vocab;
+    alone_ = run_one(with_format(options()), request(1));
+    ASSERT_EQ(alone_.tokens.size(), 12u);
+  }
+  EngineOptions with_format(EngineOptions o) const {
+    o.kv_format = GetParam().kv_format;
+    return o;
+  }
+  Request request(int64_t seed, int64_t prompt = 70) const { return make_request(seed, prompt, 12, vocab_); }
+  Shown run_one(const EngineOptions& o, Request r) const {
+    auto core = make_core(model_, o);
+    EXPECT_TRUE(core->add(1, std::move(r)).ok());
+    return run_all(*core, vocab_)[1];
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+  int64_t vocab_ = 0;
+  Shown alone_;
+};
+
+TEST_P(Bits, ThreadsDoNotShow) {
+  for (int threads : {2, 3}) EXPECT_TRUE(run_one(with_format(options(threads)), request(1)).same_bits(alone_)) << threads;
+}
+
+TEST_P(Bits, PrefillChunksDoNotShow) {
+  for (int64_t chunk : {1, 7, 64}) {
+    EngineOptions o = with_format(options(1, chunk));
+    o.max_streams = 1;
+    EXPECT_TRUE(run_one(o, request(1)).same_bits(alone_)) << chunk;
+  }
+}
+
+TEST_P(Bits, BlockSizeDoesNotShow) {
+  for (int64_t block : {1, 8, 64}) EXPECT_TRUE(run_one(with_format(options(2, 512, block)), request(1)).same_bits(alone_)) << block;
+}
+
+TEST_P(Bits, BatchMatesDoNotShow) {
+  for (int64_t mates = 1; mates <= 7; mates += 2) {
+    auto core = make_core(model_, with_format(options(2, 48)));
+    // Half of the mates before, half after, of many lengths; prompts run in chunks beside the others' decoding.
+    for (int64_t i = 0; i < mates; ++i) {
+      if (i == mates / 2) { ASSERT_TRUE(core->add(1, request(1)).ok()); }
+      ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), request(50 + i, 3 + 14 * i)).ok());
+    }
+    EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone_)) << mates;
+  }
+}
+
+TEST_P(Bits, PrefixReuseDoesNotShow) {
+  auto core = make_core(model_, with_format(options()));
+  ASSERT_TRUE(core->add(1, request(1)).ok());
+  EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone_));
+  ASSERT_TRUE(core->add(2, request(1)).ok());
+  Shown again = run_all(*core, vocab_)[2];
+  EXPECT_EQ(again.cached, 64);  // four whole blocks of 70 tokens
+  EXPECT_TRUE(again.same_bits(alone_));
+  // A prompt that shares only the first 40 tokens.
+  Request other = request(1);
+  for (size_t i = 40; i < other.prompt.size(); ++i) other.prompt[i] = static_cast<TokenId>((other.prompt[i] + 1) % vocab_);
+  ASSERT_TRUE(core->add(3, other).ok());
+  Shown shared = run_all(*core, vocab_)[3];
+  EXPECT_EQ(shared.cached, 32);
+  other.cache_prompt = false;
+  EXPECT_TRUE(shared.same_bits(run_one(with_format(options()), other)));
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> out;
+  for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+    if (isa > detect_isa()) continue;
+    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2"}) out.push_back({model, "f16", isa});
+    for (const char* kv : {"f32", "bf16"}) out.push_back({"llama3", kv, isa});
+  }
+  return out;
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Bits, ::testing::ValuesIn(cases()), [](const auto& test) {
+  return test.param.model + "_" + test.param.kv_format + "_" + std::string(isa_name(test.param.isa));
+});
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,204 @@
+#!/usr/bin/env python3
+"""What people and scripts rely on at the command line: exit codes, exact output forms, config files, signals.
+
+Usage: cli_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models only.
+"""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BINARY, SOURCE = sys.argv[1], sys.argv[2]
+LLAMA = os.path.join(SOURCE, "tests/golden/llama3/model.gguf")
+FOLDER = os.path.join(SOURCE, "tests/golden/llama3")
+
+
+def millrace(*arguments, stdin=b""):
+    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, timeout=120, check=False)
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path
+
+
+class ExitCodes(unittest.TestCase):
+    def expect(self, code, *arguments, message=""):
+        done = millrace(*arguments)
+        self.assertEqual(done.returncode, code, done.stderr.decode())
+        self.assertIn(message, done.stderr.decode() + done.stdout.decode())
+
+    def test_help_teaches_by_example(self):
+        listing = millrace("--help").stdout.decode()
+        commands = [line.split()[0] for line in listing.split("Subcommands:")[1].split("\n\n")[0].splitlines() if line.strip()]
+        self.assertIn("run", commands)
+        for command in commands:
+            done = millrace(command, "--help")
+            self.assertEqual(done.returncode, 0, command)
+            self.assertIn(f"millrace {command}", done.stdout.decode(), f"{command} --help has no example")
+
+    def test_usage(self):
+        self.expect(2)
+        self.expect(2, "nonsense")
+        self.expect(2, "run", "--nonsense")
+        self.expect(2, "run", "-m", LLAMA, "-p", "a", "--top-p", "7", message="top_p")
+        self.expect(2, "run", "-m", LLAMA, "--prompt-tokens", "1,99999", message="99999")
+
+    def test_bad_files(self):
+        self.expect(3, "run", "-m", "/nonexistent.gguf", "-p", "a", message="/nonexistent.gguf")
+        with tempfile.TemporaryDirectory() as folder:
+            self.expect(3, "run", "-m", write(folder, "bad.gguf", "these are not weights"), "-p", "a", message="bad.gguf")
+            with open(LLAMA, "rb") as file:
+                whole = file.read()
+            cut = os.path.join(folder, "cut.gguf")
+            with open(cut, "wb") as file:
+                file.write(whole[: len(whole) // 2])
+            self.expect(3, "inspect", cut, message="cut.gguf")
+            self.expect(3, "run", "-m", LLAMA, "-f", os.path.join(folder, "none.txt"), message="none.txt")
+
+    def test_unsupported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            write(folder, "config.json", json.dumps({"architectures": ["T5ForConditionalGeneration"], "model_type": "t5"}))
+            with open(os.path.join(FOLDER, "model.safetensors"), "rb") as file:
+                data = file.read()
+            with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+                file.write(data)
+            self.expect(4, "inspect", folder, message="T5ForConditionalGeneration")
+        self.expect(4, "run", "-m", LLAMA, "-p", "a", "--kv-format", "q9_9", message="q9_9")
+
+    def test_resources(self):
+        self.expect(5, "run", "-m", LLAMA, "-p", "a", "-c", "2000000000", "--kv-tokens", "1000000000000", message="KV cache")
+
+
+class Run(unittest.TestCase):
+    def run_json(self, *arguments, stdin=b""):
+        done = millrace("run", "-m", LLAMA, "--json", *arguments, stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return json.loads(done.stdout.decode().strip().splitlines()[-1])
+
+    def test_json_form(self):
+        result = self.run_json("-p", "ab", "-n", "5", "--temp", "0", "--ignore-eos")
+        self.assertEqual(list(result)[:4], ["prompt_tokens", "tokens", "text", "finish_reason"])
+        self.assertEqual(len(result["tokens"]), 5)
+        self.assertEqual(result["finish_reason"], "length")
+        self.assertEqual(result["timings"]["generated_tokens"], 5)
+        again = self.run_json("--prompt-tokens", ",".join(map(str, result["prompt_tokens"])), "-n", "5", "--temp", "0", "--ignore-eos")
+        self.assertEqual(again["tokens"], result["tokens"])
+
+    def test_seed_decides(self):
+        first = self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos")
+        self.assertEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos", "-t", "2")["tokens"])
+        self.assertNotEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "4", "--temp", "1", "--ignore-eos")["tokens"])
+
+    def test_prompts_from_anywhere(self):
+        expected = self.run_json("-p", "abc", "-n", "2", "--temp", "0")["prompt_tokens"]
+        self.assertEqual(self.run_json("-n", "2", "--temp", "0", stdin=b"abc")["prompt_tokens"], expected)
+        with tempfile.TemporaryDirectory() as folder:
+            path = write(folder, "prompt.txt", "abc")
+            self.assertEqual(self.run_json("-n", "2", "--temp", "0", "-f", path)["prompt_tokens"], expected)
+
+    def test_stop_string_never_shows(self):
+        text = self.run_json("-p", "ab", "-n", "30", "--temp", "0", "--ignore-eos")["text"]
+        stop = text[4:6]
+        result = self.run_json("-p", "ab", "-n", "30", "--temp", "0", "--ignore-eos", "--stop", stop)
+        self.assertEqual(result["finish_reason"], "stop")
+        self.assertEqual(result["text"], text[: text.index(stop)])
+
+    def test_timing_line(self):
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "4", "--temp", "0", "--ignore-eos")
+        self.assertTrue(done.stdout.decode().startswith("ab"))
+        self.assertRegex(done.stderr.decode(), r"prompt \d+ tokens, [\d.]+ tok/s \| generated 4 tokens, [\d.]+ tok/s \| first token .* GB/s")
+
+    def test_config_file_holds_every_flag(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = write(folder, "millrace.toml",
+                           f'[run]\nmodel = "{LLAMA}"\nprompt = "ab"\nmax-tokens = 3\ntemp = 0\njson = true\nignore-eos = true\n')
+            for arguments in (["--config", config, "run"], ["run", "--config", config]):
+                done = millrace(*arguments)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                lines = done.stdout.decode().splitlines()
+                self.assertEqual(len(lines), 1)
+                self.assertEqual(len(json.loads(lines[0])["tokens"]), 3)
+            self.assertEqual(len(json.loads(millrace("--config", config, "run", "-n", "2").stdout)["tokens"]), 2)
+            typo = write(folder, "typo.toml", "[run]\nmax-tokns = 3\n")
+            done = millrace("--config", typo, "run", "-m", LLAMA, "-p", "a")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("max-tokns", done.stdout.decode() + done.stderr.decode())
+
+    def test_interrupt_stops_cleanly(self):
+        process = subprocess.Popen([BINARY, "run", "-m", LLAMA, "-p", "ab", "-n", "-1", "--ignore-eos", "-c", "200000", "--no-prefix-cache"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"generated", error)
+        self.assertTrue(out.endswith(b"\n"))
+
+    def test_a_closed_pipe_ends_it(self):
+        process = subprocess.Popen([BINARY, "run", "-m", LLAMA, "-p", "ab", "-n", "-1", "--ignore-eos", "-c", "200000"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process.stdout.read(10)
+        process.stdout.close()
+        for _ in range(600):
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        else:
+            process.kill()
+            self.fail("still running after its reader went away")
+        self.assertNotEqual(process.returncode, -signal.SIGSEGV)
+
+
+class Text(unittest.TestCase):
+    def test_tokenize_forms(self):
+        done = millrace("tokenize", "-m", LLAMA, "--stdin", "--json", stdin=b"a bc")
+        result = json.loads(done.stdout)
+        self.assertEqual(list(result), ["tokens", "pieces"])
+        self.assertEqual("".join(result["pieces"]), "a bc")
+        ids = ",".join(map(str, result["tokens"]))
+        self.assertEqual(millrace("tokenize", "-m", LLAMA, "--decode", ids).stdout, b"a bc")
+        self.assertEqual(millrace("tokenize", "-m", os.path.join(FOLDER, "tokenizer.json"), "--decode", ids).stdout, b"a bc")
+        self.assertEqual(millrace("tokenize", "-m", LLAMA, "--decode", "5000").returncode, 2)
+        self.assertEqual(millrace("tokenize", "-m", LLAMA).returncode, 2)
+
+    def test_template(self):
+        with tempfile.TemporaryDirectory() as folder:
+            context = write(folder, "context.json", json.dumps({"messages": [{"role": "user", "content": "hé"}], "bos_token": "<s>"}))
+            good = write(folder, "good.jinja", "{{ bos_token }}{% for m in messages %}[{{ m.role }}] {{ m.content }}{% endfor %}")
+            self.assertEqual(millrace("template", "--template", good, "--context", context).stdout.decode(), "<s>[user] hé")
+            bad = write(folder, "bad.jinja", "{{ raise_exception('roles must alternate') }}")
+            done = millrace("template", "--template", bad, "--context", context)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("roles must alternate", done.stderr.decode())
+            self.assertEqual(millrace("template", "--template", write(folder, "broken.jinja", "{% for %}"), "--context", context).returncode, 3)
+            self.assertEqual(millrace("template", "-m", LLAMA, "--context", write(folder, "no.json", "{")).returncode, 3)
+
+    def test_inspect(self):
+        gguf = json.loads(millrace("inspect", LLAMA, "--json", "-c", "1000").stdout)
+        hf = json.loads(millrace("inspect", FOLDER, "--json", "--tensors").stdout)
+        for key in ("architecture", "layers", "width", "heads", "kv_heads", "vocabulary", "context"):
+            self.assertEqual(gguf[key], hf[key], key)
+        self.assertEqual(gguf["memory"]["kv_f16"], 1000 * 2 * 2 * gguf["layers"] * gguf["kv_heads"] * gguf["head_dim"])
+        self.assertEqual(sum(group["bytes"] for group in hf["groups"].values()), sum(tensor["bytes"] for tensor in hf["tensors"]))
+
+    def test_techniques(self):
+        rows = json.loads(millrace("techniques", "--json").stdout)
+        for row in rows:
+            self.assertEqual(list(row), ["family", "name", "summary", "paper", "options"])
+            self.assertTrue(row["summary"], row)
+        names = {(row["family"], row["name"]) for row in rows}
+        for wanted in (("format", "q4_k"), ("arch", "gemma3"), ("sampler", "min_p"), ("kv_format", "q8_0")):
+            self.assertIn(wanted, names)
+        self.assertEqual(len(names), len(rows))
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
