@@ -227,7 +227,7 @@ Result<TrainReport> train_stories(const TrainOptions& options) {
   // libtorch asks for and gives back the same large tensors each step: keep them in the heap instead of
   // mapping and clearing fresh pages every time.
   mallopt(M_MMAP_MAX, 0);
-  mallopt(M_TRIM_THRESHOLD, 1 << 30);
+  mallopt(M_TRIM_THRESHOLD, -1);
   torch::set_num_threads(options.threads);
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
