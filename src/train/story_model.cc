@@ -4,7 +4,14 @@
 #include <limits>
 #include <string>
 
+#include "train/fast_ops.h"
+
 namespace millrace {
+namespace {
+
+constexpr uint64_t kOddStep = 0x9e3779b97f4a7c15ull;  // spreads consecutive seeds over all 64 bits
+
+}  // namespace
 
 int64_t StoryModelConfig::parameters() const {
   const int64_t kv = kv_heads * head_dim();
@@ -12,8 +19,9 @@ int64_t StoryModelConfig::parameters() const {
   return vocab * dim + layers * layer + dim;
 }
 
-StoryModel::StoryModel(const StoryModelConfig& config, uint64_t seed) : config_(config) {
+StoryModel::StoryModel(const StoryModelConfig& config, uint64_t seed) : config_(config), bf16_(config.bf16 && has_fast_bf16()) {
   torch::manual_seed(seed);
+  seed_dropout(seed);
   const double deep = 1.0 / std::sqrt(2.0 * static_cast<double>(config.layers));  // residual branches start small
   auto weight = [&](const std::string& name, int64_t rows, int64_t columns, double deviation) {
     return register_parameter(name, torch::randn({rows, columns}) * deviation);
@@ -45,6 +53,11 @@ torch::Tensor StoryModel::norm(const torch::Tensor& x, const torch::Tensor& weig
   return x * scale * weight;
 }
 
+// Evaluation is always in F32: what is reported is what the exported weights give.
+torch::Tensor StoryModel::linear(const torch::Tensor& x, const torch::Tensor& weight) const {
+  return is_training() && bf16_ ? bf16_linear(x, weight) : torch::matmul(x, weight.t());
+}
+
 // x [batch, tokens, heads, head_dim], rotated by position.
 torch::Tensor StoryModel::rotate(const torch::Tensor& x, int64_t tokens) const {
   const std::vector<torch::Tensor> halves = x.chunk(2, -1);
@@ -61,7 +74,7 @@ torch::Tensor StoryModel::mask(int64_t tokens) {
 
 torch::Tensor StoryModel::attention(const StoryLayer& layer, const torch::Tensor& x, int64_t batch, int64_t tokens) {
   const int64_t hd = config_.head_dim(), kv = config_.kv_heads, group = config_.heads / kv;
-  torch::Tensor qkv = torch::matmul(x, layer.qkv.t()).view({batch, tokens, config_.heads + 2 * kv, hd});
+  torch::Tensor qkv = linear(x, layer.qkv).view({batch, tokens, config_.heads + 2 * kv, hd});
   // Rotate queries and keys in one go, then let the `group` queries of a KV head share its keys as more rows.
   torch::Tensor rotated = rotate(qkv.narrow(2, 0, config_.heads + kv), tokens).transpose(1, 2);
   torch::Tensor q = rotated.narrow(1, 0, config_.heads).reshape({batch * kv, group * tokens, hd});
@@ -71,18 +84,18 @@ torch::Tensor StoryModel::attention(const StoryLayer& layer, const torch::Tensor
   scores = scores.view({batch * kv, group, tokens, tokens}).add_(mask(tokens));
   torch::Tensor mixed = torch::bmm(torch::softmax(scores, -1).view({batch * kv, group * tokens, tokens}), v);
   mixed = mixed.view({batch, config_.heads, tokens, hd}).transpose(1, 2).reshape({batch * tokens, config_.dim});
-  return torch::matmul(mixed, layer.out.t());
+  return linear(mixed, layer.out);
 }
 
 torch::Tensor StoryModel::feed_forward(const StoryLayer& layer, const torch::Tensor& x) const {
-  const std::vector<torch::Tensor> halves = torch::matmul(x, layer.gate_up.t()).chunk(2, -1);
-  return torch::matmul(torch::silu(halves[0]) * halves[1], layer.down.t());
+  const std::vector<torch::Tensor> halves = linear(x, layer.gate_up).chunk(2, -1);
+  return linear(torch::silu(halves[0]) * halves[1], layer.down);
 }
 
 torch::Tensor StoryModel::forward(const torch::Tensor& ids) {
   const int64_t batch = ids.size(0), tokens = ids.size(1);
   auto drop = [&](torch::Tensor x) {
-    return is_training() && config_.dropout > 0 ? torch::dropout(x, config_.dropout, true) : x;
+    return is_training() && config_.dropout > 0 ? seeded_dropout(x, config_.dropout, ++dropout_seed_ * kOddStep) : x;
   };
   torch::Tensor x = drop(torch::embedding(embedding_, ids.reshape({-1})));  // [batch * tokens, dim]
   for (const StoryLayer& layer : layers_) {

@@ -24,6 +24,7 @@ struct StoryModelConfig {
   double rope_base = 10000.0;
   double norm_epsilon = 1e-5;
   double dropout = 0.1;
+  bool bf16 = true;  // multiply the blocks' matrices in bfloat16 while training, where the processor can
 
   int64_t head_dim() const { return dim / heads; }
   int64_t parameters() const;
@@ -45,6 +46,9 @@ class StoryModel : public torch::nn::Module {
   // ids [batch, tokens] -> logits [batch * tokens, vocab].
   torch::Tensor forward(const torch::Tensor& ids);
 
+  // Dropout goes through a sequence of its own; a resumed run starts it at another place.
+  void seed_dropout(uint64_t seed) { dropout_seed_ = seed << 32; }
+
   const StoryModelConfig& config() const { return config_; }
   const torch::Tensor& embedding() const { return embedding_; }
   const torch::Tensor& final_norm() const { return final_norm_; }
@@ -52,12 +56,15 @@ class StoryModel : public torch::nn::Module {
 
  private:
   torch::Tensor norm(const torch::Tensor& x, const torch::Tensor& weight) const;
+  torch::Tensor linear(const torch::Tensor& x, const torch::Tensor& weight) const;
   torch::Tensor rotate(const torch::Tensor& x, int64_t tokens) const;
   torch::Tensor attention(const StoryLayer& layer, const torch::Tensor& x, int64_t batch, int64_t tokens);
   torch::Tensor feed_forward(const StoryLayer& layer, const torch::Tensor& x) const;
   torch::Tensor mask(int64_t tokens);
 
   StoryModelConfig config_;
+  bool bf16_;
+  uint64_t dropout_seed_ = 0;
   torch::Tensor embedding_;   // [vocab, dim]
   torch::Tensor final_norm_;  // [dim]
   std::vector<StoryLayer> layers_;

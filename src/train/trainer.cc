@@ -147,7 +147,7 @@ Result<void> TrainRun::restore() {
   best_ = s[2];
   before_s_ = s[3];
   train_.seek(static_cast<int64_t>(s[4]), static_cast<int64_t>(s[5]));
-  torch::manual_seed(options_.seed + static_cast<uint64_t>(step_));
+  model_.seed_dropout(options_.seed + static_cast<uint64_t>(step_));
   fmt::print("resumed at step {} after {:.1f} min\n", step_, before_s_ / 60);
   return {};
 }
