@@ -168,7 +168,10 @@ Result<TrainReport> TrainRun::run() {
     const double now = progress();
     loss_sum += train_step(now);
     ++losses;
-    if (step_ % options_.evaluate_every != 0 && progress() < 1.0) continue;
+    if (step_ % options_.evaluate_every != 0 && progress() < 1.0) {
+      if (step_ % options_.save_every == 0) MILLRACE_TRY_VOID(save());
+      continue;
+    }
     const double speed = static_cast<double>(seen_ - mark_tokens) / (elapsed() - mark_s);
     MILLRACE_TRY_VOID(record(loss_sum / static_cast<double>(losses), schedule(now), speed));
     loss_sum = 0;

@@ -33,6 +33,7 @@ struct TrainOptions {
   int64_t long_every = 12;
   int64_t warmup = 60;
   int64_t evaluate_every = 100;
+  int64_t save_every = 20;  // steps between checkpoints; an evaluation saves too
   int threads = 1;
   uint64_t seed = 1;
   bool resume = false;
