@@ -13,5 +13,6 @@ namespace millrace {
 CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run);
 
 void add_run_command(CLI::App& app);
+void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
 
 }  // namespace millrace

@@ -46,6 +46,9 @@ int run_main(int argc, char** argv) {
   app.set_config("--config", "", "TOML file with flags, one table per command");
   app.footer(kFooter);
   add_run_command(app);
+#ifdef MILLRACE_TRAIN
+  add_train_command(app);
+#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {

@@ -200,8 +200,10 @@ Result<TokenizerSpec> train_bpe(const std::vector<std::string>& texts, int vocab
   }
   const int64_t merges = vocab_size - kFirstPieceId - static_cast<int64_t>(alphabet.size());
   if (merges < 0) {
-    return Error::user("the vocabulary is too small for 259 special and byte tokens and the characters of the text; "
-                       "ask for more tokens: " + std::to_string(vocab_size));
+    return Error::user(
+        "the vocabulary is too small for 259 special and byte tokens and the characters of the text; "
+        "ask for more tokens: " +
+        std::to_string(vocab_size));
   }
   std::unordered_set<std::string> known;
   for (int64_t i = 0; i < merges;) {

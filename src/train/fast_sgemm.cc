@@ -4,6 +4,8 @@
 // the CPU at hand, so this file defines `sgemm_` in the program (the program's symbol goes before the
 // library's) and forwards. Without oneDNN it falls back to the next `sgemm_` in the process.
 // Thread-safety: stateless after the first call.
+#include "train/fast_sgemm.h"
+
 #include <dlfcn.h>
 
 #include <cstdint>
@@ -17,13 +19,20 @@ using DnnlSgemm = int (*)(char transa, char transb, int64_t m, int64_t n, int64_
 using FortranSgemm = void (*)(const char*, const char*, const int*, const int*, const int*, const float*, const float*,
                               const int*, const float*, const int*, const float*, float*, const int*);
 
+DnnlSgemm dnnl_sgemm() {
+  static const auto found = reinterpret_cast<DnnlSgemm>(dlsym(RTLD_DEFAULT, "dnnl_sgemm"));
+  return found;
+}
+
 }  // namespace
+
+bool millrace::has_fast_sgemm() { return dnnl_sgemm() != nullptr; }
 
 // Column-major in Fortran is the transposed row-major problem: swap A with B and M with N.
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc) {
-  static const auto dnnl = reinterpret_cast<DnnlSgemm>(dlsym(RTLD_DEFAULT, "dnnl_sgemm"));
+  const DnnlSgemm dnnl = dnnl_sgemm();
   static const auto next = reinterpret_cast<FortranSgemm>(dlsym(RTLD_NEXT, "sgemm_"));
   if (dnnl && dnnl(*transb, *transa, *n, *m, *k, *alpha, b, *ldb, a, *lda, *beta, c, *ldc) == 0) return;
   if (!next) std::abort();  // cannot happen: libtorch itself needs this symbol

@@ -17,8 +17,8 @@ constexpr const char* kOpenings[] = {"Once upon a time", "One day, a little girl
 
 Result<void> write_report(const std::string& path, const FinishReport& report, double temperature) {
   std::ofstream out(path);
-  out << fmt::format("parameters: {}\nheld-out bits per byte: {:.4f}\nheld-out nats per token: {:.4f}\n", report.parameters,
-                     report.bits_per_byte, report.nats_per_token);
+  out << fmt::format("parameters: {}\nheld-out bits per byte: {:.4f}\nheld-out nats per token: {:.4f}\n",
+                     report.parameters, report.bits_per_byte, report.nats_per_token);
   for (const std::string& story : report.stories) out << fmt::format("\n--- temperature {}\n{}\n", temperature, story);
   if (!out) return Error::user("cannot write the report: " + path);
   return {};
@@ -39,7 +39,8 @@ Result<FinishReport> finish_stories(const FinishOptions& options) {
   FinishReport report;
   report.gguf = out + "/" + options.name + ".gguf";
   report.parameters = options.run.model.parameters();
-  MILLRACE_TRY_VOID(export_story_gguf(model, spec, {options.name, "A small model that writes simple English stories", report.gguf}));
+  MILLRACE_TRY_VOID(
+      export_story_gguf(model, spec, {options.name, "A small model that writes simple English stories", report.gguf}));
   MILLRACE_TRY(std::vector<LossPoint> curve, read_loss_csv(out + "/loss.csv"));
   if (curve.size() >= 2) MILLRACE_TRY_VOID(draw_loss_png(curve, options.name, out + "/loss.png"));
   const HeldOutScore score = score_stories(model, encoder, corpus.held_out);
@@ -47,8 +48,8 @@ Result<FinishReport> finish_stories(const FinishOptions& options) {
   report.nats_per_token = score.nats_per_token();
   for (int i = 0; i < options.samples; ++i) {
     const char* opening = kOpenings[static_cast<size_t>(i) % std::size(kOpenings)];
-    report.stories.push_back(
-        sample_story(model, encoder, opening, kSampleTokens, options.temperature, options.run.seed + static_cast<uint64_t>(i)));
+    report.stories.push_back(sample_story(model, encoder, opening, kSampleTokens, options.temperature,
+                                          options.run.seed + static_cast<uint64_t>(i)));
   }
   MILLRACE_TRY_VOID(write_report(out + "/report.txt", report, options.temperature));
   return report;

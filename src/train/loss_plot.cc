@@ -14,7 +14,8 @@ namespace millrace {
 namespace {
 
 constexpr int kWidth = 960, kHeight = 540, kLeft = 80, kRight = 30, kTop = 50, kBottom = 70;
-constexpr Colour kPaper{255, 255, 255}, kInk{40, 40, 40}, kGrid{225, 225, 225}, kTrain{44, 110, 190}, kHeldOut{214, 90, 30};
+constexpr Colour kPaper{255, 255, 255}, kInk{40, 40, 40}, kGrid{225, 225, 225}, kTrain{44, 110, 190},
+    kHeldOut{214, 90, 30};
 
 struct Frame {
   double tokens = 1, low = 0, high = 1;  // of the data
@@ -59,7 +60,8 @@ void draw_axes(PixelCanvas& canvas, const Frame& frame, const std::string& title
   for (double t = 0; t <= frame.tokens; t += stride) {
     canvas.line(frame.x(t), kTop, frame.x(t), kHeight - kBottom, 1, kGrid);
     const std::string label = fmt::format("{:.3g}", t / 1e6);
-    canvas.text(static_cast<int>(frame.x(t)) - PixelCanvas::text_width(label, 2) / 2, kHeight - kBottom + 10, label, 2, kInk);
+    canvas.text(static_cast<int>(frame.x(t)) - PixelCanvas::text_width(label, 2) / 2, kHeight - kBottom + 10, label, 2,
+                kInk);
   }
   canvas.line(kLeft, kTop, kLeft, kHeight - kBottom, 2, kInk);
   canvas.line(kLeft, kHeight - kBottom, kWidth - kRight, kHeight - kBottom, 2, kInk);

@@ -10,7 +10,7 @@
 namespace millrace {
 
 struct LossPoint {
-  double tokens = 0;  // seen so far
+  double tokens = 0;               // seen so far
   double train = 0, held_out = 0;  // nats per token
 };
 

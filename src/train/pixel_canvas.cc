@@ -80,7 +80,8 @@ void PixelCanvas::text(int x, int y, std::string_view s, int scale, Colour colou
       if (glyph.sign != sign) continue;
       for (int dot = 0; dot < 35 * scale * scale; ++dot) {
         const int column = dot % (5 * scale), row = dot / (5 * scale);
-        if (glyph.rows[static_cast<size_t>(row / scale)] >> (4 - column / scale) & 1) blend(x + column, y + row, colour, 1);
+        if (glyph.rows[static_cast<size_t>(row / scale)] >> (4 - column / scale) & 1)
+          blend(x + column, y + row, colour, 1);
       }
     }
     x += 6 * scale;

@@ -25,11 +25,23 @@ bool ends_with(std::string_view s, std::string_view tail) {
 // Curly quotes and dashes have an ASCII twin everywhere in this text; two spellings would waste vocabulary.
 std::string straighten(std::string_view s) {
   // The second half: quotes whose UTF-8 was once read as Windows-1252; the longest first.
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kTwins{{
-      {"\u201c", "\""}, {"\u201d", "\""}, {"\u2018", "'"}, {"\u2019", "'"}, {"\u2013", "-"}, {"\u2014", "-"},
-      {"\u2026", "..."}, {"\u00a0", " "}, {"\u00e2\u20ac\u0153", "\""}, {"\u00e2\u20ac\u009d", "\""},
-      {"\u00e2\u20ac\u2122", "'"}, {"\u00e2\u20ac\u02dc", "'"}, {"\u00e2\u20ac\u201c", "-"},
-      {"\u00e2\u20ac\u201d", "-"}, {"\u00e2\u20ac\u0160", ""}, {"\u00e2\u20ac", "\""}, {"\u009d", ""}}};
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kTwins{{{"\u201c", "\""},
+                                                                                         {"\u201d", "\""},
+                                                                                         {"\u2018", "'"},
+                                                                                         {"\u2019", "'"},
+                                                                                         {"\u2013", "-"},
+                                                                                         {"\u2014", "-"},
+                                                                                         {"\u2026", "..."},
+                                                                                         {"\u00a0", " "},
+                                                                                         {"\u00e2\u20ac\u0153", "\""},
+                                                                                         {"\u00e2\u20ac\u009d", "\""},
+                                                                                         {"\u00e2\u20ac\u2122", "'"},
+                                                                                         {"\u00e2\u20ac\u02dc", "'"},
+                                                                                         {"\u00e2\u20ac\u201c", "-"},
+                                                                                         {"\u00e2\u20ac\u201d", "-"},
+                                                                                         {"\u00e2\u20ac\u0160", ""},
+                                                                                         {"\u00e2\u20ac", "\""},
+                                                                                         {"\u009d", ""}}};
   std::string out;
   out.reserve(s.size());
   for (size_t i = 0; i < s.size();) {
@@ -74,7 +86,8 @@ std::vector<uint64_t> long_paragraphs(const std::string& story) {
 }
 
 bool opens_story(std::string_view paragraph) {
-  for (std::string_view opening : {"Once upon a time", "Once there was", "There once was", "Once, there", "One day, a "})
+  for (std::string_view opening :
+       {"Once upon a time", "Once there was", "There once was", "Once, there", "One day, a "})
     if (paragraph.substr(0, opening.size()) == opening) return true;
   return false;
 }
@@ -144,7 +157,8 @@ StoryCorpus make_corpus(const std::vector<std::string>& parts, int held_out_ever
       }
       const uint64_t id = fnv1a(fingerprint(story));
       std::vector<uint64_t> paragraphs = long_paragraphs(story);
-      const auto known = std::count_if(paragraphs.begin(), paragraphs.end(), [&](uint64_t p) { return seen.count(p) > 0; });
+      const auto known =
+          std::count_if(paragraphs.begin(), paragraphs.end(), [&](uint64_t p) { return seen.count(p) > 0; });
       if (!whole.insert(id).second || (known > 0 && 2 * known >= static_cast<int64_t>(paragraphs.size()))) {
         ++corpus.doubles;
         continue;

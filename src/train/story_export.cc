@@ -64,7 +64,8 @@ torch::Tensor interleave_heads(const torch::Tensor& weight, int64_t heads) {
 }
 
 Result<void> export_story_gguf(const StoryModel& model, const TokenizerSpec& tokenizer, const StoryExport& target) {
-  if (!find_format("f16") || !find_format("f32")) return Error::unsupported("no F16 or F32 number format in this build");
+  if (!find_format("f16") || !find_format("f32"))
+    return Error::unsupported("no F16 or F32 number format in this build");
   const StoryModelConfig& config = model.config();
   const int64_t kv = config.kv_heads * config.head_dim();
   torch::NoGradGuard no_gradient;

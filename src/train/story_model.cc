@@ -19,7 +19,8 @@ int64_t StoryModelConfig::parameters() const {
   return vocab * dim + layers * layer + dim;
 }
 
-StoryModel::StoryModel(const StoryModelConfig& config, uint64_t seed) : config_(config), bf16_(config.bf16 && has_fast_bf16()) {
+StoryModel::StoryModel(const StoryModelConfig& config, uint64_t seed)
+    : config_(config), bf16_(config.bf16 && has_fast_bf16()) {
   torch::manual_seed(seed);
   seed_dropout(seed);
   const double deep = 1.0 / std::sqrt(2.0 * static_cast<double>(config.layers));  // residual branches start small

@@ -68,8 +68,8 @@ class StoryModel : public torch::nn::Module {
   torch::Tensor embedding_;   // [vocab, dim]
   torch::Tensor final_norm_;  // [dim]
   std::vector<StoryLayer> layers_;
-  torch::Tensor cos_, sin_;   // [context, 1, head_dim / 2]
-  torch::Tensor mask_;        // of the last length asked for
+  torch::Tensor cos_, sin_;  // [context, 1, head_dim / 2]
+  torch::Tensor mask_;       // of the last length asked for
 };
 
 }  // namespace millrace

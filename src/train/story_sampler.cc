@@ -8,7 +8,8 @@ namespace millrace {
 namespace {
 
 torch::Tensor row_of(const std::vector<TokenId>& ids, size_t begin, size_t end) {
-  std::vector<int64_t> wide(ids.begin() + static_cast<std::ptrdiff_t>(begin), ids.begin() + static_cast<std::ptrdiff_t>(end));
+  std::vector<int64_t> wide(ids.begin() + static_cast<std::ptrdiff_t>(begin),
+                            ids.begin() + static_cast<std::ptrdiff_t>(end));
   return torch::tensor(wide, torch::kInt64).unsqueeze(0);
 }
 

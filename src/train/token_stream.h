@@ -26,7 +26,9 @@ class TokenStream {
   int64_t tokens_per_epoch() const { return tokens_; }
   int64_t epoch() const { return epoch_; }
   int64_t cursor() const { return cursor_; }
-  double epochs_done() const { return static_cast<double>(epoch_) + static_cast<double>(cursor_) / static_cast<double>(tokens_); }
+  double epochs_done() const {
+    return static_cast<double>(epoch_) + static_cast<double>(cursor_) / static_cast<double>(tokens_);
+  }
   void seek(int64_t epoch, int64_t cursor);
 
  private:

@@ -12,6 +12,7 @@
 #include <numbers>
 
 #include "train/bpe_trainer.h"
+#include "train/fast_sgemm.h"
 #include "train/token_stream.h"
 
 namespace millrace {
@@ -232,6 +233,7 @@ Result<TrainReport> train_stories(const TrainOptions& options) {
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   torch::set_num_threads(options.threads);
+  if (!has_fast_sgemm()) fmt::print("note: no oneDNN in this libtorch, products go through the system's BLAS\n");
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
   if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
@@ -240,8 +242,8 @@ Result<TrainReport> train_stories(const TrainOptions& options) {
              corpus.held_out.size(), corpus.doubles, corpus.too_short);
   std::string vocabulary = options.vocabulary;
   if (vocabulary.empty() && options.resume) vocabulary = options.out + "/vocabulary.txt";
-  auto spec = vocabulary.empty() ? train_bpe(corpus.train, static_cast<int>(options.model.vocab))
-                                 : read_vocabulary(vocabulary);
+  auto spec =
+      vocabulary.empty() ? train_bpe(corpus.train, static_cast<int>(options.model.vocab)) : read_vocabulary(vocabulary);
   if (!spec.ok()) return spec.error();
   if (static_cast<int64_t>(spec->tokens.size()) != options.model.vocab)
     return Error::user("the vocabulary has another size than the model: " + std::to_string(spec->tokens.size()));

@@ -3,9 +3,9 @@
 //   out/vocabulary.txt   the learned pieces      out/loss.csv        one line per evaluation
 //   out/checkpoint.pt    to resume from          out/best.pt         weights of the best held-out loss
 //
-// Progress is the larger of step/steps and, where `minutes` is given, elapsed/minutes: a run on a busy machine
-// ends in time, with its learning rate properly wound down. The last `long_share` of it, and
-// every `long_every`-th step before, uses windows of the full context. Thread-safety: one run at a time in a process (libtorch's random state is global).
+// Progress is the larger of step/steps and, where `minutes` is given, elapsed/minutes: a run on a busy machine ends in
+// time, with its learning rate properly wound down. The last `long_share` of it, and every `long_every`-th step before,
+// uses windows of the full context. Thread-safety: one run at a time in a process (libtorch's random state is global).
 #pragma once
 
 #include <cstdint>
@@ -41,9 +41,9 @@ struct TrainOptions {
 
 struct TrainReport {
   int64_t steps = 0;
-  int64_t train_tokens = 0;     // seen, with repetitions
-  int64_t corpus_tokens = 0;    // in one epoch
-  double held_out_loss = 0;     // nats per token, of the best checkpoint
+  int64_t train_tokens = 0;   // seen, with repetitions
+  int64_t corpus_tokens = 0;  // in one epoch
+  double held_out_loss = 0;   // nats per token, of the best checkpoint
   double elapsed_s = 0;
 };
 
