@@ -18,5 +18,6 @@ void add_inspect_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
+void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
 
 }  // namespace millrace

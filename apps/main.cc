@@ -52,6 +52,9 @@ int run_main(int argc, char** argv) {
   add_tokenize_command(app);
   add_template_command(app);
   add_techniques_command(app);
+#ifdef MILLRACE_TRAIN
+  add_train_command(app);
+#endif
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
