@@ -52,6 +52,7 @@ int run_main(int argc, char** argv) {
   add_tokenize_command(app);
   add_template_command(app);
   add_techniques_command(app);
+  add_perplexity_command(app);
   try {
     app.parse(argc, argv);
   } catch (const CLI::ParseError& error) {
