@@ -118,12 +118,17 @@ Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sourc
   return out;
 }
 
+// Nothing that was learned: rope factors go into config.json, causal masks and frequencies follow from the sizes.
+bool is_derived(std::string_view name) {
+  const bool factors = name == "rope_freqs.weight" || name.starts_with("rope_factors_");
+  return factors || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+}
+
 void note_left_out(const ConversionInput& input, const std::vector<SourceTensor>& used, ConvertReport& report) {
   std::set<const StoredTensor*> seen;
   for (const SourceTensor& tensor : used) seen.insert(tensor.stored);
   for (const StoredTensor& stored : input.files.tensors) {
-    const bool factors = stored.name == "rope_freqs.weight" || stored.name.starts_with("rope_factors_");
-    if (!factors && !seen.contains(&stored)) report.left_out.push_back(stored.name);
+    if (!is_derived(stored.name) && !seen.contains(&stored)) report.left_out.push_back(stored.name);
   }
 }
 

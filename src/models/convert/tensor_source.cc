@@ -290,6 +290,14 @@ Result<void> SourceTensor::check_finite() const {
   return {};  // llama2.c files were checked when they were read; a stack with its first expert
 }
 
+// A value that the source holds and the new format does not.
+Result<void> OutputTensor::check_overflow(const uint8_t* encoded) const {
+  if (!format->find_non_finite || parts.front().plain_format() == format) return {};
+  const int64_t values = bytes() / format->block_bytes * format->block_values;
+  if (format->find_non_finite(encoded, values) < 0) return {};
+  return Error::unsupported(fmt::format("tensor {}: a value is too large for {}; choose bf16 or f32", name, format->name));
+}
+
 int64_t OutputTensor::bytes() const {
   int64_t rows = 1;
   for (size_t i = 0; i + 1 < dims.size(); ++i) rows *= dims[i];
@@ -307,8 +315,9 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
       for (int64_t r = 0; r < part.rows; ++r) line[static_cast<size_t>(r)] = all[static_cast<size_t>(r * part.cols + c)];
       format->encode(line.data(), destination + c * format->row_bytes(part.rows), part.rows);
     });
-    return {};
+    return check_overflow(destination);
   }
+  uint8_t* const whole = destination;
   for (const SourceTensor& part : parts) {
     const int64_t row_bytes = format->row_bytes(part.cols);
     const int64_t chunk = part.transposed ? part.rows : std::max<int64_t>(1, kChunkValues / part.cols);
@@ -329,7 +338,7 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
     });
     destination += part.rows * row_bytes;
   }
-  return {};
+  return check_overflow(whole);
 }
 
 Result<std::vector<SourceTensor>> list_tensors(const ModelFiles& files, const Arch& arch, const ArchSpec& spec,

@@ -53,8 +53,9 @@ struct OutputTensor {
   std::vector<SourceTensor> parts;
 
   int64_t bytes() const;
-  // Fills `destination` with bytes() bytes, rows in parallel. Errors: corrupt, resource.
+  // Fills `destination` with bytes() bytes, rows in parallel. Errors: corrupt, unsupported (a value that does not fit).
   Result<void> produce(uint8_t* destination, ThreadPool& pool) const;
+  Result<void> check_overflow(const uint8_t* encoded) const;
 };
 
 // Lists every tensor that the spec's model needs, in the order of the forward pass. `target` is the spec as the output
