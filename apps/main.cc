@@ -49,6 +49,7 @@ int run_main(int argc, char** argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   add_run_command(app);
+  add_chat_command(app);
   add_inspect_command(app);
   add_convert_command(app);
   add_tokenize_command(app);
