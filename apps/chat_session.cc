@@ -59,14 +59,15 @@ Result<int64_t> ChatSession::count_tokens() const {
   return static_cast<int64_t>(tokens.size());
 }
 
-// The tokens to continue. With trimming, a quarter of the context is kept for answers, so that the beginning of the
-// conversation, and with it the prefix cache, does not change at every turn.
+// The tokens to continue. Trimming goes down to half the context at once: the turns after it then begin alike again, and
+// the prefix cache serves them.
 Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& asked) const {
   MILLRACE_TRY(auto prompt, encode(asked, true));
   int64_t room = 1;
   if (settings.trim) room = std::max<int64_t>(1, settings.max_tokens < 0 ? context() / 4 : std::min(settings.max_tokens, context() / 4));
   int dropped = 0;
-  while (settings.trim && static_cast<int64_t>(prompt.size()) + room > context()) {
+  const bool trimming = settings.trim && static_cast<int64_t>(prompt.size()) + room > context();
+  while (trimming && static_cast<int64_t>(prompt.size()) > context() / 2) {
     const int count = asked.drop_oldest();
     if (count == 0) break;
     dropped += count;
@@ -152,7 +153,7 @@ void ChatSession::tell_why_cut(int64_t prompt_tokens) const {
   if (prompt_tokens + last_timings_.generated_tokens >= context()) {
     fmt::print(stderr, "millrace: the answer was cut: {} prompt and {} generated tokens fill the context of {}; /reset starts anew{}\n", prompt_tokens,
                last_timings_.generated_tokens, context(), settings.trim ? "" : ", /set trim on drops the oldest messages");
-  } else {
+  } else if (has_template()) {  // a plain text has no end to miss
     fmt::print(stderr, "millrace: the answer was cut after n = {} tokens; /set n N allows more\n", settings.max_tokens);
   }
 }
