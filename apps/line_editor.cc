@@ -1,17 +1,16 @@
 #include "line_editor.h"
 
-#include <clocale>
-#include <csignal>
-#include <cstdio>
-#include <cwchar>
-
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <cwchar>
 
 #include "interrupt.h"
 
@@ -134,8 +133,9 @@ TerminalLines::~TerminalLines() {
 
 void TerminalLines::bind_keys() {
   el_wset(editor_, EL_ADDFN, L"millrace-paste", L"Insert a paste with its line breaks", paste);
-  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},  {"^R", "em-inc-search-prev"}, {"\\e[3~", "ed-delete-next-char"},
-                           {"\\e[1~", "ed-move-to-beg"},    {"\\e[4~", "ed-move-to-end"}, {"\\e[1;5C", "em-next-word"},
+  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},    {"^R", "em-inc-search-prev"},
+                           {"\\e[3~", "ed-delete-next-char"}, {"\\e[1~", "ed-move-to-beg"},
+                           {"\\e[4~", "ed-move-to-end"},      {"\\e[1;5C", "em-next-word"},
                            {"\\e[1;5D", "ed-prev-word"}};
   for (const auto& [key, command] : keys) el_set(editor_, EL_BIND, key, command, nullptr);
 }
