@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "millrace/options.h"
 #include "models/blocks/rope.h"
 
 namespace millrace {
@@ -17,7 +18,7 @@ ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& 
 
 Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const ArchSpec& spec = model_->spec_;
-  model_->context_ = options.context > 0 ? options.context : spec.context;
+  model_->context_ = options.context > 0 ? options.context : std::min(spec.context, kDefaultContext);
   if (spec.learned_positions && model_->context_ > spec.context) {
     return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path, spec.context, options.context));
   }

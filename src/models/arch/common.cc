@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cmath>
 
 namespace millrace {
 namespace {
@@ -27,10 +28,17 @@ void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files)
   rope.beta_fast = meta.number_or("rope.scaling.yarn_beta_fast", rope.beta_fast);
   rope.beta_slow = meta.number_or("rope.scaling.yarn_beta_slow", rope.beta_slow);
   std::string scaling = meta.text_or("rope.scaling.type", rope.factor != 1.0 ? "linear" : "none");
-  if (scaling == "linear") rope.scaling = RopeSpec::Scaling::linear;
-  else if (scaling == "yarn") rope.scaling = RopeSpec::Scaling::yarn;
-  else if (scaling == "longrope") rope.scaling = RopeSpec::Scaling::longrope;
-  else if (scaling != "none") meta.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", meta.source(), scaling)));
+  if (scaling == "linear") {
+    rope.scaling = RopeSpec::Scaling::linear;
+  } else if (scaling == "yarn") {
+    rope.scaling = RopeSpec::Scaling::yarn;
+    // GGUF's factor comes on top of the method's own 1 + 0.1 ln(factor); Hugging Face's stands in its place.
+    if (rope.attention_factor > 0.0 && rope.factor > 1.0) rope.attention_factor *= 0.1 * std::log(rope.factor) + 1.0;
+  } else if (scaling == "longrope") {
+    rope.scaling = RopeSpec::Scaling::longrope;
+  } else if (scaling != "none") {
+    meta.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", meta.source(), scaling)));
+  }
   rope.long_factors = read_factors(files, "rope_freqs.weight");
   if (auto factors = read_factors(files, "rope_factors_long.weight"); !factors.empty()) {
     rope.scaling = RopeSpec::Scaling::longrope;
