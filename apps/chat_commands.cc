@@ -124,7 +124,7 @@ constexpr ChatCommand kCommands[] = {
     {"reset", "", "forget the conversation", reset},
     {"save", "FILE", "keep the conversation, a JSON list of messages", save},
     {"load", "FILE", "go on with a conversation from a file", load},
-    {"set", "[NAME VALUE]", "change n, trim, system or how tokens are chosen; alone: list", set},
+    {"set", "[NAME VALUE]", "change n, trim, system, temp ...; alone, list them", set},
     {"regen", "[SEED]", "another answer, with the next seed or this one", regenerate},
     {"tokens", "", "how much of the context is used", tokens},
     {"exit", "", "leave; so do /quit and Ctrl-D", leave},
