@@ -106,7 +106,7 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   const auto row = static_cast<uint64_t>(row_bytes(reader.element_, reader.vocab_));
-  if (error || (size - sizeof(header)) / row != header.rows || (size - sizeof(header)) % row != 0)
+  if (error || header.rows == 0 || (size - sizeof(header)) / row != header.rows || (size - sizeof(header)) % row != 0)
     return Error::corrupt(fmt::format("{}: {} rows of {} bytes after a head of 32 do not make the file's {} bytes", path, header.rows, row, error ? 0 : size));
   reader.rows_ = static_cast<int64_t>(header.rows);
   reader.row_.resize(static_cast<size_t>(row));
