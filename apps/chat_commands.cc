@@ -122,10 +122,10 @@ Result<ChatStep> help(ChatSession& session, const std::string&);
 constexpr ChatCommand kCommands[] = {
     {"help", "", "this list", help},
     {"reset", "", "forget the conversation", reset},
-    {"save", "FILE", "write the conversation as a JSON list of messages", save},
+    {"save", "FILE", "keep the conversation, a JSON list of messages", save},
     {"load", "FILE", "go on with a conversation from a file", load},
-    {"set", "[NAME VALUE]", "change n, trim, system or a sampling option; alone, list them", set},
-    {"regen", "[SEED]", "write the last answer again, with the next seed or this one", regenerate},
+    {"set", "[NAME VALUE]", "change n, trim, system, temp ...; alone, list them", set},
+    {"regen", "[SEED]", "another answer, with the next seed or this one", regenerate},
     {"tokens", "", "how much of the context is used", tokens},
     {"exit", "", "leave; so do /quit and Ctrl-D", leave},
     {"quit", "", "", leave},
@@ -136,8 +136,9 @@ Result<ChatStep> help(ChatSession&, const std::string&) {
     if (*command.help)
       fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
   fmt::print(
-      "A line that ends in a backslash goes on in the next one; a paste of several lines is one message; // begins a\n"
-      "message with a slash. Ctrl-C stops an answer, or clears the line.\n");
+      "A line that ends in a backslash goes on in the next one; a paste of several\n"
+      "lines is one message; // begins a message with a slash. Ctrl-C stops an answer,\n"
+      "or clears the line.\n");
   return ChatStep::handled;
 }
 
