@@ -14,9 +14,13 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
 
 void add_convert_command(CLI::App& app);
 void add_run_command(CLI::App& app);
+void add_chat_command(CLI::App& app);
 void add_inspect_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
+void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
+void add_perplexity_command(CLI::App& app);
+void add_bench_command(CLI::App& app);
 
 }  // namespace millrace

@@ -2,6 +2,8 @@
 #include <csignal>
 #include <cstdio>
 #include <new>
+#include <string_view>
+#include <vector>
 
 #include "command.h"
 
@@ -47,13 +49,24 @@ int run_main(int argc, char** argv) {
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);
   add_run_command(app);
+  add_chat_command(app);
   add_inspect_command(app);
   add_convert_command(app);
   add_tokenize_command(app);
   add_template_command(app);
   add_techniques_command(app);
+#ifdef MILLRACE_TRAIN
+  add_train_command(app);
+#endif
+  add_perplexity_command(app);
+  add_bench_command(app);
+  std::vector<const char*> args(argv, argv + argc);
+  for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
+    if (std::string_view(arg) == "-pg") arg = "--pg";
+    if (std::string_view(arg) == "-ctk") arg = "--ctk";
+  }
   try {
-    app.parse(argc, argv);
+    app.parse(static_cast<int>(args.size()), args.data());
   } catch (const CLI::ParseError& error) {
     const int code = app.exit(error);  // prints help or the error
     return code == 0 ? 0 : exit_code(ErrorKind::user);

@@ -60,6 +60,9 @@ installed:$package
   rm -f "$log"
 }
 
+# A compiler cache hit should not depend on where the checkout lies.
+export CCACHE_BASEDIR="$MILLRACE_ROOT" CCACHE_NOHASHDIR=1
+
 # configure PRESET [OPTION...]: only when there is nothing to build with yet, the presets changed, the checkout moved,
 # or an option -DNAME=VALUE is not what the cache holds. Anything else the build notices by itself.
 configure() {

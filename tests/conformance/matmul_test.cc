@@ -138,7 +138,7 @@ TEST(MatmulConformance, EveryFormatHasAKernelInEveryTable) {
 }
 
 TEST(MatmulConformance, MatchesTheDefinition) {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   constexpr int64_t kTokens = 5;
   for (const Format* format : formats()) {
     double bound = format->activation == Activation::q8 ? kQuantBound : kFloatBound;
@@ -254,7 +254,7 @@ TEST(MatmulConformance, F8NanCodes) {
 
 // Any bytes are a legal matrix: tables must agree on extreme scales, sub-scales and levels too.
 TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
-  ThreadPool pool(2);
+  ThreadPool pool(1);
   std::mt19937 engine(5);
   for (const Format* format : formats()) {
     if (format->activation != Activation::q8) continue;

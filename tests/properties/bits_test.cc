@@ -2,106 +2,12 @@
 // reuse or the KV block size. Compared bit for bit, on every kernel table that this machine has.
 #include <gtest/gtest.h>
 
-#include <cstring>
-#include <map>
-
-#include "engine/engine_core.h"
-#include "engine/language_model.h"
+#include "properties/stream_bits.h"
 
 namespace millrace {
 namespace {
 
-std::string golden(const std::string& name) { return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf"; }
-
-// Keeps the environment variable for one scope, so that a model is packed for that table.
-class WithIsa {
- public:
-  explicit WithIsa(Isa isa) {
-    if (const char* before = std::getenv("MILLRACE_ISA")) before_ = before;
-    setenv("MILLRACE_ISA", std::string(isa_name(isa)).c_str(), 1);
-  }
-  ~WithIsa() {
-    if (before_.empty()) unsetenv("MILLRACE_ISA");
-    else setenv("MILLRACE_ISA", before_.c_str(), 1);
-  }
-
- private:
-  std::string before_;
-};
-
-std::shared_ptr<const LanguageModel> load(const std::string& name, Isa isa) {
-  WithIsa scope(isa);
-  auto model = LanguageModel::load(golden(name), {.threads = 1, .context = 128});
-  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
-  return model.ok() ? *model : nullptr;
-}
-
-Request make_request(int64_t seed, int64_t prompt_tokens, int64_t max_tokens, int64_t vocab) {
-  Request request;
-  for (int64_t i = 0; i < prompt_tokens; ++i)
-    request.prompt.push_back(static_cast<TokenId>(philox_uniform(static_cast<uint64_t>(seed), 9, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
-  request.max_tokens = max_tokens;
-  request.ignore_eos = true;
-  request.sampling.seed = static_cast<uint64_t>(seed);
-  request.sampling.temperature = seed % 2 ? 0.9 : 0.0;
-  request.sampling.logprobs = 0;
-  return request;
-}
-
-// What a stream shows: its tokens, and the exact logits that each was chosen from.
-struct Shown {
-  std::vector<TokenId> tokens;
-  std::vector<std::vector<float>> logits;
-  int64_t cached = 0;
-
-  bool same_bits(const Shown& other) const {
-    if (tokens != other.tokens || logits.size() != other.logits.size()) return false;
-    for (size_t i = 0; i < logits.size(); ++i)
-      if (std::memcmp(logits[i].data(), other.logits[i].data(), logits[i].size() * sizeof(float)) != 0) return false;
-    return true;
-  }
-};
-
-// Steps the core until it is idle. Sampling at these settings does not edit the rows it reads.
-std::map<RequestId, Shown> run_all(EngineCore& core, int64_t vocab) {
-  std::map<RequestId, Shown> shown;
-  std::vector<TokenEvent> events;
-  while (!core.idle()) {
-    events.clear();
-    const StepPlan& plan = core.step(events);
-    const float* row = core.last_logits();
-    for (const auto& chunk : plan.chunks) {
-      if (!chunk.sample) continue;
-      shown[chunk.request].logits.emplace_back(row, row + vocab);
-      row += vocab;
-    }
-    for (const auto& event : events) {
-      EXPECT_NE(event.finish, FinishReason::error) << event.error.message;
-      if (event.token >= 0) shown[event.request].tokens.push_back(event.token);
-      if (event.finish != FinishReason::none) shown[event.request].cached = event.timings.cached_tokens;
-    }
-    auto blocks = core.check_blocks();
-    EXPECT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
-  }
-  return shown;
-}
-
-EngineOptions options(int threads = 1, int64_t batch_tokens = 512, int64_t block_tokens = 16) {
-  EngineOptions o;
-  o.threads = threads;
-  o.context = 128;
-  o.max_streams = 8;
-  o.batch_tokens = batch_tokens;
-  o.block_tokens = block_tokens;
-  o.kv_tokens = 4096;
-  return o;
-}
-
-std::unique_ptr<EngineCore> make_core(std::shared_ptr<const LanguageModel> model, const EngineOptions& o) {
-  auto core = EngineCore::create(std::move(model), o);
-  EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
-  return core.ok() ? std::move(*core) : nullptr;
-}
+using namespace testing;
 
 struct Case {
   std::string model;
@@ -112,7 +18,7 @@ struct Case {
 class Bits : public ::testing::TestWithParam<Case> {
  protected:
   void SetUp() override {
-    model_ = load(GetParam().model, GetParam().isa);
+    model_ = load_for(golden_model(GetParam().model), GetParam().isa);
     ASSERT_TRUE(model_);
     vocab_ = model_->info().vocab;
     alone_ = run_one(with_format(options()), request(1));

@@ -205,7 +205,7 @@ class RegistryTest(CheckCase):
         self.assert_fails("kQ5 is not named")
 
     def test_a_factory_not_listed_fails(self):
-        self.write("src/sampling/builtin.cc", 'Entry k[] = {{{"sampler", "top_k", "help"}, make_top_k}};\n')
+        self.write("src/sampling/builtin.cc", 'Entry k[] = {{{"sampler", "top_k", "help", {"a", "b"}}, make_top_k}};\n')
         self.write("src/sampling/steps/top_k.cc", "std::unique_ptr<Step> make_top_k(const Options& o) {\n  return f(o);\n}\n")
         self.assertIn("2 names", self.assert_passes())
         self.write("src/sampling/steps/top_p.cc", "std::unique_ptr<Step> make_top_p(const Options& o) {\n  return f(o);\n}\n")

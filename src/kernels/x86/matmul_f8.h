@@ -45,7 +45,10 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
     for (int64_t q = 0; q < quads; ++q, w += kQuadBytes, x += 16) {
       typename W::V weights[R][2];
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) W::load_quad(w + r * panel_bytes, weights[r]);
+      for (int r = 0; r < R; ++r) {
+        W::load_quad(w + r * panel_bytes, weights[r]);
+        __builtin_prefetch(w + r * panel_bytes + kPrefetchFloat);
+      }
 #pragma GCC unroll 16
       for (int t = 0; t < T; ++t) {
 #pragma GCC unroll 2

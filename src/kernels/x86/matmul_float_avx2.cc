@@ -73,7 +73,7 @@ struct Bf16Avx2 : Lanes8 {
 struct F8Avx2 : Bf16Avx2 {
   static constexpr int kTile = 8;
   static constexpr int kPanels = 1;
-  static constexpr int kOnePanels = 1;
+  static constexpr int kOnePanels = 2;
   static V broadcast(const uint8_t* p) {
     auto* x = reinterpret_cast<const float*>(p);
     return {_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1])};

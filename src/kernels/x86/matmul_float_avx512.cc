@@ -90,7 +90,7 @@ struct Pair {
 struct F8Avx512 : Lanes16 {
   using V = Pair;
   static constexpr int kTile = 6;
-  static constexpr int kOnePanels = 2;
+  static constexpr int kOnePanels = 4;
   static void load_quad(const uint8_t* p, V (&out)[2]) {
     __m512i codes = _mm512_loadu_si512(p);
     __m512i low =

@@ -62,14 +62,15 @@ constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 12);
 // less with several (the stream is slower, and L1 holds their activations). Panels follow each other, so the end of one
 // asks for the start of the next. Left to the hardware's prefetch alone, one token reached 55 to 95 % of the bandwidth
 // and 8 tokens took twice as long.
-inline constexpr int64_t kPrefetchOne = 4096;
+inline constexpr int64_t kPrefetchFew = 4096;
+inline constexpr int64_t kFewTokens = 4;
 inline constexpr int64_t kPrefetchMany = 2048;
 
-template <typename V, int N, int64_t kAhead>
-[[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g) {
+template <typename V, int N>
+[[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g, int64_t bytes) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N], V::kLanes);
   static constexpr int64_t kShare = kCell.bytes / kCell.groups;
-  const uint8_t* ahead = cell + g * kShare + kAhead;
+  const uint8_t* ahead = cell + g * kShare + bytes;
   unroll<(kShare + 63) / 64>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(ahead + line * 64); });
 }
 
@@ -212,13 +213,14 @@ void multiply_panels(const uint8_t* panels, int64_t panel_bytes, int64_t cols, c
   for (int64_t t = 0; t < tokens; ++t) {
     for (int r = 0; r < R; ++r) acc[t][r] = V::zero_f();
   }
+  const int64_t ahead = tokens <= kFewTokens ? kPrefetchFew : kPrefetchMany;
   for (int64_t c = 0; c < cells; ++c) {
     for (int64_t g = 0; g < kCell.groups; ++g) {
       Group<V, N> group[R];
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         const uint8_t* cell = panels + r * panel_bytes + c * kCell.bytes;
         load_group<V, N>(cell, g, group[r]);
-        prefetch_group<V, N, kOne ? kPrefetchOne : kPrefetchMany>(cell, g);
+        prefetch_group<V, N>(cell, g, ahead);
       });
       if constexpr (kOne) {
         multiply_group<V, N, R>(group, x, parts, c * kCell.groups + g, one);

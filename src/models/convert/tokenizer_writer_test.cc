@@ -49,7 +49,7 @@ void expect_same(const TokenizerSpec& left, const TokenizerSpec& right) {
 TEST(TokenizerWriter, SentencePieceModelReadsBack) {
   for (const char* kind : {"spm", "unigram"}) {
     TokenizerSpec spec = sentencepiece_spec(kind);
-    spec.space_prefix = SpacePrefix::after_control;  // the rule of that file kind
+    spec.space_prefix = SpacePrefix::after_control;  // the one way that SentencePiece itself has
     auto read = read_sentencepiece_model(write_sentencepiece_model(spec));
     ASSERT_TRUE(read.ok()) << read.error().message;
     EXPECT_EQ(read->kind, kind);

@@ -1,0 +1,141 @@
+// millrace bench: how fast a model runs here, and how far that is from what the machine could do.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
+#include "bench_report.h"
+#include "command.h"
+#include "interrupt.h"
+#include "model_flags.h"
+#include "progress.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace bench -m model.gguf                      512 prompt tokens, then 128 generated ones
+  millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
+  millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
+  millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  streams that generate together
+  millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one)";
+
+constexpr int64_t kMostTokens = int64_t{1} << 24;
+
+struct BenchFlags {
+  std::string model, output = "md";
+  std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, streams = {1};
+  std::vector<std::string> prompt_and_generate, kv_formats = {"f16"};
+  std::vector<int> threads = {0};
+  int64_t batch_tokens = 512;
+  int repetitions = 5;
+  bool json = false, no_warmup = false;
+};
+
+// "512,128" or "512+128"
+Result<std::pair<int64_t, int64_t>> read_pair(const std::string& text) {
+  long long prompt = 0, generate = 0;
+  char separator = 0, rest = 0;
+  const int read = std::sscanf(text.c_str(), "%9lld%c%9lld%c", &prompt, &separator, &generate, &rest);
+  if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMostTokens || generate > kMostTokens)
+    return Error::user(fmt::format("--pg: wants PROMPT,GENERATED as in 512,128, got {}", text));
+  return std::pair<int64_t, int64_t>(prompt, generate);
+}
+
+Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
+  std::vector<std::pair<int64_t, int64_t>> shapes;
+  for (int64_t n : flags.prompt)
+    if (n > 0) shapes.emplace_back(n, 0);
+  for (int64_t n : flags.generate)
+    if (n > 0) shapes.emplace_back(0, n);
+  for (const std::string& text : flags.prompt_and_generate) {
+    MILLRACE_TRY(auto pair, read_pair(text));
+    shapes.push_back(pair);
+  }
+  if (shapes.empty()) return Error::user("bench: nothing to do; give -p, -n or --pg a number above 0");
+  std::vector<BenchTest> tests;
+  for (int threads : flags.threads)
+    for (const std::string& kv_format : flags.kv_formats)
+      for (int64_t depth : flags.depth)
+        for (int64_t streams : flags.streams)
+          for (const auto& [prompt, generate] : shapes)
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format});
+  return tests;
+}
+
+// Measured once for each number of threads.
+class Roofs {
+ public:
+  explicit Roofs(const LanguageModel& model) : isa_(model.parts().kernels.isa) {
+    const Format* format = main_format(*model.parts().files);
+    int8_ = format && format->activation == Activation::q8;
+  }
+
+  const BenchRoof& of(int threads) {
+    auto [it, inserted] = roofs_.try_emplace(threads);
+    if (inserted) {
+      ThreadPool pool(threads);
+      const ComputePeaks peaks = measure_compute_peaks(pool, isa_);
+      it->second = {measure_read_bandwidth(pool), int8_ && peaks.int8_gop_per_s > 0 ? peaks.int8_gop_per_s : peaks.f32_gflop_per_s};
+    }
+    return it->second;
+  }
+
+ private:
+  Isa isa_;
+  bool int8_ = false;
+  std::map<int, BenchRoof> roofs_;
+};
+
+Result<int> run(const BenchFlags& flags) {
+  MILLRACE_TRY(auto tests, list_tests(flags));
+  ModelFlags model_flags;
+  model_flags.path = flags.model;
+  model_flags.context = 1;
+  for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
+  MILLRACE_TRY(auto model, model_flags.load());
+  Roofs roofs(*model);
+  BenchPrinter printer(flags.json ? "json" : flags.output);
+  catch_interrupts();
+  for (size_t i = 0; i < tests.size(); ++i) {
+    Result<BenchResult> result = Error::internal("");
+    {
+      ProgressBar bar(fmt::format("{}/{} {}", i + 1, tests.size(), bench_name(tests[i])));
+      result = run_bench(*model, tests[i], flags.repetitions, !flags.no_warmup, [&](double fraction) {
+        bar.update(fraction);
+        return !interrupted();
+      });
+    }
+    if (!result.ok() && result.error().kind != ErrorKind::cancelled) return result.error();
+    if (!result.ok()) break;
+    printer.add(tests[i], bench_record(*model, tests[i], *result, roofs.of(tests[i].threads)));
+  }
+  printer.finish();
+  return interrupted() ? 130 : 0;
+}
+
+}  // namespace
+
+void add_bench_command(CLI::App& app) {
+  auto flags = std::make_shared<BenchFlags>();
+  CLI::App* command = add_command(app, "bench", "Measure the speed of a model, beside what the machine could do", kExamples, [=] { return run(*flags); });
+  const auto tokens = CLI::Range(int64_t{0}, kMostTokens);
+  command->add_option("-m,--model", flags->model, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
+  command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
+  command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")->delimiter(';');
+  command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")->delimiter(',')->check(tokens)->capture_default_str();
+  command->add_option("-b,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
+  command->add_option("-u,--batch-tokens", flags->batch_tokens, "Tokens in one forward pass of a prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+  command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")->check(CLI::Range(1, 10000))->capture_default_str();
+  command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->delimiter(',')->check(CLI::Range(0, 1024))->capture_default_str();
+  command->add_option("--kv-format,--ctk", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
+  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))->capture_default_str();
+  command->add_flag("--json", flags->json, "The same as -o json");
+  command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
+}
+
+}  // namespace millrace

@@ -1,0 +1,175 @@
+#include "bench_report.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+#include <fstream>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+namespace millrace {
+namespace {
+
+std::string processor_name() {
+  std::ifstream in("/proc/cpuinfo");
+  for (std::string line; std::getline(in, line);)
+    if (line.starts_with("model name") && line.find(": ") != std::string::npos) return line.substr(line.find(": ") + 2);
+  return "unknown";
+}
+
+std::string now_utc() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[32];
+  return std::string(text, std::strftime(text, sizeof(text), "%Y-%m-%dT%H:%M:%SZ", &parts));
+}
+
+struct Spread {
+  double mean = 0, deviation = 0;  // of a sample: over n - 1
+};
+
+Spread spread(const std::vector<double>& values) {
+  Spread out;
+  const auto n = static_cast<double>(values.size());
+  out.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
+  double squares = 0;
+  for (double v : values) squares += (v - out.mean) * (v - out.mean);
+  if (values.size() > 1) out.deviation = std::sqrt(squares / (n - 1));
+  return out;
+}
+
+int64_t stored_bytes(const ModelFiles& files) {
+  int64_t bytes = 0;
+  for (const auto& stored : files.tensors)
+    if (stored.tensor.format) bytes += stored.tensor.format->row_bytes(stored.tensor.values());
+  return bytes;
+}
+
+std::string upper(std::string_view text) {
+  std::string out(text);
+  std::ranges::transform(out, out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
+  return out;
+}
+
+std::string model_type(const LanguageModel& model) {
+  const ModelInfo& info = model.info();
+  const auto n = static_cast<double>(info.parameters);
+  const std::string size = n >= 1e9 ? fmt::format("{:.1f}B", n / 1e9) : n >= 1e6 ? fmt::format("{:.1f}M", n / 1e6) : fmt::format("{:.0f}K", n / 1e3);
+  const Format* format = main_format(*model.parts().files);
+  return fmt::format("{} {} {}", info.architecture, size, format ? upper(format->name) : "?");
+}
+
+std::string csv_field(const nlohmann::ordered_json& value) {
+  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string out = "\"";
+  for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
+  return out + "\"";
+}
+
+}  // namespace
+
+const Format* main_format(const ModelFiles& files) {
+  std::map<const Format*, int64_t> bytes;
+  for (const auto& stored : files.tensors)
+    if (stored.tensor.format) bytes[stored.tensor.format] += stored.tensor.format->row_bytes(stored.tensor.values());
+  const Format* best = nullptr;
+  for (const auto& [format, size] : bytes)
+    if (!best || size > bytes[best]) best = format;
+  return best;
+}
+
+std::string bench_name(const BenchTest& test) {
+  std::string name;
+  if (test.prompt > 0) name = fmt::format("pp{}", test.prompt);
+  if (test.generate > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.generate);
+  if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
+  if (test.streams > 1) name += fmt::format(" x{}", test.streams);
+  return name;
+}
+
+nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result, const BenchRoof& roof) {
+  std::vector<double> ns, rate;
+  for (int64_t sample : result.samples_ns) {
+    ns.push_back(static_cast<double>(sample));
+    rate.push_back(static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(sample));
+  }
+  const Spread time = spread(ns), speed = spread(rate);
+  const double gb_per_s = result.work.bytes / time.mean, gflop_per_s = result.work.operations / time.mean;
+  const double fraction = std::max(roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0, roof.gflop_per_s > 0 ? gflop_per_s / roof.gflop_per_s : 0.0);
+  const auto& files = *model.parts().files;
+  return {{"build_commit", MILLRACE_VERSION},
+          {"build_number", 0},
+          {"cpu_info", processor_name()},
+          {"gpu_info", ""},
+          {"backends", "CPU"},
+          {"isa", isa_name(model.parts().kernels.isa)},
+          {"model_filename", files.path},
+          {"model_type", model_type(model)},
+          {"model_size", stored_bytes(files)},
+          {"model_n_params", model.info().parameters},
+          {"n_batch", test.batch_tokens},
+          {"n_ubatch", test.batch_tokens},
+          {"n_threads", test.threads},
+          {"type_k", test.kv_format},
+          {"type_v", test.kv_format},
+          {"n_gpu_layers", 0},
+          {"n_prompt", test.prompt},
+          {"n_gen", test.generate},
+          {"n_depth", test.depth},
+          {"n_streams", test.streams},
+          {"test_time", now_utc()},
+          {"avg_ns", std::llround(time.mean)},
+          {"stddev_ns", std::llround(time.deviation)},
+          {"avg_ts", speed.mean},
+          {"stddev_ts", speed.deviation},
+          {"samples_ns", result.samples_ns},
+          {"samples_ts", rate},
+          {"gb_per_s", gb_per_s},
+          {"gflop_per_s", gflop_per_s},
+          {"roof_fraction", fraction},
+          {"roof_gb_per_s", roof.gb_per_s},
+          {"roof_gflop_per_s", roof.gflop_per_s}};
+}
+
+void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
+  const bool first = printed_++ == 0;
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // file names are bytes
+  if (output_ == "jsonl") {
+    fmt::print("{}\n", record.dump(-1, ' ', false, replace));
+  } else if (output_ == "json") {
+    fmt::print("{}  {}", first ? "[\n" : ",\n", record.dump(-1, ' ', false, replace));
+  } else if (output_ == "csv") {
+    std::string names, values;
+    for (const auto& [key, value] : record.items()) {
+      if (value.is_array()) continue;  // samples stand in the JSON forms
+      names += (names.empty() ? "" : ",") + key;
+      values += (values.empty() ? "" : ",") + csv_field(value);
+    }
+    if (first) fmt::print("{}\n", names);
+    fmt::print("{}\n", values);
+  } else {
+    if (first) {
+      fmt::print("| {:<24} | {:>10} | {:>8} | {:>7} | {:>6} | {:>20} | {:>18} | {:>7} | {:>8} | {:>6} |\n", "model", "size", "params", "threads", "type_k",
+                 "test", "t/s", "GB/s", "GFLOP/s", "roof");
+      fmt::print("| {:-<24} | {:->10} | {:->8} | {:->7} | {:->6} | {:->20} | {:->18} | {:->7} | {:->8} | {:->6} |\n", "", ":", ":", ":", ":", ":", ":", ":",
+                 ":", ":");
+    }
+    fmt::print("| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>4.0f} % |\n",
+               record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0, record["model_n_params"].get<double>() / 1e6,
+               test.threads, test.kv_format, bench_name(test), fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
+               record["gb_per_s"].get<double>(), record["gflop_per_s"].get<double>(), 100 * record["roof_fraction"].get<double>());
+  }
+  std::fflush(stdout);
+}
+
+void BenchPrinter::finish() {
+  if (output_ == "json") fmt::print("{}]\n", printed_ > 0 ? "\n" : "[");
+  std::fflush(stdout);
+}
+
+}  // namespace millrace

@@ -1,0 +1,41 @@
+// What `millrace bench` prints: a Markdown table, CSV, JSON or JSON lines, with llama-bench's field names.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <string>
+#include <vector>
+
+#include "bench_run.h"
+#include "kernels/bandwidth.h"
+
+namespace millrace {
+
+// What the machine can do with the threads of a test.
+struct BenchRoof {
+  double gb_per_s = 0;
+  double gflop_per_s = 0;  // of the products that the model's formats use
+};
+
+// Facts about the model and machine, then the test, then its figures. roof_fraction is the time that the slower of
+// reading and computing would take at the roof, over the time it took.
+nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result, const BenchRoof& roof);
+
+// The format that holds most of the model's bytes; null if there is none.
+const Format* main_format(const ModelFiles& files);
+
+// "pp512", "tg128", "pp512+tg128 @ d4096 x8"
+std::string bench_name(const BenchTest& test);
+
+// Prints records as they come; `output` is md, csv, json or jsonl.
+class BenchPrinter {
+ public:
+  explicit BenchPrinter(std::string output) : output_(std::move(output)) {}
+  void add(const BenchTest& test, const nlohmann::ordered_json& record);
+  void finish();
+
+ private:
+  std::string output_;
+  int64_t printed_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,171 @@
+#include "bench_run.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/philox.h"
+#include "base/thread_pool.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlockTokens = 16;
+
+// Streams that all stand at the same position.
+class BenchStreams {
+ public:
+  static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
+    auto s = std::unique_ptr<BenchStreams>(new BenchStreams(model, test));
+    const auto& parts = model.parts();
+    const Format* format = find_format(test.kv_format);
+    if (!format || !parts.kernels.find_attention(format))
+      return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", test.kv_format));
+    if (test.longest() > parts.model->context())
+      return Error::user(fmt::format("context: the model was loaded for {} tokens, the test takes {}", parts.model->context(), test.longest()));
+    s->stream_blocks_ = (test.longest() + kBlockTokens - 1) / kBlockTokens;
+    MILLRACE_TRY(auto kv, KvPool::create({format, kBlockTokens, parts.model->kv_layers()}, s->stream_blocks_ * test.streams));
+    s->kv_ = std::make_unique<KvPool>(std::move(kv));
+    for (int64_t i = 0; i < s->kv_->total_blocks(); ++i) {
+      MILLRACE_TRY(BlockId block, s->kv_->allocate());
+      s->batch_.block_tables.push_back(block);
+    }
+    // A batch is never larger than the test asks for; scratch memory is sized by it.
+    s->batch_tokens_ = std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
+    MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_,
+                                                      {s->batch_tokens_, test.streams, s->stream_blocks_ * kBlockTokens}));
+    s->context_ = std::make_unique<ForwardContext>(std::move(context));
+    return s;
+  }
+
+  // Adds `count` tokens to every stream: whole streams or parts of them fill each batch. The last token's logits are
+  // computed, as for a prompt. `passed` gets the tokens of each pass.
+  bool prefill(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
+    clear();
+    for (int64_t stream = 0; stream < streams_; ++stream) {
+      for (int64_t done = 0; done < count;) {
+        const int64_t part = std::min(count - done, batch_tokens_ - batch_.size());
+        add(stream, first + done, part, done + part == count);
+        done += part;
+        if (batch_.size() == batch_tokens_ && !flush(passed)) return false;
+      }
+    }
+    return batch_.size() == 0 || flush(passed);
+  }
+
+  bool decode(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
+    for (int64_t i = 0; i < count; ++i) {
+      clear();
+      for (int64_t stream = 0; stream < streams_; ++stream) add(stream, first + i, 1, true);
+      if (!flush(passed)) return false;
+    }
+    return true;
+  }
+
+ private:
+  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams) {}
+
+  void clear() {
+    batch_.tokens.clear();
+    batch_.positions.clear();
+    batch_.spans.clear();
+    batch_.output_rows.clear();
+  }
+
+  void add(int64_t stream, int64_t first, int64_t count, bool output) {
+    batch_.spans.push_back({batch_.size(), count, first, stream * stream_blocks_, stream_blocks_});
+    for (int64_t i = 0; i < count; ++i) {
+      const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
+      batch_.tokens.push_back(static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
+      batch_.positions.push_back(static_cast<int32_t>(first + i));
+    }
+    if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
+  }
+
+  bool flush(const std::function<bool(int64_t)>& passed) {
+    model_.parts().model->forward(batch_, *context_);
+    const int64_t tokens = batch_.size();
+    clear();
+    return passed(tokens);
+  }
+
+  const LanguageModel& model_;
+  ThreadPool pool_;
+  std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<ForwardContext> context_;
+  Batch batch_;
+  int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
+};
+
+}  // namespace
+
+int64_t active_parameters(const ArchSpec& spec) {
+  const int64_t attention = spec.width * spec.head_dim * (2 * spec.heads + 2 * spec.kv_heads);
+  const int64_t matrices = spec.gated ? 3 : 2;
+  int64_t total = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    total += attention;
+    if (layer.moe) total += spec.width * (spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden));
+    else total += spec.width * matrices * spec.hidden;
+  }
+  return total;
+}
+
+BenchWork bench_work(const LanguageModel& model, const BenchTest& test, double kv_bytes_per_token) {
+  const ModelInfo& info = model.info();
+  const ArchSpec& spec = model.parts().model->spec();
+  const double per_token = 2.0 * static_cast<double>(active_parameters(spec));
+  const double head = 2.0 * static_cast<double>(spec.width * spec.vocab);
+  const double per_key = 4.0 * static_cast<double>(spec.heads * spec.head_dim * spec.layer_count());
+  BenchWork work;
+  // A pass reads every weight once; of a mixture of experts, what its tokens choose, at most all.
+  auto pass = [&](double tokens, double keys_read, double attended, double outputs) {
+    const double weights = spec.moe.experts ? std::min(static_cast<double>(info.step_bytes) * tokens, static_cast<double>(info.weight_bytes))
+                                            : static_cast<double>(info.step_bytes);
+    work.bytes += weights + keys_read * kv_bytes_per_token;
+    work.operations += tokens * per_token + attended * per_key + outputs * head;
+  };
+  const auto streams = static_cast<double>(test.streams);
+  const auto depth = static_cast<double>(test.depth), prompt = static_cast<double>(test.prompt);
+  if (test.prompt > 0) {
+    const double passes = std::ceil(streams * prompt / static_cast<double>(test.batch_tokens));
+    for (double i = 0; i < passes; ++i) {
+      const double tokens = streams * prompt / passes;
+      pass(tokens, streams * depth / passes + tokens, tokens * (depth + (prompt + 1) / 2), streams / passes);
+    }
+  }
+  for (int64_t i = 0; i < test.generate; ++i) {
+    const double keys = streams * (depth + prompt + static_cast<double>(i) + 1);
+    pass(streams, keys, keys, streams);
+  }
+  return work;
+}
+
+Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup, const std::function<bool(double)>& passed) {
+  using Clock = std::chrono::steady_clock;
+  const Error stopped = Error::cancelled("bench: interrupted");
+  MILLRACE_TRY(auto streams, BenchStreams::create(model, test));
+  auto quiet = [&](int64_t) { return passed(0); };
+  if (warmup) {
+    if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet)) return stopped;
+    if (test.generate > 0 && !streams->decode(test.depth, 1, quiet)) return stopped;
+  }
+  if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;  // stays, repetitions write behind it
+  BenchResult result;
+  const double all = static_cast<double>(test.tokens()) * repetitions;
+  int64_t done = 0;
+  auto count = [&](int64_t tokens) { return passed(static_cast<double>(done += tokens) / all); };
+  for (int i = 0; i < repetitions; ++i) {
+    const auto start = Clock::now();
+    if (test.prompt > 0 && !streams->prefill(test.depth, test.prompt, count)) return stopped;
+    if (test.generate > 0 && !streams->decode(test.depth + test.prompt, test.generate, count)) return stopped;
+    result.samples_ns.push_back(std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count()));
+  }
+  KvLayout layout{find_format(test.kv_format), kBlockTokens, model.parts().model->kv_layers()};
+  result.work = bench_work(model, test, static_cast<double>(layout.bytes_per_token()));
+  return result;
+}
+
+}  // namespace millrace

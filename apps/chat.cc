@@ -1,0 +1,112 @@
+// millrace chat: a conversation in the terminal, or piped in line by line.
+#include <fmt/format.h>
+
+#include <cstdio>
+
+#include "chat_commands.h"
+#include "chat_session.h"
+#include "command.h"
+#include "interrupt.h"
+#include "line_editor.h"
+#include "model_flags.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace chat -m model.gguf                        type a message, Enter sends it; /help lists the commands
+  millrace chat -m ./Qwen3-0.6B/ --system "Answer in one sentence." --temp 0.3
+  millrace chat -m model.gguf --trim --timings       long talks: the oldest messages go when the context is full
+  printf 'Hello\nAnd in French?\n' | millrace chat -m model.gguf --temp 0   a script: each line is one turn
+
+In a chat:
+  /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json
+A line that ends in a backslash goes on in the next one, and a paste of several lines is one message. Up and down go
+through the history. Ctrl-C stops the answer, Ctrl-D or /exit leaves.)";
+
+struct ChatFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  SamplingFlags sampling;
+  ChatSettings settings;
+  std::string system, history;
+};
+
+// A message may take several lines: all but the last end in a backslash.
+LineEnd read_message(LineReader& lines, std::string* message) {
+  LineEnd end = lines.read("> ", message);
+  while (end == LineEnd::line && message->ends_with('\\')) {
+    std::string more;
+    end = lines.read(". ", &more);
+    message->pop_back();
+    if (end == LineEnd::end_of_input) return LineEnd::line;
+    *message += '\n' + more;
+  }
+  return end;
+}
+
+bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
+
+// The exit code: 0, or in a script that of the last message that could not be answered.
+int talk(ChatSession& session, LineReader& lines) {
+  int code = 0;
+  std::string text;
+  for (;;) {
+    const LineEnd end = read_message(lines, &text);
+    if (end == LineEnd::end_of_input) break;
+    if (end == LineEnd::interrupted) {
+      if (!lines.interactive()) return 130;
+      clear_interrupt();
+      continue;
+    }
+    if (is_blank(text)) continue;
+    lines.remember(text);
+    const bool command = is_chat_command(text);
+    Result<ChatStep> done = ChatStep::message;
+    if (command) {
+      done = run_chat_command(session, text);
+    } else if (auto said = session.say(text.starts_with("//") ? text.substr(1) : text); !said.ok()) {
+      done = said.error();
+    }
+    clear_interrupt();
+    if (std::ferror(stdout)) return code;  // nobody reads any more
+    if (done.ok() && *done == ChatStep::leave) return code;
+    if (!done.ok()) fmt::print(stderr, "millrace: {}\n", done.error().message);
+    if (!command) code = done.ok() || lines.interactive() ? 0 : exit_code(done.error().kind);
+  }
+  if (lines.interactive()) std::fputs("\n", stdout);
+  return code;
+}
+
+Result<int> run(const ChatFlags& flags) {
+  MILLRACE_TRY(auto model, flags.model.load());
+  if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
+  ChatSettings settings = flags.settings;
+  MILLRACE_TRY(settings.sampling, flags.sampling.get(*model));
+  EngineOptions options = flags.engine.get(flags.model);
+  options.max_streams = 1;
+  MILLRACE_TRY(auto session, ChatSession::create(model, options, std::move(settings)));
+  session->conversation.system = flags.system;
+  catch_interrupts();
+  auto lines = open_line_reader(flags.history);
+  if (lines->interactive()) fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D leaves.\n", model->info().name, session->context());
+  if (!session->has_template()) fmt::print(stderr, "millrace: {} has no chat template: it continues what you write, as one text\n", model->info().name);
+  return talk(*session, *lines);
+}
+
+}  // namespace
+
+void add_chat_command(CLI::App& app) {
+  auto flags = std::make_shared<ChatFlags>();
+  CLI::App* command = add_command(app, "chat", "Talk with a model", kExamples, [=] { return run(*flags); });
+  flags->model.add_to(command);
+  command->add_option("--system", flags->system, "System message: how the model should answer");
+  command->add_option("-n,--max-tokens", flags->settings.max_tokens, "Tokens of one answer; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
+  command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");
+  command->add_flag("--timings", flags->settings.timings, "A line with tokens and speed on standard error after each answer");
+  command->add_option("--history", flags->history, "File that keeps what was typed for the next session; none when absent");
+  flags->engine.add_to(command);
+  flags->sampling.add_to(command);
+}
+
+}  // namespace millrace

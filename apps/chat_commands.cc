@@ -1,0 +1,194 @@
+#include "chat_commands.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cstdio>
+#include <cstdlib>
+
+#include "sampling/schema.h"
+
+namespace millrace {
+namespace {
+
+struct ChatCommand {
+  const char* name;
+  const char* arguments;
+  const char* help;
+  Result<ChatStep> (*run)(ChatSession& session, const std::string& argument);
+};
+
+std::string trimmed(std::string_view text) {
+  const size_t first = text.find_first_not_of(" \t");
+  if (first == std::string_view::npos) return {};
+  return std::string(text.substr(first, text.find_last_not_of(" \t") - first + 1));
+}
+
+template <typename T>
+bool parse_whole(std::string_view text, T* out) {
+  auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), *out);
+  return !text.empty() && status == std::errc() && end == text.data() + text.size();
+}
+
+std::string at_home(const std::string& path) {
+  const char* home = std::getenv("HOME");
+  return home && path.starts_with("~/") ? home + path.substr(1) : path;
+}
+
+Result<ChatStep> reset(ChatSession& session, const std::string&) {
+  session.conversation.turns.clear();
+  fmt::print("The conversation is empty{}.\n", session.conversation.system.empty() ? "" : "; the system message stays");
+  return ChatStep::handled;
+}
+
+Result<ChatStep> save(ChatSession& session, const std::string& argument) {
+  if (argument.empty()) return Error::user("/save: name a file, as in /save chat.json");
+  MILLRACE_TRY_VOID(save_conversation(session.conversation, at_home(argument)));
+  fmt::print("Saved {} messages to {}.\n", session.conversation.messages().size(), argument);
+  return ChatStep::handled;
+}
+
+Result<ChatStep> load(ChatSession& session, const std::string& argument) {
+  if (argument.empty()) return Error::user("/load: name a file, as in /load chat.json");
+  MILLRACE_TRY(session.conversation, load_conversation(at_home(argument)));
+  fmt::print("Loaded {} messages from {}{}.\n", session.conversation.messages().size(), argument,
+             session.conversation.ends_with("user") ? "; /regen answers the last one" : "");
+  return ChatStep::handled;
+}
+
+// Fields that a model's own files may set, so the schema's default may not be what is in force.
+std::string in_force(const SamplingOptions& options, const OptionSpec& spec) {
+  if (spec.name == "seed") return fmt::format("{}", options.seed);
+  if (spec.name == "temperature") return fmt::format("{}", options.temperature);
+  if (spec.name == "top_k") return fmt::format("{}", options.top_k);
+  if (spec.name == "top_p") return fmt::format("{}", options.top_p);
+  if (spec.name == "min_p") return fmt::format("{}", options.min_p);
+  if (spec.name == "repetition_penalty") return fmt::format("{}", options.repetition_penalty);
+  return {};
+}
+
+void list_settings(const ChatSession& session) {
+  const ChatSettings& settings = session.settings;
+  fmt::print("  {:<30} {}\n", "n", settings.max_tokens);
+  fmt::print("  {:<30} {}\n", "trim", settings.trim ? "on" : "off");
+  fmt::print("  {:<30} {}\n", "system", session.conversation.system.empty() ? "(none)" : session.conversation.system);
+  for (const OptionSpec& spec : sampling_schema()) {
+    const std::string value = in_force(settings.sampling, spec);
+    if (!value.empty()) fmt::print("  {:<30} {}\n", spec.name, value);
+  }
+  fmt::print("Further sampling options, with their usual values:\n");
+  for (const OptionSpec& spec : sampling_schema())
+    if (in_force(settings.sampling, spec).empty()) fmt::print("  {:<30} {:<10} {}\n", spec.name, spec.default_value, spec.help);
+}
+
+Result<ChatStep> set(ChatSession& session, const std::string& argument) {
+  if (argument.empty()) {
+    list_settings(session);
+    return ChatStep::handled;
+  }
+  const size_t space = argument.find_first_of(" \t\n=");
+  const std::string name = argument.substr(0, space);
+  const std::string value = space == std::string::npos ? "" : trimmed(std::string_view(argument).substr(space + 1));
+  MILLRACE_TRY_VOID(set_chat_option(session, name, value));
+  return ChatStep::handled;
+}
+
+Result<ChatStep> regenerate(ChatSession& session, const std::string& argument) {
+  std::optional<uint64_t> seed;
+  if (!argument.empty()) {
+    uint64_t value = 0;
+    if (!parse_whole(argument, &value)) return Error::user(fmt::format("/regen: the seed must be a whole number, got '{}'", argument));
+    seed = value;
+  }
+  MILLRACE_TRY_VOID(session.regenerate(seed));
+  return ChatStep::handled;
+}
+
+Result<ChatStep> tokens(ChatSession& session, const std::string&) {
+  MILLRACE_TRY(const int64_t count, session.count_tokens());
+  const int64_t context = session.context();
+  fmt::print("{} of {} tokens ({} %) in {} messages; {} left\n", count, context, count * 100 / context, session.conversation.messages().size(),
+             std::max<int64_t>(0, context - count));
+  return ChatStep::handled;
+}
+
+Result<ChatStep> leave(ChatSession&, const std::string&) { return ChatStep::leave; }
+
+Result<ChatStep> help(ChatSession& session, const std::string&);
+
+constexpr ChatCommand kCommands[] = {
+    {"help", "", "this list", help},
+    {"reset", "", "forget the conversation", reset},
+    {"save", "FILE", "write the conversation as a JSON list of messages", save},
+    {"load", "FILE", "go on with a conversation from a file", load},
+    {"set", "[NAME VALUE]", "change n, trim, system or a sampling option; alone, list them", set},
+    {"regen", "[SEED]", "write the last answer again, with the next seed or this one", regenerate},
+    {"tokens", "", "how much of the context is used", tokens},
+    {"exit", "", "leave; so do /quit and Ctrl-D", leave},
+    {"quit", "", "", leave},
+};
+
+Result<ChatStep> help(ChatSession&, const std::string&) {
+  for (const ChatCommand& command : kCommands)
+    if (*command.help) fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
+  fmt::print("A line that ends in a backslash goes on in the next one; a paste of several lines is one message; // begins a\n"
+             "message with a slash. Ctrl-C stops an answer, or clears the line.\n");
+  return ChatStep::handled;
+}
+
+const ChatCommand* find_command(std::string_view text) {
+  const std::string_view name = text.substr(1, text.find_first_of(" \t\n") - 1);
+  auto found = std::ranges::find_if(kCommands, [&](const ChatCommand& command) { return name == command.name; });
+  return found == std::end(kCommands) ? nullptr : found;
+}
+
+}  // namespace
+
+bool is_chat_command(std::string_view text) {
+  if (!text.starts_with('/') || text.starts_with("//")) return false;
+  return text.find('\n') == std::string_view::npos || find_command(text) != nullptr;
+}
+
+Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text) {
+  const ChatCommand* command = find_command(text);
+  if (!command) {
+    return Error::user(fmt::format("{}: unknown command; /help lists them, and // begins a message with a slash", text.substr(0, text.find(' '))));
+  }
+  const size_t end = text.find_first_of(" \t\n");
+  auto done = command->run(session, end == std::string::npos ? "" : trimmed(std::string_view(text).substr(end + 1)));
+  std::fflush(stdout);
+  return done;
+}
+
+Result<void> set_chat_option(ChatSession& session, std::string name, const std::string& value) {
+  std::ranges::replace(name, '-', '_');
+  if (name == "system") {
+    session.conversation.system = value;
+    return {};
+  }
+  if (value.empty()) return Error::user(fmt::format("{}: give a value, as in /set temp 0.7; /set alone lists the options", name));
+  if (name == "n" || name == "max_tokens") {
+    int64_t count = 0;
+    if (!parse_whole(value, &count) || count < -1 || count > INT32_MAX) {
+      return Error::user(fmt::format("n: must be a number of tokens, or -1 to write until the context is full, got '{}'", value));
+    }
+    session.settings.max_tokens = count;
+    return {};
+  }
+  if (name == "trim") {
+    if (value != "on" && value != "off") return Error::user(fmt::format("trim: must be on or off, got '{}'", value));
+    session.settings.trim = value == "on";
+    return {};
+  }
+  if (name == "temp") name = "temperature";
+  if (name == "repeat_penalty") name = "repetition_penalty";
+  SamplingOptions changed = session.settings.sampling;
+  MILLRACE_TRY_VOID(set_sampling_option(changed, name, value));
+  MILLRACE_TRY_VOID(validate(changed, session.model().info().vocab));
+  session.settings.sampling = std::move(changed);
+  if (name == "seed") session.seed_was_set();
+  return {};
+}
+
+}  // namespace millrace

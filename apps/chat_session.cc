@@ -1,0 +1,167 @@
+#include "chat_session.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "engine/language_model.h"
+#include "interrupt.h"
+
+namespace millrace {
+namespace {
+
+constexpr auto kPatience = std::chrono::milliseconds(50);  // how soon a Ctrl-C is seen
+
+// Control characters could move the cursor or rename the window: a terminal gets only tabs and line ends.
+std::string without_controls(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const bool c1 = c == 0xC2 && i + 1 < text.size() && static_cast<unsigned char>(text[i + 1]) < 0xA0;
+    if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7F || c1) {
+      out += "\xEF\xBF\xBD";  // U+FFFD
+      i += c1;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
+}
+
+double per_second(int64_t count, double seconds) { return seconds > 0 && count > 0 ? static_cast<double>(count) / seconds : 0; }
+
+}  // namespace
+
+Result<std::unique_ptr<ChatSession>> ChatSession::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
+                                                         ChatSettings settings) {
+  auto session = std::unique_ptr<ChatSession>(new ChatSession());
+  MILLRACE_TRY(session->engine_, Engine::create(model, options));
+  session->model_ = std::move(model);
+  session->settings = std::move(settings);
+  return session;
+}
+
+bool ChatSession::has_template() const { return !model_->parts().files->chat_template.empty(); }
+
+Result<std::vector<TokenId>> ChatSession::encode(const Conversation& asked, bool add_generation_prompt) const {
+  if (!has_template()) return model_->encode(asked.plain_text());
+  const std::string messages = to_json(asked.messages()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  MILLRACE_TRY(std::string text, model_->apply_chat_template(messages, add_generation_prompt));
+  return model_->encode(text, /*add_special=*/false);  // the template writes its own start token
+}
+
+Result<int64_t> ChatSession::count_tokens() const {
+  if (conversation.empty()) return int64_t{0};
+  MILLRACE_TRY(auto tokens, encode(conversation, false));
+  return static_cast<int64_t>(tokens.size());
+}
+
+// The tokens to continue. With trimming, a quarter of the context is kept for answers, so that the beginning of the
+// conversation, and with it the prefix cache, does not change at every turn.
+Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& asked) const {
+  MILLRACE_TRY(auto prompt, encode(asked, true));
+  int64_t room = 1;
+  if (settings.trim) room = std::max<int64_t>(1, settings.max_tokens < 0 ? context() / 4 : std::min(settings.max_tokens, context() / 4));
+  int dropped = 0;
+  while (settings.trim && static_cast<int64_t>(prompt.size()) + room > context()) {
+    const int count = asked.drop_oldest();
+    if (count == 0) break;
+    dropped += count;
+    MILLRACE_TRY(prompt, encode(asked, true));
+  }
+  if (static_cast<int64_t>(prompt.size()) >= context()) {
+    const char* advice = settings.trim ? "even alone the last message is too long: shorten it, or give a larger -c"
+                                       : "/reset starts anew, /set trim on drops the oldest messages, -c N gives a larger context";
+    return Error::user(fmt::format("context: the conversation has {} tokens, which leaves no room for an answer in a context of {}; {}",
+                                   prompt.size(), context(), advice));
+  }
+  if (dropped > 0) fmt::print(stderr, "millrace: the context of {} tokens was full: dropped the {} oldest messages\n", context(), dropped);
+  return prompt;
+}
+
+Result<void> ChatSession::say(const std::string& text) {
+  Conversation asked = conversation;
+  asked.turns.push_back({"user", text});
+  return answer(std::move(asked));
+}
+
+Result<void> ChatSession::regenerate(std::optional<uint64_t> seed) {
+  Conversation asked = conversation;
+  if (asked.ends_with("assistant")) asked.turns.pop_back();
+  if (!asked.ends_with("user")) return Error::user("/regen: there is no answer to write again yet");
+  const uint64_t before = settings.sampling.seed;
+  if (seed) {
+    settings.sampling.seed = *seed;
+  } else if (!fresh_seed_ && conversation.ends_with("assistant")) {
+    ++settings.sampling.seed;
+  }
+  auto done = answer(std::move(asked));
+  if (!done.ok()) settings.sampling.seed = before;
+  return done;
+}
+
+Result<void> ChatSession::answer(Conversation asked) {
+  MILLRACE_TRY(auto prompt, make_prompt(asked));
+  const auto prompt_tokens = static_cast<int64_t>(prompt.size());
+  MILLRACE_TRY(Answer given, generate(std::move(prompt)));
+  if (given.finish == FinishReason::cancelled && given.text.empty()) return {};  // as if it had not been asked
+  if (given.finish == FinishReason::length) tell_why_cut(prompt_tokens);
+  if (settings.timings) print_timings();
+  asked.turns.push_back({"assistant", std::move(given.text)});
+  conversation = std::move(asked);
+  fresh_seed_ = false;
+  return {};
+}
+
+Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
+  Request request;
+  request.prompt = std::move(prompt);
+  request.sampling = settings.sampling;
+  request.max_tokens = settings.max_tokens;
+  MILLRACE_TRY(auto stream, engine_->submit(std::move(request)));
+  const bool terminal = isatty(STDOUT_FILENO) == 1;
+  Answer given;
+  for (bool timed_out = false;;) {
+    auto event = stream->next(kPatience, &timed_out);
+    if (!event && !timed_out) break;
+    if (interrupted()) {
+      clear_interrupt();
+      stream->cancel();
+    }
+    if (!event) continue;
+    given.text += event->text;
+    const std::string shown = terminal ? without_controls(event->text) : event->text;
+    std::fwrite(shown.data(), 1, shown.size(), stdout);
+    if (std::fflush(stdout) != 0) stream->cancel();  // nobody reads any more
+    if (event->finish == FinishReason::error) return event->error;
+    if (event->finish != FinishReason::none) {
+      given.finish = event->finish;
+      last_timings_ = event->timings;
+    }
+  }
+  if (!given.text.ends_with('\n')) std::fputc('\n', stdout);
+  std::fflush(stdout);
+  if (given.finish == FinishReason::cancelled) std::fputs("millrace: interrupted\n", stderr);
+  return given;
+}
+
+void ChatSession::tell_why_cut(int64_t prompt_tokens) const {
+  if (prompt_tokens + last_timings_.generated_tokens >= context()) {
+    fmt::print(stderr, "millrace: the answer was cut: {} prompt and {} generated tokens fill the context of {}; /reset starts anew{}\n", prompt_tokens,
+               last_timings_.generated_tokens, context(), settings.trim ? "" : ", /set trim on drops the oldest messages");
+  } else {
+    fmt::print(stderr, "millrace: the answer was cut after n = {} tokens; /set n N allows more\n", settings.max_tokens);
+  }
+}
+
+void ChatSession::print_timings() const {
+  const RequestTimings& t = last_timings_;
+  fmt::print(stderr, "prompt {} tokens, {} from the cache, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms\n", t.prompt_tokens,
+             t.cached_tokens, per_second(t.prompt_tokens - t.cached_tokens, t.prefill_seconds), t.generated_tokens,
+             per_second(t.generated_tokens - 1, t.decode_seconds), t.first_token_seconds * 1e3);
+}
+
+}  // namespace millrace

@@ -1,0 +1,66 @@
+// One chat over one engine: turns a conversation into a prompt, streams the answer, and keeps both within the context.
+// Turns share the engine, so all that was said before comes from its prefix cache. Not thread-safe.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "chat_conversation.h"
+#include "millrace/engine.h"
+
+namespace millrace {
+
+struct ChatSettings {
+  SamplingOptions sampling;
+  int64_t max_tokens = 512;  // of one answer; -1: until the context is full
+  bool trim = false;         // drop the oldest turns when the context is full
+  bool timings = false;      // a line on stderr after each answer
+};
+
+class ChatSession {
+ public:
+  static Result<std::unique_ptr<ChatSession>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
+                                                     ChatSettings settings);
+
+  // Adds a person's message and writes the answer to stdout. On an error the conversation stays as it was.
+  Result<void> say(const std::string& text);
+
+  // Writes the last answer again: with this seed, with one that was set since, or with the next one.
+  Result<void> regenerate(std::optional<uint64_t> seed);
+
+  void seed_was_set() { fresh_seed_ = true; }
+
+  // Tokens of the conversation so far, as the next prompt begins.
+  Result<int64_t> count_tokens() const;
+
+  const LanguageModel& model() const { return *model_; }
+  int64_t context() const { return engine_->context(); }
+  bool has_template() const;
+  const RequestTimings& last_timings() const { return last_timings_; }
+
+  Conversation conversation;
+  ChatSettings settings;
+
+ private:
+  struct Answer {
+    std::string text;
+    FinishReason finish = FinishReason::none;
+  };
+
+  ChatSession() = default;
+  Result<std::vector<TokenId>> encode(const Conversation& conversation, bool add_generation_prompt) const;
+  Result<std::vector<TokenId>> make_prompt(Conversation& conversation) const;
+  Result<void> answer(Conversation asked);
+  Result<Answer> generate(std::vector<TokenId> prompt);
+  void tell_why_cut(int64_t prompt_tokens) const;
+  void print_timings() const;
+
+  std::shared_ptr<const LanguageModel> model_;
+  std::unique_ptr<Engine> engine_;
+  RequestTimings last_timings_;
+  bool fresh_seed_ = false;  // the seed was set after the last answer
+};
+
+}  // namespace millrace

@@ -1,0 +1,209 @@
+#include "line_editor.h"
+
+#include <clocale>
+#include <csignal>
+#include <cstdio>
+#include <cwchar>
+
+#include <histedit.h>
+#include <langinfo.h>
+#include <poll.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+#include "interrupt.h"
+
+namespace millrace {
+namespace {
+
+constexpr int kPollMs = 100;  // how soon a Ctrl-C that fell between two reads is seen
+constexpr int kHistoryEntries = 1000;
+constexpr const char* kPasteOn = "\x1b[?2004h";
+constexpr const char* kPasteOff = "\x1b[?2004l";
+constexpr wchar_t kReplacement = 0xFFFD;
+
+volatile std::sig_atomic_t screen_changed = 0;
+
+// Waits for bytes on standard input; false on Ctrl-C.
+bool wait_for_input(EditLine* editor) {
+  for (;;) {
+    if (interrupted()) return false;
+    if (editor && screen_changed) {  // a new window size, or back in the foreground
+      screen_changed = 0;
+      el_set(editor, EL_PREP_TERM, 1);
+      el_resize(editor);
+      el_set(editor, EL_REFRESH);
+    }
+    pollfd input{STDIN_FILENO, POLLIN, 0};
+    if (poll(&input, 1, kPollMs) > 0) return true;
+  }
+}
+
+class PlainLines : public LineReader {
+ public:
+  LineEnd read(const char*, std::string* line) override {
+    line->clear();
+    for (;;) {
+      if (const size_t end = waiting_.find('\n', searched_); end != std::string::npos) {
+        line->assign(waiting_, 0, end);
+        waiting_.erase(0, end + 1);
+        searched_ = 0;
+        if (line->ends_with('\r')) line->pop_back();
+        return LineEnd::line;
+      }
+      searched_ = waiting_.size();
+      if (!wait_for_input(nullptr)) return LineEnd::interrupted;
+      char chunk[4096];
+      const ssize_t count = ::read(STDIN_FILENO, chunk, sizeof(chunk));
+      if (count < 0 && errno == EINTR) continue;
+      if (count <= 0) break;
+      waiting_.append(chunk, static_cast<size_t>(count));
+    }
+    if (waiting_.empty()) return LineEnd::end_of_input;
+    line->swap(waiting_);  // a last line without an end
+    waiting_.clear();
+    searched_ = 0;
+    return LineEnd::line;
+  }
+  void remember(const std::string&) override {}
+  bool interactive() const override { return false; }
+
+ private:
+  std::string waiting_;
+  size_t searched_ = 0;  // bytes of waiting_ known to hold no line end
+};
+
+class TerminalLines : public LineReader {
+ public:
+  explicit TerminalLines(const std::string& history_file);
+  ~TerminalLines() override;
+  bool works() const { return editor_ && history_; }
+
+  LineEnd read(const char* prompt, std::string* line) override;
+  void remember(const std::string& text) override;
+  bool interactive() const override { return true; }
+
+ private:
+  static TerminalLines& self(EditLine* editor) {
+    void* data = nullptr;
+    el_get(editor, EL_CLIENTDATA, &data);
+    return *static_cast<TerminalLines*>(data);
+  }
+  static char* show_prompt(EditLine* editor) { return const_cast<char*>(self(editor).prompt_); }
+  static int read_char(EditLine* editor, wchar_t* out);
+  static unsigned char paste(EditLine* editor, int);
+  void bind_keys();
+
+  EditLine* editor_ = nullptr;
+  History* history_ = nullptr;
+  const char* prompt_ = "";
+  std::string history_file_;
+};
+
+TerminalLines::TerminalLines(const std::string& history_file) : history_file_(history_file) {
+  std::setlocale(LC_CTYPE, "");
+  if (std::strcmp(nl_langinfo(CODESET), "UTF-8") != 0) std::setlocale(LC_CTYPE, "C.UTF-8");
+  editor_ = el_init("millrace", stdin, stdout, stderr);
+  history_ = history_init();
+  if (!works()) return;
+  HistEvent event;
+  history(history_, &event, H_SETSIZE, kHistoryEntries);
+  history(history_, &event, H_SETUNIQUE, 1);
+  if (!history_file_.empty()) history(history_, &event, H_LOAD, history_file_.c_str());
+  el_set(editor_, EL_CLIENTDATA, this);
+  el_set(editor_, EL_PROMPT, show_prompt);
+  el_set(editor_, EL_EDITOR, "emacs");
+  el_set(editor_, EL_HIST, history, history_);
+  el_set(editor_, EL_GETCFN, read_char);
+  el_source(editor_, nullptr);
+  bind_keys();
+  struct sigaction action {};
+  action.sa_handler = [](int) { screen_changed = 1; };
+  sigaction(SIGWINCH, &action, nullptr);
+  sigaction(SIGCONT, &action, nullptr);
+}
+
+TerminalLines::~TerminalLines() {
+  HistEvent event;
+  if (history_ && !history_file_.empty()) history(history_, &event, H_SAVE, history_file_.c_str());
+  if (history_) history_end(history_);
+  if (editor_) el_end(editor_);
+}
+
+void TerminalLines::bind_keys() {
+  el_wset(editor_, EL_ADDFN, L"millrace-paste", L"Insert a paste with its line breaks", paste);
+  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},  {"^R", "em-inc-search-prev"}, {"\\e[3~", "ed-delete-next-char"},
+                           {"\\e[1~", "ed-move-to-beg"},    {"\\e[4~", "ed-move-to-end"}, {"\\e[1;5C", "em-next-word"},
+                           {"\\e[1;5D", "ed-prev-word"}};
+  for (const auto& [key, command] : keys) el_set(editor_, EL_BIND, key, command, nullptr);
+}
+
+// One character, decoded from UTF-8 whatever the terminal sends; 0 at the end, -1 on Ctrl-C.
+int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
+  std::mbstate_t state{};
+  for (;;) {
+    if (!wait_for_input(editor)) return -1;
+    char byte = 0;
+    const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
+    if (count < 0 && errno == EINTR) continue;
+    if (count <= 0) return 0;
+    const size_t used = std::mbrtowc(out, &byte, 1, &state);
+    if (used == static_cast<size_t>(-2)) continue;  // the character goes on
+    if (used == static_cast<size_t>(-1)) *out = kReplacement;
+    return 1;
+  }
+}
+
+// Bound to the mark that begins a paste: takes everything up to the mark that ends it.
+unsigned char TerminalLines::paste(EditLine* editor, int) {
+  constexpr std::wstring_view kEnd = L"\x1b[201~";
+  std::wstring text;
+  while (!text.ends_with(kEnd)) {
+    wchar_t c = 0;
+    if (el_wgetc(editor, &c) != 1) return CC_EOF;
+    if (c == L'\n' && text.ends_with(L'\r')) continue;
+    text += c;
+  }
+  text.resize(text.size() - kEnd.size());
+  for (wchar_t& c : text)
+    if (c == L'\r') c = L'\n';
+  std::erase_if(text, [](wchar_t c) { return c == 0; });
+  if (!text.empty() && el_winsertstr(editor, text.c_str()) != 0) return CC_ERROR;
+  return CC_REFRESH;
+}
+
+LineEnd TerminalLines::read(const char* prompt, std::string* line) {
+  line->clear();
+  prompt_ = prompt;
+  std::fputs(kPasteOn, stdout);
+  std::fflush(stdout);
+  int count = 0;
+  const char* typed = el_gets(editor_, &count);
+  if (typed && count > 0) line->assign(typed, static_cast<size_t>(count));
+  std::fputs(kPasteOff, stdout);
+  if (interrupted()) std::fputs("^C\n", stdout);
+  std::fflush(stdout);
+  if (interrupted()) return LineEnd::interrupted;
+  if (!typed || count <= 0) return LineEnd::end_of_input;
+  while (line->ends_with('\n') || line->ends_with('\r')) line->pop_back();
+  return LineEnd::line;
+}
+
+void TerminalLines::remember(const std::string& text) {
+  HistEvent event;
+  history(history_, &event, H_ENTER, text.c_str());
+}
+
+}  // namespace
+
+std::unique_ptr<LineReader> open_line_reader(const std::string& history_file) {
+  if (isatty(STDIN_FILENO) && isatty(STDOUT_FILENO)) {
+    auto terminal = std::make_unique<TerminalLines>(history_file);
+    if (terminal->works()) return terminal;
+  }
+  return std::make_unique<PlainLines>();
+}
+
+}  // namespace millrace

@@ -1,0 +1,240 @@
+// millrace perplexity: how well a model predicts a text, and how far it is from a reference model.
+#include <fmt/format.h>
+
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "engine/divergence.h"
+#include "engine/logits_file.h"
+#include "engine/scorer.h"
+#include "input.h"
+#include "interrupt.h"
+#include "model_flags.h"
+#include "models/arch.h"
+#include "progress.h"
+#include "sampling/logprobs.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace perplexity -m model.gguf -f wiki.txt            chunks of 512 tokens, second halves scored, as llama.cpp does
+  millrace perplexity -m model.gguf -f wiki.txt --all      every token but the first; so is a text shorter than a window
+  millrace perplexity -m big.gguf -f wiki.txt --save-logits big.logits
+  millrace perplexity -m small.gguf -f wiki.txt --kl-divergence big.logits)";
+
+constexpr int64_t kDefaultContext = 512;
+
+struct PerplexityFlags {
+  ModelFlags model;
+  std::string file, kv_format = "f32", save, compare, element = "f32";
+  int64_t stride = 0, batch = 512, chunks = 0;
+  bool all = false, json = false, no_bos = false;
+};
+
+struct Plan {
+  std::vector<TokenId> tokens;
+  std::vector<ScoreWindow> windows;
+  TokenId window_start = -1;
+  int64_t context = 0;
+  int64_t scored = 0;
+  const char* mode = "chunks";
+};
+
+struct Totals {
+  double sum = 0, squares = 0;
+  int64_t count = 0;
+
+  void add(double nll) { sum += nll, squares += nll * nll, ++count; }
+  double mean() const { return sum / static_cast<double>(count); }
+  double perplexity() const { return std::exp(mean()); }
+  double mean_stderr() const {  // of the mean, tokens taken as independent
+    if (count < 2) return 0;
+    const double n = static_cast<double>(count);
+    return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / (n - 1));
+  }
+};
+
+Result<Plan> make_plan(const PerplexityFlags& flags, const LanguageModel& model, int64_t context) {
+  Plan plan;
+  plan.context = context;
+  MILLRACE_TRY(std::string text, read_text_file(flags.file));
+  MILLRACE_TRY(plan.tokens, model.encode(text, !flags.no_bos, false));
+  const auto total = static_cast<int64_t>(plan.tokens.size());
+  const TokenizerSpec& spec = model.parts().tokenizer->spec();
+  if (spec.add_bos && spec.bos && !flags.no_bos) plan.window_start = *spec.bos;
+  // A text that fills no window is scored whole rather than refused.
+  if (flags.all || (flags.stride == 0 && total < plan.context)) {
+    plan.mode = "all";
+    plan.windows = document_windows(total, plan.context);
+    if (plan.windows.empty()) return Error::user(fmt::format("{}: {} tokens; there is nothing to score in fewer than 2", flags.file, total));
+  } else {
+    if (flags.stride > 0) plan.mode = "stride";
+    plan.windows = flags.stride > 0 ? strided_windows(total, plan.context, flags.stride) : chunk_windows(total, plan.context);
+    if (plan.windows.empty())
+      return Error::user(fmt::format("{}: {} tokens do not fill one window of {}; give a longer text, a smaller -c, or --all instead of --stride", flags.file, total, plan.context));
+  }
+  if (flags.chunks > 0 && flags.chunks < static_cast<int64_t>(plan.windows.size())) plan.windows.resize(static_cast<size_t>(flags.chunks));
+  for (const ScoreWindow& w : plan.windows) plan.scored += w.scored();
+  if (plan.scored == 0) return Error::user(fmt::format("-c {}: no token of a window is scored; give at least 3", plan.context));
+  return plan;
+}
+
+// What is done with each row of logits: the sum always, saving and comparing where asked.
+class Meter {
+ public:
+  static Result<std::unique_ptr<Meter>> create(const PerplexityFlags& flags, const Plan& plan, Scorer& scorer) {
+    auto meter = std::unique_ptr<Meter>(new Meter(plan, scorer));
+    if (!flags.compare.empty()) {
+      MILLRACE_TRY(auto reader, LogitsReader::open(flags.compare));
+      if (reader.vocab() != scorer.vocab() || reader.rows() != plan.scored)
+        return Error::user(fmt::format("{}: saved with a vocabulary of {} over {} tokens, here they are {} and {}; use the same tokenizer, text and window flags",
+                                       flags.compare, reader.vocab(), reader.rows(), scorer.vocab(), plan.scored));
+      meter->reader_ = std::make_unique<LogitsReader>(std::move(reader));
+      meter->compare_path_ = flags.compare;
+    }
+    if (!flags.save.empty()) {
+      const LogitsElement element = flags.element == "f32" ? LogitsElement::f32 : LogitsElement::f16;
+      MILLRACE_TRY(auto writer, LogitsWriter::create(flags.save, element, scorer.vocab(), plan.scored));
+      meter->writer_ = std::make_unique<LogitsWriter>(std::move(writer));
+    }
+    return meter;
+  }
+
+  Result<void> add(std::span<const ScoredRow> rows) {
+    if (interrupted()) return Error::cancelled("interrupted");
+    const auto n = static_cast<int64_t>(rows.size());
+    const int64_t vocab = scorer_.vocab();
+    nll_.resize(rows.size());
+    scorer_.pool().parallel_for(n, [&](int64_t i, int) {
+      const ScoredRow& row = rows[static_cast<size_t>(i)];
+      nll_[static_cast<size_t>(i)] = log_sum_exp({row.logits, static_cast<size_t>(vocab)}) - static_cast<double>(row.logits[row.target]);
+    });
+    for (double nll : nll_) totals_.add(nll);
+    if (reader_ || writer_) MILLRACE_TRY_VOID(use_log_probs(rows));
+    bar_.update(static_cast<double>(totals_.count) / static_cast<double>(plan_.scored), fmt::format("PPL {:.4f}", totals_.perplexity()));
+    return {};
+  }
+
+  Result<void> finish() { return writer_ ? writer_->finish() : Result<void>(); }
+  const Totals& totals() const { return totals_; }
+  const std::vector<TokenDivergence>& divergences() const { return divergences_; }
+
+ private:
+  Meter(const Plan& plan, Scorer& scorer) : plan_(plan), scorer_(scorer), bar_("scoring") {}
+
+  Result<void> use_log_probs(std::span<const ScoredRow> rows) {
+    const auto vocab = static_cast<size_t>(scorer_.vocab());
+    log_probs_.resize(rows.size() * vocab);
+    const size_t first = divergences_.size();
+    if (reader_) {
+      reference_.resize(rows.size() * vocab);
+      divergences_.resize(first + rows.size());
+      for (size_t i = 0; i < rows.size(); ++i) {
+        TokenId target = 0;
+        MILLRACE_TRY_VOID(reader_->next(&target, reference_.data() + i * vocab));
+        if (target != rows[i].target)
+          return Error::user(fmt::format("{}: row {} was saved for token {}, here it is {}; use the same tokenizer, text and window flags", compare_path_,
+                                         first + i, target, rows[i].target));
+      }
+    }
+    scorer_.pool().parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t r, int) {
+      const auto i = static_cast<size_t>(r);
+      float* own = log_probs_.data() + i * vocab;
+      log_softmax(rows[i].logits, scorer_.vocab(), own);
+      if (reader_) divergences_[first + i] = compare_rows(reference_.data() + i * vocab, own, scorer_.vocab(), rows[i].target);
+    });
+    for (size_t i = 0; writer_ && i < rows.size(); ++i) MILLRACE_TRY_VOID(writer_->add(rows[i].target, log_probs_.data() + i * vocab));
+    return {};
+  }
+
+  const Plan& plan_;
+  Scorer& scorer_;
+  ProgressBar bar_;
+  std::unique_ptr<LogitsReader> reader_;
+  std::unique_ptr<LogitsWriter> writer_;
+  std::string compare_path_;
+  Totals totals_;
+  std::vector<double> nll_;
+  std::vector<float> log_probs_, reference_;
+  std::vector<TokenDivergence> divergences_;
+};
+
+void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
+  nlohmann::ordered_json out = {{"nll_sum", totals.sum}, {"nll_mean", totals.mean()}, {"tokens", totals.count}, {"perplexity", totals.perplexity()},
+                                {"perplexity_stderr", totals.perplexity() * totals.mean_stderr()}, {"mode", plan.mode}, {"context", plan.context},
+                                {"windows", plan.windows.size()}, {"text_tokens", plan.tokens.size()}, {"kv_format", flags.kv_format}};
+  if (d) {
+    out["kl_divergence"] = {{"mean", d->kl_mean}, {"mean_stderr", d->kl_mean_stderr}, {"median", d->kl_median}, {"p90", d->kl_p90}, {"p99", d->kl_p99},
+                            {"max", d->kl_max}, {"same_top", d->same_top}, {"probability_change_rms", d->probability_change_rms},
+                            {"reference_perplexity", std::exp(d->reference_nll_mean)}};
+  }
+  print_json_line(out);
+}
+
+void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
+  fmt::print("PPL = {:.4f} +/- {:.5f}\n", totals.perplexity(), totals.perplexity() * totals.mean_stderr());
+  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} a token\n", totals.count, plan.windows.size(), plan.context, plan.mode, totals.mean());
+  if (!d) return;
+  fmt::print("reference PPL = {:.4f}\n", std::exp(d->reference_nll_mean));
+  fmt::print("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}\n", d->kl_mean, d->kl_mean_stderr, d->kl_median,
+             d->kl_p90, d->kl_p99, d->kl_max);
+  fmt::print("same top token: {:.3f} %, RMS change of the token's probability: {:.3f} %\n", 100 * d->same_top, 100 * d->probability_change_rms);
+}
+
+Result<int> run(const PerplexityFlags& flags) {
+  ModelFlags model_flags = flags.model;
+  if (model_flags.context == 0) {  // rotation may depend on the context that a model is loaded for
+    MILLRACE_TRY(ModelFiles files, open_model(model_flags.path));
+    MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
+    model_flags.context = std::min(kDefaultContext, spec.context);
+  }
+  MILLRACE_TRY(auto model, model_flags.load());
+  MILLRACE_TRY(Plan plan, make_plan(flags, *model, model_flags.context));
+  ScorerOptions options;
+  options.threads = flags.model.threads;
+  options.context = plan.context;
+  options.batch_tokens = flags.batch;
+  options.kv_format = flags.kv_format;
+  MILLRACE_TRY(auto scorer, Scorer::create(model, options));
+  MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
+  catch_interrupts();
+  auto result = scorer->run(plan.tokens, plan.windows, plan.window_start, [&](std::span<const ScoredRow> rows) { return meter->add(rows); });
+  const Totals totals = meter->totals();
+  if (!result.ok()) {
+    if (result.error().kind != ErrorKind::cancelled) return result.error();
+    if (totals.count > 0) fmt::print(stderr, "millrace: interrupted after {} of {} tokens, PPL {:.4f}\n", totals.count, plan.scored, totals.perplexity());
+    return 130;
+  }
+  MILLRACE_TRY_VOID(meter->finish());
+  const bool compared = !flags.compare.empty();
+  const DivergenceSummary divergence = summarize(meter->divergences());
+  meter.reset();  // takes the progress bar away
+  if (flags.json) print_json(flags, plan, totals, compared ? &divergence : nullptr);
+  else print_text(plan, totals, compared ? &divergence : nullptr);
+  return 0;
+}
+
+}  // namespace
+
+void add_perplexity_command(CLI::App& app) {
+  auto flags = std::make_shared<PerplexityFlags>();
+  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples, [=] { return run(*flags); });
+  command->add_option("-m,--model", flags->model.path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
+  command->add_option("-c,--context,--ctx-size", flags->model.context, "Tokens in a window [512, or the model's context if that is less]")->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  command->add_option("-f,--file", flags->file, "Text to score; - is standard input")->required();
+  auto* stride = command->add_option("--stride,--ppl-stride", flags->stride, "A window starts every so many tokens and its last so many are scored")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  command->add_flag("--all", flags->all, "Score every token but the first; windows overlap by half")->excludes(stride);
+  command->add_option("--chunks", flags->chunks, "Stop after so many windows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command->add_option("-b,--batch-tokens,--batch-size", flags->batch, "Tokens in one forward pass; changes speed, never the figures")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->add_option("--kv-format", flags->kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
+  command->add_flag("--no-bos", flags->no_bos, "No start token, neither before the text nor in each window");
+  command->add_option("--save-logits", flags->save, "Write every scored token's log-probabilities to this file");
+  command->add_option("--save-format", flags->element, "Numbers in that file: f32, or f16 for half the size and a noise of about 1e-4 in each divergence")->capture_default_str()->check(CLI::IsMember({"f16", "f32"}));
+  command->add_option("--kl-divergence", flags->compare, "Compare with a reference model's file from --save-logits");
+  command->add_flag("--json", flags->json, "Print one JSON object");
+}
+
+}  // namespace millrace

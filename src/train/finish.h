@@ -1,0 +1,31 @@
+// What comes after training: the best weights of a run become a GGUF file, a picture of the loss curve and a
+// short report (held-out bits per byte, sample stories).
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "train/trainer.h"
+
+namespace millrace {
+
+struct FinishOptions {
+  TrainOptions run;  // the run whose `out` folder holds best.pt, vocabulary.txt and loss.csv
+  std::string name;  // general.name; the file is out/NAME.gguf
+  int samples = 3;
+  double temperature = 0.8;
+};
+
+struct FinishReport {
+  std::string gguf;
+  int64_t parameters = 0;
+  double bits_per_byte = 0;  // of all held-out stories, each on its own
+  double nats_per_token = 0;
+  std::vector<std::string> stories;
+};
+
+// Errors: user (nothing trained in `out` yet), corrupt (weights of another shape).
+Result<FinishReport> finish_stories(const FinishOptions& options);
+
+}  // namespace millrace

@@ -1,0 +1,22 @@
+// Draws a loss curve: reads the loss.csv of a run and writes a PNG with axes, a grid, two lines (training,
+// held-out) and labels. Thread-safety: stateless.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct LossPoint {
+  double tokens = 0;               // seen so far
+  double train = 0, held_out = 0;  // nats per token
+};
+
+// Errors: user (no such file), corrupt (a line that is no row of numbers).
+Result<std::vector<LossPoint>> read_loss_csv(const std::string& path);
+
+Result<void> draw_loss_png(const std::vector<LossPoint>& points, const std::string& title, const std::string& path);
+
+}  // namespace millrace
