@@ -89,8 +89,12 @@ Result<int> run(const ChatFlags& flags) {
   session->conversation.system = flags.system;
   catch_interrupts();
   auto lines = open_line_reader(flags.history);
-  if (lines->interactive()) fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D leaves.\n", model->info().name, session->context());
-  if (!session->has_template()) fmt::print(stderr, "millrace: {} has no chat template: it continues what you write, as one text\n", model->info().name);
+  if (lines->interactive())
+    fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D leaves.\n", model->info().name,
+               session->context());
+  if (!session->has_template())
+    fmt::print(stderr, "millrace: {} has no chat template: it continues what you write, as one text\n",
+               model->info().name);
   return talk(*session, *lines);
 }
 
@@ -101,10 +105,15 @@ void add_chat_command(CLI::App& app) {
   CLI::App* command = add_command(app, "chat", "Talk with a model", kExamples, [=] { return run(*flags); });
   flags->model.add_to(command);
   command->add_option("--system", flags->system, "System message: how the model should answer");
-  command->add_option("-n,--max-tokens", flags->settings.max_tokens, "Tokens of one answer; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
+  command
+      ->add_option("-n,--max-tokens", flags->settings.max_tokens, "Tokens of one answer; -1: until the context is full")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");
-  command->add_flag("--timings", flags->settings.timings, "A line with tokens and speed on standard error after each answer");
-  command->add_option("--history", flags->history, "File that keeps what was typed for the next session; none when absent");
+  command->add_flag("--timings", flags->settings.timings,
+                    "A line with tokens and speed on standard error after each answer");
+  command->add_option("--history", flags->history,
+                      "File that keeps what was typed for the next session; none when absent");
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
 }

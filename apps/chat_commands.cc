@@ -79,7 +79,8 @@ void list_settings(const ChatSession& session) {
   }
   fmt::print("Further sampling options, with their usual values:\n");
   for (const OptionSpec& spec : sampling_schema())
-    if (in_force(settings.sampling, spec).empty()) fmt::print("  {:<30} {:<10} {}\n", spec.name, spec.default_value, spec.help);
+    if (in_force(settings.sampling, spec).empty())
+      fmt::print("  {:<30} {:<10} {}\n", spec.name, spec.default_value, spec.help);
 }
 
 Result<ChatStep> set(ChatSession& session, const std::string& argument) {
@@ -98,7 +99,8 @@ Result<ChatStep> regenerate(ChatSession& session, const std::string& argument) {
   std::optional<uint64_t> seed;
   if (!argument.empty()) {
     uint64_t value = 0;
-    if (!parse_whole(argument, &value)) return Error::user(fmt::format("/regen: the seed must be a whole number, got '{}'", argument));
+    if (!parse_whole(argument, &value))
+      return Error::user(fmt::format("/regen: the seed must be a whole number, got '{}'", argument));
     seed = value;
   }
   MILLRACE_TRY_VOID(session.regenerate(seed));
@@ -108,8 +110,8 @@ Result<ChatStep> regenerate(ChatSession& session, const std::string& argument) {
 Result<ChatStep> tokens(ChatSession& session, const std::string&) {
   MILLRACE_TRY(const int64_t count, session.count_tokens());
   const int64_t context = session.context();
-  fmt::print("{} of {} tokens ({} %) in {} messages; {} left\n", count, context, count * 100 / context, session.conversation.messages().size(),
-             std::max<int64_t>(0, context - count));
+  fmt::print("{} of {} tokens ({} %) in {} messages; {} left\n", count, context, count * 100 / context,
+             session.conversation.messages().size(), std::max<int64_t>(0, context - count));
   return ChatStep::handled;
 }
 
@@ -120,10 +122,10 @@ Result<ChatStep> help(ChatSession& session, const std::string&);
 constexpr ChatCommand kCommands[] = {
     {"help", "", "this list", help},
     {"reset", "", "forget the conversation", reset},
-    {"save", "FILE", "write the conversation as a JSON list of messages", save},
+    {"save", "FILE", "keep the conversation, a JSON list of messages", save},
     {"load", "FILE", "go on with a conversation from a file", load},
-    {"set", "[NAME VALUE]", "change n, trim, system or a sampling option; alone, list them", set},
-    {"regen", "[SEED]", "write the last answer again, with the next seed or this one", regenerate},
+    {"set", "[NAME VALUE]", "change n, trim, system, temp ...; alone, list them", set},
+    {"regen", "[SEED]", "another answer, with the next seed or this one", regenerate},
     {"tokens", "", "how much of the context is used", tokens},
     {"exit", "", "leave; so do /quit and Ctrl-D", leave},
     {"quit", "", "", leave},
@@ -131,9 +133,12 @@ constexpr ChatCommand kCommands[] = {
 
 Result<ChatStep> help(ChatSession&, const std::string&) {
   for (const ChatCommand& command : kCommands)
-    if (*command.help) fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
-  fmt::print("A line that ends in a backslash goes on in the next one; a paste of several lines is one message; // begins a\n"
-             "message with a slash. Ctrl-C stops an answer, or clears the line.\n");
+    if (*command.help)
+      fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
+  fmt::print(
+      "A line that ends in a backslash goes on in the next one; a paste of several\n"
+      "lines is one message; // begins a message with a slash. Ctrl-C stops an answer,\n"
+      "or clears the line.\n");
   return ChatStep::handled;
 }
 
@@ -153,7 +158,8 @@ bool is_chat_command(std::string_view text) {
 Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text) {
   const ChatCommand* command = find_command(text);
   if (!command) {
-    return Error::user(fmt::format("{}: unknown command; /help lists them, and // begins a message with a slash", text.substr(0, text.find(' '))));
+    return Error::user(fmt::format("{}: unknown command; /help lists them, and // begins a message with a slash",
+                                   text.substr(0, text.find(' '))));
   }
   const size_t end = text.find_first_of(" \t\n");
   auto done = command->run(session, end == std::string::npos ? "" : trimmed(std::string_view(text).substr(end + 1)));
@@ -167,11 +173,13 @@ Result<void> set_chat_option(ChatSession& session, std::string name, const std::
     session.conversation.system = value;
     return {};
   }
-  if (value.empty()) return Error::user(fmt::format("{}: give a value, as in /set temp 0.7; /set alone lists the options", name));
+  if (value.empty())
+    return Error::user(fmt::format("{}: give a value, as in /set temp 0.7; /set alone lists the options", name));
   if (name == "n" || name == "max_tokens") {
     int64_t count = 0;
     if (!parse_whole(value, &count) || count < -1 || count > INT32_MAX) {
-      return Error::user(fmt::format("n: must be a number of tokens, or -1 to write until the context is full, got '{}'", value));
+      return Error::user(
+          fmt::format("n: must be a number of tokens, or -1 to write until the context is full, got '{}'", value));
     }
     session.settings.max_tokens = count;
     return {};

@@ -18,7 +18,9 @@ using Json = nlohmann::ordered_json;
 constexpr uintmax_t kMaxFileBytes = uintmax_t{64} << 20;
 
 Result<ChatMessage> read_message(const Json& item, size_t index, const std::string& path) {
-  auto wrong = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: message {}: {}", path, index + 1, what)); };
+  auto wrong = [&](const std::string& what) {
+    return Error::corrupt(fmt::format("{}: message {}: {}", path, index + 1, what));
+  };
   if (!item.is_object()) return wrong("must be an object with \"role\" and \"content\"");
   auto role = item.find("role");
   auto content = item.find("content");
@@ -61,13 +63,17 @@ int Conversation::drop_oldest() {
 Result<Conversation> load_conversation(const std::string& path) {
   std::error_code status;
   if (std::filesystem::exists(path, status)) {
-    if (!std::filesystem::is_regular_file(path, status)) return Error::corrupt(fmt::format("{}: is not a regular file", path));
+    if (!std::filesystem::is_regular_file(path, status))
+      return Error::corrupt(fmt::format("{}: is not a regular file", path));
     const uintmax_t bytes = std::filesystem::file_size(path, status);
-    if (status || bytes > kMaxFileBytes) return Error::corrupt(fmt::format("{}: a conversation has at most {} bytes, this file {}", path, kMaxFileBytes, bytes));
+    if (status || bytes > kMaxFileBytes)
+      return Error::corrupt(
+          fmt::format("{}: a conversation has at most {} bytes, this file {}", path, kMaxFileBytes, bytes));
   }
   MILLRACE_TRY(Json json, read_json_file(path));
   if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);
-  if (!json.is_array()) return Error::corrupt(fmt::format("{}: must be a JSON array of {{\"role\", \"content\"}} objects", path));
+  if (!json.is_array())
+    return Error::corrupt(fmt::format("{}: must be a JSON array of {{\"role\", \"content\"}} objects", path));
   Conversation loaded;
   for (size_t i = 0; i < json.size(); ++i) {
     MILLRACE_TRY(ChatMessage message, read_message(json[i], i, path));
@@ -86,7 +92,8 @@ Result<void> save_conversation(const Conversation& conversation, const std::stri
   if (!file) return Error::user(fmt::format("{}: cannot be written: {}", path, std::strerror(errno)));
   const bool written = std::fwrite(text.data(), 1, text.size(), file) == text.size();
   const int reason = errno;
-  if (std::fclose(file) != 0 || !written) return Error::user(fmt::format("{}: cannot be written: {}", path, std::strerror(written ? errno : reason)));
+  if (std::fclose(file) != 0 || !written)
+    return Error::user(fmt::format("{}: cannot be written: {}", path, std::strerror(written ? errno : reason)));
   return {};
 }
 

@@ -31,12 +31,14 @@ std::string without_controls(const std::string& text) {
   return out;
 }
 
-double per_second(int64_t count, double seconds) { return seconds > 0 && count > 0 ? static_cast<double>(count) / seconds : 0; }
+double per_second(int64_t count, double seconds) {
+  return seconds > 0 && count > 0 ? static_cast<double>(count) / seconds : 0;
+}
 
 }  // namespace
 
-Result<std::unique_ptr<ChatSession>> ChatSession::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
-                                                         ChatSettings settings) {
+Result<std::unique_ptr<ChatSession>> ChatSession::create(std::shared_ptr<const LanguageModel> model,
+                                                         const EngineOptions& options, ChatSettings settings) {
   auto session = std::unique_ptr<ChatSession>(new ChatSession());
   MILLRACE_TRY(session->engine_, Engine::create(model, options));
   session->model_ = std::move(model);
@@ -48,7 +50,8 @@ bool ChatSession::has_template() const { return !model_->parts().files->chat_tem
 
 Result<std::vector<TokenId>> ChatSession::encode(const Conversation& asked, bool add_generation_prompt) const {
   if (!has_template()) return model_->encode(asked.plain_text());
-  const std::string messages = to_json(asked.messages()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
+  const std::string messages =
+      to_json(asked.messages()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   MILLRACE_TRY(std::string text, model_->apply_chat_template(messages, add_generation_prompt));
   return model_->encode(text, /*add_special=*/false);  // the template writes its own start token
 }
@@ -59,26 +62,32 @@ Result<int64_t> ChatSession::count_tokens() const {
   return static_cast<int64_t>(tokens.size());
 }
 
-// The tokens to continue. With trimming, a quarter of the context is kept for answers, so that the beginning of the
-// conversation, and with it the prefix cache, does not change at every turn.
+// The tokens to continue. Trimming goes down to half the context at once: the turns after it then begin alike again,
+// and the prefix cache serves them.
 Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& asked) const {
   MILLRACE_TRY(auto prompt, encode(asked, true));
   int64_t room = 1;
-  if (settings.trim) room = std::max<int64_t>(1, settings.max_tokens < 0 ? context() / 4 : std::min(settings.max_tokens, context() / 4));
+  if (settings.trim)
+    room = std::max<int64_t>(1, settings.max_tokens < 0 ? context() / 4 : std::min(settings.max_tokens, context() / 4));
   int dropped = 0;
-  while (settings.trim && static_cast<int64_t>(prompt.size()) + room > context()) {
+  const bool trimming = settings.trim && static_cast<int64_t>(prompt.size()) + room > context();
+  while (trimming && static_cast<int64_t>(prompt.size()) > context() / 2) {
     const int count = asked.drop_oldest();
     if (count == 0) break;
     dropped += count;
     MILLRACE_TRY(prompt, encode(asked, true));
   }
   if (static_cast<int64_t>(prompt.size()) >= context()) {
-    const char* advice = settings.trim ? "even alone the last message is too long: shorten it, or give a larger -c"
-                                       : "/reset starts anew, /set trim on drops the oldest messages, -c N gives a larger context";
-    return Error::user(fmt::format("context: the conversation has {} tokens, which leaves no room for an answer in a context of {}; {}",
-                                   prompt.size(), context(), advice));
+    const char* advice =
+        settings.trim ? "even alone the last message is too long: shorten it, or give a larger -c"
+                      : "/reset starts anew, /set trim on drops the oldest messages, -c N gives a larger context";
+    return Error::user(fmt::format(
+        "context: the conversation has {} tokens, which leaves no room for an answer in a context of {}; {}",
+        prompt.size(), context(), advice));
   }
-  if (dropped > 0) fmt::print(stderr, "millrace: the context of {} tokens was full: dropped the {} oldest messages\n", context(), dropped);
+  if (dropped > 0)
+    fmt::print(stderr, "millrace: the context of {} tokens was full: dropped the {} oldest messages\n", context(),
+               dropped);
   return prompt;
 }
 
@@ -150,18 +159,23 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
 
 void ChatSession::tell_why_cut(int64_t prompt_tokens) const {
   if (prompt_tokens + last_timings_.generated_tokens >= context()) {
-    fmt::print(stderr, "millrace: the answer was cut: {} prompt and {} generated tokens fill the context of {}; /reset starts anew{}\n", prompt_tokens,
-               last_timings_.generated_tokens, context(), settings.trim ? "" : ", /set trim on drops the oldest messages");
-  } else {
+    fmt::print(stderr,
+               "millrace: the answer was cut: {} prompt and {} generated tokens fill the context of {}; /reset starts "
+               "anew{}\n",
+               prompt_tokens, last_timings_.generated_tokens, context(),
+               settings.trim ? "" : ", /set trim on drops the oldest messages");
+  } else if (has_template()) {  // a plain text has no end to miss
     fmt::print(stderr, "millrace: the answer was cut after n = {} tokens; /set n N allows more\n", settings.max_tokens);
   }
 }
 
 void ChatSession::print_timings() const {
   const RequestTimings& t = last_timings_;
-  fmt::print(stderr, "prompt {} tokens, {} from the cache, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms\n", t.prompt_tokens,
-             t.cached_tokens, per_second(t.prompt_tokens - t.cached_tokens, t.prefill_seconds), t.generated_tokens,
-             per_second(t.generated_tokens - 1, t.decode_seconds), t.first_token_seconds * 1e3);
+  fmt::print(
+      stderr,
+      "prompt {} tokens, {} from the cache, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms\n",
+      t.prompt_tokens, t.cached_tokens, per_second(t.prompt_tokens - t.cached_tokens, t.prefill_seconds),
+      t.generated_tokens, per_second(t.generated_tokens - 1, t.decode_seconds), t.first_token_seconds * 1e3);
 }
 
 }  // namespace millrace

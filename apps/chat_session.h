@@ -21,8 +21,8 @@ struct ChatSettings {
 
 class ChatSession {
  public:
-  static Result<std::unique_ptr<ChatSession>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
-                                                     ChatSettings settings);
+  static Result<std::unique_ptr<ChatSession>> create(std::shared_ptr<const LanguageModel> model,
+                                                     const EngineOptions& options, ChatSettings settings);
 
   // Adds a person's message and writes the answer to stdout. On an error the conversation stays as it was.
   Result<void> say(const std::string& text);

@@ -74,8 +74,8 @@ void add_convert_command(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
   CLI::App* command = add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats",
                                   kExamples, [=] { return run(*flags); });
-  command->add_option("IN,--in", flags->options.input, "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")->required();
-  command->add_option("OUT,--out", flags->options.output, "A name that ends in .gguf, or a folder")->required();
+  command->add_option("IN", flags->options.input, "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")->required();
+  command->add_option("OUT", flags->options.output, "A name that ends in .gguf, or a folder")->required();
   command->add_option("--format", flags->options.format, "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; as the input has them when absent");
   command->add_option("--tokenizer", flags->options.tokenizer, "For llama2.c: tokenizer.bin or tokenizer.model, or none; the one beside IN when absent");
   command->add_flag("--force", flags->options.force, "Replace an output that exists");

@@ -1,17 +1,16 @@
 #include "line_editor.h"
 
-#include <clocale>
-#include <csignal>
-#include <cstdio>
-#include <cwchar>
-
 #include <histedit.h>
 #include <langinfo.h>
 #include <poll.h>
 #include <unistd.h>
 
 #include <cerrno>
+#include <clocale>
+#include <csignal>
+#include <cstdio>
 #include <cstring>
+#include <cwchar>
 
 #include "interrupt.h"
 
@@ -32,6 +31,7 @@ bool wait_for_input(EditLine* editor) {
     if (interrupted()) return false;
     if (editor && screen_changed) {  // a new window size, or back in the foreground
       screen_changed = 0;
+      el_set(editor, EL_PREP_TERM, 0);  // libedit believes that the terminal is as it left it
       el_set(editor, EL_PREP_TERM, 1);
       el_resize(editor);
       el_set(editor, EL_REFRESH);
@@ -134,8 +134,9 @@ TerminalLines::~TerminalLines() {
 
 void TerminalLines::bind_keys() {
   el_wset(editor_, EL_ADDFN, L"millrace-paste", L"Insert a paste with its line breaks", paste);
-  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},  {"^R", "em-inc-search-prev"}, {"\\e[3~", "ed-delete-next-char"},
-                           {"\\e[1~", "ed-move-to-beg"},    {"\\e[4~", "ed-move-to-end"}, {"\\e[1;5C", "em-next-word"},
+  const char* keys[][2] = {{"\\e[200~", "millrace-paste"},    {"^R", "em-inc-search-prev"},
+                           {"\\e[3~", "ed-delete-next-char"}, {"\\e[1~", "ed-move-to-beg"},
+                           {"\\e[4~", "ed-move-to-end"},      {"\\e[1;5C", "em-next-word"},
                            {"\\e[1;5D", "ed-prev-word"}};
   for (const auto& [key, command] : keys) el_set(editor_, EL_BIND, key, command, nullptr);
 }
@@ -144,7 +145,12 @@ void TerminalLines::bind_keys() {
 int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
   std::mbstate_t state{};
   for (;;) {
-    if (!wait_for_input(editor)) return -1;
+    if (!wait_for_input(editor)) {
+      const LineInfoW* line = el_wline(editor);  // what follows is written below the whole text
+      el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
+      el_set(editor, EL_REFRESH);
+      return -1;
+    }
     char byte = 0;
     const ssize_t count = ::read(STDIN_FILENO, &byte, 1);
     if (count < 0 && errno == EINTR) continue;

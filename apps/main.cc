@@ -1,6 +1,7 @@
 // millrace: one binary, one subcommand a file in this folder.
 #include <csignal>
 #include <cstdio>
+#include <exception>
 #include <new>
 #include <string_view>
 #include <vector>
@@ -36,6 +37,9 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
     } catch (const std::bad_alloc&) {
       std::fprintf(stderr, "millrace: out of memory; choose a smaller model, context or batch\n");
       last_exit_code = exit_code(ErrorKind::resource);
+    } catch (const std::exception& error) {
+      std::fprintf(stderr, "millrace: internal error: %s\n", error.what());
+      last_exit_code = exit_code(ErrorKind::internal);
     }
   });
   return command;

@@ -120,10 +120,11 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   options.max_streams = 1;
   MILLRACE_TRY(auto engine, Engine::create(model, options));
   const std::vector<TokenId> prompt = request.prompt;
+  const bool wants_logprobs = request.sampling.logprobs >= 0;
   MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
 
   catch_interrupts();
-  if (!flags.json) std::fputs(shown.c_str(), stdout);
+  if (!flags.json) std::fwrite(shown.data(), 1, shown.size(), stdout);
   std::vector<TokenId> tokens;
   std::string text;
   nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
@@ -138,7 +139,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
     if (!event) continue;
     if (event->token >= 0) {
       tokens.push_back(event->token);
-      if (flags.json && (event->logprob.logprob != 0 || !event->top_logprobs.empty())) logprobs.push_back(logprob_json(*event));
+      if (flags.json && wants_logprobs) logprobs.push_back(logprob_json(*event));
     }
     text += event->text;
     if (!flags.json) {
@@ -168,8 +169,8 @@ void add_run_command(CLI::App& app) {
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
   *prompt_given = command->add_option("-p,--prompt", flags->prompt, "Text to continue; else -f, standard input when piped, or a story's beginning");
-  command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")->delimiter(',')->excludes(*prompt_given);
+  CLI::Option* file = command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")->delimiter(',')->excludes(*prompt_given)->excludes(file);
   command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_option("--min-tokens", flags->min_tokens, "End tokens are held back before so many");
   command->add_option("--stop", flags->stop, "Stop before this text; may be given several times");

@@ -1,6 +1,7 @@
 #include "base/thread_pool.h"
 
 #include <atomic>
+#include <system_error>
 #include <thread>
 #include <vector>
 
@@ -41,6 +42,8 @@ struct ThreadPool::State {
       seen = ticket.load(std::memory_order_acquire);
     }
   }
+
+  void work(int worker);  // a worker's life
 };
 
 namespace {
@@ -53,18 +56,26 @@ inline void pause_cpu() {
 }
 }  // namespace
 
+void ThreadPool::State::work(int worker) {
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spin = 0; spin < kSpins && epoch.load(std::memory_order_acquire) == seen; ++spin) pause_cpu();
+    epoch.wait(seen, std::memory_order_acquire);
+    seen = epoch.load(std::memory_order_acquire);
+    if (stop.load(std::memory_order_relaxed)) return;
+    drain(worker);
+  }
+}
+
 ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), state_(std::make_unique<State>()) {
+  state_->workers.reserve(static_cast<size_t>(threads_ - 1));
   for (int worker = 1; worker < threads_; ++worker) {
-    state_->workers.emplace_back([state = state_.get(), worker] {
-      uint32_t seen = 0;
-      for (;;) {
-        for (int spin = 0; spin < kSpins && state->epoch.load(std::memory_order_acquire) == seen; ++spin) pause_cpu();
-        state->epoch.wait(seen, std::memory_order_acquire);
-        seen = state->epoch.load(std::memory_order_acquire);
-        if (state->stop.load(std::memory_order_relaxed)) return;
-        state->drain(worker);
-      }
-    });
+    try {
+      state_->workers.emplace_back([state = state_.get(), worker] { state->work(worker); });
+    } catch (const std::system_error&) {  // the machine grants no more threads; fewer give the same results
+      threads_ = worker;
+      return;
+    }
   }
 }
 

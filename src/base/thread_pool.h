@@ -10,7 +10,8 @@ namespace millrace {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller too: ThreadPool(1) runs everything inline.
+  // `threads` counts the caller too: ThreadPool(1) runs everything inline. Where the machine refuses so many, threads()
+  // says how many there are.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;

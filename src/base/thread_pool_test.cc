@@ -1,8 +1,10 @@
 #include "base/thread_pool.h"
 
 #include <gtest/gtest.h>
+#include <sys/resource.h>
 
 #include <atomic>
+#include <cstdlib>
 #include <vector>
 
 namespace millrace {
@@ -42,6 +44,28 @@ TEST(ThreadPool, LateWorkersNeverTouchAnotherJob) {
     pool.parallel_for(n, [&](int64_t i, int) { hits[static_cast<size_t>(i)].fetch_add(1); });
     for (int i = 0; i < 64; ++i) ASSERT_EQ(hits[static_cast<size_t>(i)].load(), i < n ? 1 : 0) << "round " << round;
   }
+}
+
+// A limit on address space leaves no room for so many stacks. The limit lasts, so it is set in a process of its own.
+TEST(ThreadPool, TakesFewerThreadsWhereTheMachineRefusesMore) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "sanitizers need more address space than the limit";
+#endif
+  auto limited = [] {
+    const rlimit limit{rlim_t{1} << 30, rlim_t{1} << 30};
+    if (setrlimit(RLIMIT_AS, &limit) != 0) std::_Exit(2);
+    int64_t sum = 0;
+    {
+      ThreadPool pool(4096);
+      if (pool.threads() >= 4096) std::_Exit(3);
+      std::vector<int64_t> ones(100);
+      pool.parallel_for(100, [&](int64_t i, int) { ones[static_cast<size_t>(i)] = 1; });
+      for (int64_t one : ones) sum += one;
+    }
+    std::_Exit(sum == 100 ? 0 : 4);
+  };
+  GTEST_FLAG_SET(death_test_style, "threadsafe");
+  EXPECT_EXIT(limited(), testing::ExitedWithCode(0), "");
 }
 
 }  // namespace

@@ -14,7 +14,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kDefaultContext = 8192;
 constexpr int64_t kDefaultKvTokens = 65536;
 
 Result<void> check_range(const char* name, int64_t value, int64_t min, int64_t max) {
@@ -44,7 +43,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const Lan
 
 Result<void> EngineCore::size_memory(const EngineOptions& options) {
   const Model& model = *model_->parts().model;
-  context_length_ = options.context > 0 ? options.context : std::min(model.context(), kDefaultContext);
+  context_length_ = options.context > 0 ? options.context : model.context();
   if (context_length_ > model.context()) {
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), context_length_));
   }

@@ -84,13 +84,19 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   if (spec.heads * spec.head_dim > kMaxWidth) return bad(fmt::format("{} heads of {} dims", spec.heads, spec.head_dim));
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
   if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
+  for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale, spec.attention_softcap, spec.final_softcap})
+    if (!std::isfinite(scale)) return bad(fmt::format("a scale or soft-cap of the configuration is {}", scale));
   for (const auto& rope : spec.ropes) {
+    if (!(rope.factor > 0.0)) return bad(fmt::format("rope scaling factor {}", rope.factor));
     if (rope.rotated < 0 || rope.rotated > spec.head_dim || rope.rotated % 2 != 0)
       return bad(fmt::format("rope turns {} of {} dims", rope.rotated, spec.head_dim));
     if (!(rope.theta > 0.0)) return bad(fmt::format("rope base {}", rope.theta));
-    for (const auto* factors : {&rope.long_factors, &rope.short_factors})
+    for (const auto* factors : {&rope.long_factors, &rope.short_factors}) {
+      for (float factor : *factors)
+        if (!(factor > 0.0f && std::isfinite(factor))) return bad(fmt::format("rope frequency factor {}", factor));
       if (!factors->empty() && static_cast<int64_t>(factors->size()) != rope.rotated / 2)
         return bad(fmt::format("{} rope factors for {} frequencies", factors->size(), rope.rotated / 2));
+    }
   }
   return {};
 }

@@ -40,7 +40,7 @@ struct LayerWeights {
 };
 
 struct ModelOptions {
-  int64_t context = 0;  // longest stream this model will be asked for; 0: the trained length
+  int64_t context = 0;  // longest stream this model will be asked for; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
 };
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <mutex>
 
+#include "millrace/options.h"
 #include "models/blocks/rope.h"
 
 namespace millrace {
@@ -17,7 +18,7 @@ ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& 
 
 Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const ArchSpec& spec = model_->spec_;
-  model_->context_ = options.context > 0 ? options.context : spec.context;
+  model_->context_ = options.context > 0 ? options.context : std::min(spec.context, kDefaultContext);
   if (spec.learned_positions && model_->context_ > spec.context) {
     return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path, spec.context, options.context));
   }
@@ -40,12 +41,13 @@ Result<void> ModelBuilder::load_embeddings() {
   if (!stored->scales.values.empty()) return Error::unsupported(fmt::format("{}: embedding with block scales", files_->path));
   if (spec.learned_positions) {
     MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
-    (void)positions;
+    tables_.push_back(std::move(positions));
     model_->positions_ = loader_.find("position_embd.weight")->tensor;
   }
   MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", true));
   MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
-  if (!model_->head_.present()) model_->head_ = std::move(embedding);  // tied
+  if (model_->head_.present()) tables_.push_back(std::move(embedding));
+  else model_->head_ = std::move(embedding);  // tied
   MILLRACE_TRY(model_->head_bias_, loader_.optional_vector("output.bias", spec.vocab));
   return {};
 }
@@ -147,6 +149,10 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
   MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
+    // moe_block() encodes the layer's input once for all of them.
+    if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
+      return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+                                            expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
     layer.experts.push_back(std::move(expert));
   }
   if (spec.moe.shared_hidden > 0) {
@@ -175,8 +181,10 @@ std::vector<Weight*> ModelBuilder::all_weights() {
 
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   std::vector<Weight*> all = all_weights();
-  std::vector<Result<void>> checks(all.size());
-  pool.parallel_for(static_cast<int64_t>(all.size()), [&](int64_t i, int) { checks[static_cast<size_t>(i)] = check_weight_finite(*all[static_cast<size_t>(i)]); });
+  std::vector<const Weight*> stored(all.begin(), all.end());
+  for (const Weight& weight : tables_) stored.push_back(&weight);
+  std::vector<Result<void>> checks(stored.size());
+  pool.parallel_for(static_cast<int64_t>(stored.size()), [&](int64_t i, int) { checks[static_cast<size_t>(i)] = check_weight_finite(*stored[static_cast<size_t>(i)]); });
   for (const auto& check : checks)
     if (!check.ok()) return Error{check.error().kind, files_->path + ": " + check.error().message};
   for (size_t i = 0; i < all.size(); ++i) {

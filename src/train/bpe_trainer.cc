@@ -19,10 +19,13 @@ size_t utf8_length(unsigned char lead) {
   return lead >= 0xc0 ? 2 : 1;
 }
 
+// A character ends early where a continuation byte is missing: broken text never swallows the sign after it.
 std::vector<std::string> characters(std::string_view s) {
   std::vector<std::string> out;
   for (size_t i = 0; i < s.size();) {
-    size_t n = std::min(utf8_length(static_cast<unsigned char>(s[i])), s.size() - i);
+    const size_t want = std::min(utf8_length(static_cast<unsigned char>(s[i])), s.size() - i);
+    size_t n = 1;
+    while (n < want && (static_cast<unsigned char>(s[i + n]) & 0xc0) == 0x80) ++n;
     out.emplace_back(s.substr(i, n));
     i += n;
   }

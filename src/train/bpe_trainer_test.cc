@@ -16,11 +16,11 @@ std::vector<std::string> toy_corpus() {
   return texts;
 }
 
-TokenizerSpec toy_spec() { return std::move(train_bpe(toy_corpus(), 259 + 94 + 1 + 40)).value(); }
+TokenizerSpec toy_spec() { return std::move(train_bpe(toy_corpus(), 259 + 94 + 1 + 20)).value(); }
 
 TEST(BpeTrainer, VocabularyHasTheSpmLayout) {
   const TokenizerSpec spec = toy_spec();
-  ASSERT_EQ(spec.tokens.size(), 259u + 94u + 1u + 40u);
+  ASSERT_EQ(spec.tokens.size(), 259u + 94u + 1u + 20u);
   EXPECT_EQ(spec.tokens[0], "<unk>");
   EXPECT_EQ(spec.tokens[1], "<s>");
   EXPECT_EQ(spec.tokens[2], "</s>");

@@ -85,10 +85,11 @@ double TrainRun::evaluate() {
   torch::NoGradGuard no_gradient;
   model_.eval();
   held_out_.seek(0, 0);
+  const int64_t window = std::min(kEvaluationWindow, options_.model.context);
   double sum = 0;
   int64_t batches = 0;
   while (batches < kEvaluationBatches && held_out_.epoch() == 0) {
-    const TokenBatch batch = held_out_.next(kEvaluationRows, kEvaluationWindow);
+    const TokenBatch batch = held_out_.next(kEvaluationRows, window);
     sum += torch::nn::functional::cross_entropy(model_.forward(batch.inputs), batch.targets).item<double>();
     ++batches;
   }

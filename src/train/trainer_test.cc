@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "formats/format.h"
 #include "loader/model_files.h"
 #include "train/bpe_trainer.h"
 #include "train/finish.h"

@@ -239,6 +239,26 @@ TEST(Convert, TrainedCheckpointsAgreeWithTheReference) {
   }
 }
 
+TEST(Convert, CheckpointsNeedTheirOwnTokenizer) {
+  MILLRACE_NEEDS_SHARED("weights/stories260K/tok512.bin");
+  const fs::path weights = testing::shared_data() / "weights";
+  Scratch scratch;
+  fs::copy(weights / "stories260K/stories260K.bin", scratch / "m.bin");
+  auto expect_error = [&](const std::string& tokenizer, ErrorKind kind, const char* word) {
+    auto report = convert(scratch / "m.bin", scratch / "m.gguf", "", tokenizer);
+    ASSERT_FALSE(report.ok());
+    EXPECT_EQ(report.error().kind, kind);
+    EXPECT_NE(report.error().message.find(word), std::string::npos) << report.error().message;
+  };
+  expect_error("", ErrorKind::user, "--tokenizer");
+  expect_error(weights / "stories3M/tok4096.bin", ErrorKind::corrupt, "4096");
+  fs::copy(weights / "stories260K/tok512.bin", scratch / "tok1.bin");
+  EXPECT_TRUE(convert(scratch / "m.bin", scratch / "only.gguf").ok());
+  fs::copy(weights / "stories260K/tok512.bin", scratch / "tok2.bin");
+  expect_error("", ErrorKind::user, "several");
+  EXPECT_TRUE(convert(scratch / "m.bin", scratch / "m.gguf", "", weights / "stories260K/tok512.model").ok());
+}
+
 TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
   MILLRACE_NEEDS_SHARED("weights/tiny-random-hf");
   const fs::path folders = testing::shared_data() / "weights/tiny-random-hf";

@@ -6,7 +6,9 @@ Usage: cli_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny gold
 
 import json
 import os
+import shutil
 import signal
+import struct
 import subprocess
 import sys
 import tempfile
@@ -50,6 +52,7 @@ class ExitCodes(unittest.TestCase):
         self.expect(2, "run", "--nonsense")
         self.expect(2, "run", "-m", LLAMA, "-p", "a", "--top-p", "7", message="top_p")
         self.expect(2, "run", "-m", LLAMA, "--prompt-tokens", "1,99999", message="99999")
+        self.expect(2, "run", "-m", LLAMA, "--prompt-tokens", "1", "-f", "/nonexistent", message="--file")
 
     def test_bad_files(self):
         self.expect(3, "run", "-m", "/nonexistent.gguf", "-p", "a", message="/nonexistent.gguf")
@@ -75,6 +78,61 @@ class ExitCodes(unittest.TestCase):
 
     def test_resources(self):
         self.expect(5, "run", "-m", LLAMA, "-p", "a", "-c", "2000000000", "--kv-tokens", "1000000000000", message="KV cache")
+
+
+class ConfigValues(unittest.TestCase):
+    """Values of a config.json that parse, but that no logits can be right with: refused, never run."""
+
+    def expect(self, code, model, change, message):
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(SOURCE, "tests/golden", model)
+            for name in os.listdir(source):
+                if name != "model.gguf":
+                    shutil.copy(os.path.join(source, name), folder)
+            with open(os.path.join(folder, "config.json"), encoding="utf-8") as file:
+                config = json.load(file)
+            config.update(change(config))
+            write(folder, "config.json", json.dumps(config))
+            done = millrace("run", "-m", folder, "-p", "ab", "-n", "1", "-t", "1")
+            self.assertEqual(done.returncode, code, done.stderr.decode())
+            self.assertIn(message, done.stderr.decode())
+
+    def test_other_gpt2_activations(self):
+        self.expect(4, "gpt2", lambda _: {"activation_function": "relu"}, "relu")
+        self.expect(4, "gpt2", lambda _: {"scale_attn_by_inverse_layer_idx": True}, "scale_attn_by_inverse_layer_idx")
+        self.expect(0, "gpt2", lambda _: {"activation_function": "gelu_pytorch_tanh"}, "tok/s")
+
+    def test_scales_that_are_not_finite(self):
+        self.expect(3, "gemma2", lambda _: {"query_pre_attn_scalar": 0}, "scale")
+        self.expect(3, "gemma2", lambda _: {"query_pre_attn_scalar": -1}, "scale")
+
+    def test_rope_factors_of_zero(self):
+        def zeros(config):
+            scaling = dict(config["rope_scaling"])
+            scaling["long_factor"] = [0] * len(scaling["long_factor"])
+            return {"rope_scaling": scaling}
+
+        self.expect(3, "phi3_longrope_long", zeros, "rope frequency factor")
+
+
+class StoredNumbers(unittest.TestCase):
+    def test_nan_in_an_embedding_of_its_own(self):
+        """An untied embedding is never packed, so it once went unchecked."""
+        with open(os.path.join(SOURCE, "tests/golden/llama/model.safetensors"), "rb") as file:
+            data = bytearray(file.read())
+        (header_bytes,) = struct.unpack_from("<Q", data, 0)
+        header = json.loads(data[8 : 8 + header_bytes])
+        begin = header["model.embed_tokens.weight"]["data_offsets"][0]
+        struct.pack_into("<f", data, 8 + header_bytes + begin, float("nan"))
+        with tempfile.TemporaryDirectory() as folder:
+            source = os.path.join(SOURCE, "tests/golden/llama")
+            for name in ("config.json", "tokenizer.json", "tokenizer_config.json"):
+                shutil.copy(os.path.join(source, name), folder)
+            with open(os.path.join(folder, "model.safetensors"), "wb") as file:
+                file.write(data)
+            done = millrace("run", "-m", folder, "-p", "ab", "-n", "1", "-t", "1")
+            self.assertEqual(done.returncode, 3, done.stderr.decode())
+            self.assertIn("model.embed_tokens.weight", done.stderr.decode())
 
 
 class Run(unittest.TestCase):

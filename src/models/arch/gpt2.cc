@@ -1,4 +1,6 @@
 // GPT-2: learned positions, LayerNorm, fused QKV, plain GELU MLP, biases everywhere.
+#include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
@@ -30,6 +32,11 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.norm_eps = static_cast<float>(config.number_or("layer_norm_epsilon", 1e-5));
   spec.layers.assign(static_cast<size_t>(config.count("n_layer", 1, kMaxLayers)), LayerSpec{});
   spec.ropes = {RopeSpec{}};
+  const std::string activation = config.text_or("activation_function", "gelu_new");
+  if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu_fast")
+    config.fail(Error::unsupported(fmt::format("{}: activation_function '{}'", config.source(), activation)));
+  if (config.flag_or("scale_attn_by_inverse_layer_idx", false) || !config.flag_or("scale_attn_weights", true))
+    config.fail(Error::unsupported(fmt::format("{}: scale_attn_by_inverse_layer_idx, or scale_attn_weights off", config.source())));
   set_common(spec);
 }
 

@@ -57,7 +57,9 @@ void write_gguf_rope(const RopeSpec& rope, Json& meta, std::vector<FactorTensor>
   if (rope.scaling != Scaling::none && rope.original_context > 0)
     meta["rope.scaling.original_context_length"] = rope.original_context;
   if (rope.scaling == Scaling::yarn) {
-    if (rope.attention_factor > 0.0) meta["rope.scaling.attn_factor"] = rope.attention_factor;
+    // On top of the method's own factor, see read_gguf_rope() in common.cc.
+    const double own = rope.factor > 1.0 ? 0.1 * std::log(rope.factor) + 1.0 : 1.0;
+    if (rope.attention_factor > 0.0) meta["rope.scaling.attn_factor"] = rope.attention_factor / own;
     if (rope.beta_fast != 32.0) meta["rope.scaling.yarn_beta_fast"] = rope.beta_fast;
     if (rope.beta_slow != 1.0) meta["rope.scaling.yarn_beta_slow"] = rope.beta_slow;
   }

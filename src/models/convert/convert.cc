@@ -29,8 +29,9 @@ Result<const Format*> find_target(const std::string& name, bool gguf) {
   if (name.empty()) return static_cast<const Format*>(nullptr);
   const Format* format = find_format(name);
   if (format && can_store(*format, gguf)) return format;
-  return Error::unsupported(fmt::format("--format {}: {} {}; choose one of {}", name, gguf ? "GGUF files" : "Hugging Face folders",
-                                        format ? "are not written in it" : "know no such format", format_names(gguf)));
+  const char* kind = gguf ? "GGUF files" : "Hugging Face folders";
+  const std::string what = format ? fmt::format("{} cannot store it", kind) : "there is no such format";
+  return Error::unsupported(fmt::format("--format {}: {}; choose one of {}", name, what, format_names(gguf)));
 }
 
 void count(ConvertReport& report, const std::vector<OutputTensor>& tensors) {

@@ -46,20 +46,14 @@ Result<std::string> find_tokenizer(const std::string& checkpoint, int64_t vocab)
   return Error::user(fmt::format("{}: several tokenizers lie beside it; choose with --tokenizer: {}", checkpoint, fmt::join(others, ", ")));
 }
 
-Result<TokenizerSpec> read_tokenizer(const std::string& path, const std::string& checkpoint, int64_t vocab) {
+Result<TokenizerSpec> read_tokenizer(const std::string& path, int64_t vocab) {
   MILLRACE_TRY(auto file, MappedFile::open(path));
   const std::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  Result<TokenizerSpec> spec = Error::internal("");
-  if (sniff_tokenizer_file(bytes) == "sentencepiece") {
-    spec = read_sentencepiece_model(bytes);
-  } else {
-    auto read = read_llama2c_tokenizer_file(path, checkpoint, vocab);
-    if (!read.ok()) return read.error();
-    return std::move(**read);
-  }
+  // All that the file holds, so that the tokenizer of another checkpoint is seen by its size.
+  auto spec = sniff_tokenizer_file(bytes) == "sentencepiece" ? read_sentencepiece_model(bytes) : read_llama2c_tokenizer(bytes, 0);
   if (!spec.ok()) return Error{spec.error().kind, path + ": " + spec.error().message};
   if (static_cast<int64_t>(spec->tokens.size()) != vocab) {
-    return Error::corrupt(fmt::format("{}: has {} tokens, the checkpoint {}", path, spec->tokens.size(), vocab));
+    return Error::corrupt(fmt::format("{}: has {} tokens, the checkpoint {}; give the one that belongs to it with --tokenizer", path, spec->tokens.size(), vocab));
   }
   return spec;
 }
@@ -113,7 +107,7 @@ Result<ConversionInput> open_conversion_input(const std::string& path, const std
   if (chosen.empty()) {
     MILLRACE_TRY(chosen, find_tokenizer(path, input.checkpoint->vocab));
   }
-  MILLRACE_TRY(input.files.tokenizer, read_tokenizer(chosen, path, input.checkpoint->vocab));
+  MILLRACE_TRY(input.files.tokenizer, read_tokenizer(chosen, input.checkpoint->vocab));
   return input;
 }
 

@@ -1,0 +1,298 @@
+#!/usr/bin/env python3
+"""millrace chat as people and scripts use it: piped in line by line, and typed into a pseudo-terminal.
+
+Usage: chat_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models only.
+"""
+
+import json
+import os
+import pty
+import re
+import select
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+BINARY, SOURCE = sys.argv[1], sys.argv[2]
+FOLDER = os.path.join(SOURCE, "tests/golden/llama3")
+MODEL = os.path.join(FOLDER, "model.gguf")
+PATIENCE = 60
+
+
+def chat(script, *flags, model=MODEL):
+    done = subprocess.run([BINARY, "chat", "-m", model, "-t", "1", *flags], input=script.encode(), capture_output=True, timeout=PATIENCE, check=False)
+    return done.returncode, done.stdout.decode(), done.stderr.decode()
+
+
+class Piped(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+
+    def path(self, name):
+        return os.path.join(self.folder, name)
+
+    def saved(self, script, *flags, model=MODEL):
+        """The conversation after a script."""
+        code, _, errors = chat(f"{script}\n/save {self.path('saved.json')}\n", *flags, model=model)
+        self.assertEqual(code, 0, errors)
+        with open(self.path("saved.json"), encoding="utf-8") as file:
+            return json.load(file)
+
+    def test_each_line_is_a_turn_and_the_output_bare(self):
+        code, out, errors = chat("ab\n\ncd", "-n", "6", "--seed", "3")
+        self.assertEqual(code, 0, errors)
+        turns = self.saved("ab\n\ncd", "-n", "6", "--seed", "3")
+        self.assertEqual([turn["role"] for turn in turns], ["user", "assistant"] * 2)
+        self.assertEqual([turn["content"] for turn in turns[::2]], ["ab", "cd"])
+        answers = [turn["content"] for turn in turns[1::2]]
+        self.assertEqual(out, "".join(text if text.endswith("\n") else text + "\n" for text in answers))
+
+    def test_the_model_sees_the_whole_conversation(self):
+        turns = self.saved("ab\ncd", "-n", "8", "--temp", "0", "--system", "be brief")
+        self.assertEqual(turns[0], {"role": "system", "content": "be brief"})
+        prompt = "<|bos|>" + "".join(f"<|turn|>{t['role']}\n{t['content']}<|eos|>\n" for t in turns[:-1]) + "<|turn|>assistant\n"
+        done = subprocess.run([BINARY, "run", "-m", MODEL, "-t", "1", "-p", prompt, "-n", "8", "--temp", "0", "--no-special", "--json"],
+                              capture_output=True, timeout=PATIENCE, check=True)
+        self.assertEqual(json.loads(done.stdout)["text"], turns[-1]["content"])
+
+    def test_backslash_continues_a_line(self):
+        self.assertEqual(self.saved("ab\\\ncd", "-n", "1")[0]["content"], "ab\ncd")
+
+    def test_two_slashes_begin_a_message(self):
+        self.assertEqual(self.saved("//help me", "-n", "1")[0]["content"], "/help me")
+
+    def test_save_and_load(self):
+        first = self.saved("ab\ncd", "-n", "8", "--system", "x")
+        shutil.copy(self.path("saved.json"), self.path("first.json"))
+        self.assertEqual(self.saved(f"/load {self.path('first.json')}"), first)
+        longer = self.saved("ab\ncd\nef", "-n", "8", "--system", "x")
+        self.assertEqual(self.saved(f"/load {self.path('first.json')}\nef", "-n", "8"), longer)
+
+    def test_bad_files_do_not_end_the_chat(self):
+        bad = {"none.json": None, "cut.json": "[{", "number.json": "7", "role.json": '[{"role": "pirate", "content": "x"}]',
+               "content.json": '[{"role": "user", "content": 3}]', "late.json": '[{"role":"user","content":"a"},{"role":"system","content":"b"}]'}
+        for name, text in bad.items():
+            if text is not None:
+                with open(self.path(name), "w", encoding="utf-8") as file:
+                    file.write(text)
+        script = "ab\n" + "".join(f"/load {self.path(name)}\n" for name in bad) + f"/load {self.folder}\n/load\n/save /nonexistent/x\n/tokens\n"
+        code, out, errors = chat(script, "-n", "4")
+        self.assertEqual(code, 0, errors)
+        for name in bad:
+            self.assertIn(self.path(name) + ":", errors)
+        self.assertIn("pirate", errors)
+        self.assertIn("/nonexistent/x: cannot be written", errors)
+        self.assertIn("in 2 messages", out)  # what was said before is still there
+
+    def test_regen_and_seeds(self):
+        def last(script):
+            turns = self.saved(script, "-n", "12", "--seed", "3")
+            self.assertEqual(len(turns), 2)
+            return turns[1]["content"]
+        answer = last("ab")
+        self.assertEqual(last("ab\n/regen 3"), answer)
+        self.assertEqual(last("ab\n/regen 8\n/regen 3"), answer)
+        self.assertEqual(last("ab\n/set seed 3\n/regen"), answer)
+        other = last("ab\n/regen")
+        self.assertNotEqual(other, answer)
+        self.assertEqual(last("ab\n/regen 4"), other)
+        self.assertEqual(last("ab\n/set seed 4\n/regen"), other)
+        self.assertIn("/regen", chat("/regen\n")[2])
+        self.assertIn("'x'", chat("ab\n/regen x\n", "-n", "1")[2])
+
+    def test_tokens_and_reset(self):
+        _, out, _ = chat("/tokens\nab\n/tokens\n/reset\n/tokens\n", "-n", "4", "--temp", "0")
+        counts = [int(n) for n in re.findall(r"^(\d+) of 512 tokens", out, re.MULTILINE)]
+        turns = self.saved("ab", "-n", "4", "--temp", "0")
+        text = "<|bos|>" + "".join(f"<|turn|>{t['role']}\n{t['content']}<|eos|>\n" for t in turns)
+        done = subprocess.run([BINARY, "tokenize", "-m", MODEL, "--stdin", "--no-bos", "--json"], input=text.encode(), capture_output=True,
+                              timeout=PATIENCE, check=True)
+        self.assertEqual(counts, [0, len(json.loads(done.stdout)["tokens"]), 0])
+
+    def test_set(self):
+        greedy = self.saved("ab", "-n", "8", "--temp", "0")
+        self.assertEqual(self.saved("/set temp 0\n/set n 8\nab"), greedy)
+        self.assertEqual(self.saved("/set system be kind\nab", "-n", "1")[0], {"role": "system", "content": "be kind"})
+        code, out, errors = chat("/set temperature warm\n/set nonsense 1\n/set n x\n/set top_p 7\n/set banned_tokens 99999\n/set trim 2\n/set temp\n/set\n")
+        self.assertEqual(code, 0)
+        self.assertEqual(len(errors.splitlines()), 7, errors)
+        for part in ("'warm'", "nonsense", "'x'", "top_p", "99999", "trim"):
+            self.assertIn(part, errors)
+        self.assertRegex(out, r"(?m)^ *temperature +0\.8")
+
+    def test_unknown_command_and_exit(self):
+        code, out, errors = chat("/nonsense\n/exit\nab\n")
+        self.assertEqual((code, out), (0, ""))
+        self.assertIn("/nonsense: unknown command; /help", errors)
+        self.assertIn("/regen", chat("/help\n")[1])
+
+    def test_prefix_is_reused_between_turns(self):
+        _, _, errors = chat("abcdefghijklmnopqrstuvwxyz0123456789\nab\n", "-n", "4", "--timings", "--temp", "0")
+        cached = [int(n) for n in re.findall(r"(\d+) from the cache", errors)]
+        self.assertEqual(len(cached), 2)
+        self.assertEqual(cached[0], 0)
+        self.assertGreaterEqual(cached[1], 32)
+
+    def test_full_context(self):
+        code, out, errors = chat("a1" * 300 + "\n/tokens\nab\n", "-n", "4")
+        self.assertRegex(errors, r"context: the conversation has \d{3} tokens.*context of 512; /reset")
+        self.assertIn("0 of 512 tokens", out)  # the message was taken back
+        self.assertEqual(code, 0)
+        self.assertEqual(chat("a1" * 300 + "\n", "-n", "4")[0], 2)
+        self.assertRegex(chat("ab\n", "-n", "-1", "--logit-bias", "125:-inf")[2], r"generated tokens fill the context of 512")
+
+    def test_trim_drops_the_oldest_turns_and_says_so(self):
+        script = "".join(f"{i} " + "ab" * 50 + "\n" for i in range(8))
+        _, _, errors = chat(script, "-n", "4")
+        self.assertIn("leaves no room", errors)
+        code, _, errors = chat(script, "-n", "4", "--trim")
+        self.assertEqual(code, 0)
+        self.assertNotIn("leaves no room", errors)
+        self.assertIn("dropped the", errors)
+        turns = self.saved(script.rstrip("\n"), "-n", "4", "--trim")
+        self.assertLess(len(turns), 16)
+        self.assertEqual(turns[0]["role"], "user")
+        self.assertTrue(turns[-2]["content"].startswith("7 "))
+
+    def test_model_without_a_template_continues_the_text(self):
+        plain = self.path("plain")
+        shutil.copytree(FOLDER, plain, ignore=shutil.ignore_patterns("*.gguf"))
+        with open(os.path.join(plain, "tokenizer_config.json"), encoding="utf-8") as file:
+            config = json.load(file)
+        del config["chat_template"]
+        with open(os.path.join(plain, "tokenizer_config.json"), "w", encoding="utf-8") as file:
+            json.dump(config, file)
+        code, _, errors = chat("ab\ncd\n", "-n", "6", model=plain)
+        self.assertEqual(code, 0)
+        self.assertEqual(errors.count("no chat template"), 1)
+        turns = self.saved("ab\ncd", "-n", "6", "--temp", "0", model=plain)
+        prompt = "ab" + turns[1]["content"] + "\ncd"
+        done = subprocess.run([BINARY, "run", "-m", plain, "-t", "1", "-p", prompt, "-n", "6", "--temp", "0", "--json"], capture_output=True,
+                              timeout=PATIENCE, check=True)
+        self.assertEqual(json.loads(done.stdout)["text"], turns[3]["content"])
+
+
+class Terminal(unittest.TestCase):
+    """Types into a pseudo-terminal and waits for what the screen shows."""
+
+    def start(self, *flags):
+        self.folder = tempfile.mkdtemp()
+        self.addCleanup(shutil.rmtree, self.folder)
+        pid, self.screen = pty.fork()
+        if pid == 0:
+            environment = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8", HOME=self.folder)
+            os.execve(BINARY, [BINARY, "chat", "-m", MODEL, "-t", "1", *flags], environment)
+        self.pid, self.shown, self.code = pid, "", None
+        self.addCleanup(self.stop)
+        self.wait_for("> ")
+
+    def stop(self):
+        if self.code is None:
+            os.kill(self.pid, signal.SIGKILL)
+            os.waitpid(self.pid, 0)
+        os.close(self.screen)
+
+    def type(self, text):
+        self.shown = ""
+        os.write(self.screen, text.encode())
+
+    def wait_for(self, pattern):
+        end = time.monotonic() + PATIENCE
+        while not re.search(pattern, self.shown):
+            ready, _, _ = select.select([self.screen], [], [], max(0, end - time.monotonic()))
+            try:
+                data = os.read(self.screen, 65536) if ready else b""
+            except OSError:  # the other side is closed
+                data = b""
+            if not data:
+                self.fail(f"waited for {pattern!r}, the screen shows {self.shown[-2000:]!r}")
+            self.shown += data.decode(errors="replace")
+
+    def say(self, text):
+        self.type(text + "\r")
+        self.wait_for(r"\?2004l[\s\S]*\?2004h[\s\S]*> ")
+
+    def messages(self):
+        path = os.path.join(self.folder, "now.json")
+        self.type(f"/save {path}\r")
+        self.wait_for(r"Saved \d+ messages[\s\S]*> ")
+        with open(path, encoding="utf-8") as file:
+            return [turn["content"] for turn in json.load(file) if turn["role"] == "user"]
+
+    def leave(self, keys="\x04"):
+        self.type(keys)
+        end = time.monotonic() + PATIENCE
+        while self.code is None and time.monotonic() < end:
+            done, status = os.waitpid(self.pid, os.WNOHANG)
+            if done:
+                self.code = os.waitstatus_to_exitcode(status)
+            elif select.select([self.screen], [], [], 0.05)[0]:
+                try:
+                    os.read(self.screen, 65536)
+                except OSError:
+                    pass
+        self.assertEqual(self.code, 0)
+
+    def test_history_and_editing(self):
+        self.start("-n", "2")
+        self.say("first")
+        self.say("second")
+        self.say("\x1b[A\x1b[A")          # up, up: the line before the last
+        self.say("\x1b[A\x1b[A\x1b[B\x7fX")  # up, up, down, backspace, X
+        self.assertEqual(self.messages(), ["first", "second", "first", "firsX"])
+        self.leave()
+
+    def test_utf8(self):
+        self.start("-n", "1")
+        self.say("Größe 中文 🎉Z\x7f\x7f!")
+        self.assertEqual(self.messages(), ["Größe 中文 !"])
+        self.leave("/exit\r")
+
+    def test_bracketed_paste_is_one_message(self):
+        self.start("-n", "1")
+        self.say("say \x1b[200~one\rtwo\n/three\x1b[201~ end")
+        self.assertEqual(self.messages(), ["say one\ntwo\n/three end"])
+        self.say("\x1b[A\x1b[A")  # recalled whole
+        self.assertEqual(self.messages(), ["say one\ntwo\n/three end"] * 2)
+        self.leave()
+
+    def test_backslash_continues(self):
+        self.start("-n", "1")
+        self.type("one\\\r")
+        self.wait_for(r"\. ")
+        self.say("two")
+        self.assertEqual(self.messages(), ["one\ntwo"])
+        self.leave()
+
+    def test_interrupt_at_the_prompt_clears_the_line(self):
+        self.start("-n", "1")
+        self.type("half a line")
+        self.wait_for("half a line")
+        self.type("\x03")
+        self.wait_for(r"\^C[\s\S]*> ")
+        self.say("whole")
+        self.assertEqual(self.messages(), ["whole"])
+        self.leave()
+
+    def test_interrupt_stops_the_answer_only(self):
+        # Without its end token the small model would write many thousand tokens.
+        self.start("-n", "-1", "--logit-bias", "125:-inf", "-c", "30000")
+        for _ in range(3):
+            self.type("go on\r")
+            self.wait_for(r"\?2004l[^\x1b]{20}")  # the answer has begun
+            self.type("\x03")
+            self.wait_for(r"interrupted[\s\S]*\?2004h[\s\S]*> ")
+        self.say("/reset")
+        self.say("/set n 1")
+        self.say("after")
+        self.assertEqual(self.messages(), ["after"])
+        self.leave()
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
