@@ -14,6 +14,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import termios
 import time
 import unittest
 
@@ -185,6 +186,9 @@ class Terminal(unittest.TestCase):
         self.addCleanup(shutil.rmtree, self.folder)
         pid, self.screen = pty.fork()
         if pid == 0:
+            modes = termios.tcgetattr(0)  # as terminals do: a key typed before the editor is up erases whole characters
+            modes[0] |= 0o40000  # IUTF8
+            termios.tcsetattr(0, termios.TCSANOW, modes)
             environment = dict(os.environ, TERM="xterm", LC_ALL="C.UTF-8", HOME=self.folder)
             os.execve(BINARY, [BINARY, "chat", "-m", MODEL, "-t", "1", *flags], environment)
         self.pid, self.shown, self.code = pid, "", None
