@@ -19,7 +19,8 @@ void on_interrupt(int signal) {
 
 void catch_interrupts() {
   struct sigaction action {};
-  action.sa_handler = on_interrupt;  // no SA_RESTART: a blocked read returns
+  action.sa_handler = on_interrupt;
+  action.sa_flags = SA_RESTART;  // else a write that it cuts short looks like a reader who has left
   sigaction(SIGINT, &action, nullptr);
 }
 

@@ -121,6 +121,7 @@ TerminalLines::TerminalLines(const std::string& history_file) : history_file_(hi
   bind_keys();
   struct sigaction action {};
   action.sa_handler = [](int) { screen_changed = 1; };
+  action.sa_flags = SA_RESTART;
   sigaction(SIGWINCH, &action, nullptr);
   sigaction(SIGCONT, &action, nullptr);
 }
@@ -183,6 +184,7 @@ unsigned char TerminalLines::paste(EditLine* editor, int) {
 LineEnd TerminalLines::read(const char* prompt, std::string* line) {
   line->clear();
   prompt_ = prompt;
+  el_set(editor_, EL_PREP_TERM, 1);  // before the prompt shows: libedit does it after, and a Ctrl-D between is lost
   std::fputs(kPasteOn, stdout);
   std::fflush(stdout);
   int count = 0;
