@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kPieceBytes = 256 << 10;  // of packed weights: half of a small L2, so a piece serves many tokens
+constexpr int64_t kPieceBytes = 512 << 10;  // of packed weights: a run of memory long enough to hide how it starts
+constexpr int64_t kPiecesAThread = 8;       // at least, where the matrix has as many tiles: for balance
 constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds, or values: below, waking a thread costs more than the work
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
@@ -22,7 +23,7 @@ int64_t piece_rows(const MatmulKernel& kernel, int64_t rows, int64_t packed_byte
   int64_t tile = kernel.row_tile;
   int64_t tiles = (rows + tile - 1) / tile;
   int64_t by_bytes = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, packed_bytes / tiles));
-  int64_t by_balance = std::max<int64_t>(1, tiles / (4 * threads));
+  int64_t by_balance = std::max<int64_t>(1, tiles / (kPiecesAThread * threads));
   return std::min(by_bytes, by_balance) * tile;
 }
 
