@@ -7,9 +7,8 @@
 //           float scale
 //           float offset           scale * (sum of the group's q), for formats with a minimum
 //           int32 negated_sums[2]  -(sum of each 16 q): shifted, the start of a dot with levels that have an offset
-// Rows are whole cache lines, with q8 an odd number of them: else, with 8192 columns, the same group of all tokens would
-// fall into one set of L1. Not stored on disk. A q8 group whose largest magnitude is below
-// 2^-100 becomes zeros; one that holds a NaN or an infinity gets a NaN scale, so that it shows in the output.
+// Rows are whole cache lines. Not stored on disk. A q8 group whose largest magnitude is below 2^-100 becomes zeros; one
+// that holds a NaN or an infinity gets a NaN scale, so that it shows in the output.
 #pragma once
 
 #include <cstdint>
@@ -30,13 +29,16 @@ inline constexpr int64_t kQ8OffsetAt = 36;
 inline constexpr int64_t kQ8SumsAt = 40;
 inline constexpr int64_t kQ8GroupBytes = 48;
 
+// From one row to the next: an odd number of cache lines. A tile of tokens reads the same column of many rows at once, and
+// rows a multiple of 4096 bytes apart would all fall into the same few lines of L1.
 [[gnu::always_inline]] constexpr int64_t activation_row_bytes(Activation kind, int64_t n) {
+  int64_t bytes = 0;
   switch (kind) {
-    case Activation::f32: return padded_values(n) * 4;
-    case Activation::bf16: return align64(padded_values(n) * 2);
-    case Activation::q8: return align64(padded_values(n) / kActivationGroup * kQ8GroupBytes) | 64;
+    case Activation::f32: bytes = padded_values(n) * 4; break;
+    case Activation::bf16: bytes = align64(padded_values(n) * 2); break;
+    case Activation::q8: bytes = align64(padded_values(n) / kActivationGroup * kQ8GroupBytes); break;
   }
-  return 0;
+  return bytes | 64;
 }
 
 }  // namespace millrace
