@@ -87,15 +87,20 @@ void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, flo
   }
   for (int64_t pair = 0; pair < padded / 2; ++pair) {
     __m512i key[kVectors];
+#pragma GCC unroll 16
     for (int c = 0; c < kVectors; ++c) {
       key[c] = _mm512_load_si512(chunk + c / 2 * chunk_bytes + pair * kPairBytes + c % 2 * 64);
     }
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const __m512i q = broadcast_word(query + r * kQueryStride + pair * 4);
+#pragma GCC unroll 16
       for (int c = 0; c < kVectors; ++c) sum[r][c] = multiply_add(sum[r][c], key[c], q);
     }
   }
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int c = 0; c < kVectors; ++c) _mm512_store_ps(score + r * kScoreStride + c * 16, sum[r][c]);
   }
 }
@@ -114,15 +119,20 @@ void value_block(const Values& values, const uint8_t* weight, int64_t begin, int
       Simd::prefetch(ahead[2 * pair + 1] + at);
     }
     __m512i v[2 * kGroups];
+#pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) values.load(pair, g, v[2 * g], v[2 * g + 1]);
+#pragma GCC unroll 16
     for (int r = 0; r < kRows; ++r) {
       const __m512i w = broadcast_word(weight + r * kWeightStride + pair * 4);
+#pragma GCC unroll 16
       for (int c = 0; c < 2 * kGroups; ++c) sum[r][c] = multiply_add(sum[r][c], v[c], w);
     }
   }
   const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
   const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+#pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) {
       const int64_t left = head_dim - d - g * kDimGroup;
       const uint32_t mask = left >= kDimGroup ? 0xffffffffu : (1u << left) - 1;

@@ -62,7 +62,9 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static constexpr bool kAsStored = false;
   static __m512i load(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
-    const __m512 scale = _mm512_set1_ps(Simd::f16(block));
+    int16_t half;
+    std::memcpy(&half, block, sizeof half);
+    const __m512 scale = _mm512_cvtph_ps(_mm256_set1_epi16(half));
     return round_to_bf16(_mm512_mul_ps(scale, Simd::load_i8(block + 2)),
                          _mm512_mul_ps(scale, Simd::load_i8(block + 18)));
   }
