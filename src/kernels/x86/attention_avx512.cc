@@ -5,6 +5,7 @@
 #include "kernels/x86/simd_math.h"
 #include "kernels/x86/row_decode.h"
 #include "kernels/x86/attention_kernel.h"
+#include "kernels/x86/attention_ahead.h"
 #include "kernels/x86/attention_bf16_tiles.h"
 #include "kernels/x86/attention_bf16.h"
 // clang-format on

@@ -1,5 +1,6 @@
 // Attention over one partition of keys with products of bf16 and sums of f32 (vdpbf16ps), for the KV formats that hold
-// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h and attention_bf16_tiles.h.
+// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h
+// and attention_bf16_tiles.h.
 //
 // The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums f32.
 //
@@ -19,8 +20,8 @@
 // Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero, and adds
 // exactly nothing; where a value is not finite, that would not hold, and each query is worked on alone.
 //
-// Many rows share one decoding of the partition into tiles; few rows (decode) take keys 64 at a time and read values as
-// they are stored, asking for rows ahead as they go. Stateless; scratch is on the stack.
+// Many rows share one decoding of the partition into tiles; few rows (decode) take 64 keys at a time and read values as
+// they are stored. Both ask for memory ahead as they go (attention_ahead.h). Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -32,8 +33,8 @@ constexpr int64_t kBlockRows = 12;
 constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a multiple of 4 KB / rows
 constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
-constexpr int64_t kAheadBytes = 6144;  // what a core has in flight when memory is busy, and half as much again
-constexpr int64_t kMaxAhead = 128;     // rows
+constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
+constexpr int64_t kStrip = 64;  // keys that few rows take at a time
 
 struct Bf16Scratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
@@ -42,7 +43,9 @@ struct Bf16Scratch {
   alignas(64) uint8_t query[kBlockRows * kQueryStride];
   alignas(64) float score[kBlockRows * kScoreStride];
   alignas(64) uint8_t weight[kBlockRows * kWeightStride];
-  const uint8_t* row[2 * kAttentionPartition + kMaxAhead];  // keys, values, then the next partition's first keys
+  alignas(64) float sum[kBlockRows * kSumStride];  // of values, dims in the order of the tiles
+  const uint8_t* row[kAttentionPartition];         // stored keys, then values
+  Ahead ahead;
 };
 
 // Slots of the partition, from key_begin.
@@ -105,19 +108,20 @@ void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, flo
   }
 }
 
-// acc = weights . values for kRows rows and kGroups groups of 32 dims from d on; pairs of keys [begin, end).
+// sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin, end).
 template <int kRows, int kGroups, typename Values>
-void value_block(const Values& values, const uint8_t* weight, int64_t begin, int64_t end, int64_t d, int64_t head_dim,
-                 float* acc, const uint8_t* const* ahead, int64_t ahead_bytes) {
+void value_block(const Values& values, const uint8_t* weight, int64_t begin, int64_t end, bool first, float* sums,
+                 Ahead* ahead) {
   __m512 sum[kRows][2 * kGroups];
-  for (auto& row : sum) {
-    for (__m512& s : row) s = _mm512_setzero_ps();
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < 2 * kGroups; ++c) {
+      sum[r][c] = first ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * kSumStride + c * 16);
+    }
   }
   for (int64_t pair = begin; pair < end; ++pair) {
-    for (int64_t at = 0; at < ahead_bytes; at += 64) {
-      Simd::prefetch(ahead[2 * pair] + at);
-      Simd::prefetch(ahead[2 * pair + 1] + at);
-    }
+    if (Values::kLines > 0 && ahead) ahead->ask<kGroups * Values::kLines>();
     __m512i v[2 * kGroups];
 #pragma GCC unroll 16
     for (int g = 0; g < kGroups; ++g) values.load(pair, g, v[2 * g], v[2 * g + 1]);
@@ -128,18 +132,23 @@ void value_block(const Values& values, const uint8_t* weight, int64_t begin, int
       for (int c = 0; c < 2 * kGroups; ++c) sum[r][c] = multiply_add(sum[r][c], v[c], w);
     }
   }
-  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
-  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
 #pragma GCC unroll 16
   for (int r = 0; r < kRows; ++r) {
 #pragma GCC unroll 16
-    for (int g = 0; g < kGroups; ++g) {
-      const int64_t left = head_dim - d - g * kDimGroup;
-      const uint32_t mask = left >= kDimGroup ? 0xffffffffu : (1u << left) - 1;
-      float* target = acc + r * head_dim + d + g * kDimGroup;
-      const __m512 low = sum[r][2 * g], high = sum[r][2 * g + 1];
-      _mm512_mask_storeu_ps(target, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(low, first, high));
-      _mm512_mask_storeu_ps(target + 16, static_cast<__mmask16>(mask >> 16), _mm512_permutex2var_ps(low, second, high));
+    for (int c = 0; c < 2 * kGroups; ++c) _mm512_store_ps(sums + r * kSumStride + c * 16, sum[r][c]);
+  }
+}
+
+// Sums in the order of the tiles -> acc, dims ascending.
+inline void store_sums(const float* sums, int64_t rows, int64_t head_dim, float* acc) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  for (int64_t r = 0; r < rows; ++r, sums += kSumStride, acc += head_dim) {
+    for (int64_t d = 0; d < head_dim; d += kDimGroup) {
+      const uint32_t mask = head_dim - d >= kDimGroup ? 0xffffffffu : (1u << (head_dim - d)) - 1;
+      const __m512 low = _mm512_load_ps(sums + d), high = _mm512_load_ps(sums + d + 16);
+      _mm512_mask_storeu_ps(acc + d, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(low, first, high));
+      _mm512_mask_storeu_ps(acc + d + 16, static_cast<__mmask16>(mask >> 16), _mm512_permutex2var_ps(low, second, high));
     }
   }
 }
@@ -262,37 +271,16 @@ inline void attend_nothing(const AttentionArgs& a, int64_t row, int64_t rows) {
 
 // ---- few rows: one block, memory read once, in order --------------------------------------------------
 
-// Rows ahead of the one worked on: its values follow a partition's keys, then come the next partition's keys.
-inline int64_t find_ahead(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
-  const KeyRange chunks = whole_chunks(keys);
-  const uint8_t** values = s.row + chunks.end;
-  find_partition_rows(a, a.k_blocks, keys, s.row);
-  // Values as if the partition began behind the last chunk of keys.
-  find_partition_rows(a, a.v_blocks, keys, values - chunks.begin);
-  int64_t ahead = kAheadBytes / a.row_bytes;
-  ahead = ahead < 2 ? 2 : ahead > kMaxAhead ? kMaxAhead : ahead / 2 * 2;
-  const uint8_t** next = values + (chunks.end - chunks.begin);
-  for (int64_t j = 0; j < ahead; ++j) {
-    const int64_t slot = a.key_end + j;
-    next[j] = slot < a.key_ahead ? a.k_blocks[slot / a.block_tokens] + slot % a.block_tokens * a.row_bytes : kZeroRow;
-  }
-  return ahead;
-}
-
 template <typename Kv>
-void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, int64_t ahead, Bf16Scratch& s) {
-  const int64_t rows = a.queries * a.group;
+void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scratch& s) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
-  for (int64_t j = chunks.begin; j < chunks.end; j += 2 * kKeyChunk) {
+  for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
     const bool two = j + kKeyChunk < chunks.end;
     for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
-      const uint8_t* const* key = s.row + j + k * 16;
-      for (int64_t i = 0; i < 16; ++i) {
-        for (int64_t at = 0; at < a.row_bytes; at += 64) Simd::prefetch(key[i + ahead] + at);
-      }
-      transpose_keys<Kv>(key, a.head_dim, padded, s.rows, s.keys + k / 2 * chunk_bytes + k % 2 * 64);
+      transpose_keys<Kv>(s.row + j + k * 16, a.head_dim, padded, s.rows, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
+                         s.ahead);
     }
-    in_twelves(rows, [&]<int n>(int64_t r) {
+    in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
       const uint8_t* query = s.query + r * kQueryStride;
       float* score = s.score + r * kScoreStride + j;
       if constexpr (n <= 4) {
@@ -305,35 +293,41 @@ void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, int64_t 
 }
 
 template <typename Kv>
-void value_few(const AttentionArgs& a, KeyRange keys, int64_t ahead, Bf16Scratch& s) {
-  const KeyRange chunks = whole_chunks(keys);
-  const uint8_t* const* value = s.row + chunks.end - chunks.begin;
-  const int64_t begin = keys.begin / 2, end = (keys.end + 1) / 2;
-  in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
-    const uint8_t* weight = s.weight + r * kWeightStride;
-    float* acc = a.acc + r * a.head_dim;
-    int64_t d = 0;
-    const auto ahead_bytes = [&] { return r == 0 && d == 0 ? a.row_bytes : 0; };
-    if constexpr (n <= 4) {
-      for (; d + 2 * kDimGroup <= a.head_dim; d += 2 * kDimGroup) {
-        value_block<n, 2>(StoredValues<Kv>{value, d}, weight, begin, end, d, a.head_dim, acc, value + ahead, ahead_bytes());
+void value_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
+  const int64_t rows = a.queries * a.group;
+  const int64_t first = keys.begin / 2, last = (keys.end + 1) / 2;
+  for (int64_t begin = first; begin < last; begin += kStrip / 2) {
+    const int64_t end = begin + kStrip / 2 < last ? begin + kStrip / 2 : last;
+    if (Kv::kLines == 1) s.ahead.ask<4>();
+    in_twelves(rows, [&]<int n>(int64_t r) {
+      const uint8_t* weight = s.weight + r * kWeightStride;
+      float* sums = s.sum + r * kSumStride;
+      Ahead* ahead = r == 0 ? &s.ahead : nullptr;
+      int64_t d = 0;
+      if constexpr (n <= 4) {
+        for (; d + 2 * kDimGroup <= a.head_dim; d += 2 * kDimGroup) {
+          value_block<n, 2>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+        }
       }
-    }
-    for (; d < a.head_dim; d += kDimGroup) {
-      value_block<n, 1>(StoredValues<Kv>{value, d}, weight, begin, end, d, a.head_dim, acc, value + ahead, ahead_bytes());
-    }
-  });
+      for (; d < a.head_dim; d += kDimGroup) {
+        value_block<n, 1>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+      }
+    });
+  }
+  store_sums(s.sum, rows, a.head_dim, a.acc);
 }
 
 template <typename Kv>
 void attend_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
   const int64_t rows = a.queries * a.group;
   const KeyRange chunks = whole_chunks(keys);
-  const int64_t ahead = find_ahead(a, keys, s);
+  s.ahead.start(a, keys.begin, keys.end);
   round_queries(a, 0, rows, a.head_dim, s.query);
-  score_few<Kv>(a, chunks, a.head_dim, ahead, s);
+  find_partition_rows(a, a.k_blocks, keys, s.row);
+  score_few<Kv>(a, chunks, a.head_dim, s);
   weigh_rows(a, 0, rows, chunks, s);
-  value_few<Kv>(a, keys, ahead, s);
+  find_partition_rows(a, a.v_blocks, keys, s.row);
+  value_few<Kv>(a, keys, s);
 }
 
 // ---- many rows: keys and values decoded into tiles -----------------------------------------------------
@@ -352,27 +346,24 @@ inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int6
   in_twelves(rows, [&]<int n>(int64_t r) {
     for (int64_t d = 0; d < a.head_dim; d += kDimGroup) {
       value_block<n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, s.weight + r * kWeightStride,
-                        keys.begin / 2, (keys.end + 1) / 2, d, a.head_dim, a.acc + (row + r) * a.head_dim, nullptr, 0);
+                        keys.begin / 2, (keys.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
     }
   });
+  store_sums(s.sum, rows, a.head_dim, a.acc + row * a.head_dim);
 }
 
 // False: a value is not finite.
 template <typename Kv>
 bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scratch& s) {
   const KeyRange chunks = whole_chunks(keys);
+  s.ahead.start(a, keys.begin, keys.end);
   find_partition_rows(a, a.k_blocks, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
-    transpose_keys<Kv>(s.row + j, a.head_dim, padded, s.rows, chunk);
+    transpose_keys<Kv>(s.row + j, a.head_dim, padded, s.rows, chunk, s.ahead);
   }
   find_partition_rows(a, a.v_blocks, keys, s.row);
-  bool finite = true;
-  for (int64_t d = 0; d < a.head_dim; d += kDimGroup) {
-    finite &= interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, d, a.head_dim,
-                                    s.values + d / kDimGroup * kGroupBytes);
-  }
-  return finite;
+  return interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, a.head_dim, s.values, s.ahead);
 }
 
 template <typename Kv>

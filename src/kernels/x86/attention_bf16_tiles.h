@@ -1,5 +1,6 @@
 // How stored keys and values reach the registers of the bf16 attention kernel (attention_bf16.h): read as bf16, keys
-// transposed, values interleaved. Include after simd_avx512.h.
+// transposed, values interleaved. Include after simd_avx512.h and
+// attention_ahead.h.
 //
 // A word is two bf16: vdpbf16ps multiplies the words of two vectors and adds both products to an f32 lane.
 //
@@ -31,6 +32,7 @@ constexpr int64_t kGroupBytes = kPairs * kPairBytes;    // one group of dims of 
 struct ReadBf16 {
   static constexpr const char* kName = "bf16";
   static constexpr bool kAsStored = true;
+  static constexpr int kLines = 2;  // of memory that 64 values are
   static __m512i load(const uint8_t* row, int64_t d) { return _mm512_loadu_si512(row + d * 2); }
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t n) {
     return _mm512_maskz_loadu_epi16((1u << n) - 1, row + d * 2);
@@ -47,6 +49,7 @@ inline __m512i round_to_bf16(__m512 low, __m512 high) {
 struct ReadF16 {
   static constexpr const char* kName = "f16";
   static constexpr bool kAsStored = false;
+  static constexpr int kLines = 2;
   static __m512i load(const uint8_t* row, int64_t d) {
     return round_to_bf16(Simd::load_f16(row + d * 2), Simd::load_f16(row + d * 2 + 32));
   }
@@ -60,6 +63,7 @@ struct ReadF16 {
 struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static constexpr const char* kName = "q8_0";
   static constexpr bool kAsStored = false;
+  static constexpr int kLines = 1;  // and a sixteenth
   static __m512i load(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
     int16_t half;
@@ -71,24 +75,31 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
-template <typename Kv>
-void read_row(const uint8_t* row, int64_t head_dim, uint8_t* out) {
-  int64_t d = 0;
-  for (; d + kDimGroup <= head_dim; d += kDimGroup) _mm512_store_si512(out + d * 2, Kv::load(row, d));
-  if (d < head_dim) _mm512_store_si512(out + d * 2, Kv::load_n(row, d, head_dim - d));
-}
-
 // 16 keys into their half of a chunk. `rows` is room for 16 rows of padded bf16.
 template <typename Kv>
-void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* rows, uint8_t* chunk) {
+void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* rows, uint8_t* chunk,
+                    Ahead& ahead) {
   const uint8_t* row[16];
+  const bool as_stored = Kv::kAsStored && head_dim == padded;
   for (int64_t j = 0; j < 16; ++j) {
     row[j] = keys[j];
-    if (Kv::kAsStored && head_dim == padded) continue;
-    read_row<Kv>(keys[j], head_dim, rows + j * padded * 2);
-    row[j] = rows + j * padded * 2;
+    if (as_stored) continue;
+    uint8_t* out = rows + j * padded * 2;
+    for (int64_t d = 0; d < padded; d += kDimGroup) {
+      if (d % 64 == 0) ahead.ask<1>();
+      const bool whole = d + kDimGroup <= head_dim;
+      _mm512_store_si512(out + d * 2, whole ? Kv::load(keys[j], d) : Kv::load_n(keys[j], d, head_dim - d));
+    }
+    row[j] = out;
   }
-  for (int64_t pair = 0; pair < padded / 2; pair += 4) {
+  for (int64_t pair = 0; pair < padded / 2; pair += 4) {  // the other half of what 16 keys are, or all of it
+    if (as_stored) {
+      ahead.ask<4>();
+    } else if (Kv::kLines == 2) {
+      ahead.ask<2>();
+    } else if (pair % 16 == 0) {
+      ahead.ask<1>();
+    }
     __m512 word[4];
     Simd::transpose_words(row, pair * 4, word);
     for (int64_t c = 0; c < 4; ++c) _mm512_store_ps(chunk + (pair + c) * kPairBytes, word[c]);
@@ -100,29 +111,34 @@ inline void interleave_keys(__m512i even, __m512i odd, __m512i& low, __m512i& hi
   high = _mm512_unpackhi_epi16(even, odd);
 }
 
-// Values of one group of dims, for the pairs [begin, end). Returns whether all are finite.
+// Values of the pairs [begin, end) into their groups. Returns whether all are finite.
 template <typename Kv>
-bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, int64_t d, int64_t head_dim,
-                       uint8_t* out) {
+bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, int64_t head_dim, uint8_t* groups,
+                       Ahead& ahead) {
   const __m512i exponent = _mm512_set1_epi16(0x7f80);
   __mmask32 wild = 0;
   for (int64_t pair = begin; pair < end; ++pair) {
-    __m512i row[2];
-    for (int64_t k = 0; k < 2; ++k) {
-      const uint8_t* from = value[2 * pair + k];
-      row[k] = d + kDimGroup <= head_dim ? Kv::load(from, d) : Kv::load_n(from, d, head_dim - d);
-      wild |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(row[k], exponent), exponent);
+    for (int64_t d = 0; d < head_dim; d += kDimGroup) {
+      ahead.ask<Kv::kLines>();
+      __m512i row[2];
+      for (int64_t k = 0; k < 2; ++k) {
+        const uint8_t* from = value[2 * pair + k];
+        row[k] = d + kDimGroup <= head_dim ? Kv::load(from, d) : Kv::load_n(from, d, head_dim - d);
+        wild |= _mm512_cmpeq_epi16_mask(_mm512_and_si512(row[k], exponent), exponent);
+      }
+      __m512i low, high;
+      interleave_keys(row[0], row[1], low, high);
+      uint8_t* out = groups + d / kDimGroup * kGroupBytes + pair * kPairBytes;
+      _mm512_store_si512(out, low);
+      _mm512_store_si512(out + 64, high);
     }
-    __m512i low, high;
-    interleave_keys(row[0], row[1], low, high);
-    _mm512_store_si512(out + pair * kPairBytes, low);
-    _mm512_store_si512(out + pair * kPairBytes + 64, high);
   }
   return wild == 0;
 }
 
 // Where the value kernel finds its words: in a tile, or straight in the stored rows when few query rows use them.
 struct TileValues {
+  static constexpr int kLines = 0;  // to ask memory for
   const uint8_t* group;
   void load(int64_t pair, int64_t g, __m512i& low, __m512i& high) const {
     const uint8_t* words = group + g * kGroupBytes + pair * kPairBytes;
@@ -133,6 +149,7 @@ struct TileValues {
 
 template <typename Kv>
 struct StoredValues {
+  static constexpr int kLines = Kv::kLines;
   const uint8_t* const* value;
   int64_t first_dim;
   void load(int64_t pair, int64_t g, __m512i& low, __m512i& high) const {
