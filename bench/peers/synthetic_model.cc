@@ -50,7 +50,8 @@ void fill(const OutputTensor& tensor, uint64_t seed, uint64_t number, ThreadPool
     thread_local std::vector<float> values;
     values.resize(static_cast<size_t>(cols + 3));
     const auto first = static_cast<uint64_t>(row * ((cols + 3) / 4));
-    for (int64_t i = 0; i < cols; i += 4) four_normals(seed, number, first + static_cast<uint64_t>(i / 4), &values[static_cast<size_t>(i)]);
+    for (int64_t i = 0; i < cols; i += 4)
+      four_normals(seed, number, first + static_cast<uint64_t>(i / 4), &values[static_cast<size_t>(i)]);
     tensor.format->encode(values.data(), destination + row * row_bytes, cols);
   });
 }
@@ -84,10 +85,11 @@ Result<void> write(const Flags& flags) {
     const OutputTensor& tensor = tensors[i];
     bytes += tensor.bytes();
     parameters += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
-    writer.add_tensor(tensor.name, tensor.format, tensor.dims, [&tensor, &flags, &pool, i](uint8_t* to, int64_t) -> Result<void> {
-      fill(tensor, flags.seed, i, pool, to);
-      return {};
-    });
+    writer.add_tensor(tensor.name, tensor.format, tensor.dims,
+                      [&tensor, &flags, &pool, i](uint8_t* to, int64_t) -> Result<void> {
+                        fill(tensor, flags.seed, i, pool, to);
+                        return {};
+                      });
   }
   MILLRACE_TRY_VOID(writer.write(flags.output));
   fmt::print("{}: {} {}, {:.1f} M parameters, {:.1f} MB\n", flags.output, shape.name, flags.format,
@@ -100,15 +102,17 @@ int run_main(int argc, char** argv) {
   Flags flags;
   std::string shapes = "Shapes:\n";
   for (const SyntheticShape& shape : synthetic_shapes())
-    shapes += fmt::format("  {:14} {} layers of {}, MLP {}, heads {}/{} of {}: {}\n", shape.name, shape.layers, shape.width,
-                          shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.summary);
+    shapes += fmt::format("  {:14} {} layers of {}, MLP {}, heads {}/{} of {}: {}\n", shape.name, shape.layers,
+                          shape.width, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.summary);
   app.footer(shapes);
   std::map<std::string, int64_t> sizes;
   app.add_option("SHAPE", flags.shape_name, "One of the shapes below")->required();
   app.add_option("OUT", flags.output, "The file to write")->required();
-  app.add_option("--format", flags.format, "f32, f16, bf16, q8_0, q4_0, q4_k ..., or the mix q4_k_m")->capture_default_str();
+  app.add_option("--format", flags.format, "f32, f16, bf16, q8_0, q4_0, q4_k ..., or the mix q4_k_m")
+      ->capture_default_str();
   for (const char* name : {"layers", "width", "hidden", "heads", "kv-heads", "head-dim", "experts", "used", "vocab"})
-    app.add_option_function<int64_t>(std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Instead of the shape's own")
+    app.add_option_function<int64_t>(
+           std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Instead of the shape's own")
         ->check(CLI::Range(1, 1 << 20));
   app.add_option("--seed", flags.seed, "Of the weights")->capture_default_str();
   app.add_option("-t,--threads", flags.threads, "0: every core")->check(CLI::Range(0, 1024));
@@ -121,9 +125,9 @@ int run_main(int argc, char** argv) {
   }
   flags.shape = *found;
   const std::pair<const char*, int64_t*> fields[] = {
-      {"layers", &flags.shape.layers}, {"width", &flags.shape.width},       {"hidden", &flags.shape.hidden},
-      {"heads", &flags.shape.heads},   {"kv-heads", &flags.shape.kv_heads}, {"head-dim", &flags.shape.head_dim},
-      {"experts", &flags.shape.experts}, {"used", &flags.shape.used},       {"vocab", &flags.shape.vocab}};
+      {"layers", &flags.shape.layers},   {"width", &flags.shape.width},       {"hidden", &flags.shape.hidden},
+      {"heads", &flags.shape.heads},     {"kv-heads", &flags.shape.kv_heads}, {"head-dim", &flags.shape.head_dim},
+      {"experts", &flags.shape.experts}, {"used", &flags.shape.used},         {"vocab", &flags.shape.vocab}};
   for (const auto& [name, field] : fields)
     if (auto given = sizes.find(name); given != sizes.end()) *field = given->second;
   const Result<void> written = write(flags);

@@ -101,8 +101,10 @@ Result<ArchSpec> synthetic_spec(const SyntheticShape& shape) {
   spec.head_dim = shape.head_dim;
   spec.hidden = shape.experts > 0 && shape.arch == "qwen3moe" ? shape.hidden * shape.used : shape.hidden;
   spec.attention_scale = 1.0f / std::sqrt(static_cast<float>(shape.head_dim));
-  if (shape.arch == "qwen3moe") spec.qk_norm = QkNorm::head;
-  else spec.rope_style = RopeStyle::interleaved;
+  if (shape.arch == "qwen3moe")
+    spec.qk_norm = QkNorm::head;
+  else
+    spec.rope_style = RopeStyle::interleaved;
   RopeSpec rope;
   rope.rotated = shape.head_dim;
   spec.ropes.push_back(rope);

@@ -15,8 +15,8 @@
 namespace millrace {
 
 struct SyntheticShape {
-  std::string_view name;     // "llama-1.1b"
-  std::string_view arch;     // as in models/arch/
+  std::string_view name;  // "llama-1.1b"
+  std::string_view arch;  // as in models/arch/
   std::string_view summary;
   int64_t layers, width, hidden, heads, kv_heads, head_dim;
   int64_t experts = 0, used = 0;  // hidden is then the width of one expert
