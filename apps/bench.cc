@@ -33,7 +33,7 @@ struct BenchFlags {
   std::vector<int> threads = {0};
   int64_t batch_tokens = 512;
   int repetitions = 5;
-  bool json = false, no_warmup = false, roof = false;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false;
 };
 
 // "512,128" or "512+128"
@@ -63,14 +63,18 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
       for (int64_t depth : flags.depth)
         for (int64_t streams : flags.streams)
           for (const auto& [prompt, generate] : shapes)
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format});
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike});
   return tests;
 }
 
-// Neighbours come and go: the roof of a test is measured before and after it, and the higher counts.
-BenchRoof measure_roof(int threads, Isa isa) {
+// Neighbours come and go: the roof of a test is measured before and after it, and the higher counts. A model that a
+// cache holds is read from there, pass after pass, so the reads go over as many bytes as one of its steps.
+BenchRoof measure_roof(int threads, const LanguageModel& model) {
+  constexpr int64_t kNoCacheHolds = int64_t{64} << 20;
   ThreadPool pool(threads);
-  return {measure_read_bandwidth(pool, int64_t{256} << 20, 0.1), measure_compute_peaks(pool, isa)};
+  const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
+  const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1) : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
+  return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
 }
 
 Result<int> run(const BenchFlags& flags) {
@@ -81,12 +85,12 @@ Result<int> run(const BenchFlags& flags) {
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
-  const Isa isa = model->parts().kernels.isa;
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
   for (size_t i = 0; i < tests.size(); ++i) {
     Result<BenchResult> result = Error::internal("");
-    BenchRoof roof = measure_roof(tests[i].threads, isa);
+    BenchRoof roof;
+    if (!flags.no_roof) roof = measure_roof(tests[i].threads, *model);
     {
       ProgressBar bar(fmt::format("{}/{} {}", i + 1, tests.size(), bench_name(tests[i])));
       result = run_bench(*model, tests[i], flags.repetitions, !flags.no_warmup, [&](double fraction) {
@@ -96,7 +100,7 @@ Result<int> run(const BenchFlags& flags) {
     }
     if (!result.ok() && result.error().kind != ErrorKind::cancelled) return result.error();
     if (!result.ok()) break;
-    roof.raise_to(measure_roof(tests[i].threads, isa));
+    if (!flags.no_roof) roof.raise_to(measure_roof(tests[i].threads, *model));
     printer.add(tests[i], bench_record(*model, tests[i], *result, roof));
   }
   printer.finish();
@@ -122,6 +126,8 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
   command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");
+  command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
+  command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
   command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
 }
 

@@ -105,6 +105,7 @@ std::string bench_name(const BenchTest& test) {
   if (test.generate > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.generate);
   if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
   if (test.streams > 1) name += fmt::format(" x{}", test.streams);
+  if (test.alike) name += " alike";
   return name;
 }
 
@@ -118,9 +119,9 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const double gb_per_s = result.work.bytes / time.mean, gop_per_s = result.work.all_operations() / time.mean;
   double computing_ns = 0;
   for (Activation kind : {Activation::f32, Activation::bf16, Activation::q8})
-    computing_ns += result.work.operations[static_cast<size_t>(kind)] / std::max(roof.peaks.of(kind), 1e-9);
+    computing_ns += result.work.operations[static_cast<size_t>(kind)] / roof.peaks.of(kind);
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
-  const double compute_fraction = computing_ns / time.mean;
+  const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
   return {{"build_commit", MILLRACE_VERSION},

@@ -64,7 +64,7 @@ class BenchStreams {
   }
 
  private:
-  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams) {}
+  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams), alike_(test.alike) {}
 
   void clear() {
     batch_.tokens.clear();
@@ -77,7 +77,7 @@ class BenchStreams {
     batch_.spans.push_back({batch_.size(), count, first, stream * stream_blocks_, stream_blocks_});
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
-      batch_.tokens.push_back(static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
+      batch_.tokens.push_back(alike_ ? 0 : static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
       batch_.positions.push_back(static_cast<int32_t>(first + i));
     }
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
@@ -96,6 +96,7 @@ class BenchStreams {
   std::unique_ptr<ForwardContext> context_;
   Batch batch_;
   int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
+  bool alike_ = false;
 };
 
 }  // namespace

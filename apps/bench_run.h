@@ -20,6 +20,7 @@ struct BenchTest {
   int threads = 1;
   int64_t batch_tokens = 512;
   std::string kv_format = "f16";
+  bool alike = false;    // token 0 everywhere, so that every stream chooses the same experts
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t tokens() const { return streams * (prompt + generate); }

@@ -72,7 +72,7 @@ class WorkCounter {
   WorkCounter(const LanguageModel& model, const BenchTest& test)
       : spec_(model.parts().model->spec()),
         matrices_(list_matrices(*model.parts().files)),
-        active_(active_values(spec_)) {
+        active_(active_values(spec_)), alike_(test.alike) {
     const Format& kv = *find_format(test.kv_format);
     kv_activation_ = kv.name == "f32" ? Activation::f32 : Activation::bf16;
     key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
@@ -83,8 +83,10 @@ class WorkCounter {
     const double tokens = spans * count;
     // Of a mixture of experts, what that many tokens choose when each expert is as likely as the next.
     double chosen = 1;
-    if (spec_.moe.experts > 0)
-      chosen -= std::pow(1 - static_cast<double>(spec_.moe.used) / static_cast<double>(spec_.moe.experts), tokens);
+    if (spec_.moe.experts > 0) {
+      const double used = static_cast<double>(spec_.moe.used) / static_cast<double>(spec_.moe.experts);
+      chosen = alike_ ? used : 1 - std::pow(1 - used, tokens);
+    }
     work_.bytes += matrices_.dense_bytes + chosen * matrices_.expert_bytes;
     for (size_t i = 0; i < work_.operations.size(); ++i)
       work_.operations[i] += 2 * tokens * active_ * matrices_.share[i];
@@ -110,6 +112,7 @@ class WorkCounter {
   const ArchSpec& spec_;
   Matrices matrices_;
   double active_;
+  bool alike_;
   Activation kv_activation_ = Activation::f32;
   double key_bytes_ = 0;
   BenchWork work_;
