@@ -71,6 +71,7 @@ class Model {
   int64_t weight_bytes_ = 0;
   int64_t token_bytes_ = 0;
   std::shared_ptr<const ModelFiles> files_;  // the embedding table is read where it lies
+  AlignedBuffer packed_;  // every matrix; the Weights view their parts
   Tensor embedding_;
   Tensor positions_;  // learned positions
   NormWeights output_norm_;
