@@ -30,12 +30,15 @@ struct QuantShape {
   SubScales sub = SubScales::none;
   bool has_min = false;
   bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
+  int sub_bits = 0;   // of a sub-scale or sub-minimum: 4, 6 or 8 (int8)
+  int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // of 32 values in a block
 
   constexpr bool per_group_scale() const { return groups == 1; }
-  // Sub-scales and sub-minimums of 4 bits each (Q2_K).
-  constexpr bool nibble_subs() const { return sub == SubScales::per16 && has_min; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
+  // Sub-scales and sub-minimums of a block together, and of a group (where there are any).
+  constexpr int sub_fields() const { return sub_count() * (has_min ? 2 : 1); }
+  constexpr int group_fields() const { return sub_fields() / groups; }
 };
 
 // Every quantized format, in the order of quant_source_at().
@@ -45,13 +48,13 @@ inline constexpr QuantShape kQuantShapes[] = {
     /* q4_1 */ {.low_bits = 4, .has_min = true},
     /* q5_0 */ {.low_bits = 4, .high_bits = 1, .offset = 16},
     /* q5_1 */ {.low_bits = 4, .high_bits = 1, .has_min = true},
-    /* q2_k */ {.low_bits = 2, .sub = SubScales::per16, .has_min = true, .groups = 8},
-    /* q3_k */ {.low_bits = 2, .high_bits = 1, .offset = 4, .sub = SubScales::per16, .groups = 8},
-    /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .groups = 8},
-    /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .groups = 8},
-    /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .groups = 8},
+    /* q2_k */ {.low_bits = 2, .sub = SubScales::per16, .has_min = true, .sub_bits = 4, .groups = 8},
+    /* q3_k */ {.low_bits = 2, .high_bits = 1, .offset = 4, .sub = SubScales::per16, .sub_bits = 6, .sub_bias = 32, .groups = 8},
+    /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
+    /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
+    /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .sub_bits = 8, .groups = 8},
     /* iq4_nl */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4},
-    /* iq4_xs */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4, .sub = SubScales::per32, .groups = 8},
+    /* iq4_xs */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4, .sub = SubScales::per32, .sub_bits = 6, .sub_bias = 32, .groups = 8},
     /* mxfp4 */ {.low_bits = 4, .offset = 12, .table = LevelTable::fp4, .e8m0 = true},
 };
 inline constexpr int kQuantSourceCount = 13;

@@ -9,11 +9,11 @@ namespace millrace {
 namespace {
 
 // Spreads the 32 levels of one row's group over the planes. Four levels (one lane of one W[j]) move as one word.
-void place_levels(const QuantShape& shape, const uint8_t* level, int lanes, int lane, uint8_t* planes) {
+void place_levels(const QuantShape& shape, const QuantCell& cell, const uint8_t* level, int lane, uint8_t* planes) {
   uint32_t low_mask = 0x01010101u * ((1u << shape.low_bits) - 1);
   uint32_t high_mask = 0x01010101u * ((1u << shape.high_bits) - 1);
   auto merge = [&](int plane, uint32_t bits) {
-    uint8_t* at = planes + (plane * lanes + lane) * 4;
+    uint8_t* at = planes + plane * cell.plane_bytes + lane * 4;
     uint32_t word;
     std::memcpy(&word, at, 4);
     word |= bits;
@@ -30,13 +30,21 @@ void place_levels(const QuantShape& shape, const uint8_t* level, int lanes, int 
   }
 }
 
+// Puts one sub-scale or sub-minimum of a row into its cell (`out`, zero before).
+void place_field(const QuantShape& shape, const QuantCell& cell, int field, int value, int lane, uint8_t* out) {
+  auto merge = [&](int64_t at, int bits) { out[at] = static_cast<uint8_t>(out[at] | bits); };
+  if (shape.sub_bits == 8) return merge(cell.field_at + field * kPanelRows + lane, value & 255);
+  merge(cell.field_at + field / 2 * kPanelRows + lane, (value & 15) << (field % 2 * 4));
+  if (shape.sub_bits == 6) merge(cell.high_field_at + field / 4 * kPanelRows + lane, (value >> 4) << (field % 4 * 2));
+}
+
 // Puts one block into its cell; `group` is the block's first group within the cell.
-void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBlock& block, int lanes, int lane,
-                 int64_t group, uint8_t* out) {
+void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBlock& block, int lane, int64_t group,
+                 uint8_t* out) {
   for (int g = 0; g < shape.groups; ++g) {
-    place_levels(shape, block.level + g * 32, lanes, lane, out + (group + g) * cell.group_bytes);
+    place_levels(shape, cell, block.level + g * 32, lane, out + (group + g) * cell.group_bytes);
   }
-  int64_t scale = (shape.per_group_scale() ? group : 0) * lanes + lane;
+  int64_t scale = (shape.per_group_scale() ? group : 0) * kPanelRows + lane;
   if (shape.e8m0) {
     out[cell.scale_at + scale] = static_cast<uint8_t>(block.d);
   } else {
@@ -44,10 +52,8 @@ void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBloc
   }
   if (shape.has_min) std::memcpy(out + cell.min_at + scale * 2, &block.min, 2);
   for (int i = 0; i < shape.sub_count(); ++i) {
-    uint8_t& sub = out[cell.sub_at + i * lanes + lane];
-    sub = static_cast<uint8_t>(block.scale[i]);
-    if (shape.nibble_subs()) sub = static_cast<uint8_t>(sub | block.minimum[i] << 4);
-    if (shape.has_min && !shape.nibble_subs()) out[cell.sub_min_at + i * lanes + lane] = block.minimum[i];
+    place_field(shape, cell, sub_field(shape, i, false), block.scale[i] + shape.sub_bias, lane, out);
+    if (shape.has_min) place_field(shape, cell, sub_field(shape, i, true), block.minimum[i], lane, out);
   }
 }
 
@@ -65,25 +71,25 @@ const Format* float_format(const char* name, Activation activation) {
   return format != nullptr && format->activation == activation ? format : nullptr;
 }
 
-void pack_quant_panels(const QuantSource& source, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
-                       int64_t row_begin, int64_t row_end, uint8_t* packed) {
+void pack_quant_panels(const QuantSource& source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
+                       int64_t row_end, uint8_t* packed) {
   const QuantShape& shape = source.shape;
   const Format* format = find_format(source.format);
-  QuantCell cell = quant_cell(shape, lanes);
+  QuantCell cell = quant_cell(shape);
   int64_t panel_bytes = quant_panel_bytes(cell, cols);
   int64_t row_bytes = format->row_bytes(cols);
   int64_t blocks = cols / format->block_values;
   int64_t blocks_a_cell = cell.groups / shape.groups;
   QuantBlock block;
-  for (int64_t first = row_begin; first < row_end; first += lanes) {
-    uint8_t* panel = packed + first / lanes * panel_bytes;
+  for (int64_t first = row_begin; first < row_end; first += kPanelRows) {
+    uint8_t* panel = packed + first / kPanelRows * panel_bytes;
     std::memset(panel, 0, static_cast<size_t>(panel_bytes));
-    int count = static_cast<int>(std::min<int64_t>(lanes, rows - first));
+    int count = static_cast<int>(std::min(kPanelRows, rows - first));
     for (int64_t b = 0; b < blocks; ++b) {
       uint8_t* out = panel + b / blocks_a_cell * cell.bytes;
       for (int lane = 0; lane < count; ++lane) {
         source.split(stored + (first + lane) * row_bytes + b * format->block_bytes, block);
-        place_block(shape, cell, block, lanes, lane, b % blocks_a_cell * shape.groups, out);
+        place_block(shape, cell, block, lane, b % blocks_a_cell * shape.groups, out);
       }
     }
   }

@@ -1,5 +1,5 @@
 // The quantized matmul of both x86 levels, written over a vector type V (see VectorAvx512 in matmul_quant_avx512.cc):
-// lanes are rows (panels of matmul_pack.h), R panels are taken together.
+// lanes are rows (panels of matmul_pack.h), R vectors of a panel's rows ("parts") are taken together.
 //
 // For each group of 32 columns the 8 level vectors of R panels are unpacked into registers once and then meet every
 // token of the tile; the f32 sums of (token, panel) wait in L1:
@@ -68,7 +68,7 @@ inline constexpr int64_t kPrefetchMany = 2048;
 
 template <typename V, int N>
 [[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g, int64_t bytes) {
-  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N], V::kLanes);
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   static constexpr int64_t kShare = kCell.bytes / kCell.groups;
   const uint8_t* ahead = cell + g * kShare + bytes;
   unroll<(kShare + 63) / 64>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(ahead + line * 64); });
@@ -78,7 +78,7 @@ template <typename V, int N>
 template <typename V, int N>
 [[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
-  constexpr int kPlane = V::kLanes * 4;
+  constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
   constexpr int H = S.high_bits;
   typename V::I low[L];
@@ -118,33 +118,52 @@ struct Group {
   typename V::I minimums;  // int16 pairs
 };
 
+// Sub-scale field `field` of the group as int32 lanes.
 template <typename V, int N>
-[[gnu::always_inline]] inline void load_group(const uint8_t* cell, int64_t g, Group<V, N>& out) {
+[[gnu::always_inline]] inline typename V::I load_field(const uint8_t* cell, int64_t field, int64_t lane) {
   static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
-  constexpr int64_t kLanes = V::kLanes;
-  unpack_levels<V, N>(cell + g * kCell.group_bytes, out.w);
-  int64_t scale = (S.per_group_scale() ? g : 0) * kLanes;
+  static constexpr QuantCell kCell = quant_cell(S);
+  if constexpr (S.sub_bits == 8) {
+    return V::load_i8(cell + kCell.field_at + field * kPanelRows + lane);
+  } else {
+    typename V::I v = V::load_u8(cell + kCell.field_at + field / 2 * kPanelRows + lane);
+    v = V::bit_and(V::shift_right32(v, static_cast<int>(field % 2 * 4)), V::set1_32(15));
+    if constexpr (S.sub_bits == 6) {
+      typename V::I high = V::load_u8(cell + kCell.high_field_at + field / 4 * kPanelRows + lane);
+      v = V::or_and(v, V::shift_left32(V::shift_right32(high, static_cast<int>(field % 4 * 2)), 4), V::set1_32(48));
+    }
+    return v;
+  }
+}
+
+// Group g of the cell, V::kLanes rows from `lane` on.
+template <typename V, int N>
+[[gnu::always_inline]] inline void load_group(const uint8_t* cell, int64_t g, int64_t lane, Group<V, N>& out) {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  unpack_levels<V, N>(cell + g * kCell.group_bytes + lane * 4, out.w);
+  int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
   if constexpr (S.e8m0) {
     out.scale = V::load_e8m0(cell + kCell.scale_at + scale);
   } else {
     out.scale = V::load_f16(cell + kCell.scale_at + scale * 2);
   }
   if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
+  auto sub_scale = [&](int field) __attribute__((always_inline)) {
+    typename V::I v = load_field<V, N>(cell, g * S.group_fields() + field, lane);
+    return S.sub_bias == 0 ? v : V::add32(v, V::set1_32(-S.sub_bias));
+  };
   if constexpr (S.sub == SubScales::per32) {
-    out.scale = V::mul(out.scale, V::to_float(V::load_i8(cell + kCell.sub_at + g * kLanes)));
+    out.scale = V::mul(out.scale, V::to_float(sub_scale(0)));
     if constexpr (S.has_min) {
-      out.minimum = V::mul(out.minimum, V::to_float(V::load_u8(cell + kCell.sub_min_at + g * kLanes)));
+      out.minimum = V::mul(out.minimum, V::to_float(load_field<V, N>(cell, 2 * g + 1, lane)));
     }
   }
   if constexpr (S.sub == SubScales::per16) {
-    out.sub0 = V::load_i8(cell + kCell.sub_at + 2 * g * kLanes);
-    out.sub1 = V::load_i8(cell + kCell.sub_at + (2 * g + 1) * kLanes);
-    if constexpr (S.has_min) {  // both in one byte
-      out.minimums = V::pairs(V::bit_and(V::template shift_right<4>(out.sub0), V::set1_32(15)),
-                              V::bit_and(V::template shift_right<4>(out.sub1), V::set1_32(15)));
-      out.sub0 = V::bit_and(out.sub0, V::set1_32(15));
-      out.sub1 = V::bit_and(out.sub1, V::set1_32(15));
+    out.sub0 = sub_scale(0);
+    out.sub1 = sub_scale(1);
+    if constexpr (S.has_min) {
+      out.minimums = V::pairs(load_field<V, N>(cell, 4 * g + 2, lane), load_field<V, N>(cell, 4 * g + 3, lane));
     }
     if constexpr (Levels<V, N>::kOffset != 0) {
       typename V::I factor = V::set1_32(-Levels<V, N>::kOffset);
@@ -200,12 +219,12 @@ template <typename V, int N, int R>
   });
 }
 
-// R panels times `tokens` (<= kTokenTile; 1 when kOne) rows of x into acc.
+// R parts of a panel, from row `lane` of it on, times `tokens` (<= kTokenTile; 1 when kOne) rows of x into acc.
 template <typename V, int N, int R, bool kOne>
-void multiply_panels(const uint8_t* panels, int64_t panel_bytes, int64_t cols, const uint8_t* x, int64_t x_stride,
-                     int64_t tokens, typename V::F (&acc)[kTokenTile][R]) {
+void multiply_parts(const uint8_t* panel, int64_t lane, int64_t cols, const uint8_t* x, int64_t x_stride,
+                    int64_t tokens, typename V::F (&acc)[kTokenTile][R]) {
   static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
+  static constexpr QuantCell kCell = quant_cell(S);
   const RowParts parts = {q8_scales_offset(cols), q8_offsets_offset(cols), q8_sums_offset(cols)};
   int64_t cells = quant_cells(kCell, cols);
   typename V::F one[R];
@@ -218,10 +237,9 @@ void multiply_panels(const uint8_t* panels, int64_t panel_bytes, int64_t cols, c
     for (int64_t g = 0; g < kCell.groups; ++g) {
       Group<V, N> group[R];
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const uint8_t* cell = panels + r * panel_bytes + c * kCell.bytes;
-        load_group<V, N>(cell, g, group[r]);
-        prefetch_group<V, N>(cell, g, ahead);
+        load_group<V, N>(panel + c * kCell.bytes, g, lane + r * V::kLanes, group[r]);
       });
+      prefetch_group<V, N>(panel + c * kCell.bytes, g, ahead);
       if constexpr (kOne) {
         multiply_group<V, N, R>(group, x, parts, c * kCell.groups + g, one);
       } else {
@@ -238,22 +256,23 @@ void multiply_panels(const uint8_t* panels, int64_t panel_bytes, int64_t cols, c
 }
 
 template <typename V, int N, int R>
-void run_panels(const MatmulArgs& a, int64_t row, int64_t token, int64_t tokens) {
+void run_panel(const MatmulArgs& a, int64_t row, int64_t token, int64_t tokens) {
   static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
-  int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
-  const uint8_t* panels = a.weights + row / V::kLanes * panel_bytes;
+  static constexpr QuantCell kCell = quant_cell(S);
+  const uint8_t* panel = a.weights + row / kPanelRows * quant_panel_bytes(kCell, a.cols);
   const uint8_t* x = a.x + token * a.x_stride;
-  typename V::F acc[kTokenTile][R];
-  if (tokens == 1) {
-    multiply_panels<V, N, R, true>(panels, panel_bytes, a.cols, x, a.x_stride, 1, acc);
-  } else {
-    multiply_panels<V, N, R, false>(panels, panel_bytes, a.cols, x, a.x_stride, tokens, acc);
-  }
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int r = 0; r < R; ++r) {
-      int64_t at = row + r * V::kLanes;
-      V::store(a.y + (token + t) * a.y_stride + at, acc[t][r], a.row_end - at);
+  for (int64_t lane = 0; lane < kPanelRows && row + lane < a.row_end; lane += R * V::kLanes) {
+    typename V::F acc[kTokenTile][R];
+    if (tokens == 1) {
+      multiply_parts<V, N, R, true>(panel, lane, a.cols, x, a.x_stride, 1, acc);
+    } else {
+      multiply_parts<V, N, R, false>(panel, lane, a.cols, x, a.x_stride, tokens, acc);
+    }
+    for (int64_t t = 0; t < tokens; ++t) {
+      for (int r = 0; r < R; ++r) {
+        int64_t at = row + lane + r * V::kLanes;
+        if (at < a.row_end) V::store(a.y + (token + t) * a.y_stride + at, acc[t][r], a.row_end - at);
+      }
     }
   }
 }
@@ -262,33 +281,22 @@ void run_panels(const MatmulArgs& a, int64_t row, int64_t token, int64_t tokens)
 template <typename V, int N>
 struct QuantKernel {
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    static constexpr QuantCell kCell = quant_cell(kQuantShapes[N], V::kLanes);
-    return (rows + V::kLanes - 1) / V::kLanes * quant_panel_bytes(kCell, cols);
+    static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+    return (rows + kPanelRows - 1) / kPanelRows * quant_panel_bytes(kCell, cols);
   }
 
   static void pack(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
                    int64_t row_end, uint8_t* packed) {
-    pack_quant_panels(*quant_source_at(N), V::kLanes, stored, rows, cols, row_begin, row_end, packed);
+    pack_quant_panels(*quant_source_at(N), stored, rows, cols, row_begin, row_end, packed);
   }
 
   // Token tiles outermost: a tile of x stays in L1 while the piece's panels stream past from L2.
   static void run(const MatmulArgs& a) {
     for (int64_t token = 0; token < a.tokens; token += kTokenTile) {
       int64_t tokens = a.tokens - token < kTokenTile ? a.tokens - token : kTokenTile;
-      if (tokens == 1) {
-        run_rows<V::kOnePanels>(a, token, tokens);
-      } else {
-        run_rows<V::kPanels>(a, token, tokens);
+      for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows) {
+        run_panel<V, N, V::kParts>(a, row, token, tokens);
       }
-    }
-  }
-
-  template <int R>
-  static void run_rows(const MatmulArgs& a, int64_t token, int64_t tokens) {
-    int64_t row = a.row_begin;
-    for (; row + (R - 1) * V::kLanes < a.row_end; row += R * V::kLanes) run_panels<V, N, R>(a, row, token, tokens);
-    if constexpr (R > 1) {
-      for (; row < a.row_end; row += V::kLanes) run_panels<V, N, 1>(a, row, token, tokens);
     }
   }
 };
@@ -298,8 +306,8 @@ void add_quant_kernel(KernelTable& table) {
   using Kernel = QuantKernel<V, N>;
   MatmulKernel kernel;
   kernel.format = quant_format_at(N);
-  kernel.layout = V::kLayout;
-  kernel.row_tile = V::kLanes;
+  kernel.layout = "panels32";
+  kernel.row_tile = kPanelRows;
   kernel.packed_bytes = Kernel::packed_bytes;
   kernel.pack = Kernel::pack;
   kernel.run = Kernel::run;

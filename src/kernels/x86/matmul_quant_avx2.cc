@@ -14,10 +14,8 @@ struct VectorAvx2 {
   using I = __m256i;
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kPanels = 1;
-  static constexpr int kOnePanels = 1;
+  static constexpr int kParts = 1;  // vectors of rows taken together
   static constexpr bool kPrefersSigned = true;
-  static constexpr const char* kLayout = "panels8";
 
   static I load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static I zero() { return _mm256_setzero_si256(); }
@@ -34,6 +32,8 @@ struct VectorAvx2 {
     if constexpr (kBits < 0) return _mm256_slli_epi16(v, -kBits);
     return v;
   }
+  static I shift_right32(I v, int bits) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static I shift_left32(I v, int bits) { return _mm256_slli_epi32(v, bits); }
   static I broadcast16(const uint8_t* p) {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }

@@ -17,10 +17,8 @@ struct VectorAvx512 {
   using I = __m512i;
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kPanels = 2;
-  static constexpr int kOnePanels = 1;
+  static constexpr int kParts = 2;  // vectors of rows taken together
   static constexpr bool kPrefersSigned = false;
-  static constexpr const char* kLayout = "panels16";
 
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
   static I zero() { return _mm512_setzero_si512(); }
@@ -37,6 +35,8 @@ struct VectorAvx512 {
     if constexpr (kBits < 0) return _mm512_slli_epi16(v, -kBits);
     return v;
   }
+  static I shift_right32(I v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static I shift_left32(I v, int bits) { return _mm512_slli_epi32(v, bits); }
   static I broadcast16(const uint8_t* p) {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
   }
