@@ -12,6 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;     // of the file: large enough to stream, small enough to balance
+constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: a part of a small L2
 constexpr int64_t kStretchBytes = int64_t{16} << 20;  // released together: a release interrupts the other cores
 constexpr int64_t kAlignment = 4096;                  // of a matrix in the packed memory
 
@@ -127,6 +128,20 @@ std::vector<WeightPacker::Piece> WeightPacker::cut() const {
   return pieces;
 }
 
+// A few rows at a time are checked and then packed, while the cache holds them.
+Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const {
+  const Weight& weight = *piece.weight;
+  const Planned& planned = planned_[piece.planned];
+  const int64_t tile = planned.weight ? weight.kernel->row_tile : 1;
+  const int64_t rows = std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
+  for (int64_t begin = piece.begin; begin < piece.end; begin += rows) {
+    const int64_t end = std::min(piece.end, begin + rows);
+    MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
+    if (planned.weight) pack_rows(weight, begin, end, packed + planned.offset);
+  }
+  return {};
+}
+
 Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress) const {
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
   std::vector<Piece> pieces = cut();
@@ -147,10 +162,7 @@ Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<v
   std::atomic<int64_t> done{0};
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int worker) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    const Planned& planned = planned_[piece.planned];
-    auto finite = check_rows_finite(*piece.weight, piece.begin, piece.end);
-    if (!finite.ok()) failure.set(piece.planned, finite.error());
-    else if (planned.weight) pack_rows(*piece.weight, piece.begin, piece.end, packed.data() + planned.offset);
+    if (auto packed_piece = pack_piece(piece, packed.data()); !packed_piece.ok()) failure.set(piece.planned, packed_piece.error());
     if (piece.stretch->left.fetch_sub(1) == 1) files_.release(piece.stretch->begin, piece.stretch->end);
     const int64_t bytes = done.fetch_add(piece.stored_bytes) + piece.stored_bytes;
     if (worker == 0 && progress) progress(static_cast<double>(bytes) / static_cast<double>(total));

@@ -50,6 +50,7 @@ class WeightPacker {
  private:
   struct Piece;
   std::vector<Piece> cut() const;
+  Result<void> pack_piece(const Piece& piece, uint8_t* packed) const;
   const ModelFiles& files_;
   const KernelTable& table_;
   std::vector<Planned> planned_;
