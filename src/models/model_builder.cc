@@ -3,11 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
+#include <optional>
 
 #include "millrace/options.h"
 #include "models/blocks/rope.h"
-#include "models/weight_packer.h"
+#include "models/packed_cache.h"
 
 namespace millrace {
 
@@ -180,6 +180,30 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
+// Maps the packed cache, or packs (and writes the cache where one is wanted).
+Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+  const auto warn = [&](const std::string& message) {
+    if (options.warn) options.warn(message);
+  };
+  std::optional<PackedCache> cache;
+  if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
+  if (cache) {
+    auto opened = cache->open(pool, options.verify_packed_cache, options.progress);
+    if (opened.ok() && opened->file) {
+      model_->packed_file_ = opened->file;
+      packer.point_weights(opened->packed);
+      return {};
+    }
+    if (!opened.ok()) warn(opened.error().message + "; packing again");
+  }
+  MILLRACE_TRY(model_->packed_, packer.pack(pool, options.progress));
+  if (cache) {
+    if (auto written = cache->write(pool, model_->packed_.data()); !written.ok()) warn(written.error().message);
+  }
+  packer.point_weights(model_->packed_.data());
+  return {};
+}
+
 Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
   WeightPacker packer(*files_, table);
@@ -188,10 +212,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
-  auto packed = packer.pack(pool, options.progress);
-  if (!packed.ok()) return in_file(packed.error());
-  model_->packed_ = std::move(packed).value();
-  packer.point_weights(model_->packed_.data());
+  if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;
