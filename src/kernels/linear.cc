@@ -78,7 +78,7 @@ Result<void> check_scales(const Weight& weight) {
 
 }  // namespace
 
-Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool) {
+Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
   if (weight.format == nullptr || weight.data == nullptr) {
     return Error::internal(fmt::format("{}: no stored data to pack", weight.name));
   }
@@ -95,25 +95,45 @@ Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& p
     return Error::user(fmt::format("{}: {} needs columns in blocks of {}, has {}; store it in another format",
                                    weight.name, weight.format->name, weight.format->block_values, weight.cols));
   }
-  if (Result<void> checked = check_scales(weight); !checked) return checked;
+  if (Result<void> checked = check_scales(weight); !checked) return checked.error();
+  weight.kernel = kernel;
+  return kernel->packed_bytes(weight.rows, weight.cols);
+}
 
-  int64_t bytes = kernel->packed_bytes(weight.rows, weight.cols);
-  Result<AlignedBuffer> buffer = AlignedBuffer::allocate(bytes, weight.name.c_str());
-  if (!buffer) return buffer.error();
-  int64_t piece = piece_rows(*kernel, weight.rows, bytes, 1, row_tiles(*kernel, weight.rows), pool.threads());
+void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed) {
+  const MatmulKernel& kernel = *weight.kernel;
+  if (weight.column_format == nullptr) {
+    kernel.pack(weight.data, &weight.scales, weight.rows, weight.cols, begin, end, packed);
+    return;
+  }
+  const int64_t rows = end - begin;
+  std::vector<float> columns(static_cast<size_t>(rows * weight.cols));  // a tile's columns, as they are stored
+  std::vector<float> turned(columns.size());
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    const uint8_t* column = weight.data + c * weight.column_stride + begin * weight.column_format->block_bytes;
+    weight.column_format->decode(column, columns.data() + c * rows, rows);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < weight.cols; ++c) turned[r * weight.cols + c] = columns[c * rows + r];
+  }
+  kernel.pack(reinterpret_cast<const uint8_t*>(turned.data()), nullptr, rows, weight.cols, 0, rows,
+              packed + kernel.packed_bytes(begin, weight.cols));
+}
+
+Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool) {
+  MILLRACE_TRY(int64_t bytes, plan_packing(weight, table));
+  MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, weight.name.c_str()));
+  int64_t piece = piece_rows(*weight.kernel, weight.rows, bytes, 1, row_tiles(*weight.kernel, weight.rows), pool.threads());
   int64_t pieces = (weight.rows + piece - 1) / piece;
-  uint8_t* packed = buffer->data();
   auto pack_piece = [&](int64_t i, int) {
-    int64_t end = std::min(weight.rows, (i + 1) * piece);
-    kernel->pack(weight.data, &weight.scales, weight.rows, weight.cols, i * piece, end, packed);
+    pack_rows(weight, i * piece, std::min(weight.rows, (i + 1) * piece), buffer.data());
   };
   if (weight.rows * weight.cols < kWorthThreads) {
     for (int64_t i = 0; i < pieces; ++i) pack_piece(i, 0);
   } else {
     pool.parallel_for(pieces, pack_piece);
   }
-  weight.kernel = kernel;
-  weight.packed = std::move(*buffer);
+  weight.packed = std::move(buffer);
   return {};
 }
 

@@ -15,6 +15,13 @@ namespace millrace {
 // Errors: unsupported (no kernel for this format), user (cols not whole blocks), resource (no memory).
 Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool);
 
+// The same in two steps, for who packs many weights at once: sets weight.kernel and returns the bytes that the packed
+// form takes (errors as above, but for memory) ...
+Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);
+// ... and packs rows [begin, end) of a planned weight; begin is a multiple of kernel->row_tile. `packed` is where the
+// whole matrix goes. Any number of threads may pack different rows at once.
+void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed);
+
 // Rounded input rows, shared by every weight that reads the same x (Q, K, V; gate and up).
 struct ActivationRows {
   Activation kind = Activation::f32;

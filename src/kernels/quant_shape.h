@@ -85,6 +85,8 @@ struct QuantSource {
   std::string_view format;  // Format::name
   QuantShape shape;
   void (*split)(const uint8_t* block, QuantBlock& out);
+  // All but the levels; null where a block has no sub-scales (d comes first then, and min behind it).
+  void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
 };
 
 const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes

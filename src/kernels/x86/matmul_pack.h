@@ -86,8 +86,9 @@ struct QuantCell {
 // The registered format of that name if its activations are of that kind, else null (and its kernel is not added).
 const Format* float_format(const char* name, Activation activation);
 
-// Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows).
-void pack_quant_panels(const QuantSource& source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
+// Packs rows [row_begin, row_end) of a stored matrix (row_begin a multiple of kPanelRows); `source` is the format's
+// position in kQuantShapes.
+void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
                        int64_t row_end, uint8_t* packed);
 
 // The same for plain values of value_bytes each; panels are lanes * align(cols, k_step) * value_bytes long.

@@ -147,7 +147,7 @@ struct QuantKernel {
 
   static void pack(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
                    int64_t row_end, uint8_t* packed) {
-    pack_quant_panels(*quant_source_at(N), stored, rows, cols, row_begin, row_end, packed);
+    pack_quant_panels(N, stored, rows, cols, row_begin, row_end, packed);
   }
 
   // Token tiles outermost: a tile of x stays in L2 (and a group's records of it in L1) while the piece's panels stream
