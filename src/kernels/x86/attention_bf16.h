@@ -33,6 +33,7 @@ constexpr int64_t kBlockRows = 12;
 constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a multiple of 4 KB / rows
 constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
+constexpr float kLog2E = 1.44269504088896341f;
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
 constexpr int64_t kStrip = 64;  // keys that few rows take at a time
 
@@ -153,61 +154,56 @@ inline void store_sums(const float* sums, int64_t rows, int64_t head_dim, float*
   }
 }
 
-// 2^x for weights: to 4e-6 of itself, some 2^-10 of what rounding to bf16 takes. 2^-1e30 is zero.
+// 2^x for weights, zero below 2^-125: to 4e-6 of itself, some 2^-10 of what rounding to bf16 takes. x is split into an
+// integer, which the addition of 1.5 2^23 leaves in the low bits of `shifted`, and the rest, for a polynomial.
 inline __m512 power_of_two(__m512 x) {
-  const __m512 n = Simd::round(x);
-  const __m512 r = _mm512_sub_ps(x, n);
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512 shifted = _mm512_add_ps(x, magic);
+  const __m512 r = _mm512_sub_ps(x, _mm512_sub_ps(shifted, magic));
   __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(9.7829126e-3f), r, _mm512_set1_ps(5.5976884e-2f));
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4020711e-1f));
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9311360e-1f));
   y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
-  return _mm512_scalef_ps(y, n);
+  const __mmask16 seen = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);  // a NaN too
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+  return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(y), exponent));
 }
 
 constexpr float kUnseen = -1e30f;  // a score whose weight is zero
 
-// Caps and masks a row's scores of the chunks that cover [first, last); returns the largest.
-inline float largest_score(float* score, int64_t first, int64_t last, KeyRange seen, float softcap) {
-  __m512 top = _mm512_set1_ps(kNoKey);
-  for (int64_t j = first; j < last; j += 16) {
+// Caps and masks a row's scores of the chunks that cover `chunks`.
+inline void mask_scores(float* score, KeyRange chunks, KeyRange seen, float softcap) {
+  for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     __m512 s = _mm512_load_ps(score + j);
-    const bool cut = seen.begin > j || seen.end < j + 16;
     if (softcap > 0) s = Simd::mul(Simd::set(softcap), tanh(Simd::div(s, Simd::set(softcap))));
-    if (cut) {
-      uint32_t mask = seen.end >= j + 16 ? 0xffffu : seen.end <= j ? 0 : (1u << (seen.end - j)) - 1;
-      if (seen.begin > j) mask &= seen.begin >= j + 16 ? 0 : ~((1u << (seen.begin - j)) - 1);
-      s = _mm512_mask_mov_ps(Simd::set(kUnseen), static_cast<__mmask16>(mask), s);
-    }
-    if (cut || softcap > 0) _mm512_store_ps(score + j, s);
-    top = Simd::max(top, s);
+    uint32_t mask = seen.end >= j + 16 ? 0xffffu : seen.end <= j ? 0 : (1u << (seen.end - j)) - 1;
+    if (seen.begin > j) mask &= seen.begin >= j + 16 ? 0 : ~((1u << (seen.begin - j)) - 1);
+    _mm512_store_ps(score + j, _mm512_mask_mov_ps(Simd::set(kUnseen), static_cast<__mmask16>(mask), s));
   }
-  return Simd::largest(top);
 }
 
-// Scores of one row become weights.
-inline void weigh_row(float* score, uint8_t* weight, int64_t first, int64_t last, KeyRange seen, float softcap,
-                      float& max, float& sum) {
-  if (seen.empty()) {
-    for (int64_t j = first; j < last; j += 32) _mm512_store_si512(weight + j * 2, _mm512_setzero_si512());
-    max = kNoKey;
-    sum = 0;
-    return;
+inline float largest_score(const float* score, KeyRange chunks) {
+  __m512 top[2] = {_mm512_set1_ps(kNoKey), _mm512_set1_ps(kNoKey)};
+  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
+    top[0] = Simd::max(top[0], _mm512_load_ps(score + j));
+    top[1] = Simd::max(top[1], _mm512_load_ps(score + j + 16));
   }
-  const __m512 log2_e = _mm512_set1_ps(1.44269504088896341f);
-  const float top = largest_score(score, first, last, seen, softcap);
-  const __m512 shift = _mm512_roundscale_ps(_mm512_mul_ps(_mm512_set1_ps(top), log2_e),
-                                            _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC);
+  return Simd::largest(Simd::max(top[0], top[1]));
+}
+
+// Scores of a row become weights relative to 2^shift; returns their sum.
+inline float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
+  const __m512 log2_e = _mm512_set1_ps(kLog2E);
   const __m512i ones = _mm512_set1_epi16(0x3f80);
   __m512 total = _mm512_setzero_ps();
-  for (int64_t j = first; j < last; j += 32) {
+  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
     const __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift));
     const __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift));
     const __m512i words = round_to_bf16(low, high);
     _mm512_store_si512(weight + j * 2, words);
     total = multiply_add(total, words, ones);
   }
-  max = Simd::first(shift) * 0.693147180559945309f;
-  sum = Simd::sum(total);
+  return Simd::sum(total);
 }
 
 // Calls body.template operator()<n>(row) for the rows of a block, n at a time.
@@ -235,10 +231,21 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
   }
 }
 
-inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange keys, Bf16Scratch& s) {
+// First every row's maximum, which has a long way from its vectors to one number, then every row's weights.
+inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
+  float shift[kBlockRows];
   for (int64_t r = 0; r < rows; ++r) {
-    weigh_row(s.score + r * kScoreStride, s.weight + r * kWeightStride, keys.begin, keys.end,
-              seen_by(a, (row + r) / a.group), a.softcap, a.max[row + r], a.sum[row + r]);
+    const KeyRange seen = seen_by(a, (row + r) / a.group);
+    float* score = s.score + r * kScoreStride;
+    if (seen.begin > chunks.begin || seen.end < chunks.end || a.softcap > 0) {
+      mask_scores(score, chunks, seen, a.softcap);
+    }
+    const __m512 top = _mm512_mul_ps(_mm512_set1_ps(largest_score(score, chunks)), _mm512_set1_ps(kLog2E));
+    shift[r] = seen.empty() ? 0 : Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+    a.max[row + r] = seen.empty() ? kNoKey : shift[r] * 0.693147180559945309f;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    a.sum[row + r] = weigh_row(s.score + r * kScoreStride, s.weight + r * kWeightStride, chunks, Simd::set(shift[r]));
   }
 }
 
