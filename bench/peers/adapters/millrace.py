@@ -34,7 +34,7 @@ class Millrace:
         long = depth + max(prompts or [0]) >= 2048
         return [self.path, "bench", "-m", first.model, "-t", str(first.threads), "--kv-format", first.kv, "-o", "json",
                 "-p", ",".join(map(str, prompts or [0])), "-n", ",".join(map(str, lengths or [0])), "-d", str(depth),
-                "-b", ",".join(str(s) for s in sorted({c.streams for c in cases})), "-r", "1" if long else str(self.repetitions),
+                "-b", ",".join(str(s) for s in sorted({c.streams for c in cases})), "-r", "1" if long or first.kind == "batched" else str(self.repetitions),
                 *(["--alike"] if first.alike else []), *switches]
 
     def parse(self, cases, output):
