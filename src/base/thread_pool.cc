@@ -25,16 +25,16 @@ namespace millrace {
 //
 // A job is over when all its pieces are done, not when all workers have seen it: a worker that is late (asleep, or
 // preempted on a busy machine) holds nobody up, and finds its job gone. A piece is claimed by advancing a ticket with
-// compare-and-swap, so a late worker cannot claim from a job that has been replaced. The job is read before the claim:
-// had the next one been written over it, all pieces of this one were claimed, and the claim fails.
+// compare-and-swap, so a late worker cannot claim from a job that has been replaced, and whoever has claimed reads that
+// job, because it cannot end before the piece is done.
 struct ThreadPool::State {
   struct alignas(64) Job {
     std::atomic<Task> task{nullptr};
     std::atomic<const void*> context{nullptr};
-    std::atomic<uint32_t> n{0};      // indices
-    std::atomic<uint32_t> grain{1};  // indices of a piece
-    std::atomic<uint32_t> pieces{0};
-    std::atomic<uint32_t> threads{1};  // that have a range
+    std::atomic<uint32_t> n{0};       // indices
+    std::atomic<uint32_t> grain{1};   // indices of a piece
+    std::atomic<uint32_t> pieces{0};  // of a range ...
+    std::atomic<uint32_t> longer{0};  // ... and one more of so many ranges
   };
   struct alignas(64) Ticket {
     std::atomic<uint64_t> value{0};
@@ -55,6 +55,7 @@ struct ThreadPool::State {
   alignas(64) uint32_t epoch = 0;  // the caller's own
 
   int64_t open(int64_t n, int64_t threads, Task task, const void* context);
+  void run_piece(int64_t range, int64_t piece, int worker) const;
   uint32_t drain_range(int64_t range, uint32_t of_epoch, int worker);
   uint32_t drain(uint32_t of_epoch, int worker);
   void wait_for(uint32_t pieces, int64_t threads);
@@ -95,8 +96,8 @@ bool spin_until(const Ready& ready) {
 constexpr int64_t kMostPieces = 0xffff;  // of one thread
 constexpr uint64_t kOnePiece = 1 << 16;
 
-constexpr uint64_t make_ticket(uint32_t epoch, int64_t pieces) {
-  return uint64_t{epoch} << 32 | static_cast<uint64_t>(pieces);
+constexpr uint64_t make_ticket(uint32_t epoch, int64_t next, int64_t end) {
+  return uint64_t{epoch} << 32 | static_cast<uint64_t>(next << 16 | end);
 }
 constexpr uint64_t make_report(uint32_t epoch, uint32_t pieces) { return uint64_t{epoch} << 32 | pieces; }
 constexpr uint32_t epoch_of(uint64_t packed) { return static_cast<uint32_t>(packed >> 32); }
@@ -104,27 +105,37 @@ constexpr uint32_t done_of(uint64_t report) { return static_cast<uint32_t>(repor
 constexpr uint32_t next_of(uint64_t ticket) { return static_cast<uint32_t>(ticket) >> 16; }
 constexpr uint32_t end_of(uint64_t ticket) { return static_cast<uint32_t>(ticket) & 0xffff; }
 
-// First piece of a thread's range.
-constexpr int64_t range_begin(int64_t pieces, int64_t threads, int64_t range) { return pieces * range / threads; }
-
 }  // namespace
 
-// Starts a job; returns its number of pieces.
+// Starts a job, its first piece claimed for the caller; returns its number of pieces.
 int64_t ThreadPool::State::open(int64_t n, int64_t threads, Task task, const void* context) {
   const int64_t grain = (n - 1) / (kMostPieces * threads) + 1;
-  const int64_t pieces = (n - 1) / grain + 1;
+  const int64_t all = grain == 1 ? n : (n - 1) / grain + 1;
+  const int64_t pieces = all / threads;
+  const int64_t longer = all % threads;
   ++epoch;
-  job.task.store(task, std::memory_order_release);
-  job.context.store(context, std::memory_order_release);
-  job.n.store(static_cast<uint32_t>(n), std::memory_order_release);
-  job.grain.store(static_cast<uint32_t>(grain), std::memory_order_release);
-  job.pieces.store(static_cast<uint32_t>(pieces), std::memory_order_release);
-  job.threads.store(static_cast<uint32_t>(threads), std::memory_order_release);
+  job.task.store(task, std::memory_order_relaxed);
+  job.context.store(context, std::memory_order_relaxed);
+  job.n.store(static_cast<uint32_t>(n), std::memory_order_relaxed);
+  job.grain.store(static_cast<uint32_t>(grain), std::memory_order_relaxed);
+  job.pieces.store(static_cast<uint32_t>(pieces), std::memory_order_relaxed);
+  job.longer.store(static_cast<uint32_t>(longer), std::memory_order_relaxed);
   for (int64_t i = 0; i < threads; ++i) {  // the caller's first: whoever is done early finds it to help with
-    const int64_t range = range_begin(pieces, threads, i + 1) - range_begin(pieces, threads, i);
-    tickets[static_cast<size_t>(i)].value.store(make_ticket(epoch, range), std::memory_order_release);
+    const uint64_t ticket = make_ticket(epoch, i == 0, pieces + (i < longer));
+    tickets[static_cast<size_t>(i)].value.store(ticket, std::memory_order_release);
   }
-  return pieces;
+  return all;
+}
+
+void ThreadPool::State::run_piece(int64_t range, int64_t piece, int worker) const {
+  const Task task = job.task.load(std::memory_order_relaxed);
+  const void* context = job.context.load(std::memory_order_relaxed);
+  const int64_t n = job.n.load(std::memory_order_relaxed);
+  const int64_t grain = job.grain.load(std::memory_order_relaxed);
+  const int64_t before = range * job.pieces.load(std::memory_order_relaxed) +
+                         std::min<int64_t>(range, job.longer.load(std::memory_order_relaxed));
+  const int64_t begin = (before + piece) * grain;
+  for (int64_t i = begin; i < std::min(n, begin + grain); ++i) task(context, i, worker);
 }
 
 // Works until no piece of a range is left; returns how many it did.
@@ -133,16 +144,10 @@ uint32_t ThreadPool::State::drain_range(int64_t range, uint32_t of_epoch, int wo
   uint32_t did = 0;
   uint64_t seen = ticket.load(std::memory_order_acquire);
   while (epoch_of(seen) == of_epoch && next_of(seen) < end_of(seen)) {
-    const Task task = job.task.load(std::memory_order_acquire);
-    const void* context = job.context.load(std::memory_order_acquire);
-    const int64_t n = job.n.load(std::memory_order_acquire);
-    const int64_t grain = job.grain.load(std::memory_order_acquire);
-    const int64_t first =
-        range_begin(job.pieces.load(std::memory_order_acquire), job.threads.load(std::memory_order_acquire), range);
+    __builtin_prefetch(&job);  // the claim waits for the ticket's line, and this one comes meanwhile
     if (!ticket.compare_exchange_weak(seen, seen + kOnePiece, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
-    const int64_t begin = (first + next_of(seen)) * grain;
-    for (int64_t i = begin; i < std::min(n, begin + grain); ++i) task(context, i, worker);
+    run_piece(range, next_of(seen), worker);
     ++did;
     seen = ticket.load(std::memory_order_acquire);
   }
@@ -241,7 +246,8 @@ void ThreadPool::run(int64_t n, Task task, const void* context) {
     asleep.store(0, std::memory_order_release);
     asleep.notify_one();
   }
-  s.wait_for(static_cast<uint32_t>(pieces) - s.drain(s.epoch, 0), used);
+  s.run_piece(0, 0, 0);
+  s.wait_for(static_cast<uint32_t>(pieces) - 1 - s.drain(s.epoch, 0), used);
 }
 
 }  // namespace millrace

@@ -36,21 +36,28 @@ int64_t piece_rows(const MatmulKernel& kernel, int64_t rows, int64_t packed_byte
   return ((tiles - 1) / std::min(tiles, pieces) + 1) * kernel.row_tile;
 }
 
-void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
+// Threads then read the parts, not what the weights point to: the weights' own streams drive that out of the caches.
+void prepare(LinearPart& part) {
   const Weight& weight = *part.weight;
-  weight.kernel->run({.weights = weight.packed.data(),
-                      .rows = weight.rows,
-                      .cols = weight.cols,
-                      .row_begin = row_begin,
-                      .row_end = row_end,
-                      .x = part.x.data,
-                      .x_stride = part.x.stride,
-                      .tokens = part.x.tokens,
-                      .y = part.y,
-                      .y_stride = part.y_stride});
+  part.run = weight.kernel->run;
+  part.args = {.weights = weight.packed.data(),
+               .rows = weight.rows,
+               .cols = weight.cols,
+               .x = part.x.data,
+               .x_stride = part.x.stride,
+               .tokens = part.x.tokens,
+               .y = part.y,
+               .y_stride = part.y_stride};
+}
+
+void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
+  MatmulArgs args = part.args;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  part.run(args);
   if (part.bias == nullptr) return;
-  for (int64_t t = 0; t < part.x.tokens; ++t) {
-    float* y = part.y + t * part.y_stride;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    float* y = args.y + t * args.y_stride;
     for (int64_t r = row_begin; r < row_end; ++r) y[r] += part.bias[r];
   }
 }
@@ -161,12 +168,13 @@ void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, flo
 void linear(ThreadPool& pool, std::span<LinearPart> parts) {
   int64_t tiles = 0;
   int64_t work = 0;
-  for (const LinearPart& part : parts) {
+  for (LinearPart& part : parts) {
+    prepare(part);
     tiles += row_tiles(*part.weight->kernel, part.weight->rows);
     work += part.weight->rows * part.weight->cols * part.x.tokens;
   }
   if (work < kWorthThreads) {
-    for (const LinearPart& part : parts) run_piece(part, 0, part.weight->rows);
+    for (const LinearPart& part : parts) run_piece(part, 0, part.args.rows);
     return;
   }
   int64_t pieces = 0;
@@ -181,7 +189,7 @@ void linear(ThreadPool& pool, std::span<LinearPart> parts) {
     const auto part = std::ranges::upper_bound(parts, i, {}, &LinearPart::pieces_end);
     const int64_t first = part == parts.begin() ? 0 : std::prev(part)->pieces_end;
     const int64_t begin = (i - first) * part->piece_rows;
-    run_piece(*part, begin, std::min(part->weight->rows, begin + part->piece_rows));
+    run_piece(*part, begin, std::min(part->args.rows, begin + part->piece_rows));
   });
 }
 
