@@ -182,7 +182,7 @@ void prefill(benchmark::State& state) {
   constexpr int64_t kTokens = 512;
   Run run(state, kTokens, false);
   const double roof = multiply_roof(run.table.isa, run.kernel.bf16_head_dim >= run.head_dim);
-  const int64_t tile = std::max<int64_t>(1, 128 / run.group);  // as attend() cuts a prompt
+  const int64_t tile = std::max<int64_t>(1, 256 / run.group);  // as attend() cuts a prompt
   for (auto _ : state) {
     for (int64_t first = 0; first < kTokens; first += tile) run.attend(0, first, std::min(tile, kTokens - first));
   }
