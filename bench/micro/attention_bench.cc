@@ -3,7 +3,8 @@
 // (floating-point operations a second), each beside what the processor could do at best in the same minute: its read
 // bandwidth, and its multiply-adds in bf16 where the kernel uses them.
 //
-// Arguments: instruction set, KV format, head size, query heads per KV head, depth, and streams whose blocks take turns.
+// Arguments: instruction set, KV format, head size, query heads per KV head, depth, and streams whose blocks take
+// turns.
 #include <benchmark/benchmark.h>
 
 #include <algorithm>
@@ -24,12 +25,15 @@ constexpr int64_t kBlockTokens = 16;
 constexpr int64_t kColdBytes = int64_t{128} << 20;
 const char* const kFormats[] = {"f32", "f16", "bf16", "q8_0"};
 
-// [K, V][heads][blocks][block_tokens] rows, as a pool lays them out, filled with one small pattern over and over. Blocks
-// of `streams` streams take turns in the pool, as when they are decoded together; the first stream's are used.
+// [K, V][heads][blocks][block_tokens] rows, as a pool lays them out, filled with one small pattern over and over.
+// Blocks of `streams` streams take turns in the pool, as when they are decoded together; the first stream's are used.
 class Cache {
  public:
   Cache(const KernelTable& table, const Format& format, int64_t head_dim, int64_t slots, int64_t heads, int64_t streams)
-      : row_bytes_(format.row_bytes(head_dim)), heads_(heads), streams_(streams), blocks_((slots + kBlockTokens - 1) / kBlockTokens) {
+      : row_bytes_(format.row_bytes(head_dim)),
+        heads_(heads),
+        streams_(streams),
+        blocks_((slots + kBlockTokens - 1) / kBlockTokens) {
     bytes_ = std::move(AlignedBuffer::allocate(2 * heads * streams * blocks_ * block_bytes(), "the cache").value());
     constexpr int64_t kPattern = 1024;
     std::vector<float> values(static_cast<size_t>(kPattern * head_dim));
@@ -43,7 +47,8 @@ class Cache {
       table.find_codec(&format)->encode(values.data() + r * head_dim, pattern.data() + r * row_bytes_, head_dim);
     }
     for (int64_t at = 0; at < bytes_.bytes(); at += static_cast<int64_t>(pattern.size())) {
-      std::memcpy(bytes_.data() + at, pattern.data(), static_cast<size_t>(std::min(bytes_.bytes() - at, kPattern * row_bytes_)));
+      std::memcpy(bytes_.data() + at, pattern.data(),
+                  static_cast<size_t>(std::min(bytes_.bytes() - at, kPattern * row_bytes_)));
     }
   }
   std::vector<const uint8_t*> blocks(int64_t head, bool values) const {
@@ -80,8 +85,9 @@ double read_roof() {  // bytes a second
   static const double roof = [] {
     auto buffer = std::move(AlignedBuffer::allocate(kColdBytes, "the buffer").value());
     for (int64_t i = 0; i < buffer.bytes(); i += 64) buffer.data()[i] = 1;
-    return static_cast<double>(buffer.bytes()) /
-           best_seconds([&] { benchmark::DoNotOptimize(roof_kernels(detect_isa()).read(buffer.data(), buffer.bytes())); });
+    return static_cast<double>(buffer.bytes()) / best_seconds([&] {
+             benchmark::DoNotOptimize(roof_kernels(detect_isa()).read(buffer.data(), buffer.bytes()));
+           });
   }();
   return roof;
 }
@@ -176,7 +182,7 @@ void prefill(benchmark::State& state) {
   constexpr int64_t kTokens = 512;
   Run run(state, kTokens, false);
   const double roof = multiply_roof(run.table.isa, run.kernel.bf16_head_dim >= run.head_dim);
-  const int64_t tile = std::max<int64_t>(1, 128 / run.group);  // as attend() cuts a prompt
+  const int64_t tile = std::max<int64_t>(1, 256 / run.group);  // as attend() cuts a prompt
   for (auto _ : state) {
     for (int64_t first = 0; first < kTokens; first += tile) run.attend(0, first, std::min(tile, kTokens - first));
   }
@@ -188,12 +194,21 @@ void prefill(benchmark::State& state) {
 
 const std::vector<std::string> kArguments = {"isa", "kv", "dim", "group", "depth", "streams"};
 
-BENCHMARK(decode)->ArgNames(kArguments)->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {512, 4096, 16384}, {1, 4}})
-    ->Unit(benchmark::kMicrosecond)->MinTime(0.1);
-BENCHMARK(decode_cached)->ArgNames(kArguments)->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {512}, {1}})
-    ->Unit(benchmark::kMicrosecond)->MinTime(0.1);
-BENCHMARK(prefill)->ArgNames(kArguments)->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {0, 512, 4096, 16384}, {1}})
-    ->Unit(benchmark::kMillisecond)->MinTime(0.1);
+BENCHMARK(decode)
+    ->ArgNames(kArguments)
+    ->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {512, 4096, 16384}, {1, 4}})
+    ->Unit(benchmark::kMicrosecond)
+    ->MinTime(0.1);
+BENCHMARK(decode_cached)
+    ->ArgNames(kArguments)
+    ->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {512}, {1}})
+    ->Unit(benchmark::kMicrosecond)
+    ->MinTime(0.1);
+BENCHMARK(prefill)
+    ->ArgNames(kArguments)
+    ->ArgsProduct({{1, 2}, {0, 1, 2, 3}, {64, 128}, {1, 4, 8}, {0, 512, 4096, 16384}, {1}})
+    ->Unit(benchmark::kMillisecond)
+    ->MinTime(0.1);
 
 }  // namespace
 }  // namespace millrace

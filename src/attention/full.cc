@@ -8,7 +8,7 @@ namespace {
 // A unit is (span, KV head, tile of queries). A unit's worker runs its partitions one after the other and joins each to
 // the total; few queries may be spread over workers, some partitions a task, and are joined afterwards. Both join the
 // same partials in the same order, so which way is taken does not show in the bits.
-constexpr int64_t kTileRows = 128;     // query rows (query x head) that share one decoding of a partition's keys and values
+constexpr int64_t kTileRows = 256;     // query rows (query x head) that share one decoding of a partition's keys and values
 constexpr int64_t kSplitQueries = 4;   // spans of at most so many queries may be spread over partitions
 constexpr int64_t kTasksAWorker = 16;  // of a spread span, so that a worker that is late holds up little
 constexpr int64_t kAheadSlots = 128;   // beyond a partition, of which the kernel may ask for rows

@@ -7,6 +7,7 @@
 #include "kernels/x86/attention_kernel.h"
 #include "kernels/x86/attention_ahead.h"
 #include "kernels/x86/attention_bf16_tiles.h"
+#include "kernels/x86/attention_bf16_weights.h"
 #include "kernels/x86/attention_bf16.h"
 // clang-format on
 

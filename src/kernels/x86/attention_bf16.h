@@ -1,16 +1,17 @@
 // Attention over one partition of keys with products of bf16 and sums of f32 (vdpbf16ps), for the KV formats that hold
-// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h
-// and attention_bf16_tiles.h.
+// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h,
+// attention_bf16_tiles.h and attention_bf16_weights.h.
 //
-// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums f32.
+// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums
+// f32.
 //
 //   score   s = sum over pairs of dims, ascending
 //   weight  p = bf16(2^(s log2(e) - m)), m the least integer above the partition's largest s log2(e)
 //   sum     of the rounded weights, so that they add up to one whatever the rounding did
 //   value   acc = sum over pairs of keys, ascending, of p v
 //
-// m being an integer, another m would only move exponents: which keys share a partition does not show in the rounding of
-// the weights. The whole partition is one tile, so no row is rescaled inside it.
+// m being an integer, another m would only move exponents: which keys share a partition does not show in the rounding
+// of the weights. The whole partition is one tile, so no row is rescaled inside it.
 //
 //   for each block of up to 12 rows (query x head)
 //     scores   keys transposed [32 keys a chunk][dims / 2], 12 x 2 registers     -> s [rows][256]
@@ -33,9 +34,8 @@ constexpr int64_t kBlockRows = 12;
 constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a multiple of 4 KB / rows
 constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
-constexpr float kLog2E = 1.44269504088896341f;
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
-constexpr int64_t kStrip = 64;  // keys that few rows take at a time
+constexpr int64_t kStrip = 64;                        // keys that few rows take at a time
 
 struct Bf16Scratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
@@ -49,13 +49,6 @@ struct Bf16Scratch {
   Ahead ahead;
 };
 
-// Slots of the partition, from key_begin.
-struct KeyRange {
-  int64_t begin = 0;
-  int64_t end = 0;
-  bool empty() const { return begin >= end; }
-};
-
 inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
   const int64_t slot = a.first_query + query;
   const int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - a.key_begin;
@@ -66,13 +59,6 @@ inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
 // Seen by any of the queries [first, last].
 inline KeyRange seen_by(const AttentionArgs& a, int64_t first, int64_t last) {
   return {seen_by(a, first).begin, seen_by(a, last).end};
-}
-
-inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
-  __m512bh x, y;
-  std::memcpy(&x, &a, sizeof x);
-  std::memcpy(&y, &b, sizeof y);
-  return _mm512_dpbf16_ps(sum, x, y);
 }
 
 inline __m512i broadcast_word(const uint8_t* p) {
@@ -109,7 +95,8 @@ void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, flo
   }
 }
 
-// sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin, end).
+// sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin,
+// end).
 template <int kRows, int kGroups, typename Values>
 void value_block(const Values& values, const uint8_t* weight, int64_t begin, int64_t end, bool first, float* sums,
                  Ahead* ahead) {
@@ -149,61 +136,10 @@ inline void store_sums(const float* sums, int64_t rows, int64_t head_dim, float*
       const uint32_t mask = head_dim - d >= kDimGroup ? 0xffffffffu : (1u << (head_dim - d)) - 1;
       const __m512 low = _mm512_load_ps(sums + d), high = _mm512_load_ps(sums + d + 16);
       _mm512_mask_storeu_ps(acc + d, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(low, first, high));
-      _mm512_mask_storeu_ps(acc + d + 16, static_cast<__mmask16>(mask >> 16), _mm512_permutex2var_ps(low, second, high));
+      _mm512_mask_storeu_ps(acc + d + 16, static_cast<__mmask16>(mask >> 16),
+                            _mm512_permutex2var_ps(low, second, high));
     }
   }
-}
-
-// 2^x for weights, zero below 2^-125: to 4e-6 of itself, some 2^-10 of what rounding to bf16 takes. x is split into an
-// integer, which the addition of 1.5 2^23 leaves in the low bits of `shifted`, and the rest, for a polynomial.
-inline __m512 power_of_two(__m512 x) {
-  const __m512 magic = _mm512_set1_ps(12582912.0f);
-  const __m512 shifted = _mm512_add_ps(x, magic);
-  const __m512 r = _mm512_sub_ps(x, _mm512_sub_ps(shifted, magic));
-  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(9.7829126e-3f), r, _mm512_set1_ps(5.5976884e-2f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4020711e-1f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9311360e-1f));
-  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
-  const __mmask16 seen = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);  // a NaN too
-  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
-  return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(y), exponent));
-}
-
-constexpr float kUnseen = -1e30f;  // a score whose weight is zero
-
-// Caps and masks a row's scores of the chunks that cover `chunks`.
-inline void mask_scores(float* score, KeyRange chunks, KeyRange seen, float softcap) {
-  for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
-    __m512 s = _mm512_load_ps(score + j);
-    if (softcap > 0) s = Simd::mul(Simd::set(softcap), tanh(Simd::div(s, Simd::set(softcap))));
-    uint32_t mask = seen.end >= j + 16 ? 0xffffu : seen.end <= j ? 0 : (1u << (seen.end - j)) - 1;
-    if (seen.begin > j) mask &= seen.begin >= j + 16 ? 0 : ~((1u << (seen.begin - j)) - 1);
-    _mm512_store_ps(score + j, _mm512_mask_mov_ps(Simd::set(kUnseen), static_cast<__mmask16>(mask), s));
-  }
-}
-
-inline float largest_score(const float* score, KeyRange chunks) {
-  __m512 top[2] = {_mm512_set1_ps(kNoKey), _mm512_set1_ps(kNoKey)};
-  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
-    top[0] = Simd::max(top[0], _mm512_load_ps(score + j));
-    top[1] = Simd::max(top[1], _mm512_load_ps(score + j + 16));
-  }
-  return Simd::largest(Simd::max(top[0], top[1]));
-}
-
-// Scores of a row become weights relative to 2^shift; returns their sum.
-inline float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
-  const __m512 log2_e = _mm512_set1_ps(kLog2E);
-  const __m512i ones = _mm512_set1_epi16(0x3f80);
-  __m512 total = _mm512_setzero_ps();
-  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
-    const __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift));
-    const __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift));
-    const __m512i words = round_to_bf16(low, high);
-    _mm512_store_si512(weight + j * 2, words);
-    total = multiply_add(total, words, ones);
-  }
-  return Simd::sum(total);
 }
 
 // Calls body.template operator()<n>(row) for the rows of a block, n at a time.

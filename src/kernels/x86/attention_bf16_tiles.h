@@ -24,9 +24,9 @@ namespace {
 constexpr int64_t kKeyChunk = 32;
 constexpr int64_t kDimGroup = 32;
 constexpr int64_t kBf16MaxHeadDim = 256;
-constexpr int64_t kPairs = kAttentionPartition / 2;     // of keys in a partition
-constexpr int64_t kPairBytes = 128;                     // of a pair of dims of a chunk, of a pair of keys of a group
-constexpr int64_t kGroupBytes = kPairs * kPairBytes;    // one group of dims of a partition's values
+constexpr int64_t kPairs = kAttentionPartition / 2;   // of keys in a partition
+constexpr int64_t kPairBytes = 128;                   // of a pair of dims of a chunk, of a pair of keys of a group
+constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a partition's values
 
 // 32 stored values, or the last n of a row and zeros behind them, as bf16 rounded to nearest even.
 struct ReadBf16 {
