@@ -31,13 +31,16 @@ inline constexpr int64_t kActivationGroup = 32;
   return q8_offsets_offset(n) + align64(padded_values(n) / kActivationGroup * 4);
 }
 
+// From one row to the next: an odd number of cache lines. A tile of tokens reads the same column of many rows at once, and
+// rows a multiple of 4096 bytes apart would all fall into the same few lines of L1.
 [[gnu::always_inline]] constexpr int64_t activation_row_bytes(Activation kind, int64_t n) {
+  int64_t bytes = 0;
   switch (kind) {
-    case Activation::f32: return padded_values(n) * 4;
-    case Activation::bf16: return align64(padded_values(n) * 2);
-    case Activation::q8: return q8_sums_offset(n) + align64(padded_values(n) / 16 * 2);
+    case Activation::f32: bytes = padded_values(n) * 4; break;
+    case Activation::bf16: bytes = align64(padded_values(n) * 2); break;
+    case Activation::q8: bytes = q8_sums_offset(n) + align64(padded_values(n) / 16 * 2); break;
   }
-  return 0;
+  return bytes | 64;
 }
 
 }  // namespace millrace

@@ -74,6 +74,35 @@ void multiply_f8_tile(const MatmulArgs& a, int64_t row, int64_t token) {
   }
 }
 
+// All panels of the call times T tokens.
+template <typename W, typename Tiles, int R, int T>
+void multiply_rows(const MatmulArgs& a, int64_t token) {
+  int64_t row = a.row_begin;
+  for (; row + (R - 1) * W::kLanes < a.row_end; row += R * W::kLanes) Tiles::template tile<R, T>(a, row, token);
+  if constexpr (R > 1) {
+    for (; row < a.row_end; row += W::kLanes) Tiles::template tile<1, T>(a, row, token);
+  }
+}
+
+// Takes tokens in as few tiles as kTile allows, of nearly equal size. Tiles are outermost, so that a tile of x stays in
+// cache while the panels pass.
+template <typename W, typename Tiles>
+void run_tiles(const MatmulArgs& a) {
+  if (a.tokens == 1) return multiply_rows<W, Tiles, W::kOnePanels, 1>(a, 0);
+  [&]<int... i>(std::integer_sequence<int, i...>) {
+    using Run = void (*)(const MatmulArgs&, int64_t);
+    static constexpr Run kRuns[] = {multiply_rows<W, Tiles, W::kPanels, i + 1>...};
+    int64_t tiles = (a.tokens + W::kTile - 1) / W::kTile;
+    int64_t token = 0;
+    for (int64_t tile = 0; tile < tiles; ++tile) {
+      int64_t end = (tile + 1) * a.tokens / tiles;
+      kRuns[end - token - 1](a, token);
+      token = end;
+    }
+  }
+  (std::make_integer_sequence<int, W::kTile>{});
+}
+
 template <typename W>
 struct F8Tiles {
   template <int R, int T>

@@ -14,17 +14,23 @@ struct Lanes8 {
   static constexpr int kLanes = 8;
   static constexpr int kTile = 6;  // tokens: 2 x 6 accumulators, 2 weights and a broadcast fill 15 of 16 registers
   static constexpr int kPanels = 2;
-  static constexpr int kOnePanels = 4;
-  static constexpr const char* kLayout = "panels8";
+  static constexpr const char* kLayout = "panels16";
   static F zero() { return _mm256_setzero_ps(); }
   static F multiply_scale(F scale, F part, F acc) { return _mm256_fmadd_ps(scale, part, acc); }
   static F load_scales(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
+  // The sums of the columns so far; count may be 0 or less.
+  static F load_sum(const float* y, int64_t count) {
+    return count >= kLanes ? _mm256_loadu_ps(y) : _mm256_maskload_ps(y, lanes(count));
+  }
+  static __m256i lanes(int64_t count) {
+    __m256i numbers = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
+    return _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), numbers);
+  }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {
       _mm256_storeu_ps(y, v);
     } else {
-      __m256i lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-      _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(count)), lanes), v);
+      _mm256_maskstore_ps(y, lanes(count), v);
     }
   }
 };
@@ -74,6 +80,7 @@ struct F8Avx2 : Bf16Avx2 {
   static constexpr int kTile = 8;
   static constexpr int kPanels = 1;
   static constexpr int kOnePanels = 2;
+  static constexpr const char* kLayout = "panels8";
   static V broadcast(const uint8_t* p) {
     auto* x = reinterpret_cast<const float*>(p);
     return {_mm256_set1_ps(x[0]), _mm256_set1_ps(x[1])};

@@ -18,16 +18,20 @@ struct Lanes16 {
   static constexpr int kLanes = 16;
   static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
-  static constexpr int kOnePanels = 4;  // with one token, four sums in flight hide the latency of the adds
-  static constexpr const char* kLayout = "panels16";
+  static constexpr const char* kLayout = "panels32";
   static F zero() { return _mm512_setzero_ps(); }
   static F multiply_scale(F scale, F part, F acc) { return _mm512_fmadd_ps(scale, part, acc); }
   static F load_scales(const uint8_t* p) { return _mm512_loadu_ps(p); }
+  // The sums of the columns so far; count may be 0 or less.
+  static F load_sum(const float* y, int64_t count) {
+    return count >= kLanes ? _mm512_loadu_ps(y) : _mm512_maskz_loadu_ps(lanes(count), y);
+  }
+  static __mmask16 lanes(int64_t count) { return static_cast<__mmask16>(count <= 0 ? 0 : (1u << count) - 1); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {
       _mm512_storeu_ps(y, v);
     } else {
-      _mm512_mask_storeu_ps(y, static_cast<__mmask16>((1u << count) - 1), v);
+      _mm512_mask_storeu_ps(y, lanes(count), v);
     }
   }
 };
@@ -90,7 +94,8 @@ struct Pair {
 struct F8Avx512 : Lanes16 {
   using V = Pair;
   static constexpr int kTile = 6;
-  static constexpr int kOnePanels = 4;
+  static constexpr int kOnePanels = 4;  // with one token, four sums in flight hide the latency of the adds
+  static constexpr const char* kLayout = "panels16";
   static void load_quad(const uint8_t* p, V (&out)[2]) {
     __m512i codes = _mm512_loadu_si512(p);
     __m512i low =
