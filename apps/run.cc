@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <fstream>
@@ -60,7 +61,9 @@ Speed measure(const RequestTimings& t, const LanguageModel& model, int threads) 
   if (t.decode_seconds > 0 && t.generated_tokens > 1) speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
   speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
   ThreadPool pool(threads > 0 ? threads : available_cores());
-  speed.bandwidth = measure_read_bandwidth(pool);
+  // Over a buffer that no cache holds, and that does not raise the peak of memory by more than a twentieth.
+  const int64_t bytes = std::clamp(model.info().weight_bytes / 20, int64_t{64} << 20, int64_t{256} << 20);
+  speed.bandwidth = measure_read_bandwidth(pool, bytes);
   return speed;
 }
 
