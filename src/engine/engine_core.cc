@@ -84,6 +84,11 @@ Result<void> EngineCore::size_memory(const EngineOptions& options) {
   MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
   context_ = std::make_unique<ForwardContext>(std::move(context));
   limits_ = {forward.tokens, forward.outputs, options.max_streams, blocks, options.block_tokens};
+  batch_.tokens.reserve(static_cast<size_t>(forward.tokens));
+  batch_.positions.reserve(static_cast<size_t>(forward.tokens));
+  batch_.spans.reserve(static_cast<size_t>(options.max_streams));
+  batch_.output_rows.reserve(static_cast<size_t>(forward.outputs));
+  batch_.block_tables.reserve(static_cast<size_t>(blocks));
   return {};
 }
 
@@ -121,6 +126,8 @@ Result<std::unique_ptr<LiveStream>> EngineCore::make_stream(RequestId id, Reques
   s.max_total = context_length_;
   if (request.max_tokens >= 0) s.max_total = std::min(context_length_, s.size() + request.max_tokens);
   s.reserved_blocks = blocks_needed(s, limits_);
+  s.tokens.reserve(static_cast<size_t>(s.max_total));  // no step that only decodes allocates memory
+  s.blocks.reserve(static_cast<size_t>(s.reserved_blocks));
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   SamplerSetup setup;
   if (tokenizer) {
@@ -171,6 +178,7 @@ void EngineCore::drop_cancelled(std::vector<TokenEvent>& events) {
 }
 
 void EngineCore::admit(std::vector<TokenEvent>&) {
+  if (waiting_.empty()) return;
   std::vector<const Sequence*> waiting;
   for (const auto& stream : waiting_) waiting.push_back(&stream->sequence);
   view_.clear();
@@ -182,7 +190,8 @@ void EngineCore::admit(std::vector<TokenEvent>&) {
     plan_.admitted.push_back(s.id);
     if (prefix_ && s.request.cache_prompt) {
       // At least one prompt token is computed: its logits choose the first new token.
-      s.blocks = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
+      const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
+      s.blocks.assign(shared.begin(), shared.end());
       s.cached = s.computed = static_cast<int64_t>(s.blocks.size()) * limits_.block_tokens;
     }
     running_.push_back(std::move(waiting_.front()));
@@ -219,13 +228,12 @@ void EngineCore::build_batch() {
 }
 
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
-  plan_ = {};
+  plan_.admitted.clear();
   drop_cancelled(events);
   admit(events);
   view_.clear();
   for (const auto& stream : running_) view_.push_back(&stream->sequence);
-  StepPlan chunks = plan_step(view_, limits_);
-  plan_.chunks = std::move(chunks.chunks);
+  plan_chunks(view_, limits_, plan_.chunks);
   if (plan_.chunks.empty()) return plan_;
   build_batch();
   model_->parts().model->forward(batch_, *context_);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 
 #include "base/result.h"
 #include "base/thread_pool.h"
@@ -34,7 +35,27 @@ struct ActivationRows {
 ActivationRows encode_activations(const KernelTable& table, ThreadPool& pool, Activation kind, const float* x,
                                   int64_t x_stride, int64_t tokens, int64_t cols, uint8_t* scratch);
 
+// What encode_activations() would return, for a caller that rounds the rows itself, one by one, among other things.
+ActivationRows activation_rows(Activation kind, int64_t tokens, int64_t cols, uint8_t* scratch);
+
 // y[t][0..rows) for every token; y_stride in floats. x.kind must be weight.format->activation.
 void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, float* y, int64_t y_stride);
+
+// One of several products that run as one job: threads meet once at the end, not after each.
+struct LinearPart {
+  const Weight* weight = nullptr;
+  ActivationRows x;
+  float* y = nullptr;
+  int64_t y_stride = 0;         // floats
+  const float* bias = nullptr;  // [rows], added to each token's outputs; null: none
+  // linear()'s own: what every piece's call has in common, outputs of a piece, pieces of this part and those before it.
+  MatmulArgs args;
+  void (*run)(const MatmulArgs& args) = nullptr;
+  int64_t piece_rows = 0;
+  int64_t pieces_end = 0;
+};
+
+// The parts' outputs must not overlap.
+void linear(ThreadPool& pool, std::span<LinearPart> parts);
 
 }  // namespace millrace

@@ -67,8 +67,9 @@ class Model {
  private:
   friend class ModelBuilder;
   Model() = default;
-  void embed(const Batch& batch, ForwardContext& context) const;
-  void output(const Batch& batch, ForwardContext& context) const;
+  void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
+  void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
+  void output(const ActivationRows& x, ForwardContext& context) const;
 
   ArchSpec spec_;
   int64_t context_ = 0;

@@ -150,10 +150,13 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
   MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
-    // moe_block() encodes the layer's input once for all of them.
+    // moe_block() rounds the layer's input once for all of them, and their inner rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
       return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
                                             expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
+    if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
+      return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+                                            expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
   if (spec.moe.shared_hidden > 0) {

@@ -24,8 +24,8 @@ int64_t plan_admissions(std::span<const Sequence* const> waiting, std::span<cons
   return admitted;
 }
 
-StepPlan plan_step(std::span<const Sequence* const> running, const PlannerLimits& limits) {
-  StepPlan plan;
+void plan_chunks(std::span<const Sequence* const> running, const PlannerLimits& limits, std::vector<PlannedChunk>& chunks) {
+  chunks.clear();
   int64_t tokens = limits.batch_tokens;
   int64_t outputs = limits.outputs;
   auto take = [&](const Sequence& sequence) {
@@ -38,12 +38,17 @@ StepPlan plan_step(std::span<const Sequence* const> running, const PlannerLimits
     if (chunk.count <= 0) return;
     tokens -= chunk.count;
     outputs -= chunk.sample;
-    plan.chunks.push_back(chunk);
+    chunks.push_back(chunk);
   };
   for (const Sequence* sequence : running)
     if (sequence->decoding()) take(*sequence);
   for (const Sequence* sequence : running)
     if (!sequence->decoding()) take(*sequence);
+}
+
+StepPlan plan_step(std::span<const Sequence* const> running, const PlannerLimits& limits) {
+  StepPlan plan;
+  plan_chunks(running, limits, plan.chunks);
   return plan;
 }
 

@@ -28,7 +28,8 @@ int64_t blocks_needed(const Sequence& sequence, const PlannerLimits& limits);
 int64_t plan_admissions(std::span<const Sequence* const> waiting, std::span<const Sequence* const> running,
                         const PlannerLimits& limits);
 
-// Chunks of one step over the running streams, in order of arrival.
+// Chunks of one step over the running streams, in order of arrival; the first form reuses the memory of `chunks`.
+void plan_chunks(std::span<const Sequence* const> running, const PlannerLimits& limits, std::vector<PlannedChunk>& chunks);
 StepPlan plan_step(std::span<const Sequence* const> running, const PlannerLimits& limits);
 
 }  // namespace millrace

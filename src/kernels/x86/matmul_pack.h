@@ -10,9 +10,10 @@
 //
 //   | group 0 planes | group 1 planes | ... | scales | minimums | fields | high fields |
 //
-//   planes   A group's 32 columns make 8 wide vectors W[0..7] of 32 lanes (128 bytes); lane r of W[j] holds the levels of
-//            row r, columns 4j..4j+3, a byte each (what vpdpbusd eats). With L low bits, plane p (p < L) holds in its bits
-//            [L i, L i + L) the low bits of W[p + L i]; with H high bits, H more planes hold them the same way.
+//   planes   A group's 32 columns make 8 wide vectors W[0..7] of 32 lanes (128 bytes); lane r of W[j] holds the levels
+//   of
+//            row r, columns 4j..4j+3, a byte each (what vpdpbusd eats). With L low bits, plane p (p < L) holds in its
+//            bits [L i, L i + L) the low bits of W[p + L i]; with H high bits, H more planes hold them the same way.
 //
 //              plane p:  | row 0: 4 bytes | row 1 | ... | row 15 | row 16 | ... | row 31 |
 //                        '--- one vector of AVX-512 -------------'
@@ -20,9 +21,9 @@
 //
 //   scales   [1 or groups][32] f16 (E8M0 bytes for MXFP4); minimums alike, f16.
 //   fields   sub-scales and sub-minimums, unsigned (sub_bias added), in the order that groups use them: with a minimum
-//            s0 m0 s1 m1 ... (two of each where a group has two), without s0 s1 ...: sub_field(). 4 and 6 bits: byte [f / 2][32] holds the low nibbles
-//            of fields f and f + 1; 6 bits: high-field byte [f / 4][32] holds two bits more of fields f .. f + 3.
-//            8 bits: byte [f][32].
+//            s0 m0 s1 m1 ... (two of each where a group has two), without s0 s1 ...: sub_field(). 4 and 6 bits: byte [f
+//            / 2][32] holds the low nibbles of fields f and f + 1; 6 bits: high-field byte [f / 4][32] holds two bits
+//            more of fields f .. f + 3. 8 bits: byte [f][32].
 //
 // Rows beyond the matrix and groups beyond the row are zero.
 //
