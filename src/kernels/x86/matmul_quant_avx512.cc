@@ -1,5 +1,5 @@
 // Quantized matmul for AVX-512 with VNNI: 16 rows a vector, vpdpbusd with unsigned levels and signed activations (the
-// offset comes back exactly through the activation sums), two panels together.
+// offset comes back exactly through the activation sums), the 32 rows of a panel and 4 tokens together.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers set vectors from undefined ones
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
