@@ -1,7 +1,7 @@
 // Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 tokens together (their six sums in registers, the levels in
 // L1, each loaded for three tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
-// results are added in 16 bits as the largest level allows before widening. Formats with levels above 127 stay signed and
-// multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
+// results are added in 16 bits as the largest level allows before widening. Formats with levels above 127 stay signed
+// and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -104,6 +104,8 @@ struct VectorAvx2 {
       });
     });
   }
+  static void store_past(float* y, F v) { _mm256_stream_ps(y, v); }  // around the caches; until fence() in any order
+  static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {
       _mm256_storeu_ps(y, v);

@@ -80,6 +80,8 @@ struct VectorAvx512 {
       });
     });
   }
+  static void store_past(float* y, F v) { _mm512_stream_ps(y, v); }  // around the caches; until fence() in any order
+  static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {
       _mm512_storeu_ps(y, v);
