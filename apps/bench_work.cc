@@ -53,18 +53,27 @@ Matrices list_matrices(const ModelFiles& files) {
   return out;
 }
 
-// Values of the layers' matrices that one token meets.
-double active_values(const ArchSpec& spec) {
-  const int64_t attention = spec.width * spec.head_dim * (2 * spec.heads + 2 * spec.kv_heads);
+// Values of the layers' matrices that one token meets. In the last layer a token whose logits nobody wants gives its
+// key and value only.
+struct ActiveValues {
+  double always = 0;
+  double for_output = 0;
+};
+
+ActiveValues active_values(const ArchSpec& spec) {
+  const int64_t key_value = spec.width * spec.head_dim * 2 * spec.kv_heads;
+  const int64_t query_output = spec.width * spec.head_dim * 2 * spec.heads;
   const int64_t matrices = spec.gated ? 3 : 2;
-  int64_t total = 0;
+  ActiveValues active;
   for (const LayerSpec& layer : spec.layers) {
     const int64_t mlp = layer.moe
                             ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
                             : matrices * spec.hidden;
-    total += attention + spec.width * mlp;
+    active.always += static_cast<double>(key_value);
+    double& rest = &layer == &spec.layers.back() ? active.for_output : active.always;
+    rest += static_cast<double>(query_output + spec.width * mlp);
   }
-  return static_cast<double>(total);
+  return active;
 }
 
 class WorkCounter {
@@ -72,7 +81,8 @@ class WorkCounter {
   WorkCounter(const LanguageModel& model, const BenchTest& test)
       : spec_(model.parts().model->spec()),
         matrices_(list_matrices(*model.parts().files)),
-        active_(active_values(spec_)), alike_(test.alike) {
+        active_(active_values(spec_)),
+        alike_(test.alike) {
     const Format& kv = *find_format(test.kv_format);
     kv_activation_ = kv.name == "f32" ? Activation::f32 : Activation::bf16;
     key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
@@ -89,7 +99,7 @@ class WorkCounter {
     }
     work_.bytes += matrices_.dense_bytes + chosen * matrices_.expert_bytes;
     for (size_t i = 0; i < work_.operations.size(); ++i)
-      work_.operations[i] += 2 * tokens * active_ * matrices_.share[i];
+      work_.operations[i] += 2 * (tokens * active_.always + outputs * active_.for_output) * matrices_.share[i];
     work_.bytes += std::min(1.0, outputs) * matrices_.head_bytes;
     operations(matrices_.head) += 2 * outputs * static_cast<double>(spec_.width * spec_.vocab);
     for (const LayerSpec& layer : spec_.layers) {
@@ -100,6 +110,7 @@ class WorkCounter {
         seen = 0;
         for (double i = 0; i < count; ++i) seen += std::min(depth + i + 1, most);
       }
+      if (&layer == &spec_.layers.back()) seen = outputs / spans * std::min(depth + count, most);
       operations(kv_activation_) += 4 * spans * seen * static_cast<double>(spec_.heads * spec_.head_dim);
     }
   }
@@ -111,7 +122,7 @@ class WorkCounter {
 
   const ArchSpec& spec_;
   Matrices matrices_;
-  double active_;
+  ActiveValues active_;
   bool alike_;
   Activation kv_activation_ = Activation::f32;
   double key_bytes_ = 0;

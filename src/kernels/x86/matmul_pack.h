@@ -1,7 +1,8 @@
 // The packed layouts that the AVX2 and AVX-512 matmul kernels read. Rows are packed in panels (one row a 32-bit lane of
 // some vector), so one layout serves one token and many, and each row is summed on its own in a fixed order.
 //
-// Float panel, `lanes` (8 or 16) rows: for each step of `k_step` columns, `lanes` rows of k_step neighbouring values:
+// Float panel of `lanes` rows (two vectors, FP8 one): for each step of `k_step` columns, `lanes` rows of k_step
+// neighbouring values:
 //
 //   step 0: | r0: w[0..k_step) | r1: w[0..k_step) | ... | r(lanes-1) |   step 1: | r0: w[k_step..) | ...
 //
