@@ -51,12 +51,10 @@ constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
 
 // How many bytes ahead of the group in hand weights are asked for: the more tokens a group meets, the less of the
-// reading ahead the processor does by itself (with 8 tokens: 13 GB/s without, 28 at 2 KB, 36 at 4 KB, 41 at 8 KB; Q4_K on
-// one core, 2 KB and twice that: one token 25 and 31 GB/s, two tokens 30 and 38).
-// Panels follow each other, so the end of one asks for the start of the next.
-[[gnu::always_inline]] inline int64_t prefetch_distance(int64_t tokens) {
-  return tokens == 1 ? 4096 : 8192;
-}
+// reading ahead the processor does by itself (with 8 tokens: 13 GB/s without, 28 at 2 KB, 36 at 4 KB, 41 at 8 KB; Q4_K
+// on one core, 2 KB and twice that: one token 25 and 31 GB/s, two tokens 30 and 38). Panels follow each other, so the
+// end of one asks for the start of the next.
+[[gnu::always_inline]] inline int64_t prefetch_distance(int64_t tokens) { return tokens == 1 ? 4096 : 8192; }
 
 // Asks for the lines of group g of the cell at `cell`.
 template <int N>
