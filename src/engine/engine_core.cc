@@ -5,95 +5,70 @@
 #include <algorithm>
 #include <cassert>
 
-#include "base/cpu.h"
-#include "engine/language_model.h"
-#include "sampling/logprobs.h"
-#include "sampling/schema.h"
-#include "sampling/setup.h"
+#include "engine/cpu_executor.h"
 
 namespace millrace {
 namespace {
-
-constexpr int64_t kDefaultKvTokens = 65536;
 
 Result<void> check_range(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
   return Error::user(fmt::format("{}: must be between {} and {}, got {}", name, min, max, value));
 }
 
-}  // namespace
-
-Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
-                                                       const Clock* clock) {
+Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
   MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
   MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
   MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
-  MILLRACE_TRY_VOID(check_range("batch tokens", options.batch_tokens, 1, 65536));
+  return check_range("batch tokens", options.batch_tokens, 1, 65536);
+}
+
+}  // namespace
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
+                                                       const Clock* clock) {
+  MILLRACE_TRY_VOID(check_options(options));
+  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
+  return create(std::move(executor), options, clock);
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options, const Clock* clock) {
+  MILLRACE_TRY_VOID(check_options(options));
   auto core = std::unique_ptr<EngineCore>(new EngineCore());
-  core->model_ = std::move(model);
+  core->executor_ = std::move(executor);
+  core->kv_ = &core->executor_->kv();
   core->clock_ = clock ? clock : &core->steady_clock_;
   core->queue_limit_ = options.queue;
-  core->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
-  MILLRACE_TRY_VOID(core->size_memory(options));
+  if (options.prefix_cache) core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, 0);
+  const ExecutorLimits& limits = core->executor_->limits();
+  core->limits_ = {limits.tokens, limits.outputs, options.max_streams, core->kv_->total_blocks(), options.block_tokens};
   return core;
 }
 
-Result<void> EngineCore::size_memory(const EngineOptions& options) {
-  const Model& model = *model_->parts().model;
-  context_length_ = options.context > 0 ? options.context : model.context();
-  if (context_length_ > model.context()) {
-    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), context_length_));
-  }
-  int64_t kv_tokens = options.kv_tokens > 0 ? options.kv_tokens
-                                            : std::max(context_length_, std::min(options.max_streams * context_length_, kDefaultKvTokens));
-  const Format* format = find_format(options.kv_format);
-  if (!format || !model_->parts().kernels.find_attention(format)) {
-    std::string known;
-    for (const auto& kernel : model_->parts().kernels.attention) known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
-    return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
-  }
-  KvLayout layout{format, options.block_tokens, model.kv_layers()};
-  const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
-  kv_ = std::make_unique<KvPool>(std::move(pool));
-  if (options.prefix_cache) prefix_ = std::make_unique<PrefixIndex>(*kv_, 0);
-
-  ForwardLimits forward;
-  forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams);
-  forward.context = context_length_;
-  MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
-  context_ = std::make_unique<ForwardContext>(std::move(context));
-  limits_ = {forward.tokens, forward.outputs, options.max_streams, blocks, options.block_tokens};
-  return {};
-}
-
 Result<void> EngineCore::check(const Request& request) const {
-  const int64_t vocab = model_->parts().model->spec().vocab;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
-  if (prompt >= context_length_) {
+  if (prompt >= context()) {
     return Error::user(fmt::format("prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context",
-                                   prompt, context_length_));
+                                   prompt, context()));
   }
-  for (TokenId token : request.prompt)
-    if (token < 0 || token >= vocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   if (request.max_tokens < -1) return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
   if (request.min_tokens < 0) return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
-  MILLRACE_TRY_VOID(validate(request.sampling, vocab));
-  if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
-  if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
+  MILLRACE_TRY_VOID(executor_->check(request));
   Sequence whole;
-  whole.max_total = context_length_;
-  if (request.max_tokens >= 0) whole.max_total = std::min(context_length_, prompt + request.max_tokens);
+  whole.max_total = longest(request);
   if (blocks_needed(whole, limits_) > limits_.total_blocks) {
     return Error::resource(fmt::format("KV cache: {} tokens do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache",
                                        whole.max_total, limits_.total_blocks, limits_.block_tokens));
   }
   return {};
+}
+
+int64_t EngineCore::longest(const Request& request) const {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  return request.max_tokens < 0 ? context() : std::min(context(), prompt + request.max_tokens);
 }
 
 Result<std::unique_ptr<LiveStream>> EngineCore::make_stream(RequestId id, Request request) const {
@@ -102,22 +77,10 @@ Result<std::unique_ptr<LiveStream>> EngineCore::make_stream(RequestId id, Reques
   s.id = id;
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
-  s.max_total = context_length_;
-  if (request.max_tokens >= 0) s.max_total = std::min(context_length_, s.size() + request.max_tokens);
+  s.max_total = longest(request);
   s.reserved_blocks = blocks_needed(s, limits_);
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  SamplerSetup setup;
-  if (tokenizer) {
-    setup = make_sampler_setup(request, *tokenizer);
-    stream->detokenizer = std::make_unique<Detokenizer>(*tokenizer);
-  } else {
-    setup.options = request.sampling;
-  }
-  setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
-  MILLRACE_TRY(stream->sampler, SamplerChain::create(setup));
-  for (TokenId token : request.prompt) stream->sampler->accept(token);
-  MILLRACE_TRY(stream->stop, StopMatcher::create(request.stop));
   s.request = std::move(request);
+  MILLRACE_TRY_VOID(executor_->begin(*stream));
   stream->submitted = clock_->now_ns();
   return stream;
 }
@@ -184,24 +147,6 @@ void EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
   }
 }
 
-void EngineCore::build_batch() {
-  batch_.clear();
-  for (const PlannedChunk& chunk : plan_.chunks) {
-    LiveStream& stream = *find(chunk.request);
-    reserve_blocks(stream, chunk.first + chunk.count);
-    const Sequence& s = stream.sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first, static_cast<int64_t>(batch_.block_tables.size()),
-                   static_cast<int64_t>(s.blocks.size())};
-    batch_.spans.push_back(span);
-    batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
-    for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
-      batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(i));
-    }
-    if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
-  }
-}
-
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   plan_ = {};
   drop_cancelled(events);
@@ -211,11 +156,16 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   StepPlan chunks = plan_step(view_, limits_);
   plan_.chunks = std::move(chunks.chunks);
   if (plan_.chunks.empty()) return plan_;
-  build_batch();
-  model_->parts().model->forward(batch_, *context_);
-  ++stats_.steps;
+  work_.clear();
   for (const PlannedChunk& chunk : plan_.chunks) {
-    Sequence& s = find(chunk.request)->sequence;
+    work_.push_back({find(chunk.request), chunk});
+    reserve_blocks(*work_.back().stream, chunk.first + chunk.count);
+  }
+  executor_->forward(work_);
+  ++stats_.steps;
+  for (const StepWork& item : work_) {
+    Sequence& s = item.stream->sequence;
+    const PlannedChunk& chunk = item.chunk;
     stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
     s.computed = chunk.first + chunk.count;
   }
@@ -224,18 +174,16 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
 }
 
 void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
-  float* logits = context_->logits();
-  const int64_t vocab = model_->parts().model->spec().vocab;
-  for (const PlannedChunk& chunk : plan_.chunks) {
-    if (!chunk.sample) continue;
-    LiveStream& stream = *find(chunk.request);
-    if (!commit_token(stream, {logits, static_cast<size_t>(vocab)}, events)) std::erase_if(running_, [&](const auto& other) { return other.get() == &stream; });
-    logits += vocab;
+  int64_t row = 0;
+  for (const StepWork& item : work_) {
+    if (!item.chunk.sample) continue;
+    if (!commit_token(*item.stream, row, events)) std::erase_if(running_, [&](const auto& other) { return other.get() == item.stream; });
+    ++row;
   }
 }
 
 // Chooses and appends one token and tells of it; false when that ended the stream.
-bool EngineCore::commit_token(LiveStream& stream, std::span<float> logits, std::vector<TokenEvent>& events) {
+bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = stream.sequence;
   TokenEvent event;
   event.request = s.id;
@@ -243,40 +191,20 @@ bool EngineCore::commit_token(LiveStream& stream, std::span<float> logits, std::
     finish(stream, FinishReason::length, std::move(event), events);
     return false;
   }
-  const bool wants_logprobs = s.request.sampling.logprobs >= 0;
-  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
-  auto chosen = stream.sampler->sample(logits, s.generated(), row_);
-  if (!chosen.ok()) {
-    event.error = chosen.error();
+  auto stopped = executor_->choose(stream, row, event);
+  if (!stopped.ok()) {
+    event.error = stopped.error();
     finish(stream, FinishReason::error, std::move(event), events);
     return false;
   }
-  const TokenId token = *chosen;
-  stream.sampler->accept(token);
-  event.token = token;
-  if (wants_logprobs) {
-    Logprobs logprobs = compute_logprobs(raw_logits_, token, s.request.sampling.logprobs);
-    event.logprob = logprobs.chosen;
-    event.top_logprobs = std::move(logprobs.top);
-  }
-  s.tokens.push_back(token);
+  s.tokens.push_back(event.token);
   ++stats_.generated_tokens;
   if (stream.first_token == 0) stream.first_token = clock_->now_ns();
-
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  FinishReason reason = FinishReason::none;
-  if (tokenizer && tokenizer->is_eog(token) && !s.request.ignore_eos) {
-    reason = FinishReason::stop;
-  } else if (stream.detokenizer) {
-    event.text = stream.stop.push(stream.detokenizer->push(token));
-    if (stream.stop.stopped()) reason = FinishReason::stop;
-  }
-  if (reason == FinishReason::none && s.size() >= s.max_total) reason = FinishReason::length;
-  if (reason == FinishReason::none) {
+  if (!*stopped && s.size() < s.max_total) {
     events.push_back(std::move(event));
     return true;
   }
-  finish(stream, reason, std::move(event), events);
+  finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
   return false;
 }
 
@@ -284,10 +212,7 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   Sequence& s = stream.sequence;
   event.request = s.id;
   event.finish = reason;
-  if (stream.detokenizer && reason != FinishReason::error) {
-    event.text += stream.stop.push(stream.detokenizer->flush());
-    event.text += stream.stop.flush();
-  }
+  if (reason != FinishReason::error) executor_->flush(stream, event);
   const int64_t now = clock_->now_ns();
   auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };
   RequestTimings& t = event.timings;
@@ -319,7 +244,7 @@ EngineStats EngineCore::stats() const {
   stats.kv_blocks_free = kv_->free_blocks();
   stats.kv_blocks_cached = prefix_ ? prefix_->size() : 0;
   stats.kv_bytes = kv_->bytes();
-  stats.scratch_bytes = context_->bytes();
+  stats.scratch_bytes = executor_->limits().scratch_bytes;
   return stats;
 }
 
