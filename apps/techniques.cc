@@ -10,6 +10,8 @@
 #include "kernels/kernel_table.h"
 #include "models/arch.h"
 #include "sampling/step.h"
+#include "schedule/policy.h"
+#include "schedule/predictor.h"
 
 namespace millrace {
 namespace {
@@ -31,8 +33,8 @@ std::vector<TechniqueInfo> all_techniques() {
                  "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention", {}});
   out.push_back({"attention", "window", "The last N keys of a sliding window, where the model says so",
                  "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B", {}});
-  out.push_back({"policy", "fcfs", "First come, first served; decode first, prompts in chunks under one token budget",
-                 "Yu et al., 2022, Orca; Agrawal et al., 2023, Sarathi", {}});
+  for (const auto& entry : policies().entries()) out.push_back(entry.info);
+  for (const auto& entry : predictors().entries()) out.push_back(entry.info);
   return out;
 }
 

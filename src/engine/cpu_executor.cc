@@ -6,6 +6,7 @@
 
 #include "base/cpu.h"
 #include "engine/language_model.h"
+#include "kv/tiers/memory_tier.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
@@ -55,6 +56,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   limits_.scratch_bytes = context_->bytes();
   return {};
 }
+
+Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(*kv_, tokens); }
 
 Result<void> CpuExecutor::check(const Request& request) const {
   const int64_t vocab = model_->parts().model->spec().vocab;

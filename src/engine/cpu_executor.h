@@ -19,6 +19,7 @@ class CpuExecutor final : public Executor {
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
   Result<void> check(const Request& request) const override;
   Result<void> begin(LiveStream& stream) const override;
   void forward(std::span<const StepWork> work) override;

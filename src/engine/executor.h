@@ -8,6 +8,7 @@
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
+#include "schedule/cost_model.h"
 
 namespace millrace {
 
@@ -29,6 +30,11 @@ class Executor {
   virtual ~Executor() = default;
   virtual const ExecutorLimits& limits() const = 0;
   virtual KvPool& kv() = 0;
+
+  // Memory for the keys and values of streams that have to give way, `tokens` of them. Errors: resource.
+  virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
+  // What steps take, where that is known beforehand; null: the engine learns it.
+  virtual CostModel* cost() { return nullptr; }
 
   // What cannot be asked of this executor; any thread may call it. Errors: user, unsupported.
   virtual Result<void> check(const Request& request) const = 0;
