@@ -3,11 +3,11 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <map>
 #include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
 #include "bench_report.h"
+#include "bench_roof.h"
 #include "command.h"
 #include "interrupt.h"
 #include "model_flags.h"
@@ -21,7 +21,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
   millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  streams that generate together
-  millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one)";
+  millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one
+  millrace bench --roof                             bandwidth of memory and caches, peaks of the instructions)";
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
@@ -32,7 +33,7 @@ struct BenchFlags {
   std::vector<int> threads = {0};
   int64_t batch_tokens = 512;
   int repetitions = 5;
-  bool json = false, no_warmup = false;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false;
 };
 
 // "512,128" or "512+128"
@@ -62,46 +63,34 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
       for (int64_t depth : flags.depth)
         for (int64_t streams : flags.streams)
           for (const auto& [prompt, generate] : shapes)
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format});
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike});
   return tests;
 }
 
-// Measured once for each number of threads.
-class Roofs {
- public:
-  explicit Roofs(const LanguageModel& model) : isa_(model.parts().kernels.isa) {
-    const Format* format = main_format(*model.parts().files);
-    int8_ = format && format->activation == Activation::q8;
-  }
-
-  const BenchRoof& of(int threads) {
-    auto [it, inserted] = roofs_.try_emplace(threads);
-    if (inserted) {
-      ThreadPool pool(threads);
-      const ComputePeaks peaks = measure_compute_peaks(pool, isa_);
-      it->second = {measure_read_bandwidth(pool), int8_ && peaks.int8_gop_per_s > 0 ? peaks.int8_gop_per_s : peaks.f32_gflop_per_s};
-    }
-    return it->second;
-  }
-
- private:
-  Isa isa_;
-  bool int8_ = false;
-  std::map<int, BenchRoof> roofs_;
-};
+// Neighbours come and go: the roof of a test is measured before and after it, and the higher counts. A model that a
+// cache holds is read from there, pass after pass, so the reads go over as many bytes as one of its steps.
+BenchRoof measure_roof(int threads, const LanguageModel& model) {
+  constexpr int64_t kNoCacheHolds = int64_t{64} << 20;
+  ThreadPool pool(threads);
+  const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
+  const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1) : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
+  return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
+}
 
 Result<int> run(const BenchFlags& flags) {
+  if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags;
   model_flags.path = flags.model;
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
-  Roofs roofs(*model);
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
   for (size_t i = 0; i < tests.size(); ++i) {
     Result<BenchResult> result = Error::internal("");
+    BenchRoof roof;
+    if (!flags.no_roof) roof = measure_roof(tests[i].threads, *model);
     {
       ProgressBar bar(fmt::format("{}/{} {}", i + 1, tests.size(), bench_name(tests[i])));
       result = run_bench(*model, tests[i], flags.repetitions, !flags.no_warmup, [&](double fraction) {
@@ -111,7 +100,8 @@ Result<int> run(const BenchFlags& flags) {
     }
     if (!result.ok() && result.error().kind != ErrorKind::cancelled) return result.error();
     if (!result.ok()) break;
-    printer.add(tests[i], bench_record(*model, tests[i], *result, roofs.of(tests[i].threads)));
+    if (!flags.no_roof) roof.raise_to(measure_roof(tests[i].threads, *model));
+    printer.add(tests[i], bench_record(*model, tests[i], *result, roof));
   }
   printer.finish();
   return interrupted() ? 130 : 0;
@@ -128,13 +118,16 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
   command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")->delimiter(';');
   command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")->delimiter(',')->check(tokens)->capture_default_str();
-  command->add_option("-b,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
-  command->add_option("-u,--batch-tokens", flags->batch_tokens, "Tokens in one forward pass of a prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
+  command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
+  command->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens, "Tokens in one forward pass of a prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
   command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->delimiter(',')->check(CLI::Range(0, 1024))->capture_default_str();
-  command->add_option("--kv-format,--ctk", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
+  command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
   command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
+  command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");
+  command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
+  command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
   command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
 }
 

@@ -1,6 +1,7 @@
 #include "bench_report.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cmath>
@@ -30,16 +31,18 @@ std::string now_utc() {
 }
 
 struct Spread {
-  double mean = 0, deviation = 0;  // of a sample: over n - 1
+  double mean = 0, deviation = 0, median = 0;  // deviation of a sample: over n - 1
 };
 
-Spread spread(const std::vector<double>& values) {
+Spread spread(std::vector<double> values) {
   Spread out;
   const auto n = static_cast<double>(values.size());
   out.mean = std::accumulate(values.begin(), values.end(), 0.0) / n;
   double squares = 0;
   for (double v : values) squares += (v - out.mean) * (v - out.mean);
   if (values.size() > 1) out.deviation = std::sqrt(squares / (n - 1));
+  std::ranges::sort(values);
+  out.median = (values[(values.size() - 1) / 2] + values[values.size() / 2]) / 2;
   return out;
 }
 
@@ -54,6 +57,17 @@ std::string upper(std::string_view text) {
   std::string out(text);
   std::ranges::transform(out, out.begin(), [](char c) { return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c; });
   return out;
+}
+
+// The format that holds most of the model's bytes; null if there is none.
+const Format* main_format(const ModelFiles& files) {
+  std::map<const Format*, int64_t> bytes;
+  for (const auto& stored : files.tensors)
+    if (stored.tensor.format) bytes[stored.tensor.format] += stored.tensor.format->row_bytes(stored.tensor.values());
+  const Format* best = nullptr;
+  for (const auto& [format, size] : bytes)
+    if (!best || size > bytes[best]) best = format;
+  return best;
 }
 
 std::string model_type(const LanguageModel& model) {
@@ -73,14 +87,16 @@ std::string csv_field(const nlohmann::ordered_json& value) {
 
 }  // namespace
 
-const Format* main_format(const ModelFiles& files) {
-  std::map<const Format*, int64_t> bytes;
-  for (const auto& stored : files.tensors)
-    if (stored.tensor.format) bytes[stored.tensor.format] += stored.tensor.format->row_bytes(stored.tensor.values());
-  const Format* best = nullptr;
-  for (const auto& [format, size] : bytes)
-    if (!best || size > bytes[best]) best = format;
-  return best;
+void BenchRoof::raise_to(const BenchRoof& other) {
+  gb_per_s = std::max(gb_per_s, other.gb_per_s);
+  peaks.f32_gflop_per_s = std::max(peaks.f32_gflop_per_s, other.peaks.f32_gflop_per_s);
+  peaks.bf16_gflop_per_s = std::max(peaks.bf16_gflop_per_s, other.peaks.bf16_gflop_per_s);
+  peaks.int8_gop_per_s = std::max(peaks.int8_gop_per_s, other.peaks.int8_gop_per_s);
+}
+
+nlohmann::ordered_json machine_facts() {
+  const int64_t memory = static_cast<int64_t>(sysconf(_SC_PHYS_PAGES)) * sysconf(_SC_PAGE_SIZE);
+  return {{"cpu_info", processor_name()}, {"cores", available_cores()}, {"memory_bytes", memory}};
 }
 
 std::string bench_name(const BenchTest& test) {
@@ -89,6 +105,7 @@ std::string bench_name(const BenchTest& test) {
   if (test.generate > 0) name += fmt::format("{}tg{}", name.empty() ? "" : "+", test.generate);
   if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
   if (test.streams > 1) name += fmt::format(" x{}", test.streams);
+  if (test.alike) name += " alike";
   return name;
 }
 
@@ -99,12 +116,19 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
     rate.push_back(static_cast<double>(test.tokens()) * 1e9 / static_cast<double>(sample));
   }
   const Spread time = spread(ns), speed = spread(rate);
-  const double gb_per_s = result.work.bytes / time.mean, gflop_per_s = result.work.operations / time.mean;
-  const double fraction = std::max(roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0, roof.gflop_per_s > 0 ? gflop_per_s / roof.gflop_per_s : 0.0);
+  const double gb_per_s = result.work.bytes / time.mean, gop_per_s = result.work.all_operations() / time.mean;
+  double computing_ns = 0;
+  for (Activation kind : {Activation::f32, Activation::bf16, Activation::q8})
+    computing_ns += result.work.operations[static_cast<size_t>(kind)] / roof.peaks.of(kind);
+  const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
+  const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const auto& files = *model.parts().files;
+  const auto machine = machine_facts();
   return {{"build_commit", MILLRACE_VERSION},
           {"build_number", 0},
-          {"cpu_info", processor_name()},
+          {"cpu_info", machine["cpu_info"]},
+          {"cores", machine["cores"]},
+          {"memory_bytes", machine["memory_bytes"]},
           {"gpu_info", ""},
           {"backends", "CPU"},
           {"isa", isa_name(model.parts().kernels.isa)},
@@ -129,11 +153,17 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"stddev_ts", speed.deviation},
           {"samples_ns", result.samples_ns},
           {"samples_ts", rate},
+          {"median_ts", speed.median},
           {"gb_per_s", gb_per_s},
-          {"gflop_per_s", gflop_per_s},
-          {"roof_fraction", fraction},
+          {"gop_per_s", gop_per_s},
+          {"weight_bytes", model.info().weight_bytes},
+          {"bandwidth_fraction", bandwidth_fraction},
+          {"compute_fraction", compute_fraction},
+          {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
           {"roof_gb_per_s", roof.gb_per_s},
-          {"roof_gflop_per_s", roof.gflop_per_s}};
+          {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},
+          {"roof_bf16_gflop_per_s", roof.peaks.bf16_gflop_per_s},
+          {"roof_int8_gop_per_s", roof.peaks.int8_gop_per_s}};
 }
 
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
@@ -155,14 +185,14 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
   } else {
     if (first) {
       fmt::print("| {:<24} | {:>10} | {:>8} | {:>7} | {:>6} | {:>20} | {:>18} | {:>7} | {:>8} | {:>6} |\n", "model", "size", "params", "threads", "type_k",
-                 "test", "t/s", "GB/s", "GFLOP/s", "roof");
+                 "test", "t/s", "GB/s", "GOP/s", "roof");
       fmt::print("| {:-<24} | {:->10} | {:->8} | {:->7} | {:->6} | {:->20} | {:->18} | {:->7} | {:->8} | {:->6} |\n", "", ":", ":", ":", ":", ":", ":", ":",
                  ":", ":");
     }
     fmt::print("| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>4.0f} % |\n",
                record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0, record["model_n_params"].get<double>() / 1e6,
                test.threads, test.kv_format, bench_name(test), fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
-               record["gb_per_s"].get<double>(), record["gflop_per_s"].get<double>(), 100 * record["roof_fraction"].get<double>());
+               record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(), 100 * record["roof_fraction"].get<double>());
   }
   std::fflush(stdout);
 }

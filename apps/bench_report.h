@@ -10,18 +10,21 @@
 
 namespace millrace {
 
-// What the machine can do with the threads of a test.
+// What the machine can do with the threads of a test, measured around it.
 struct BenchRoof {
   double gb_per_s = 0;
-  double gflop_per_s = 0;  // of the products that the model's formats use
+  ComputePeaks peaks;
+
+  void raise_to(const BenchRoof& other);  // the higher of each
 };
 
-// Facts about the model and machine, then the test, then its figures. roof_fraction is the time that the slower of
-// reading and computing would take at the roof, over the time it took.
-nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result, const BenchRoof& roof);
+// Processor, cores and memory.
+nlohmann::ordered_json machine_facts();
 
-// The format that holds most of the model's bytes; null if there is none.
-const Format* main_format(const ModelFiles& files);
+// Facts about the model and machine, then the test, then its figures. bandwidth_fraction and compute_fraction are the
+// times that reading and computing would take at the roof, over the time it took; roof_fraction is the larger one.
+nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result,
+                                    const BenchRoof& roof);
 
 // "pp512", "tg128", "pp512+tg128 @ d4096 x8"
 std::string bench_name(const BenchTest& test);

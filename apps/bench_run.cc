@@ -4,7 +4,6 @@
 
 #include <algorithm>
 #include <chrono>
-#include <cmath>
 
 #include "base/philox.h"
 #include "base/thread_pool.h"
@@ -65,7 +64,7 @@ class BenchStreams {
   }
 
  private:
-  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams) {}
+  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams), alike_(test.alike) {}
 
   void clear() {
     batch_.tokens.clear();
@@ -78,7 +77,7 @@ class BenchStreams {
     batch_.spans.push_back({batch_.size(), count, first, stream * stream_blocks_, stream_blocks_});
     for (int64_t i = 0; i < count; ++i) {
       const double random = philox_uniform(1, static_cast<uint64_t>(stream), static_cast<uint64_t>(first + i));
-      batch_.tokens.push_back(static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
+      batch_.tokens.push_back(alike_ ? 0 : static_cast<TokenId>(random * static_cast<double>(model_.info().vocab)));
       batch_.positions.push_back(static_cast<int32_t>(first + i));
     }
     if (output) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
@@ -97,51 +96,10 @@ class BenchStreams {
   std::unique_ptr<ForwardContext> context_;
   Batch batch_;
   int64_t streams_ = 1, stream_blocks_ = 0, batch_tokens_ = 0;
+  bool alike_ = false;
 };
 
 }  // namespace
-
-int64_t active_parameters(const ArchSpec& spec) {
-  const int64_t attention = spec.width * spec.head_dim * (2 * spec.heads + 2 * spec.kv_heads);
-  const int64_t matrices = spec.gated ? 3 : 2;
-  int64_t total = 0;
-  for (const LayerSpec& layer : spec.layers) {
-    total += attention;
-    if (layer.moe) total += spec.width * (spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden));
-    else total += spec.width * matrices * spec.hidden;
-  }
-  return total;
-}
-
-BenchWork bench_work(const LanguageModel& model, const BenchTest& test, double kv_bytes_per_token) {
-  const ModelInfo& info = model.info();
-  const ArchSpec& spec = model.parts().model->spec();
-  const double per_token = 2.0 * static_cast<double>(active_parameters(spec));
-  const double head = 2.0 * static_cast<double>(spec.width * spec.vocab);
-  const double per_key = 4.0 * static_cast<double>(spec.heads * spec.head_dim * spec.layer_count());
-  BenchWork work;
-  // A pass reads every weight once; of a mixture of experts, what its tokens choose, at most all.
-  auto pass = [&](double tokens, double keys_read, double attended, double outputs) {
-    const double weights = spec.moe.experts ? std::min(static_cast<double>(info.step_bytes) * tokens, static_cast<double>(info.weight_bytes))
-                                            : static_cast<double>(info.step_bytes);
-    work.bytes += weights + keys_read * kv_bytes_per_token;
-    work.operations += tokens * per_token + attended * per_key + outputs * head;
-  };
-  const auto streams = static_cast<double>(test.streams);
-  const auto depth = static_cast<double>(test.depth), prompt = static_cast<double>(test.prompt);
-  if (test.prompt > 0) {
-    const double passes = std::ceil(streams * prompt / static_cast<double>(test.batch_tokens));
-    for (double i = 0; i < passes; ++i) {
-      const double tokens = streams * prompt / passes;
-      pass(tokens, streams * depth / passes + tokens, tokens * (depth + (prompt + 1) / 2), streams / passes);
-    }
-  }
-  for (int64_t i = 0; i < test.generate; ++i) {
-    const double keys = streams * (depth + prompt + static_cast<double>(i) + 1);
-    pass(streams, keys, keys, streams);
-  }
-  return work;
-}
 
 Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup, const std::function<bool(double)>& passed) {
   using Clock = std::chrono::steady_clock;
@@ -163,8 +121,7 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
     if (test.generate > 0 && !streams->decode(test.depth + test.prompt, test.generate, count)) return stopped;
     result.samples_ns.push_back(std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count()));
   }
-  KvLayout layout{find_format(test.kv_format), kBlockTokens, model.parts().model->kv_layers()};
-  result.work = bench_work(model, test, static_cast<double>(layout.bytes_per_token()));
+  result.work = bench_work(model, test);
   return result;
 }
 

@@ -2,6 +2,7 @@
 // several together. Random tokens, no sampling: what is measured is the model.
 #pragma once
 
+#include <array>
 #include <functional>
 #include <memory>
 #include <vector>
@@ -12,21 +13,26 @@
 namespace millrace {
 
 struct BenchTest {
-  int64_t prompt = 0;   // tokens of each stream, run in batches
+  int64_t prompt = 0;    // tokens of each stream, run in batches
   int64_t generate = 0;  // tokens of each stream, one a step
-  int64_t depth = 0;    // tokens that each stream holds before the clock starts
+  int64_t depth = 0;     // tokens that each stream holds before the clock starts
   int64_t streams = 1;
   int threads = 1;
   int64_t batch_tokens = 512;
   std::string kv_format = "f16";
+  bool alike = false;    // token 0 everywhere, so that every stream chooses the same experts
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t tokens() const { return streams * (prompt + generate); }
 };
 
+// What the passes of a test cannot do without. Bytes count as the files store them: a layout that is wider in memory is
+// the engine's own affair, and does not make it look nearer to the roof.
 struct BenchWork {
-  double bytes = 0;       // weights and KV that the passes have to read
-  double operations = 0;  // two a multiply-add
+  double bytes = 0;  // weights, once a pass, and keys and values
+  std::array<double, 3> operations = {};  // by Activation, two a multiply-add
+
+  double all_operations() const { return operations[0] + operations[1] + operations[2]; }
 };
 
 struct BenchResult {
@@ -34,10 +40,10 @@ struct BenchResult {
   BenchWork work;  // of one repetition
 };
 
-// Matrix parameters that one token meets, without the head.
-int64_t active_parameters(const ArchSpec& spec);
-// Of the passes that `test` is made of.
-BenchWork bench_work(const LanguageModel& model, const BenchTest& test, double kv_bytes_per_token);
+// Of the passes that `test` is made of. A matrix multiplies, a table that rows are looked up in does not; the head
+// multiplies only the rows whose logits are wanted. What the keys cost is counted in bfloat16, or in f32 where the cache
+// holds that.
+BenchWork bench_work(const LanguageModel& model, const BenchTest& test);
 
 // `passed` is called after each forward pass with the fraction done; false stops. Errors: user, resource, cancelled.
 Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup,

@@ -1,6 +1,7 @@
 #include "model_flags.h"
 
 #include <algorithm>
+#include <cstdio>
 
 #include "engine/language_model.h"
 #include "progress.h"
@@ -12,6 +13,8 @@ void ModelFlags::add_to(CLI::App* command) {
   command->add_option("-m,--model", path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+  command->add_flag("--packed-cache", packed_cache, "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
+  command->add_flag("--verify-packed-cache", verify_packed_cache, "Compare all of its checksums, not only its header's");
 }
 
 Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
@@ -19,6 +22,10 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
+  options.packed_cache = !packed_cache.empty() && packed_cache != "false";
+  if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
+  options.verify_packed_cache = verify_packed_cache;
+  options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
   options.progress = [&](double fraction) { bar.update(fraction); };
   return LanguageModel::load(path, options);
 }

@@ -14,8 +14,10 @@ struct ModelFlags {
   std::string path;
   int threads = 0;
   int64_t context = 0;
+  std::string packed_cache;  // "": none, "true": at its usual place, else the file
+  bool verify_packed_cache = false;
 
-  void add_to(CLI::App* command);  // -m, -t, -c
+  void add_to(CLI::App* command);  // -m, -t, -c, --packed-cache, --verify-packed-cache
   // Loads with a progress bar when stderr is a terminal.
   Result<std::shared_ptr<const LanguageModel>> load() const;
 };

@@ -8,11 +8,9 @@
 #include <iterator>
 #include <nlohmann/json.hpp>
 
-#include "base/cpu.h"
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"
-#include "kernels/bandwidth.h"
 #include "model_flags.h"
 
 namespace millrace {
@@ -51,16 +49,14 @@ Result<std::string> read_prompt(const RunFlags& flags, bool prompt_given) {
 }
 
 struct Speed {
-  double prompt_per_second = 0, generated_per_second = 0, gb_per_second = 0, bandwidth = 0;
+  double prompt_per_second = 0, generated_per_second = 0, gb_per_second = 0;
 };
 
-Speed measure(const RequestTimings& t, const LanguageModel& model, int threads) {
+Speed measure(const RequestTimings& t, const LanguageModel& model) {
   Speed speed;
   if (t.prefill_seconds > 0) speed.prompt_per_second = static_cast<double>(t.prompt_tokens - t.cached_tokens) / t.prefill_seconds;
   if (t.decode_seconds > 0 && t.generated_tokens > 1) speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
   speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
-  ThreadPool pool(threads > 0 ? threads : available_cores());
-  speed.bandwidth = measure_read_bandwidth(pool);
   return speed;
 }
 
@@ -76,17 +72,15 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& 
   out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"prompt_seconds", t.prefill_seconds},
                     {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
                     {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
-                    {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second},
-                    {"bandwidth_gb_per_s", speed.bandwidth},
-                    {"bandwidth_fraction", speed.bandwidth > 0 ? speed.gb_per_second / speed.bandwidth : 0.0}};
+                    {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second}};
   print_json_line(out);
 }
 
 void print_timings(const TokenEvent& last, const Speed& speed) {
   const RequestTimings& t = last.timings;
-  fmt::print(stderr, "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s, {:.0f} % of {:.1f} GB/s\n",
+  fmt::print(stderr, "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s\n",
              t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second, t.first_token_seconds * 1e3,
-             speed.gb_per_second, speed.bandwidth > 0 ? 100 * speed.gb_per_second / speed.bandwidth : 0.0, speed.bandwidth);
+             speed.gb_per_second);
 }
 
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {
@@ -149,7 +143,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
     if (event->finish != FinishReason::none) last = std::move(*event);
   }
   if (last.finish == FinishReason::error) return last.error;
-  const Speed speed = measure(last.timings, *model, flags.model.threads);
+  const Speed speed = measure(last.timings, *model);
   if (flags.json) {
     print_json(prompt, tokens, text, logprobs, last, speed);
   } else {

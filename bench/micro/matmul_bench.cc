@@ -1,17 +1,22 @@
-// Matmul by format and instruction set: bytes of packed weights per second with one token (matrices are cycled so that
-// they come from memory, not from cache), and operations (2 x multiply-adds) per second with a batch.
+// Matmul by format and instruction set, with the ceilings of this machine measured in the same run: bytes of packed
+// weights per second (of_read: fraction of the read bandwidth) and operations, 2 x multiply-adds, per second (of_int8,
+// of_f32: fraction of what the threads could do). From memory (matrices are cycled) and, for a few tokens, from cache.
 //
-//   bench_matmul_bench --benchmark_filter='q4_0/avx512'
+//   bench_matmul_bench --benchmark_filter='q4_0/avx512.*threads:2'
 //
-// Arguments: tokens / threads.
+// Arguments: tokens / threads / whether the weights come from memory.
 #include <benchmark/benchmark.h>
 
+#include <algorithm>
+#include <map>
 #include <memory>
 #include <random>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "kernels/activation.h"
+#include "kernels/bandwidth.h"
 #include "kernels/kernel_table.h"
 #include "kernels/linear.h"
 
@@ -20,7 +25,23 @@ namespace {
 
 constexpr int64_t kRows = 8192;
 constexpr int64_t kCols = 2048;
-constexpr int64_t kColdBytes = 160 << 20;  // several times the largest cache
+constexpr int64_t kColdBytes = 320 << 20;  // ten times the largest cache
+
+// Ceilings, measured once for each number of threads.
+struct Roof {
+  double read_gb = 0;
+  ComputePeaks peaks;  // of all threads
+};
+const Roof& roof(int threads, Isa isa) {
+  static std::map<std::pair<int, Isa>, Roof> known;
+  Roof& roof = known[{threads, isa}];
+  if (roof.read_gb == 0) {
+    ThreadPool pool(threads);
+    for (int i = 0; i < 3; ++i) roof.read_gb = std::max(roof.read_gb, measure_read_bandwidth(pool));
+    roof.peaks = measure_compute_peaks(pool, isa);
+  }
+  return roof;
+}
 
 void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
   int64_t tokens = state.range(0);
@@ -41,7 +62,7 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
   }
   std::vector<Weight> weights;
   int64_t total = 0;
-  while (weights.empty() || (tokens < 64 && total < kColdBytes)) {
+  while (weights.empty() || (state.range(2) != 0 && total < kColdBytes)) {
     Weight& weight = weights.emplace_back();
     weight.name = "bench";
     weight.format = format;
@@ -67,10 +88,16 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
     benchmark::ClobberMemory();
   }
   double iterations = static_cast<double>(state.iterations());
-  state.counters["GB/s"] = benchmark::Counter(iterations * static_cast<double>(weights[0].packed.bytes()) * 1e-9,
-                                              benchmark::Counter::kIsRate);
-  state.counters["GOP/s"] =
-      benchmark::Counter(iterations * 2e-9 * static_cast<double>(kRows * kCols * tokens), benchmark::Counter::kIsRate);
+  double gb = 1e-9 * static_cast<double>(weights[0].packed.bytes());
+  double gop = 2e-9 * static_cast<double>(kRows * kCols * tokens);
+  const Roof& top = roof(pool.threads(), isa);
+  bool int8 = format->activation == Activation::q8;
+  double peak = int8 ? top.peaks.int8_gop_per_s : top.peaks.f32_gflop_per_s;
+  auto rate = [&](double amount) { return benchmark::Counter(iterations * amount, benchmark::Counter::kIsRate); };
+  state.counters["GB/s"] = rate(gb);
+  state.counters["of_read"] = rate(gb / top.read_gb);
+  state.counters["GOP/s"] = rate(gop);
+  if (peak > 0) state.counters[int8 ? "of_int8" : "of_f32"] = rate(gop / peak);
   state.counters["bits"] = 8.0 * static_cast<double>(weights[0].packed.bytes()) / static_cast<double>(kRows * kCols);
 }
 
@@ -98,10 +125,12 @@ const bool kRegistered = [] {
       for (int64_t threads : {1, 2}) {
         auto* run = benchmark::RegisterBenchmark(("matmul/" + name).c_str(),
                                                  [=](benchmark::State& state) { bench_matmul(state, format, isa); });
-        run->Unit(benchmark::kMillisecond)->ArgNames({"tokens", "threads"});
+        run->Unit(benchmark::kMillisecond)->ArgNames({"tokens", "threads", "memory"});
         if (threads > 1) run->UseRealTime();  // one thread: processor time, which a busy machine disturbs less
-        for (int64_t tokens : {1, 4, 8, 16, 512}) {
-          if (isa != Isa::ref || tokens == 1) run->Args({tokens, threads});
+        for (int64_t memory : {1, 0}) {
+          for (int64_t tokens : {1, 2, 3, 4, 8, 16, 32, 512}) {
+            if (isa != Isa::ref || tokens == 1) run->Args({tokens, threads, memory});
+          }
         }
       }
       benchmark::RegisterBenchmark(("pack/" + name).c_str(),

@@ -13,7 +13,13 @@ inline constexpr int64_t kDefaultContext = 8192;
 struct LoadOptions {
   int threads = 0;       // for repacking; 0: every available core
   int64_t context = 0;   // longest stream, tokens; 0: the trained length, at most kDefaultContext
+  // Keeps the packed weights in a file and maps that at the next start, which then takes no time to speak of. A file of
+  // another model, instruction set or version, or a damaged one, is written anew.
+  bool packed_cache = false;
+  std::string packed_cache_path;     // "": NAME.millrace-packed beside the model, or in the user's cache folder
+  bool verify_packed_cache = false;  // read it all and compare its checksums; otherwise only those of its header
   std::function<void(double)> progress;  // fraction done, called on the loading thread; may be null
+  std::function<void(const std::string&)> warn;  // what went wrong and was got around; may be null
 };
 
 struct EngineOptions {

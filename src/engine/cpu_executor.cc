@@ -54,6 +54,11 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   limits_.tokens = forward.tokens;
   limits_.outputs = forward.outputs;
   limits_.scratch_bytes = context_->bytes();
+  batch_.tokens.reserve(static_cast<size_t>(forward.tokens));
+  batch_.positions.reserve(static_cast<size_t>(forward.tokens));
+  batch_.spans.reserve(static_cast<size_t>(options.max_streams));
+  batch_.output_rows.reserve(static_cast<size_t>(forward.outputs));
+  batch_.block_tables.reserve(static_cast<size_t>(blocks));
   return {};
 }
 

@@ -97,7 +97,8 @@ void EngineCore::find_prefix(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!prefix_ || !s.request.cache_prompt) return;
   // At least one token is computed: its logits choose the next one.
-  s.blocks = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
+  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
+  s.blocks.assign(shared.begin(), shared.end());
   for (BlockId block : s.blocks) hold(block);
   s.shared_blocks = static_cast<int64_t>(s.blocks.size());
   s.computed = s.shared_blocks * limits_.block_tokens;
@@ -126,6 +127,8 @@ bool EngineCore::admit(RequestId id) {
   if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return false;
   auto at = std::ranges::find(waiting_, stream, &StreamPtr::get);
   s.reserved_blocks = planner_->promised_blocks(s, limits_);
+  s.tokens.reserve(static_cast<size_t>(s.max_total));  // no step that only decodes allocates memory
+  s.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
   const bool first_time = s.admitted == 0;
   if (first_time) s.admitted = clock_->now_ns();
   answers_waiting_ -= s.parent != 0;

@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/embedded_model.h"
+#include "engine/packed_cache_path.h"
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
 
@@ -25,6 +26,19 @@ int64_t count_parameters(const ModelFiles& files) {
   return count;
 }
 
+namespace {
+
+// "" where there can be none, with a warning.
+std::string packed_cache_path(const std::string& model_path, const LoadOptions& options) {
+  if (!options.packed_cache_path.empty()) return options.packed_cache_path;
+  std::string path = model_path.empty() ? std::string() : default_packed_cache_path(model_path);
+  if (path.empty() && options.warn)
+    options.warn(model_path.empty() ? "packed cache: the built-in model has none" : "packed cache: no folder to keep it in; name a file");
+  return path;
+}
+
+}  // namespace
+
 LanguageModel::LanguageModel() : parts_(std::make_unique<Parts>()) {}
 LanguageModel::~LanguageModel() = default;
 
@@ -41,7 +55,10 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
-  MILLRACE_TRY(auto model, Model::load(parts.files, parts.kernels, pool, {options.context, options.progress}));
+  ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,
+                                .warn = options.warn};
+  if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
+  MILLRACE_TRY(auto model, Model::load(parts.files, parts.kernels, pool, model_options));
   ModelInfo& info = parts.info;
   const ArchSpec& spec = model->spec();
   info.name = !spec.name.empty() ? spec.name : std::filesystem::path(parts.files->path).stem().string();

@@ -16,7 +16,7 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_block<1, 2>(source, n, [](const uint8_t* p) { return (load_u16(p) & 0x7f80u) == 0x7f80u; });
+  return find_value<uint16_t>(source, n, 0x7f80);
 }
 
 }  // namespace

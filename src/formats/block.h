@@ -90,6 +90,28 @@ int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
   return -1;
 }
 
+// The same for plain values, of which those with all bits of `mask` set are not finite. Runs of them are looked at
+// without a way out and in their own width, so that the loop vectorizes; the files' byte order is the host's.
+template <typename Bits>
+int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
+  constexpr int64_t kRun = 256;
+  auto is_bad = [&](int64_t i) {
+    Bits bits;
+    std::memcpy(&bits, source + i * static_cast<int64_t>(sizeof bits), sizeof bits);
+    return static_cast<Bits>((bits & mask) == mask ? 1 : 0);
+  };
+  int64_t i = 0;
+  for (; i + kRun <= n; i += kRun) {
+    Bits bad = 0;
+    for (int64_t j = 0; j < kRun; ++j) bad = static_cast<Bits>(bad | is_bad(i + j));
+    if (bad) break;
+  }
+  for (; i < n; ++i) {
+    if (is_bad(i)) return i;
+  }
+  return -1;
+}
+
 // The value of largest magnitude with its sign; the first one wins a tie.
 inline float largest_signed(const float* x, int n) {
   float best = 0;

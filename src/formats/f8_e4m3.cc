@@ -41,7 +41,7 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
 }
 
 int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_block<1, 1>(source, n, [](const uint8_t* p) { return (*p & 0x7f) == 0x7f; });
+  return find_value<uint8_t>(source, n, 0x7f);
 }
 
 }  // namespace

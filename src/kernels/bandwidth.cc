@@ -1,5 +1,7 @@
 #include "kernels/bandwidth.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <atomic>
 #include <chrono>
@@ -10,8 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;  // bytes one thread reads at a time
-constexpr int kPasses = 5;
-constexpr double kReadSeconds = 0.05;  // no further pass after this long
+constexpr int kPasses = 3;  // at least
+constexpr double kRunSeconds = 2e-3;  // a run of a loop: longer than a wake-up, shorter than a time slice
 
 RoofKernels kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -31,54 +33,102 @@ double seconds(const Body& body) {
 // Results of loops that nobody needs, kept so that no compiler drops them.
 std::atomic<uint64_t> sink;
 
-// Operations a second of `loop`, every thread at once: rounds are doubled until a run takes 2 ms.
+// The shortest of the runs that fit into `budget` seconds, and of at least kPasses.
+template <typename Body>
+double best_seconds(double budget, const Body& body) {
+  double best = 1e30, spent = 0;
+  for (int pass = 0; pass < kPasses || spent < budget; ++pass) {
+    const double took = seconds(body);
+    spent += took;
+    best = std::min(best, took);
+  }
+  return best;
+}
+
+// Doubles the rounds of `run(rounds)` until it takes kRunSeconds; the best time of a round.
+template <typename Run>
+double best_round(double budget, const Run& run) {
+  int64_t rounds = 1;
+  while (rounds < (int64_t{1} << 40) && seconds([&] { run(rounds); }) < kRunSeconds) rounds *= 2;
+  return best_seconds(budget, [&] { run(rounds); }) / static_cast<double>(rounds);
+}
+
+// Operations a second of `loop`, every thread at once.
 template <typename Loop>
-double peak(ThreadPool& pool, Loop loop, int64_t operations) {
+double peak(ThreadPool& pool, Loop loop, int64_t operations, double budget) {
   if (!loop || operations == 0) return 0;
-  const auto run = [&](int64_t rounds) {
-    return seconds([&] {
-      pool.parallel_for(pool.threads(), [&](int64_t, int) {
-        sink.fetch_add(static_cast<uint64_t>(loop(rounds)), std::memory_order_relaxed);
-      });
+  constexpr int64_t kUnit = 256;  // rounds that the clock and the fork are not worth
+  const double best = best_round(budget, [&](int64_t rounds) {
+    pool.parallel_for(pool.threads(), [&](int64_t, int) {
+      sink.fetch_add(static_cast<uint64_t>(loop(rounds * kUnit)), std::memory_order_relaxed);
     });
-  };
-  int64_t rounds = 1 << 10;
-  while (rounds < (int64_t{1} << 40) && run(rounds) < 2e-3) rounds *= 2;
-  double best = run(rounds);
-  for (int pass = 1; pass < kPasses; ++pass) best = std::min(best, run(rounds));
-  return static_cast<double>(rounds * operations * pool.threads()) / best;
+  });
+  return static_cast<double>(kUnit * operations * pool.threads()) / best;
+}
+
+Result<AlignedBuffer> touched_buffer(ThreadPool& pool, int64_t pieces, int64_t piece) {
+  MILLRACE_TRY(auto buffer, AlignedBuffer::allocate(pieces * piece, "the bandwidth measurement"));
+  uint8_t* data = buffer.data();
+  pool.parallel_for(pieces, [&](int64_t i, int) {  // an untouched page may be the one shared page of zeros
+    for (int64_t at = 0; at < piece; at += 4096) data[i * piece + at] = 1;
+  });
+  return buffer;
+}
+
+int64_t cache_bytes(int name, int64_t guess) {
+  const long bytes = sysconf(name);
+  return bytes > 0 ? bytes : guess;
 }
 
 }  // namespace
 
-double measure_read_bandwidth(ThreadPool& pool, int64_t bytes) {
+double measure_read_bandwidth(ThreadPool& pool, int64_t bytes, double budget) {
   const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
-  auto buffer = AlignedBuffer::allocate(pieces * kPiece, "the bandwidth measurement");
+  auto buffer = touched_buffer(pool, pieces, kPiece);
   if (!buffer.ok()) return 0;
-  uint8_t* data = buffer.value().data();
+  const uint8_t* data = buffer.value().data();
   const RoofKernels kernels = kernels_of(detect_isa());
-  pool.parallel_for(pieces, [&](int64_t i, int) {  // an untouched page may be the one shared page of zeros
-    for (int64_t at = 0; at < kPiece; at += 4096) data[i * kPiece + at] = 1;
-  });
-  double best = 1e30;
-  double spent = 0;
-  for (int pass = 0; pass < kPasses && spent < kReadSeconds; ++pass) {
-    const double took = seconds([&] {
-      pool.parallel_for(pieces, [&](int64_t i, int) {
-        sink.fetch_add(kernels.read(data + i * kPiece, kPiece), std::memory_order_relaxed);
-      });
+  const double best = best_seconds(budget, [&] {
+    pool.parallel_for(pieces, [&](int64_t i, int) {
+      sink.fetch_add(kernels.read(data + i * kPiece, kPiece), std::memory_order_relaxed);
     });
-    spent += took;
-    best = std::min(best, took);
-  }
+  });
   return static_cast<double>(pieces * kPiece) / best / 1e9;
 }
 
-ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa) {
+double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double budget) {
+  auto buffer = touched_buffer(pool, pool.threads(), bytes_each);
+  if (!buffer.ok()) return 0;
+  const uint8_t* data = buffer.value().data();
+  const RoofKernels kernels = kernels_of(detect_isa());
+  const double best = best_round(budget, [&](int64_t rounds) {
+    pool.parallel_for(pool.threads(), [&](int64_t, int worker) {
+      uint64_t sum = 0;
+      for (int64_t i = 0; i < rounds; ++i) sum += kernels.read(data + worker * bytes_each, bytes_each);
+      sink.fetch_add(sum, std::memory_order_relaxed);
+    });
+  });
+  return static_cast<double>(bytes_each * pool.threads()) / best / 1e9;
+}
+
+int64_t l2_buffer_bytes() { return std::clamp<int64_t>(cache_bytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10) / 2, 64 << 10, 1 << 20); }
+
+int64_t l3_buffer_bytes() {
+  const int64_t half = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 16 << 20) / 2 / available_cores();
+  return std::max(4 * l2_buffer_bytes(), std::min<int64_t>(half, 6 << 20)) / 4096 * 4096;
+}
+
+double ComputePeaks::of(Activation activation) const {
+  const double own = activation == Activation::q8 ? int8_gop_per_s : activation == Activation::bf16 ? bf16_gflop_per_s : 0;
+  return own > 0 ? own : f32_gflop_per_s;
+}
+
+ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double budget) {
   const RoofKernels kernels = kernels_of(std::min(isa, detect_isa()));
   ComputePeaks peaks;
-  peaks.f32_gflop_per_s = peak(pool, kernels.fma, kernels.fma_operations) / 1e9;
-  peaks.int8_gop_per_s = peak(pool, kernels.int8, kernels.int8_operations) / 1e9;
+  peaks.f32_gflop_per_s = peak(pool, kernels.fma, kernels.fma_operations, budget) / 1e9;
+  peaks.bf16_gflop_per_s = peak(pool, kernels.bf16, kernels.bf16_operations, budget) / 1e9;
+  peaks.int8_gop_per_s = peak(pool, kernels.int8, kernels.int8_operations, budget) / 1e9;
   return peaks;
 }
 

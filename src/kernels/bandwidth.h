@@ -6,19 +6,32 @@
 
 #include "base/cpu.h"
 #include "base/thread_pool.h"
+#include "formats/format.h"
 
 namespace millrace {
 
-// Bytes read a second in GB/s (10^9), with every thread of the pool: the best of some passes over a buffer of
-// `bytes` that no cache holds. About 100 ms for the default. 0 if the memory cannot be had.
-double measure_read_bandwidth(ThreadPool& pool, int64_t bytes = int64_t{256} << 20);
+// Bytes read a second in GB/s (10^9), with every thread of the pool: the best of the passes that fit into `seconds` over a
+// buffer of `bytes` that no cache holds. Another 50 ms for the default to touch the memory. 0 if it cannot be had.
+double measure_read_bandwidth(ThreadPool& pool, int64_t bytes = int64_t{256} << 20, double seconds = 0.05);
 
-// Peaks of one instruction set over the whole pool, best of some short runs (a few ms each).
+// The same from a cache: every thread reads a buffer of its own, `bytes_each`, over and over.
+double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double seconds = 0.05);
+
+// Buffers, one a thread, that the second and the third level hold, and the level before does not. Half of what the
+// system says, and no more than a share that a neighbour leaves us where it says nothing or speaks of the whole chip.
+int64_t l2_buffer_bytes();
+int64_t l3_buffer_bytes();
+
+// Peaks of one instruction set over the whole pool, best of the short runs that fit into `seconds` (of each kind).
 struct ComputePeaks {
-  double f32_gflop_per_s = 0;  // fused multiply-adds, two operations each
-  double int8_gop_per_s = 0;   // 8-bit dot products, two operations each; 0 where ref has none
+  double f32_gflop_per_s = 0;   // fused multiply-adds, two operations each
+  double bf16_gflop_per_s = 0;  // dot products of bfloat16 pairs, two operations a product; 0: no such instruction
+  double int8_gop_per_s = 0;    // 8-bit dot products, two operations each; 0 where ref has none
+
+  // What products of such activations can reach: the f32 peak where there is no instruction for them.
+  double of(Activation activation) const;
 };
-ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa);
+ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0.03);
 
 // One instruction set's loops, each in its own file (ref/roof.cc, x86/roof_*.cc).
 struct RoofKernels {
@@ -27,6 +40,8 @@ struct RoofKernels {
   int64_t fma_operations = 0;  // a round
   int32_t (*int8)(int64_t rounds) = nullptr;
   int64_t int8_operations = 0;
+  float (*bf16)(int64_t rounds) = nullptr;
+  int64_t bf16_operations = 0;
 };
 RoofKernels roof_kernels_ref();
 RoofKernels roof_kernels_avx2();

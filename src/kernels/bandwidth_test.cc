@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
@@ -15,6 +16,14 @@ TEST(Bandwidth, IsAPositiveNumber) {
   EXPECT_TRUE(std::isfinite(measured));
 }
 
+TEST(Bandwidth, CachesAreReadToo) {
+  ThreadPool pool(2);
+  EXPECT_GE(l3_buffer_bytes(), 2 * l2_buffer_bytes());
+  const double measured = measure_cache_bandwidth(pool, l2_buffer_bytes(), 0.0);
+  EXPECT_GT(measured, 0);
+  EXPECT_TRUE(std::isfinite(measured));
+}
+
 TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
   ThreadPool pool(1);
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
@@ -23,6 +32,10 @@ TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
     if (isa > Isa::ref && detect_isa() > Isa::ref) {
       EXPECT_GT(peaks.int8_gop_per_s, 0) << isa_name(isa);
     }
+    const bool has_bf16 = std::min(isa, detect_isa()) == Isa::avx512;
+    EXPECT_EQ(peaks.bf16_gflop_per_s > 0, has_bf16) << isa_name(isa);
+    EXPECT_EQ(peaks.of(Activation::bf16), has_bf16 ? peaks.bf16_gflop_per_s : peaks.f32_gflop_per_s);
+    EXPECT_EQ(peaks.of(Activation::f32), peaks.f32_gflop_per_s);
   }
 }
 

@@ -65,6 +65,7 @@ struct AttentionArgs {
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
   int64_t row_bytes = 0;     // bytes from one slot's row to the next
+  int64_t key_ahead = 0;     // k_blocks holds the slots up to here too, which a later call reads: worth asking for
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
   float* max = nullptr;      // [queries * group]; -inf where the row sees no key of this partition
   float* sum = nullptr;      // [queries * group]
@@ -74,6 +75,9 @@ struct AttentionArgs {
 struct AttentionKernel {
   const Format* kv_format = nullptr;
   void (*run)(const AttentionArgs& args) = nullptr;
+  // Heads of up to so many dims are multiplied in bf16: queries, keys, weights and values are each rounded to nearest
+  // even, a weight as 2^x times an integer power of two; sums are f32. Larger heads, and all where it is 0: in f32.
+  int64_t bf16_head_dim = 0;
 };
 
 // Fast encode / decode of whole rows, e.g. new keys into the cache. Bit-identical to the Format's own codec.
@@ -93,7 +97,11 @@ struct KernelTable {
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
 
-  // Merges partials in order: partial p of row r at max[p * rows + r] etc. Writes out[r * head_dim ...];
+  // Adds a partial to the total of the partials before it; an empty one changes nothing.
+  void (*attention_join)(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
+                         float* total_max, float* total_sum, float* total_acc) = nullptr;
+
+  // Joins partials in order, from none, and divides by the sum: partial p of row r at max[p * rows + r] etc. Writes out[r * head_dim ...];
   // a row that saw no key at all gets zeros. `sink`, when not null, adds exp(sink[r % group]) to the sum.
   void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
                           const float* sum, const float* acc, const float* sink, float* out) = nullptr;

@@ -12,18 +12,54 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kPieceBytes = 256 << 10;  // of packed weights: half of a small L2, so a piece serves many tokens
-constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds, or values: below, waking a thread costs more than the work
+constexpr int64_t kPieceBytes = 512 << 10;      // of packed weights: a run of memory long enough to hide how it starts
+constexpr int64_t kPiecesAThread = 8;           // at least, where the matrix has as many tiles: for balance
+constexpr int64_t kLeastPieceBytes = 32 << 10;  // read by one token in a microsecond or two
+constexpr int64_t kWorthThreads = 1 << 15;      // multiply-adds: below, starting a job costs more than the work
+constexpr int64_t kWorthValues = 1 << 12;       // the same for values that are rounded
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
-// Rows per piece: about kPieceBytes, a multiple of the tile, and several pieces a thread for balance.
-int64_t piece_rows(const MatmulKernel& kernel, int64_t rows, int64_t packed_bytes, int threads) {
-  int64_t tile = kernel.row_tile;
-  int64_t tiles = (rows + tile - 1) / tile;
-  int64_t by_bytes = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, packed_bytes / tiles));
-  int64_t by_balance = std::max<int64_t>(1, tiles / (4 * threads));
-  return std::min(by_bytes, by_balance) * tile;
+int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + kernel.row_tile - 1) / kernel.row_tile; }
+
+// Rows per piece: at most about kPieceBytes, a multiple of the tile, several pieces a thread for balance but not tiny,
+// and as even as can be: threads that begin with equal shares then end together. `job_tiles` are those of all matrices
+// that run together.
+int64_t piece_rows(const MatmulKernel& kernel, int64_t rows, int64_t packed_bytes, int64_t tokens, int64_t job_tiles,
+                   int threads) {
+  const int64_t tiles = row_tiles(kernel, rows);
+  const int64_t tile_bytes = std::max<int64_t>(1, packed_bytes / tiles);
+  const int64_t most = std::max<int64_t>(1, kPieceBytes / tile_bytes);
+  const int64_t least = kLeastPieceBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1;
+  int64_t pieces = (tiles - 1) / std::min(most, std::max(least, job_tiles / (kPiecesAThread * threads))) + 1;
+  pieces = (pieces + threads - 1) / threads * threads;
+  return ((tiles - 1) / std::min(tiles, pieces) + 1) * kernel.row_tile;
+}
+
+// Threads then read the parts, not what the weights point to: the weights' own streams drive that out of the caches.
+void prepare(LinearPart& part) {
+  const Weight& weight = *part.weight;
+  part.run = weight.kernel->run;
+  part.args = {.weights = weight.packed.data(),
+               .rows = weight.rows,
+               .cols = weight.cols,
+               .x = part.x.data,
+               .x_stride = part.x.stride,
+               .tokens = part.x.tokens,
+               .y = part.y,
+               .y_stride = part.y_stride};
+}
+
+void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
+  MatmulArgs args = part.args;
+  args.row_begin = row_begin;
+  args.row_end = row_end;
+  part.run(args);
+  if (part.bias == nullptr) return;
+  for (int64_t t = 0; t < args.tokens; ++t) {
+    float* y = args.y + t * args.y_stride;
+    for (int64_t r = row_begin; r < row_end; ++r) y[r] += part.bias[r];
+  }
 }
 
 Result<void> check_scales(const Weight& weight) {
@@ -49,7 +85,7 @@ Result<void> check_scales(const Weight& weight) {
 
 }  // namespace
 
-Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool) {
+Result<int64_t> plan_packing(Weight& weight, const KernelTable& table) {
   if (weight.format == nullptr || weight.data == nullptr) {
     return Error::internal(fmt::format("{}: no stored data to pack", weight.name));
   }
@@ -66,25 +102,45 @@ Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& p
     return Error::user(fmt::format("{}: {} needs columns in blocks of {}, has {}; store it in another format",
                                    weight.name, weight.format->name, weight.format->block_values, weight.cols));
   }
-  if (Result<void> checked = check_scales(weight); !checked) return checked;
+  if (Result<void> checked = check_scales(weight); !checked) return checked.error();
+  weight.kernel = kernel;
+  return kernel->packed_bytes(weight.rows, weight.cols);
+}
 
-  int64_t bytes = kernel->packed_bytes(weight.rows, weight.cols);
-  Result<AlignedBuffer> buffer = AlignedBuffer::allocate(bytes, weight.name.c_str());
-  if (!buffer) return buffer.error();
-  int64_t piece = piece_rows(*kernel, weight.rows, bytes, pool.threads());
+void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed) {
+  const MatmulKernel& kernel = *weight.kernel;
+  if (weight.column_format == nullptr) {
+    kernel.pack(weight.data, &weight.scales, weight.rows, weight.cols, begin, end, packed);
+    return;
+  }
+  const int64_t rows = end - begin;
+  std::vector<float> columns(static_cast<size_t>(rows * weight.cols));  // a tile's columns, as they are stored
+  std::vector<float> turned(columns.size());
+  for (int64_t c = 0; c < weight.cols; ++c) {
+    const uint8_t* column = weight.data + c * weight.column_stride + begin * weight.column_format->block_bytes;
+    weight.column_format->decode(column, columns.data() + c * rows, rows);
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t c = 0; c < weight.cols; ++c) turned[r * weight.cols + c] = columns[c * rows + r];
+  }
+  kernel.pack(reinterpret_cast<const uint8_t*>(turned.data()), nullptr, rows, weight.cols, 0, rows,
+              packed + kernel.packed_bytes(begin, weight.cols));
+}
+
+Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool) {
+  MILLRACE_TRY(int64_t bytes, plan_packing(weight, table));
+  MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, weight.name.c_str()));
+  int64_t piece = piece_rows(*weight.kernel, weight.rows, bytes, 1, row_tiles(*weight.kernel, weight.rows), pool.threads());
   int64_t pieces = (weight.rows + piece - 1) / piece;
-  uint8_t* packed = buffer->data();
   auto pack_piece = [&](int64_t i, int) {
-    int64_t end = std::min(weight.rows, (i + 1) * piece);
-    kernel->pack(weight.data, &weight.scales, weight.rows, weight.cols, i * piece, end, packed);
+    pack_rows(weight, i * piece, std::min(weight.rows, (i + 1) * piece), buffer.data());
   };
   if (weight.rows * weight.cols < kWorthThreads) {
     for (int64_t i = 0; i < pieces; ++i) pack_piece(i, 0);
   } else {
     pool.parallel_for(pieces, pack_piece);
   }
-  weight.kernel = kernel;
-  weight.packed = std::move(*buffer);
+  weight.packed = std::move(buffer);
   return {};
 }
 
@@ -92,35 +148,49 @@ ActivationRows encode_activations(const KernelTable& table, ThreadPool& pool, Ac
                                   int64_t x_stride, int64_t tokens, int64_t cols, uint8_t* scratch) {
   int64_t stride = activation_row_bytes(kind, cols);
   auto encode = [&](int64_t t, int) { table.encode_activation(kind, x + t * x_stride, cols, scratch + t * stride); };
-  if (tokens * cols < kWorthThreads) {
+  if (tokens * cols < kWorthValues) {
     for (int64_t t = 0; t < tokens; ++t) encode(t, 0);
   } else {
     pool.parallel_for(tokens, encode);
   }
-  return {.kind = kind, .data = scratch, .stride = stride, .tokens = tokens, .cols = cols};
+  return activation_rows(kind, tokens, cols, scratch);
+}
+
+ActivationRows activation_rows(Activation kind, int64_t tokens, int64_t cols, uint8_t* scratch) {
+  return {.kind = kind, .data = scratch, .stride = activation_row_bytes(kind, cols), .tokens = tokens, .cols = cols};
 }
 
 void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, float* y, int64_t y_stride) {
-  const MatmulKernel& kernel = *weight.kernel;
-  int64_t piece = piece_rows(kernel, weight.rows, weight.packed.bytes(), pool.threads());
-  int64_t pieces = (weight.rows + piece - 1) / piece;
-  auto run_piece = [&](int64_t i, int) {
-    kernel.run({.weights = weight.packed.data(),
-                .rows = weight.rows,
-                .cols = weight.cols,
-                .row_begin = i * piece,
-                .row_end = std::min(weight.rows, (i + 1) * piece),
-                .x = x.data,
-                .x_stride = x.stride,
-                .tokens = x.tokens,
-                .y = y,
-                .y_stride = y_stride});
-  };
-  if (weight.rows * weight.cols * x.tokens < kWorthThreads) {
-    for (int64_t i = 0; i < pieces; ++i) run_piece(i, 0);
-  } else {
-    pool.parallel_for(pieces, run_piece);
+  LinearPart part{.weight = &weight, .x = x, .y = y, .y_stride = y_stride};
+  linear(pool, {&part, 1});
+}
+
+void linear(ThreadPool& pool, std::span<LinearPart> parts) {
+  int64_t tiles = 0;
+  int64_t work = 0;
+  for (LinearPart& part : parts) {
+    prepare(part);
+    tiles += row_tiles(*part.weight->kernel, part.weight->rows);
+    work += part.weight->rows * part.weight->cols * part.x.tokens;
   }
+  if (work < kWorthThreads) {
+    for (const LinearPart& part : parts) run_piece(part, 0, part.args.rows);
+    return;
+  }
+  int64_t pieces = 0;
+  for (LinearPart& part : parts) {
+    const Weight& weight = *part.weight;
+    part.piece_rows =
+        piece_rows(*weight.kernel, weight.rows, weight.packed.bytes(), part.x.tokens, tiles, pool.threads());
+    pieces += (weight.rows - 1) / part.piece_rows + 1;
+    part.pieces_end = pieces;
+  }
+  pool.parallel_for(pieces, [&](int64_t i, int) {
+    const auto part = std::ranges::upper_bound(parts, i, {}, &LinearPart::pieces_end);
+    const int64_t first = part == parts.begin() ? 0 : std::prev(part)->pieces_end;
+    const int64_t begin = (i - first) * part->piece_rows;
+    run_piece(*part, begin, std::min(part->args.rows, begin + part->piece_rows));
+  });
 }
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64
 
 // For the files of an instruction set, which may call nothing inline of other headers (it would be
 // compiled with their flags): registration by format name, and the reference attention for odd shapes.
-void set_attention_named(KernelTable& table, const char* format, AttentionFunction run);
+void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
 void attend_reference(const char* format, const AttentionArgs& args) noexcept;
 

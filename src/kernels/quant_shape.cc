@@ -61,13 +61,17 @@ void split_mxfp4(const uint8_t* b, QuantBlock& out) {
 }
 
 // scales[16] (minimum << 4 | scale), 64 bytes of 2-bit levels, d, dmin.
-void split_q2_k(const uint8_t* b, QuantBlock& out) {
+void split_q2_k_scales(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b + 80);
   out.min = load16(b + 82);
   for (int i = 0; i < 16; ++i) {
     out.scale[i] = static_cast<int8_t>(b[i] & 15);
     out.minimum[i] = b[i] >> 4;
   }
+}
+
+void split_q2_k(const uint8_t* b, QuantBlock& out) {
+  split_q2_k_scales(b, out);
   for (int g = 0; g < 8; ++g) {
     const uint8_t* q = b + 16 + g / 4 * 32;
     for (int i = 0; i < 32; ++i) out.level[g * 32 + i] = (q[i] >> (g % 4 * 2)) & 3;
@@ -75,7 +79,7 @@ void split_q2_k(const uint8_t* b, QuantBlock& out) {
 }
 
 // 32 bytes of high bits, 64 bytes of 2-bit levels, 12 bytes of 6-bit scales, d.
-void split_q3_k(const uint8_t* b, QuantBlock& out) {
+void split_q3_k_scales(const uint8_t* b, QuantBlock& out) {
   const uint8_t* scales = b + 96;
   out.d = load16(b + 108);
   for (int i = 0; i < 16; ++i) {
@@ -83,6 +87,10 @@ void split_q3_k(const uint8_t* b, QuantBlock& out) {
     int high = (scales[8 + i % 4] >> (i / 4 * 2)) & 3;
     out.scale[i] = static_cast<int8_t>((low | high << 4) - 32);
   }
+}
+
+void split_q3_k(const uint8_t* b, QuantBlock& out) {
+  split_q3_k_scales(b, out);
   for (int g = 0; g < 8; ++g) {
     const uint8_t* q = b + 32 + g / 4 * 32;
     for (int i = 0; i < 32; ++i) {
@@ -111,17 +119,19 @@ void split_nibble_runs(const uint8_t* q, uint8_t* level) {
   }
 }
 
-void split_q4_k(const uint8_t* b, QuantBlock& out) {
+void split_q45_k_scales(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b);
   out.min = load16(b + 2);
   split_six_bit_scales(b + 4, out);
+}
+
+void split_q4_k(const uint8_t* b, QuantBlock& out) {
+  split_q45_k_scales(b, out);
   split_nibble_runs(b + 16, out.level);
 }
 
 void split_q5_k(const uint8_t* b, QuantBlock& out) {
-  out.d = load16(b);
-  out.min = load16(b + 2);
-  split_six_bit_scales(b + 4, out);
+  split_q45_k_scales(b, out);
   split_nibble_runs(b + 48, out.level);
   for (int g = 0; g < 8; ++g) {
     for (int i = 0; i < 32; ++i) {
@@ -132,9 +142,13 @@ void split_q5_k(const uint8_t* b, QuantBlock& out) {
 
 // 128 bytes of low nibbles, 64 of 2-bit high parts, 16 int8 scales, d. Each half of 128 values uses 64 low bytes
 // (two groups in the low nibbles, two in the high ones) and 32 high bytes.
-void split_q6_k(const uint8_t* b, QuantBlock& out) {
+void split_q6_k_scales(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b + 208);
   std::memcpy(out.scale, b + 192, 16);
+}
+
+void split_q6_k(const uint8_t* b, QuantBlock& out) {
+  split_q6_k_scales(b, out);
   for (int g = 0; g < 8; ++g) {
     const uint8_t* low = b + g / 4 * 64 + g % 2 * 32;
     const uint8_t* high = b + 128 + g / 4 * 32;
@@ -146,23 +160,33 @@ void split_q6_k(const uint8_t* b, QuantBlock& out) {
 }
 
 // d, 16 bits of high scale parts, 4 bytes of low scale nibbles, 128 bytes of codes.
-void split_iq4_xs(const uint8_t* b, QuantBlock& out) {
+void split_iq4_xs_scales(const uint8_t* b, QuantBlock& out) {
   out.d = load16(b);
   uint16_t high = load16(b + 2);
   for (int g = 0; g < 8; ++g) {
     int low = (b[4 + g / 2] >> (g % 2 * 4)) & 15;
     out.scale[g] = static_cast<int8_t>((low | ((high >> (2 * g)) & 3) << 4) - 32);
-    split_nibbles(b + 8 + g * 16, out.level + g * 32);
   }
 }
 
+void split_iq4_xs(const uint8_t* b, QuantBlock& out) {
+  split_iq4_xs_scales(b, out);
+  for (int g = 0; g < 8; ++g) split_nibbles(b + 8 + g * 16, out.level + g * 32);
+}
+
 constexpr QuantSource kSources[] = {
-    {"q8_0", kQuantShapes[0], split_q8_0},    {"q4_0", kQuantShapes[1], split_q4_0},
-    {"q4_1", kQuantShapes[2], split_q4_1},    {"q5_0", kQuantShapes[3], split_q5_0},
-    {"q5_1", kQuantShapes[4], split_q5_1},    {"q2_k", kQuantShapes[5], split_q2_k},
-    {"q3_k", kQuantShapes[6], split_q3_k},    {"q4_k", kQuantShapes[7], split_q4_k},
-    {"q5_k", kQuantShapes[8], split_q5_k},    {"q6_k", kQuantShapes[9], split_q6_k},
-    {"iq4_nl", kQuantShapes[10], split_q4_0}, {"iq4_xs", kQuantShapes[11], split_iq4_xs},
+    {"q8_0", kQuantShapes[0], split_q8_0},
+    {"q4_0", kQuantShapes[1], split_q4_0},
+    {"q4_1", kQuantShapes[2], split_q4_1},
+    {"q5_0", kQuantShapes[3], split_q5_0},
+    {"q5_1", kQuantShapes[4], split_q5_1},
+    {"q2_k", kQuantShapes[5], split_q2_k, split_q2_k_scales},
+    {"q3_k", kQuantShapes[6], split_q3_k, split_q3_k_scales},
+    {"q4_k", kQuantShapes[7], split_q4_k, split_q45_k_scales},
+    {"q5_k", kQuantShapes[8], split_q5_k, split_q45_k_scales},
+    {"q6_k", kQuantShapes[9], split_q6_k, split_q6_k_scales},
+    {"iq4_nl", kQuantShapes[10], split_q4_0},
+    {"iq4_xs", kQuantShapes[11], split_iq4_xs, split_iq4_xs_scales},
     {"mxfp4", kQuantShapes[12], split_mxfp4},
 };
 static_assert(std::size(kSources) == kQuantSourceCount && std::size(kQuantShapes) == kQuantSourceCount);

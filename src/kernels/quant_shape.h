@@ -3,9 +3,10 @@
 //
 //   y = sum over groups g of 32 columns, in ascending order, in f32 with one rounding per fma:
 //     none, per32:  y = fma(dw * sx, dot, y)          dw = d (* sub-scale), exact in f32
-//     per16:        y = fma(d * sx, s0 * dot0 + s1 * dot1, y)
 //     minimum:      y = fma(-mw, sx * sum, y)         mw = min (* sub-minimum), exact in f32; sx * sum from the row
-//     per16 minimum y = fma(-(min * sx), m0 * sum0 + m1 * sum1, y)
+//     per16:        u = fma(d * s1, dot1, d * s0 * dot0)          d * s exact in f32
+//       minimum     u = fma(-min, m0 * sum0 + m1 * sum1, u)       an exact integer
+//                   y = fma(sx, u, y)
 //
 // where sx and the int8 x come from the activation row (kernels/activation.h) and the dots are exact integers of
 // (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
@@ -25,17 +26,20 @@ enum class LevelTable : uint8_t { none, iq4, fp4 };
 struct QuantShape {
   int low_bits = 0;   // of a level, stored as one plane of 2, 4 or 8 bits ...
   int high_bits = 0;  // ... and a second plane of 0, 1 or 2 bits above it
-  int offset = 0;     // subtracted from a level, or what the table's entries are raised by to be unsigned
+  int offset = 0;     // subtracted from a level, or what the table's entries are raised by to be unsigned; 2^n
   LevelTable table = LevelTable::none;
   SubScales sub = SubScales::none;
   bool has_min = false;
   bool e8m0 = false;  // the scale is a power of two in one byte; otherwise f16
+  int sub_bits = 0;   // of a sub-scale or sub-minimum: 4, 6 or 8 (int8)
+  int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // of 32 values in a block
 
   constexpr bool per_group_scale() const { return groups == 1; }
-  // Sub-scales and sub-minimums of 4 bits each (Q2_K).
-  constexpr bool nibble_subs() const { return sub == SubScales::per16 && has_min; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
+  // Sub-scales and sub-minimums of a block together, and of a group (where there are any).
+  constexpr int sub_fields() const { return sub_count() * (has_min ? 2 : 1); }
+  constexpr int group_fields() const { return sub_fields() / groups; }
 };
 
 // Every quantized format, in the order of quant_source_at().
@@ -45,14 +49,22 @@ inline constexpr QuantShape kQuantShapes[] = {
     /* q4_1 */ {.low_bits = 4, .has_min = true},
     /* q5_0 */ {.low_bits = 4, .high_bits = 1, .offset = 16},
     /* q5_1 */ {.low_bits = 4, .high_bits = 1, .has_min = true},
-    /* q2_k */ {.low_bits = 2, .sub = SubScales::per16, .has_min = true, .groups = 8},
-    /* q3_k */ {.low_bits = 2, .high_bits = 1, .offset = 4, .sub = SubScales::per16, .groups = 8},
-    /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .groups = 8},
-    /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .groups = 8},
-    /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .groups = 8},
+    /* q2_k */ {.low_bits = 2, .sub = SubScales::per16, .has_min = true, .sub_bits = 4, .groups = 8},
+    /* q3_k */
+    {.low_bits = 2, .high_bits = 1, .offset = 4, .sub = SubScales::per16, .sub_bits = 6, .sub_bias = 32, .groups = 8},
+    /* q4_k */ {.low_bits = 4, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
+    /* q5_k */ {.low_bits = 4, .high_bits = 1, .sub = SubScales::per32, .has_min = true, .sub_bits = 6, .groups = 8},
+    /* q6_k */ {.low_bits = 4, .high_bits = 2, .offset = 32, .sub = SubScales::per16, .sub_bits = 8, .groups = 8},
     /* iq4_nl */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4},
-    /* iq4_xs */ {.low_bits = 4, .offset = 128, .table = LevelTable::iq4, .sub = SubScales::per32, .groups = 8},
-    /* mxfp4 */ {.low_bits = 4, .offset = 12, .table = LevelTable::fp4, .e8m0 = true},
+    /* iq4_xs */
+    {.low_bits = 4,
+     .offset = 128,
+     .table = LevelTable::iq4,
+     .sub = SubScales::per32,
+     .sub_bits = 6,
+     .sub_bias = 32,
+     .groups = 8},
+    /* mxfp4 */ {.low_bits = 4, .offset = 16, .table = LevelTable::fp4, .e8m0 = true},
 };
 inline constexpr int kQuantSourceCount = 13;
 
@@ -73,6 +85,8 @@ struct QuantSource {
   std::string_view format;  // Format::name
   QuantShape shape;
   void (*split)(const uint8_t* block, QuantBlock& out);
+  // All but the levels; null where a block has no sub-scales (d comes first then, and min behind it).
+  void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
 };
 
 const QuantSource* quant_source_at(int index);  // in the order of kQuantShapes

@@ -70,8 +70,11 @@ void KvPool::release(BlockId block) {
 
 void KvPool::copy(BlockId from, BlockId to) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
-    int64_t bytes = 2 * layout_.layers[layer].kv_heads * layout_.block_tokens * row_bytes_[layer];
-    std::memcpy(at(layer, to, 0, 0), at(layer, from, 0, 0), static_cast<size_t>(bytes));
+    const auto bytes = static_cast<size_t>(layout_.block_tokens * row_bytes_[layer]);
+    for (int64_t head = 0; head < layout_.layers[layer].kv_heads; ++head) {
+      std::memcpy(keys(layer, to, head), keys(layer, from, head), bytes);
+      std::memcpy(values(layer, to, head), values(layer, from, head), bytes);
+    }
   }
 }
 

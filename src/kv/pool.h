@@ -1,7 +1,11 @@
 // KvPool: keys and values in paged blocks with reference counts. It knows ids, counts and bytes; never a
 // Request, and no policy. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
 //
-// One buffer a layer:  [block][K, V][kv_head][token in block][row_bytes]
+// One buffer a layer:  [K, V][kv_head][block][token in block][row_bytes]
+//
+// Blocks of one head lie behind each other, and ids are handed out ascending from a fresh pool: attention walks a lone
+// stream's keys as one run of memory, which the processor's own prefetch follows. Head by head inside a block would
+// make every 16 keys a piece of its own, a whole block of all heads apart from the next.
 #pragma once
 
 #include <cstdint>
@@ -57,8 +61,8 @@ class KvPool {
  private:
   uint8_t* at(int64_t layer, BlockId block, int64_t kind, int64_t head) {
     const KvLayer& l = layout_.layers[layer];
-    int64_t row_block = (static_cast<int64_t>(block) * 2 + kind) * l.kv_heads + head;
-    return buffers_[layer].data() + row_block * layout_.block_tokens * row_bytes_[layer];
+    int64_t head_block = (kind * l.kv_heads + head) * total_blocks() + block;
+    return buffers_[layer].data() + head_block * layout_.block_tokens * row_bytes_[layer];
   }
 
   KvLayout layout_;

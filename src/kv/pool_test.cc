@@ -53,6 +53,20 @@ TEST(KvPool, HeadsDoNotOverlapAndCopyTakesEveryLayer) {
       }
 }
 
+// What attention reads for a lone stream is one run of memory.
+TEST(KvPool, AFreshPoolsBlocksOfAHeadFollowEachOther) {
+  KvPool pool = make_pool(5);
+  BlockId before = *pool.allocate();
+  for (int i = 1; i < 5; ++i) {
+    const BlockId block = *pool.allocate();
+    for (int head = 0; head < 2; ++head) {
+      EXPECT_EQ(pool.keys(1, block, head), pool.keys(1, before, head) + 4 * pool.row_bytes(1));
+      EXPECT_EQ(pool.values(1, block, head), pool.values(1, before, head) + 4 * pool.row_bytes(1));
+    }
+    before = block;
+  }
+}
+
 TEST(KvPool, RefusesWhatAFormatCannotHold) {
   KvLayout layout{find_format("q8_0"), 16, {{1, 40}}};
   auto pool = KvPool::create(layout, 4);

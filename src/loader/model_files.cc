@@ -2,8 +2,10 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <filesystem>
+#include <functional>
 
 #include "formats/format.h"
 #include "loader/file_text.h"
@@ -15,6 +17,16 @@ namespace millrace {
 const StoredTensor* ModelFiles::find(std::string_view name) const {
   auto found = tensor_index.find(std::string(name));
   return found == tensor_index.end() ? nullptr : &tensors[found->second];
+}
+
+void ModelFiles::release(const uint8_t* begin, const uint8_t* end) const {
+  const std::less<> before;  // the bytes may be those of different files
+  for (const auto& file : files) {
+    const std::span<const uint8_t> bytes = file->bytes();
+    const uint8_t* first = std::max(begin, bytes.data(), before);
+    const uint8_t* last = std::min(end, bytes.data() + bytes.size(), before);
+    if (before(first, last)) file->release(static_cast<size_t>(first - bytes.data()), static_cast<size_t>(last - first));
+  }
 }
 
 Result<void> check_tensor_finite(const ModelFiles& model, const StoredTensor& stored) {

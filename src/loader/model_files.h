@@ -54,6 +54,8 @@ struct ModelFiles {
   std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // the same, for tensors that were unpacked at load
 
   const StoredTensor* find(std::string_view name) const;  // null if absent
+  // Pages of mapped files between the two leave this process's memory; they can still be read.
+  void release(const uint8_t* begin, const uint8_t* end) const;
 };
 
 // Opens a GGUF file (any part of a split one), a .safetensors file with its folder, or a Hugging Face folder.

@@ -60,7 +60,14 @@ Result<ForwardContext> ForwardContext::create(const ArchSpec& spec, const Kernel
     c.chosen_weight.resize(static_cast<size_t>(T * used));
     c.expert_rows.resize(static_cast<size_t>(T * used));
     c.expert_begin.resize(static_cast<size_t>(spec.moe.experts + 1));
+    c.expert_parts.resize(static_cast<size_t>(2 * spec.moe.experts));
   }
+  const auto outputs = static_cast<size_t>(limits.outputs);
+  c.outputs.tokens.reserve(outputs);
+  c.outputs.positions.reserve(outputs);
+  c.outputs.spans.reserve(outputs);
+  c.outputs.output_rows.reserve(outputs);
+  c.outputs.block_tables.reserve(static_cast<size_t>(kv.total_blocks()));
   c.block_pointers.resize(static_cast<size_t>(attention_scratch_pointers(pool.threads(), limits.context, kv.layout().block_tokens)));
   return c;
 }

@@ -5,7 +5,9 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "flow/batch.h"
 #include "kernels/kernel_table.h"
+#include "kernels/linear.h"
 #include "kv/pool.h"
 #include "models/arch_spec.h"
 #include "tensor/aligned_buffer.h"
@@ -51,6 +53,8 @@ class ForwardContext {
   std::vector<float> chosen_weight;  // [T, used]
   std::vector<int32_t> expert_rows;  // rows grouped by expert
   std::vector<int64_t> expert_begin; // [experts + 1]
+  std::vector<LinearPart> expert_parts;  // [2 * experts]
+  Batch outputs;                     // the last layer's, when logits of some tokens only are wanted
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 
  private:

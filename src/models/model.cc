@@ -18,69 +18,82 @@ std::vector<KvLayer> Model::kv_layers() const {
   return std::vector<KvLayer>(spec_.layers.size(), KvLayer{spec_.kv_heads, spec_.head_dim});
 }
 
-void Model::embed(const Batch& batch, ForwardContext& context) const {
+void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
-  float* out = context.residual.as<float>();
-  const RowCodec& codec = *context.kernels().find_codec(embedding_.format);
-  const int64_t row_bytes = embedding_.format->row_bytes(width);
-  context.pool().parallel_for(batch.size(), [&](int64_t t, int) {
-    float* row = out + t * width;
-    codec.decode(embedding_.data + batch.tokens[t] * row_bytes, row, width);
-    if (spec_.embedding_scale != 1.0f) context.kernels().scale(row, spec_.embedding_scale, width);
-    if (spec_.learned_positions) {
-      float* position = context.normed.as<float>() + t * width;  // free until the first norm
-      positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position, width);
-      context.kernels().add(position, row, width);
-    }
-  });
+  const KernelTable& kernels = context.kernels();
+  float* row = context.residual.as<float>() + t * width;
+  kernels.find_codec(embedding_.format)->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
+  if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
+  if (!spec_.learned_positions) return;
+  float* position = context.normed.as<float>() + t * width;  // free until the first norm
+  positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position, width);
+  kernels.add(position, row, width);
 }
 
-void Model::forward(const Batch& batch, ForwardContext& context) const {
-  const int64_t tokens = batch.size();
+// residual += norm(block_out)
+void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const {
   const int64_t width = spec_.width;
-  float* residual = context.residual.as<float>();
+  const KernelTable& kernels = context.kernels();
+  float* out = context.block_out.as<float>() + t * width;
+  float* residual = context.residual.as<float>() + t * width;
+  if (!post_norm.scale.empty()) norm_row(spec_, post_norm, kernels, out, out);
+  if (spec_.residual_scale == 1.0f) kernels.add(out, residual, width);
+  else kernels.add_scaled(out, spec_.residual_scale, residual, width);
+}
+
+void Model::forward(const Batch& all, ForwardContext& context) const {
+  int64_t tokens = all.size();
+  const int64_t width = spec_.width;
+  const KernelTable& kernels = context.kernels();
+  const float* residual = context.residual.as<float>();
   float* normed = context.normed.as<float>();
-  float* block_out = context.block_out.as<float>();
-  auto add_block = [&](const NormWeights& post_norm) {
-    if (!post_norm.scale.empty()) norm_rows(spec_, post_norm, context, block_out, tokens, block_out);
-    context.pool().parallel_for(tokens, [&](int64_t t, int) {
-      if (spec_.residual_scale == 1.0f) context.kernels().add(block_out + t * width, residual + t * width, width);
-      else context.kernels().add_scaled(block_out + t * width, spec_.residual_scale, residual + t * width, width);
+  // One pass over the rows: `before`, then the norm, then rounding for the matrix that comes next.
+  auto start_block = [&](const NormWeights& norm, const Weight& next, const auto& before) {
+    const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
+    for_rows(context, tokens, 2 * width, [&](int64_t t) {
+      before(t);
+      norm_row(spec_, norm, kernels, residual + t * width, normed + t * width);
+      encode_row(kernels, rows, t, normed + t * width, context.encoded.data());
     });
+    return rows;
   };
-  embed(batch, context);
-  fill_rope_tables(spec_, rope_frequencies_, rope_scales_, batch, context);
+  const NormWeights* last_post_norm = nullptr;
   for (int64_t i = 0; i < spec_.layer_count(); ++i) {
     const LayerSpec& layer = spec_.layers[static_cast<size_t>(i)];
     const LayerWeights& weights = layers_[static_cast<size_t>(i)];
-    norm_rows(spec_, weights.attention_norm, context, residual, tokens, normed);
-    attention_block(spec_, layer, i, weights, batch, context);
-    add_block(weights.attention_post_norm);
-    norm_rows(spec_, weights.mlp_norm, context, residual, tokens, normed);
-    if (layer.moe) moe_block(spec_, weights, tokens, context);
-    else mlp_block(spec_, weights.mlp, spec_.hidden, tokens, context);
-    add_block(weights.mlp_post_norm);
+    const ActivationRows x = start_block(weights.attention_norm, weights.q, [&](int64_t t) {
+      if (last_post_norm) return add_row(*last_post_norm, t, context);
+      embed_row(all, t, context);
+      fill_rope_row(spec_, rope_frequencies_, rope_scales_, all.positions[t], t, context);
+    });
+    attention_keys(spec_, layer, i, weights, all, x, context);
+    const Batch* batch = &all;
+    if (i + 1 == spec_.layer_count()) {  // nobody reads the other tokens' outputs
+      if (all.output_rows.empty()) return;
+      if (static_cast<int64_t>(all.output_rows.size()) < tokens) batch = &keep_outputs(spec_, all, context);
+      tokens = batch->size();
+    }
+    attention_block(spec_, layer, i, weights, *batch, context);
+    const Weight& first = layer.moe ? weights.router : weights.mlp.up;
+    const ActivationRows y = start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });
+    if (layer.moe) moe_block(spec_, weights, y, context);
+    else mlp_block(spec_, weights.mlp, spec_.hidden, y, context);
+    last_post_norm = &weights.mlp_post_norm;
   }
-  output(batch, context);
+  const ActivationRows x = start_block(output_norm_, head_, [&](int64_t t) { add_row(*last_post_norm, t, context); });
+  output(x, context);
 }
 
-void Model::output(const Batch& batch, ForwardContext& context) const {
-  const int64_t rows = static_cast<int64_t>(batch.output_rows.size());
-  if (rows == 0) return;
-  const int64_t width = spec_.width;
-  float* gathered = context.block_out.as<float>();
-  // Ascending and distinct, so a row is never overwritten before it is read.
-  for (int64_t i = 0; i < rows; ++i)
-    std::copy_n(context.residual.as<float>() + batch.output_rows[i] * width, width, gathered + i * width);
-  norm_rows(spec_, output_norm_, context, gathered, rows, gathered);
-  ActivationRows x = encode_activations(context.kernels(), context.pool(), head_.format->activation, gathered, width, rows, width,
-                                        context.encoded.data());
+void Model::output(const ActivationRows& x, ForwardContext& context) const {
+  const KernelTable& kernels = context.kernels();
   float* logits = context.logits();
-  linear_bias(context, head_, head_bias_, x, logits, spec_.vocab);
-  context.pool().parallel_for(rows, [&](int64_t i, int) {
-    float* row = logits + i * spec_.vocab;
-    if (spec_.logit_scale != 1.0f) context.kernels().scale(row, spec_.logit_scale, spec_.vocab);
-    if (spec_.final_softcap > 0.0f) context.kernels().softcap(row, spec_.final_softcap, spec_.vocab);
+  LinearPart head{.weight = &head_, .x = x, .y = logits, .y_stride = spec_.vocab, .bias = head_bias_.empty() ? nullptr : head_bias_.data()};
+  linear(context.pool(), {&head, 1});
+  if (spec_.logit_scale == 1.0f && spec_.final_softcap <= 0.0f) return;
+  for_rows(context, x.tokens, spec_.vocab, [&](int64_t t) {
+    float* row = logits + t * spec_.vocab;
+    if (spec_.logit_scale != 1.0f) kernels.scale(row, spec_.logit_scale, spec_.vocab);
+    if (spec_.final_softcap > 0.0f) kernels.softcap(row, spec_.final_softcap, spec_.vocab);
   });
 }
 

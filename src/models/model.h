@@ -42,6 +42,9 @@ struct LayerWeights {
 struct ModelOptions {
   int64_t context = 0;  // longest stream this model will be asked for; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
+  std::string packed_cache;  // file that holds the packed weights between starts (models/packed_cache.h); "": none
+  bool verify_packed_cache = false;
+  std::function<void(const std::string&)> warn;  // may be null
 };
 
 class Model {
@@ -53,6 +56,7 @@ class Model {
   const ArchSpec& spec() const { return spec_; }
   int64_t context() const { return context_; }
   int64_t weight_bytes() const { return weight_bytes_; }  // packed
+  bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights lie in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }  // weight bytes that one decode step reads
   std::vector<KvLayer> kv_layers() const;
 
@@ -63,14 +67,17 @@ class Model {
  private:
   friend class ModelBuilder;
   Model() = default;
-  void embed(const Batch& batch, ForwardContext& context) const;
-  void output(const Batch& batch, ForwardContext& context) const;
+  void embed_row(const Batch& batch, int64_t t, ForwardContext& context) const;
+  void add_row(const NormWeights& post_norm, int64_t t, ForwardContext& context) const;
+  void output(const ActivationRows& x, ForwardContext& context) const;
 
   ArchSpec spec_;
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
   int64_t token_bytes_ = 0;
   std::shared_ptr<const ModelFiles> files_;  // the embedding table is read where it lies
+  AlignedBuffer packed_;  // every matrix; the Weights view their parts ...
+  std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
   Tensor embedding_;
   Tensor positions_;  // learned positions
   NormWeights output_norm_;

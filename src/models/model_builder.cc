@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <mutex>
+#include <optional>
 
 #include "millrace/options.h"
 #include "models/blocks/rope.h"
+#include "models/packed_cache.h"
 
 namespace millrace {
 
@@ -149,10 +150,13 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
   MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
-    // moe_block() encodes the layer's input once for all of them.
+    // moe_block() rounds the layer's input once for all of them, and their inner rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
       return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
                                             expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
+    if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
+      return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+                                            expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
   if (spec.moe.shared_hidden > 0) {
@@ -179,21 +183,40 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
-Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
-  std::vector<Weight*> all = all_weights();
-  std::vector<const Weight*> stored(all.begin(), all.end());
-  for (const Weight& weight : tables_) stored.push_back(&weight);
-  std::vector<Result<void>> checks(stored.size());
-  pool.parallel_for(static_cast<int64_t>(stored.size()), [&](int64_t i, int) { checks[static_cast<size_t>(i)] = check_weight_finite(*stored[static_cast<size_t>(i)]); });
-  for (const auto& check : checks)
-    if (!check.ok()) return Error{check.error().kind, files_->path + ": " + check.error().message};
-  for (size_t i = 0; i < all.size(); ++i) {
-    if (auto packed = pack_weight(*all[i], table, pool); !packed.ok())
-      return Error{packed.error().kind, files_->path + ": " + packed.error().message};
-    all[i]->data = nullptr;  // only the packed form is read from here on
-    model_->weight_bytes_ += all[i]->packed.bytes();
-    if (options.progress) options.progress(static_cast<double>(i + 1) / static_cast<double>(all.size()));
+// Maps the packed cache, or packs (and writes the cache where one is wanted).
+Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+  const auto warn = [&](const std::string& message) {
+    if (options.warn) options.warn(message);
+  };
+  std::optional<PackedCache> cache;
+  if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
+  if (cache) {
+    auto opened = cache->open(pool, options.verify_packed_cache, options.progress);
+    if (opened.ok() && opened->file) {
+      model_->packed_file_ = opened->file;
+      packer.point_weights(opened->packed);
+      return {};
+    }
+    if (!opened.ok()) warn(opened.error().message + "; packing again");
   }
+  MILLRACE_TRY(model_->packed_, packer.pack(pool, options.progress));
+  if (cache) {
+    if (auto written = cache->write(pool, model_->packed_.data()); !written.ok()) warn(written.error().message);
+  }
+  packer.point_weights(model_->packed_.data());
+  return {};
+}
+
+Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+  const auto in_file = [&](const Error& error) { return Error{error.kind, files_->path + ": " + error.message}; };
+  WeightPacker packer(*files_, table);
+  for (Weight* weight : all_weights())
+    if (auto added = packer.add(*weight); !added.ok()) return in_file(added.error());
+  for (const Weight& stored : tables_)
+    if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
+  packer.arrange();
+  if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
+  for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;
   for (const auto& layer : model_->layers_) {

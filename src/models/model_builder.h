@@ -7,6 +7,7 @@
 
 #include "models/model.h"
 #include "models/weight_loader.h"
+#include "models/weight_packer.h"
 
 namespace millrace {
 
@@ -24,6 +25,7 @@ class ModelBuilder {
   Result<MlpWeights> load_expert(const std::string& prefix, int64_t expert);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
+  Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
   Result<void> pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
   std::shared_ptr<const ModelFiles> files_;

@@ -68,22 +68,20 @@ Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bo
   return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name.empty() ? canonical : name));
 }
 
-Result<Weight> WeightLoader::transposed_matrix(const StoredTensor& stored, int64_t rows, int64_t cols) {
+Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols) {
   const Tensor& tensor = stored.tensor;
-  if (tensor.rank != 2 || tensor.dims[0] != cols || tensor.dims[1] != rows) return wrong_shape(files_, stored, cols, rows);
-  MILLRACE_TRY(auto buffer, AlignedBuffer::allocate(rows * cols * 4, stored.name.c_str()));
-  std::vector<float> line(static_cast<size_t>(rows));
-  for (int64_t c = 0; c < cols; ++c) {
-    tensor.format->decode(tensor.data + c * tensor.format->row_bytes(rows), line.data(), rows);
-    for (int64_t r = 0; r < rows; ++r) buffer.as<float>()[r * cols + c] = line[static_cast<size_t>(r)];
-  }
+  const Format& format = *tensor.format;
+  if (tensor.rank != 2 || tensor.dims[0] != cols || tensor.dims[1] != total_rows) return wrong_shape(files_, stored, cols, total_rows);
+  if (format.block_values != 1)
+    return Error::unsupported(fmt::format("{}: tensor {} is stored transposed and in blocks ({})", files_.path, stored.name, format.name));
   Weight weight;
   weight.name = stored.name;
   weight.format = find_format("f32");
   weight.rows = rows;
   weight.cols = cols;
-  weight.data = buffer.data();
-  owned_.push_back(std::move(buffer));
+  weight.data = tensor.data + begin * format.block_bytes;
+  weight.column_format = &format;
+  weight.column_stride = format.row_bytes(total_rows);
   return weight;
 }
 
@@ -91,12 +89,7 @@ Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_r
   bool transposed = false;
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
   MILLRACE_TRY_VOID(check_format(files_, *stored));
-  if (transposed) {
-    MILLRACE_TRY(Weight whole, transposed_matrix(*stored, total_rows, cols));
-    whole.data += begin * whole.format->row_bytes(cols);
-    whole.rows = rows;
-    return whole;
-  }
+  if (transposed) return transposed_rows(*stored, total_rows, begin, rows, cols);
   const Tensor& tensor = stored->tensor;
   if (tensor.cols() != cols || tensor.rows() != total_rows || (tensor.rank > 2 && begin == 0 && rows == total_rows && tensor.dims[0] != 1))
     return wrong_shape(files_, *stored, total_rows, cols);
@@ -136,21 +129,6 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
 Result<std::vector<float>> WeightLoader::optional_vector(std::string_view canonical, int64_t n) {
   if (!find(canonical)) return std::vector<float>();
   return vector(canonical, n);
-}
-
-Result<void> check_weight_finite(const Weight& weight) {
-  for (float scale : weight.scales.values)
-    if (!(scale - scale == 0.0f)) return Error::corrupt(fmt::format("tensor {}: a block scale is NaN or infinite", weight.name));
-  if (!weight.format->find_non_finite) return {};
-  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
-  for (int64_t row = 0; row < weight.rows; ++row) {
-    int64_t block = weight.format->find_non_finite(weight.data + row * row_bytes, weight.cols);
-    if (block >= 0) {
-      return Error::corrupt(fmt::format("tensor {}: NaN or infinity in row {}, block {} (byte {} of the tensor)", weight.name,
-                                        row, block, row * row_bytes + block * weight.format->block_bytes));
-    }
-  }
-  return {};
 }
 
 }  // namespace millrace

@@ -29,18 +29,11 @@ class WeightLoader {
   Result<std::vector<float>> vector(std::string_view canonical, int64_t n);
   Result<std::vector<float>> optional_vector(std::string_view canonical, int64_t n);
 
-  // Buffers made for tensors that are not stored as we need them; the Weights point into them until packed.
-  std::vector<AlignedBuffer>& owned() { return owned_; }
-
  private:
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
-  Result<Weight> transposed_matrix(const StoredTensor& stored, int64_t rows, int64_t cols);
+  Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols);
   const ModelFiles& files_;
   const Arch& arch_;
-  std::vector<AlignedBuffer> owned_;
 };
-
-// "corrupt" error if a scale or value of the tensor's rows is NaN or infinite.
-Result<void> check_weight_finite(const Weight& weight);
 
 }  // namespace millrace

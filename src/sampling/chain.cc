@@ -1,7 +1,5 @@
 #include "sampling/chain.h"
 
-#include <cmath>
-
 #include "sampling/schema.h"
 
 namespace millrace {
@@ -52,11 +50,11 @@ Result<TokenId> draw(SamplingRow& row) {
   double target = row.uniform(RandomStream::token) * softmax.total;
   double cumulated = 0;
   const Candidate* last = nullptr;  // the last one with any probability: where rounding at the end of the sum leads
-  for (const auto& candidate : list) {
-    double weight = std::exp(candidate.logit - softmax.max);
-    if (weight > 0) last = &candidate;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const double weight = row.weights()[i];
+    if (weight > 0) last = &list[i];
     cumulated += weight;
-    if (cumulated > target) return candidate.token;
+    if (cumulated > target) return list[i].token;
   }
   return last->token;
 }

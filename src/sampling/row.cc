@@ -94,15 +94,21 @@ void SamplingRow::keep_best(size_t k) {
     return;
   }
   dense_ = false;
-  // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins.
+  // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins. Soon
+  // few blocks hold any that does, and the others cost a vector comparison each.
+  constexpr size_t kBlock = 64;
   float bar = kNone;
-  for (size_t i = 0; i < logits_.size(); ++i) {
-    if (!(logits_[i] > bar)) continue;
-    list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
-    if (list_.size() < 2 * k) continue;
-    std::nth_element(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(k) - 1, list_.end(), better);
-    list_.resize(k);
-    bar = list_.back().logit;
+  for (size_t at = 0; at < logits_.size(); at += kBlock) {
+    const size_t end = std::min(at + kBlock, logits_.size());
+    if (!(block_max(logits_.data() + at, end - at) > bar)) continue;
+    for (size_t i = at; i < end; ++i) {
+      if (!(logits_[i] > bar)) continue;
+      list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
+      if (list_.size() < 2 * k) continue;
+      std::nth_element(list_.begin(), list_.begin() + static_cast<ptrdiff_t>(k) - 1, list_.end(), better);
+      list_.resize(k);
+      bar = list_.back().logit;
+    }
   }
   sort_prefix(k);
   truncate(k);
@@ -167,7 +173,11 @@ Softmax SamplingRow::softmax() {
   const auto& list = candidates();
   if (list.empty()) return out;
   out.max = max_logit();
-  for (const auto& candidate : list) out.total += std::exp(candidate.logit - out.max);
+  weights_.clear();
+  for (const auto& candidate : list) {
+    weights_.push_back(std::exp(candidate.logit - out.max));
+    out.total += weights_.back();
+  }
   return out;
 }
 

@@ -87,12 +87,14 @@ class SamplingRow {
     }
   }
 
-  float max_logit() const;  // -inf when there is no candidate
-  Softmax softmax();        // over candidates()
+  float max_logit() const;                                      // -inf when there is no candidate
+  Softmax softmax();                                            // over candidates()
+  std::span<const double> weights() const { return weights_; }  // exp(logit - max) of each, of the last softmax()
 
  private:
   std::span<float> logits_;
   std::vector<Candidate> list_;
+  std::vector<double> weights_;
   size_t sorted_ = 0;
   bool dense_ = true;
   uint64_t seed_ = 0;

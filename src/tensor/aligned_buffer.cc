@@ -2,28 +2,60 @@
 
 #include <fmt/format.h>
 #include <sys/mman.h>
+#include <unistd.h>
 
 namespace millrace {
+namespace {
+
+constexpr int64_t kLarge = 2 * kHugePageBytes;  // below, huge pages would waste as much as they give
+
+// Maps `bytes` from an address that is a multiple of `alignment` (a power of two, at least a page).
+void* map_aligned(size_t bytes, size_t alignment) {
+  const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
+  const size_t whole = bytes + alignment;
+  void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) return memory;
+  const auto begin = reinterpret_cast<uintptr_t>(memory);
+  const uintptr_t start = (begin + alignment - 1) & ~(alignment - 1);
+  const uintptr_t end = (start + bytes + page - 1) & ~(page - 1);
+  const uintptr_t limit = (begin + whole + page - 1) & ~(page - 1);
+  if (start > begin) munmap(memory, start - begin);
+  if (limit > end) munmap(reinterpret_cast<void*>(end), limit - end);
+  return reinterpret_cast<void*>(start);
+}
+
+}  // namespace
 
 Result<AlignedBuffer> AlignedBuffer::allocate(int64_t bytes, const char* what) {
   AlignedBuffer buffer;
   if (bytes < 0) return Error::internal(fmt::format("{}: negative size {}", what, bytes));
   if (bytes == 0) return buffer;
-  void* memory = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
-                      MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  const bool large = bytes >= kLarge && bytes < INT64_MAX - 2 * kHugePageBytes;
+  const auto size = static_cast<size_t>(bytes);
+  void* memory = large ? map_aligned(size, kHugePageBytes)
+                       : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
     return Error::resource(fmt::format("{}: cannot allocate {} bytes; free memory or choose a smaller size", what, bytes));
   }
-  if (bytes >= int64_t{4} << 20) madvise(memory, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  if (large) madvise(memory, size, MADV_HUGEPAGE);
   buffer.data_ = static_cast<uint8_t*>(memory);
+  buffer.bytes_ = bytes;
+  buffer.owned_ = true;
+  return buffer;
+}
+
+AlignedBuffer AlignedBuffer::view(const uint8_t* data, int64_t bytes) {
+  AlignedBuffer buffer;
+  buffer.data_ = const_cast<uint8_t*>(data);
   buffer.bytes_ = bytes;
   return buffer;
 }
 
 void AlignedBuffer::release() {
-  if (data_) munmap(data_, static_cast<size_t>(bytes_));
+  if (owned_) munmap(data_, static_cast<size_t>(bytes_));
   data_ = nullptr;
   bytes_ = 0;
+  owned_ = false;
 }
 
 }  // namespace millrace

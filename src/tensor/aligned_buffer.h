@@ -1,5 +1,6 @@
 // AlignedBuffer: owned, 64-byte aligned, zero-filled memory for packed weights, activations and KV.
-// Large ones come from mmap (so that the pages are really zero and really returned).
+// It comes from mmap, so that the pages are really zero and really returned; large buffers start on a huge page and ask
+// for such. view() makes one that owns nothing, for parts of a larger memory.
 #pragma once
 
 #include <cstdint>
@@ -9,6 +10,9 @@
 
 namespace millrace {
 
+// Of a huge page on every machine that matters here: large memory starts at multiples of it.
+inline constexpr int64_t kHugePageBytes = int64_t{2} << 20;
+
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
@@ -17,11 +21,14 @@ class AlignedBuffer {
   AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
     std::swap(data_, other.data_);
     std::swap(bytes_, other.bytes_);
+    std::swap(owned_, other.owned_);
     return *this;
   }
 
   // Errors: resource, naming `what` and the bytes wanted.
   static Result<AlignedBuffer> allocate(int64_t bytes, const char* what);
+  // `data` must be 64-byte aligned and outlive the view. It may be read-only memory: then only read it.
+  static AlignedBuffer view(const uint8_t* data, int64_t bytes);
 
   uint8_t* data() { return data_; }
   const uint8_t* data() const { return data_; }
@@ -33,6 +40,7 @@ class AlignedBuffer {
   void release();
   uint8_t* data_ = nullptr;
   int64_t bytes_ = 0;
+  bool owned_ = false;
 };
 
 }  // namespace millrace

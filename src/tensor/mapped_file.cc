@@ -6,10 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstring>
 
 namespace millrace {
+namespace {
+const auto kPageBytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+}  // namespace
 
 Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& path) {
   int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
@@ -26,16 +30,40 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   void* data = mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
   int map_errno = errno;
   ::close(fd);
+  if (data != MAP_FAILED) {
+    // Where the file system has large folios, what is read from the disk then lies in huge pages and is mapped as such:
+    // half the time of mapping it page by page.
+    madvise(data, static_cast<size_t>(info.st_size), MADV_HUGEPAGE);
+  }
   if (data == MAP_FAILED) return Error::resource(fmt::format("{}: cannot map: {}", path, std::strerror(map_errno)));
   auto file = std::shared_ptr<MappedFile>(new MappedFile());
   file->path_ = path;
   file->data_ = static_cast<const uint8_t*>(data);
   file->size_ = static_cast<size_t>(info.st_size);
+  file->modified_ns_ = int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec;
   return std::shared_ptr<const MappedFile>(std::move(file));
 }
 
 MappedFile::~MappedFile() {
   if (data_) munmap(const_cast<uint8_t*>(data_), size_);
+}
+
+void MappedFile::populate(size_t begin, size_t bytes) const {
+#ifdef MADV_POPULATE_READ
+  if (begin >= size_) return;
+  const size_t first = begin / kPageBytes * kPageBytes;
+  madvise(const_cast<uint8_t*>(data_) + first, std::min(size_, begin + bytes) - first, MADV_POPULATE_READ);
+#else
+  madvise(const_cast<uint8_t*>(data_), size_, MADV_WILLNEED);
+#endif
+}
+
+void MappedFile::release(size_t begin, size_t bytes) const {
+  if (begin >= size_) return;
+  const size_t end = begin + std::min(bytes, size_ - begin);
+  const size_t first = (begin + kPageBytes - 1) / kPageBytes * kPageBytes;
+  const size_t last = end == size_ ? end : end / kPageBytes * kPageBytes;
+  if (first < last) madvise(const_cast<uint8_t*>(data_) + first, last - first, MADV_DONTNEED);
 }
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// MappedFile: a whole file mapped read-only. Shared by everything that views into it.
+// MappedFile: a whole file mapped read-only. Shared by everything that views into it. Its pages come and go: release()
+// gives back those that have been read to the end, and what is read again comes from the page cache.
 #pragma once
 
 #include <cstdint>
@@ -20,12 +21,19 @@ class MappedFile {
 
   const std::string& path() const { return path_; }
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
+  int64_t modified_ns() const { return modified_ns_; }  // since 1970, when the file was opened
+
+  // Reads every page of [begin, begin + bytes) in, as far as the system does that on request.
+  void populate(size_t begin, size_t bytes) const;
+  // Whole pages of [begin, begin + bytes) leave this process's memory.
+  void release(size_t begin, size_t bytes) const;
 
  private:
   MappedFile() = default;
   std::string path_;
   const uint8_t* data_ = nullptr;
   size_t size_ = 0;
+  int64_t modified_ns_ = 0;
 };
 
 }  // namespace millrace

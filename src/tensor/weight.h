@@ -26,8 +26,13 @@ struct Weight {
   int64_t cols = 0;  // inputs
   const uint8_t* data = nullptr;  // stored rows in a mapped file, row after row
   BlockScales scales;
+  // Where the file holds the transpose, `data` is this matrix's first column of stored numbers in `column_format` (one
+  // value a block), each column_stride bytes from the last; `format` is then f32, which packing decodes them to.
+  const Format* column_format = nullptr;
+  int64_t column_stride = 0;
 
-  // Filled by pack_weight() (kernels/linear.h): the layout that `kernel` reads.
+  // Filled by pack_weight() (kernels/linear.h), or a view of what a model keeps for all its weights: the layout that
+  // `kernel` reads.
   const MatmulKernel* kernel = nullptr;
   AlignedBuffer packed;
 

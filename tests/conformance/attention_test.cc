@@ -11,6 +11,7 @@
 
 #include "kernel_tables.h"
 #include "kernels/kernel_table.h"
+#include "tensor/half.h"
 
 namespace millrace {
 namespace {
@@ -127,10 +128,25 @@ std::vector<float> attend(const KernelTable& table, const AttentionKernel& kerne
   return out;
 }
 
-// The definition: softmax over every visible key at once, in double.
-std::vector<float> plain_attention(const Cache& cache, const std::vector<float>& q, const Ask& ask,
-                                   const float* sink = nullptr) {
+// What the definition gives, and by how much an output may miss it because a weight stands so close to the middle between
+// two bf16 numbers that it may fall to either side: nothing where weights are not rounded.
+struct Expected {
   std::vector<float> out;
+  std::vector<double> either_side;
+};
+
+float as_bf16(double x) { return bf16_to_f32(f32_to_bf16(static_cast<float>(x))); }
+
+// Whether 2^(x (1 +- 2e-5)) may round to two bf16 numbers; a kernel's weight before rounding is that close.
+bool rounds_either_way(double weight) { return as_bf16(weight * (1 - 2e-5)) != as_bf16(weight * (1 + 2e-5)); }
+
+// The definition: softmax over every visible key at once, in double. Where the kernel multiplies in bf16, queries, keys
+// and values are rounded, and so are the weights, as 2^(score log2(e) - an integer).
+Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const Ask& ask,
+                         const float* sink = nullptr) {
+  Expected expected;
+  const bool rounded = cache.head_dim <= kernel.bf16_head_dim;
+  const auto operand = [&](float x) { return double{rounded ? as_bf16(x) : x}; };
   const int64_t stride = ask.group * cache.head_dim + 3;
   for (int64_t i = ask.first_query; i < ask.first_query + ask.queries; ++i) {
     for (int64_t g = 0; g < ask.group; ++g) {
@@ -140,22 +156,44 @@ std::vector<float> plain_attention(const Cache& cache, const std::vector<float>&
       for (int64_t s = begin; s <= i; ++s) {
         double dot = 0;
         for (int64_t d = 0; d < cache.head_dim; ++d) {
-          dot += double{q[i * stride + g * cache.head_dim + d]} * cache.k[s * cache.padded + d];
+          dot += operand(q[i * stride + g * cache.head_dim + d]) * operand(cache.k[s * cache.padded + d]);
         }
         if (ask.softcap > 0) dot = ask.softcap * std::tanh(dot / ask.softcap);
         weights.push_back(dot);
         max = std::max(max, dot);
       }
+      if (rounded) max = std::ceil(max / M_LN2) * M_LN2;
       double sum = sink ? std::exp(sink[g] - max) : 0;
-      for (double& w : weights) sum += w = std::exp(w - max);
+      std::vector<double> doubt;
+      for (double& w : weights) {
+        w = std::exp(w - max);
+        doubt.push_back(rounded && rounds_either_way(w) ? w / 128 : 0);
+        if (rounded) w = as_bf16(w);
+        sum += w;
+      }
       for (int64_t d = 0; d < cache.head_dim; ++d) {
-        double value = 0;
-        for (size_t j = 0; j < weights.size(); ++j) value += weights[j] * cache.v[(begin + j) * cache.padded + d];
-        out.push_back(static_cast<float>(value / sum));
+        double value = 0, either_side = 0;
+        for (size_t j = 0; j < weights.size(); ++j) value += weights[j] * operand(cache.v[(begin + j) * cache.padded + d]);
+        for (size_t j = 0; j < weights.size(); ++j) {
+          either_side += doubt[j] * std::fabs(operand(cache.v[(begin + j) * cache.padded + d]) - value / sum);
+        }
+        expected.out.push_back(static_cast<float>(value / sum));
+        expected.either_side.push_back(either_side / sum);
       }
     }
   }
-  return out;
+  return expected;
+}
+
+// Within `bound` of the largest value expected, but for weights that may round to either side.
+void expect_close(const std::vector<float>& actual, const Expected& expected, double bound) {
+  ASSERT_EQ(actual.size(), expected.out.size());
+  std::vector<float> nearest = actual;
+  for (size_t i = 0; i < actual.size(); ++i) {
+    const double off = double{expected.out[i]} - actual[i];
+    if (off != 0) nearest[i] += static_cast<float>(std::copysign(std::min(std::fabs(off), expected.either_side[i]), off));
+  }
+  testing::expect_close(nearest, expected.out, bound);
 }
 
 std::vector<float> queries_for(int64_t slots, int64_t group, int64_t head_dim, uint64_t seed) {
@@ -183,7 +221,8 @@ TEST(Attention, EveryTableHasTheFourKvFormats) {
   }
 }
 
-// Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one).
+// Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one), whatever the arithmetic: rounding
+// is part of its definition, and left out it would show a thousand times as large.
 TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     for (int64_t head_dim : {1, 7, 8, 16, 31, 33, 40, 63, 64, 65, 80, 96, 128, 200, 256, 520}) {
@@ -192,7 +231,7 @@ TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
       for (int64_t group : {1, 3}) {
         auto q = queries_for(300, group, head_dim, 5);
         Ask ask{.group = group, .first_query = 281, .queries = 19};
-        testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 4e-6);
+        expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
       }
     }
   });
@@ -207,9 +246,9 @@ TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
         SCOPED_TRACE(window);
         SCOPED_TRACE(softcap);
         Ask ask{.group = 2, .first_query = 505, .queries = 35, .window = window, .softcap = softcap};
-        testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 4e-6);
+        expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
         Ask early{.group = 2, .first_query = 0, .queries = 20, .window = window, .softcap = softcap};
-        testing::expect_close(attend(table, kernel, cache, q, early), plain_attention(cache, q, early), 4e-6);
+        expect_close(attend(table, kernel, cache, q, early), plain_attention(kernel, cache, q, early), 4e-6);
       }
     }
   });
@@ -313,7 +352,28 @@ TEST(Attention, OneVisibleKeyGivesItsValueExactly) {
     Cache cache(*kernel.kv_format, 4, 64, 16, 15);
     auto q = queries_for(4, 1, 64, 16);
     auto out = attend(table, kernel, cache, q, {.first_query = 3, .queries = 1, .window = 1});
-    for (int d = 0; d < 64; ++d) EXPECT_EQ(out[d], cache.v[3 * cache.padded + d]);
+    for (int d = 0; d < 64; ++d) {
+      const float value = cache.v[3 * cache.padded + d];
+      EXPECT_EQ(out[d], kernel.bf16_head_dim >= 64 ? as_bf16(value) : value);
+    }
+  });
+}
+
+// A value may overflow its format. Rows that do not see it keep their bits, whoever shares their tile.
+TEST(Attention, AValueThatIsNotFiniteReachesOnlyRowsThatSeeIt) {
+  for_each_kernel([](const KernelTable&, const AttentionKernel& kernel) {
+    Cache clean(*kernel.kv_format, 512, 64, 16, 24);
+    Cache spoilt = clean;
+    spoilt.point_at_own_blocks();
+    spoilt.poison(301);
+    auto q = queries_for(512, 2, 64, 25);
+    const Ask ask{.group = 2, .first_query = 290, .queries = 20};
+    const Partial before = run_partition(kernel, clean, q, ask, 256, 310);
+    const Partial after = run_partition(kernel, spoilt, q, ask, 256, 310);
+    for (int64_t i = 0; i < 20 * 2 * 64; ++i) {
+      if (290 + i / 128 < 301) ASSERT_EQ(after.acc[i], before.acc[i]) << i;
+      else if (kernel.kv_format->block_values == 1) ASSERT_TRUE(std::isnan(after.acc[i])) << i;
+    }
   });
 }
 
@@ -323,7 +383,7 @@ TEST(Attention, HugeScoresStayFinite) {
     auto q = queries_for(100, 1, 64, 18);
     for (float& x : q) x *= 1e4f;
     Ask ask{.first_query = 60, .queries = 40};
-    testing::expect_close(attend(table, kernel, cache, q, ask), plain_attention(cache, q, ask), 1e-2);
+    expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 1e-2);
   });
 }
 
@@ -368,7 +428,7 @@ TEST(AttentionMerge, SinksTakeTheirShareOfTheSoftmax) {
     auto q = queries_for(600, 4, 64, 23);
     const float sinks[] = {0, 9, -3, 40};
     Ask ask{.group = 4, .first_query = 590, .queries = 10};
-    testing::expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(cache, q, ask, sinks), 4e-6);
+    expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(kernel, cache, q, ask, sinks), 4e-6);
   });
 }
 

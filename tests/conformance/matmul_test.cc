@@ -82,8 +82,9 @@ std::vector<float> decode_activation(Activation kind, const uint8_t* row, int64_
     } else if (kind == Activation::bf16) {
       out[i] = bf16_to_f32(reinterpret_cast<const uint16_t*>(row)[i]);
     } else {
-      float scale = reinterpret_cast<const float*>(row + q8_scales_offset(n))[i / 32];
-      out[i] = scale * static_cast<float>(reinterpret_cast<const int8_t*>(row)[i]);
+      const uint8_t* record = row + i / 32 * kQ8GroupBytes;
+      float scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
+      out[i] = scale * static_cast<float>(reinterpret_cast<const int8_t*>(record)[i % 32]);
     }
   }
   return out;

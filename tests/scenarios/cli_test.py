@@ -215,6 +215,34 @@ class Run(unittest.TestCase):
         self.assertNotEqual(process.returncode, -signal.SIGSEGV)
 
 
+class Bench(unittest.TestCase):
+    def bench(self, *arguments):
+        done = millrace("bench", *arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def test_work_is_counted_from_the_files(self):
+        tensors = json.loads(millrace("inspect", LLAMA, "--json", "--tensors").stdout)
+        matrices = [t for t in tensors["tensors"] if len(t["shape"]) > 1 and t["name"] != "token_embd.weight"]
+        weights = sum(t["bytes"] for t in matrices)
+        values = sum(t["shape"][0] * t["shape"][1] for t in matrices)
+        heads = tensors["heads"] * tensors["head_dim"] * tensors["layers"]
+        kv_bytes = 2 * 2 * tensors["kv_heads"] * tensors["head_dim"] * tensors["layers"]
+        records = self.bench("-m", LLAMA, "-p", "0", "-n", "1", "-d", "3", "-b", "1,2", "-r", "1", "-t", "1")
+        for record, streams in zip(records, (1, 2)):
+            self.assertEqual((record["n_gen"], record["n_depth"], record["n_streams"]), (1, 3, streams))
+            work = record["gb_per_s"] * record["avg_ns"], record["gop_per_s"] * record["avg_ns"]
+            self.assertAlmostEqual(work[0] / (weights + streams * 4 * kv_bytes), 1, places=6)
+            self.assertAlmostEqual(work[1] / (streams * (2 * values + 4 * 4 * heads)), 1, places=6)
+            self.assertEqual(record["roof_fraction"], max(record["bandwidth_fraction"], record["compute_fraction"]))
+
+    def test_roof(self):
+        roof = self.bench("--roof", "-t", "1")
+        self.assertEqual([row["threads"] for row in roof["roofs"]], [1])
+        for key in ("read_gb_per_s", "l3_gb_per_s", "l2_gb_per_s", "f32_gflop_per_s"):
+            self.assertGreater(roof["roofs"][0][key], 0, key)
+
+
 class Text(unittest.TestCase):
     def test_tokenize_forms(self):
         done = millrace("tokenize", "-m", LLAMA, "--stdin", "--json", stdin=b"a bc")

@@ -18,13 +18,15 @@ constexpr uint32_t kInfinityBits = 0x7f800000;  // and above: NaN
 // Round to nearest, ties to even, for |value| < 2^22.
 inline int round_even(float value) { return static_cast<int>((value + 12582912.0f) - 12582912.0f); }
 
-// One group of n <= 32 values (the rest zero).
-void encode_group(const float* x, int64_t n, int8_t* q, float* scale, float* offset, int16_t* sums) {
+// One group of n <= 32 values (the rest zero) into its record.
+void encode_group(const float* x, int64_t n, uint8_t* record) {
+  auto* q = reinterpret_cast<int8_t*>(record);
+  auto* scale = reinterpret_cast<float*>(record + kQ8ScaleAt);
+  auto* offset = reinterpret_cast<float*>(record + kQ8OffsetAt);
+  auto* negated_sums = reinterpret_cast<int32_t*>(record + kQ8SumsAt);
   uint32_t largest = 0;
   for (int64_t i = 0; i < n; ++i) largest = std::max(largest, std::bit_cast<uint32_t>(x[i]) & 0x7fffffffu);
-  std::memset(q, 0, 32);
-  sums[0] = sums[1] = 0;
-  *scale = *offset = 0;
+  std::memset(record, 0, kQ8GroupBytes);
   if (largest < kTinyBits) return;
   if (largest >= kInfinityBits) {
     *scale = *offset = std::bit_cast<float>(0x7fc00000u);
@@ -35,21 +37,16 @@ void encode_group(const float* x, int64_t n, int8_t* q, float* scale, float* off
   for (int64_t i = 0; i < n; ++i) {
     int level = round_even(x[i] * inverse);
     q[i] = static_cast<int8_t>(level);
-    sums[i / 16] = static_cast<int16_t>(sums[i / 16] + level);
+    negated_sums[i / 16] -= level;
   }
   *scale = magnitude / 127.0f;
-  *offset = *scale * static_cast<float>(sums[0] + sums[1]);
+  *offset = *scale * static_cast<float>(-(negated_sums[0] + negated_sums[1]));
 }
 
 void encode_q8(const float* x, int64_t n, uint8_t* destination) {
-  auto* q = reinterpret_cast<int8_t*>(destination);
-  auto* scales = reinterpret_cast<float*>(destination + q8_scales_offset(n));
-  auto* offsets = reinterpret_cast<float*>(destination + q8_offsets_offset(n));
-  auto* sums = reinterpret_cast<int16_t*>(destination + q8_sums_offset(n));
-  int64_t groups = padded_values(n) / kActivationGroup;
-  for (int64_t g = 0; g < groups; ++g) {
-    int64_t count = std::clamp<int64_t>(n - g * kActivationGroup, 0, kActivationGroup);
-    encode_group(x + g * kActivationGroup, count, q + g * kActivationGroup, scales + g, offsets + g, sums + 2 * g);
+  int64_t padded = padded_values(n);
+  for (int64_t i = 0; i < padded; i += kActivationGroup, destination += kQ8GroupBytes) {
+    encode_group(x + i, std::clamp<int64_t>(n - i, 0, kActivationGroup), destination);
   }
 }
 

@@ -101,34 +101,49 @@ void attend(const AttentionArgs& a) noexcept {
   }
 }
 
+void join_row(int64_t head_dim, float max, float sum, const float* acc, float& total_max, float& total_sum,
+              float* total) noexcept {
+  if (sum == 0) return;
+  if (total_sum == 0) {
+    total_max = max;
+    total_sum = sum;
+    std::memcpy(total, acc, static_cast<size_t>(head_dim) * sizeof(float));
+    return;
+  }
+  const float top = max <= total_max ? total_max : max;  // a NaN stays
+  const double old_factor = std::exp(static_cast<double>(total_max) - top);
+  const double new_factor = std::exp(static_cast<double>(max) - top);
+  for (int64_t d = 0; d < head_dim; ++d) total[d] = static_cast<float>(old_factor * total[d] + new_factor * acc[d]);
+  total_sum = static_cast<float>(old_factor * total_sum + new_factor * sum);
+  total_max = top;
+}
+
+void join(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc, float* total_max,
+          float* total_sum, float* total_acc) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    join_row(head_dim, max[row], sum[row], acc + row * head_dim, total_max[row], total_sum[row],
+             total_acc + row * head_dim);
+  }
+}
+
 void merge_row(int64_t partials, int64_t rows, int64_t row, int64_t head_dim, const float* max, const float* sum,
                const float* acc, const float* sink, float* out) noexcept {
   float top = kNoKey;
-  bool any = false;
+  float total = 0;
   for (int64_t p = 0; p < partials; ++p) {
-    if (sum[p * rows + row] == 0) continue;
-    any = true;
-    if (!(max[p * rows + row] <= top)) top = max[p * rows + row];
+    join_row(head_dim, max[p * rows + row], sum[p * rows + row], acc + (p * rows + row) * head_dim, top, total, out);
   }
-  if (!any) {
+  if (total == 0) {
     for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
     return;
   }
-  if (sink && *sink > top) top = *sink;
-  double total = 0;
-  for (int64_t p = 0; p < partials; ++p) {
-    if (sum[p * rows + row] == 0) continue;
-    total += std::exp(static_cast<double>(max[p * rows + row]) - top) * sum[p * rows + row];
+  double factor = 1, divisor = total;
+  if (sink) {
+    const double shared = *sink > top ? *sink : top;
+    factor = std::exp(top - shared);
+    divisor = factor * total + std::exp(*sink - shared);
   }
-  if (sink) total += std::exp(static_cast<double>(*sink) - top);
-  for (int64_t d = 0; d < head_dim; ++d) {
-    double value = 0;
-    for (int64_t p = 0; p < partials; ++p) {
-      if (sum[p * rows + row] == 0) continue;
-      value += std::exp(static_cast<double>(max[p * rows + row]) - top) * acc[(p * rows + row) * head_dim + d];
-    }
-    out[d] = static_cast<float>(value / total);
-  }
+  for (int64_t d = 0; d < head_dim; ++d) out[d] = static_cast<float>(factor * out[d] / divisor);
 }
 
 void merge(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max, const float* sum,
@@ -160,6 +175,7 @@ void attend_reference(const char* format, const AttentionArgs& args) noexcept {
 
 void add_attention_ref(KernelTable& table) {
   for (const Entry& entry : kEntries) set_attention_named(table, entry.format, entry.run);
+  table.attention_join = join;
   table.attention_merge = merge;
 }
 

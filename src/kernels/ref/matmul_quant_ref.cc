@@ -44,25 +44,27 @@ int dot16(const int16_t* level, const int8_t* x) {
   return sum;
 }
 
-// Adds group g of the block (group `column_group` of the row) to y.
-float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const uint8_t* x, int64_t cols,
-                int64_t column_group, float y) {
-  auto* levels = reinterpret_cast<const int8_t*>(x) + column_group * 32;
-  float sx = reinterpret_cast<const float*>(x + q8_scales_offset(cols))[column_group];
+// Adds group g of the block to y; x: the record of the same columns.
+float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const uint8_t* x, float y) {
+  auto* levels = reinterpret_cast<const int8_t*>(x);
+  float sx = *reinterpret_cast<const float*>(x + kQ8ScaleAt);
   int dot0 = dot16(block.level + g * 32, levels);
   int dot1 = dot16(block.level + g * 32 + 16, levels + 16);
   if (shape.sub != SubScales::per16) {
     y = std::fma(block.scale[g] * sx, static_cast<float>(dot0 + dot1), y);
     if (!shape.has_min) return y;
-    float offset = reinterpret_cast<const float*>(x + q8_offsets_offset(cols))[column_group];
+    float offset = *reinterpret_cast<const float*>(x + kQ8OffsetAt);
     return std::fma(-block.minimum[g], offset, y);
   }
-  int dot = block.raw.scale[2 * g] * dot0 + block.raw.scale[2 * g + 1] * dot1;
-  y = std::fma(block.scale[g] * sx, static_cast<float>(dot), y);
-  if (!shape.has_min) return y;
-  auto* sums = reinterpret_cast<const int16_t*>(x + q8_sums_offset(cols)) + column_group * 2;
-  int minimum = block.raw.minimum[2 * g] * sums[0] + block.raw.minimum[2 * g + 1] * sums[1];
-  return std::fma(-(block.minimum[g] * sx), static_cast<float>(minimum), y);
+  float scale0 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g]);
+  float scale1 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g + 1]);
+  float inner = std::fma(scale1, static_cast<float>(dot1), scale0 * static_cast<float>(dot0));
+  if (shape.has_min) {
+    auto* negated_sums = reinterpret_cast<const int32_t*>(x + kQ8SumsAt);
+    int minimum = block.raw.minimum[2 * g] * negated_sums[0] + block.raw.minimum[2 * g + 1] * negated_sums[1];
+    inner = std::fma(block.minimum[g], static_cast<float>(minimum), inner);
+  }
+  return std::fma(sx, inner, y);
 }
 
 // One format, by its position in kQuantShapes, so that each format's kernel is a plain function pointer.
@@ -96,7 +98,7 @@ struct QuantRef {
         for (int64_t t = 0; t < a.tokens; ++t) {
           float& y = a.y[t * a.y_stride + row];
           for (int g = 0; g < groups; ++g) {
-            y = add_group(from.shape, block, g, a.x + t * a.x_stride, a.cols, group + g, y);
+            y = add_group(from.shape, block, g, a.x + t * a.x_stride + (group + g) * kQ8GroupBytes, y);
           }
         }
       }

@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-void set_attention_named(KernelTable& table, const char* format, AttentionFunction run) {
-  if (const Format* found = find_format(format)) set_attention(table, {found, run});
+void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim) {
+  if (const Format* found = find_format(format)) set_attention(table, {found, run, bf16_head_dim});
 }
 
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode) {

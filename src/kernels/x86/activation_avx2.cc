@@ -34,7 +34,7 @@ inline int sum_bytes(__m128i q) {
   return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
 }
 
-inline void encode_group(const float* x, int64_t i, int64_t n, int8_t* q, float* scale, float* offset, int16_t* sums) {
+inline void encode_group(const float* x, int64_t i, int64_t n, uint8_t* record) {
   __m256 v[4];
   __m256i largest = _mm256_setzero_si256();
   for (int j = 0; j < 4; ++j) {
@@ -53,10 +53,13 @@ inline void encode_group(const float* x, int64_t i, int64_t n, int8_t* q, float*
   __m256i words0 = _mm256_permute4x64_epi64(_mm256_packs_epi32(level[0], level[1]), 0xd8);
   __m256i words1 = _mm256_permute4x64_epi64(_mm256_packs_epi32(level[2], level[3]), 0xd8);
   __m256i bytes = _mm256_permute4x64_epi64(_mm256_packs_epi16(words0, words1), 0xd8);
-  _mm256_storeu_si256(reinterpret_cast<__m256i*>(q), bytes);
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(record), bytes);
   int sum0 = sum_bytes(_mm256_castsi256_si128(bytes)), sum1 = sum_bytes(_mm256_extracti128_si256(bytes, 1));
-  sums[0] = static_cast<int16_t>(sum0);
-  sums[1] = static_cast<int16_t>(sum1);
+  auto* scale = reinterpret_cast<float*>(record + kQ8ScaleAt);
+  auto* offset = reinterpret_cast<float*>(record + kQ8OffsetAt);
+  auto* negated_sums = reinterpret_cast<int32_t*>(record + kQ8SumsAt);
+  negated_sums[0] = -sum0;
+  negated_sums[1] = -sum1;
   if (usable) {
     *scale = magnitude / 127.0f;
     *offset = *scale * static_cast<float>(sum0 + sum1);
@@ -67,13 +70,9 @@ inline void encode_group(const float* x, int64_t i, int64_t n, int8_t* q, float*
 }
 
 void encode_q8(const float* x, int64_t n, uint8_t* destination) {
-  auto* q = reinterpret_cast<int8_t*>(destination);
-  auto* scales = reinterpret_cast<float*>(destination + q8_scales_offset(n));
-  auto* offsets = reinterpret_cast<float*>(destination + q8_offsets_offset(n));
-  auto* sums = reinterpret_cast<int16_t*>(destination + q8_sums_offset(n));
-  int64_t groups = padded_values(n) / kActivationGroup;
-  for (int64_t g = 0; g < groups; ++g) {
-    encode_group(x, g * kActivationGroup, n, q + g * kActivationGroup, scales + g, offsets + g, sums + 2 * g);
+  int64_t padded = padded_values(n);
+  for (int64_t i = 0; i < padded; i += kActivationGroup, destination += kQ8GroupBytes) {
+    encode_group(x, i, n, destination);
   }
 }
 

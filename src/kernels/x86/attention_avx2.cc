@@ -14,6 +14,7 @@ void add_attention_avx2(KernelTable& table) {
   set_attention_named(table, KvF16::kName, attend<KvF16>);
   set_attention_named(table, KvBf16::kName, attend<KvBf16>);
   set_attention_named(table, KvQ8::kName, attend<KvQ8>);
+  table.attention_join = join_partial;
   table.attention_merge = merge_partials;
 }
 

@@ -301,41 +301,57 @@ void attend(const AttentionArgs& a) noexcept {
   }
 }
 
-// out = sum of exp(max_p - top) * acc_p over the partials that saw a key, over the like sum of sums.
+// total = total * exp(total's max - top) + acc * exp(max - top), for one row; sums alike.
+inline void join_row(int64_t head_dim, float max, float sum, const float* acc, float& total_max, float& total_sum,
+                     float* total) {
+  if (sum == 0) return;
+  if (total_sum == 0) {
+    total_max = max;
+    total_sum = sum;
+    for (int64_t d = 0; d < head_dim; ++d) total[d] = acc[d];
+    return;
+  }
+  const float top = max <= total_max ? total_max : max;  // a NaN stays
+  const float old_factor = total_max == top ? 1.0f : exp_one(total_max - top);
+  const float new_factor = max == top ? 1.0f : exp_one(max - top);
+  const Simd::F f = Simd::set(new_factor), g = Simd::set(old_factor);
+  int64_t d = 0;
+  for (; d + Simd::kLanes <= head_dim; d += Simd::kLanes) {
+    Simd::store(total + d, Simd::fma(f, Simd::load(acc + d), Simd::mul(g, Simd::load(total + d))));
+  }
+  if (d < head_dim) {
+    const int64_t n = head_dim - d;
+    Simd::store_n(total + d, Simd::fma(f, Simd::load_n(acc + d, n), Simd::mul(g, Simd::load_n(total + d, n))), n);
+  }
+  total_sum = total_sum * old_factor + sum * new_factor;
+  total_max = top;
+}
+
+inline void join_partial(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
+                         float* total_max, float* total_sum, float* total_acc) noexcept {
+  for (int64_t row = 0; row < rows; ++row) {
+    join_row(head_dim, max[row], sum[row], acc + row * head_dim, total_max[row], total_sum[row],
+             total_acc + row * head_dim);
+  }
+}
+
 inline void merge_row(int64_t partials, int64_t rows, int64_t row, int64_t head_dim, const float* max, const float* sum,
                       const float* acc, const float* sink, float* out) {
   float top = kNoKey;
-  int64_t first = partials;
-  for (int64_t p = partials - 1; p >= 0; --p) {
-    if (sum[p * rows + row] == 0) continue;
-    first = p;
-    if (!(max[p * rows + row] <= top)) top = max[p * rows + row];
-  }
-  if (sink && first<partials&& * sink> top) top = *sink;
   float total = 0;
-  for (int64_t p = first; p < partials; ++p) {
-    const float part = sum[p * rows + row];
-    if (part == 0) continue;
-    const float factor = exp_one(max[p * rows + row] - top);
-    total += factor * part;
-    const Simd::F f = Simd::set(factor);
-    const float* source = acc + (p * rows + row) * head_dim;
-    for (int64_t d = 0; d < head_dim; d += Simd::kLanes) {
-      if (d + Simd::kLanes <= head_dim) {
-        const Simd::F before = p == first ? Simd::zero() : Simd::load(out + d);
-        Simd::store(out + d, Simd::fma(f, Simd::load(source + d), before));
-      } else {
-        const int64_t n = head_dim - d;
-        const Simd::F before = p == first ? Simd::zero() : Simd::load_n(out + d, n);
-        Simd::store_n(out + d, Simd::fma(f, Simd::load_n(source + d, n), before), n);
-      }
-    }
+  for (int64_t p = 0; p < partials; ++p) {
+    join_row(head_dim, max[p * rows + row], sum[p * rows + row], acc + (p * rows + row) * head_dim, top, total, out);
   }
-  if (first == partials) {
+  if (total == 0) {
     for (int64_t d = 0; d < head_dim; ++d) out[d] = 0;
     return;
   }
-  if (sink) total += exp_one(*sink - top);
+  if (sink) {
+    const float shared = *sink > top ? *sink : top;
+    const float factor = exp_one(top - shared);
+    for (int64_t d = 0; d < head_dim; ++d) out[d] *= factor;
+    total = total * factor + exp_one(*sink - shared);
+  }
   for (int64_t d = 0; d < head_dim; ++d) out[d] /= total;
 }
 

@@ -1,139 +1,253 @@
-// Fills the panels described in matmul_pack.h. Runs once at load, on all threads (each packs its own panels).
+// Fills the quantized panels described in matmul_pack.h. Runs once at load, on all threads (each packs its own panels),
+// straight from stored blocks to planes, a cell of 32 rows at a time:
+//
+//   stored blocks of 32 rows                    words: what the planes hold of each row           planes
+//   row 0  | scale | levels ... |   levels()    row 0  | p0 | p1 | ... |   transpose of           p0  | r0 | r1 | ... |
+//   r31 | row 1  | scale | levels ... |   --------->  row 1  | p0 | p1 | ... |   4-byte words  ------>  p1  | r0 | r1 |
+//   ... | r31 |
+//
+// Written with SSE2, which every x86-64 has: wider vectors would not make memory faster.
 #include "kernels/x86/matmul_pack.h"
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
 
 #include <algorithm>
 #include <cstring>
-#include <limits>
+#include <string_view>
+#include <utility>
+
+#include "kernels/x86/transpose_sse2.h"
 
 namespace millrace {
 namespace {
 
-// Spreads the 32 levels of one row's group over the planes. Four levels (one lane of one W[j]) move as one word.
-void place_levels(const QuantShape& shape, const uint8_t* level, int lanes, int lane, uint8_t* planes) {
-  uint32_t low_mask = 0x01010101u * ((1u << shape.low_bits) - 1);
-  uint32_t high_mask = 0x01010101u * ((1u << shape.high_bits) - 1);
-  auto merge = [&](int plane, uint32_t bits) {
-    uint8_t* at = planes + (plane * lanes + lane) * 4;
-    uint32_t word;
-    std::memcpy(&word, at, 4);
-    word |= bits;
-    std::memcpy(at, &word, 4);
+constexpr int kRows = static_cast<int>(kPanelRows);
+
+// Of kQuantShapes.
+constexpr std::string_view kQuantFormatNames[] = {"q8_0", "q4_0", "q4_1", "q5_0",   "q5_1",   "q2_k", "q3_k",
+                                                  "q4_k", "q5_k", "q6_k", "iq4_nl", "iq4_xs", "mxfp4"};
+static_assert(std::size(kQuantFormatNames) == kQuantSourceCount);
+
+inline __m128i load(const void* p) { return _mm_loadu_si128(static_cast<const __m128i*>(p)); }
+inline void store(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p), v); }
+
+// (byte >> bits) & mask; mask must not reach bits of the neighbouring byte.
+inline __m128i field(__m128i v, int bits, int mask) {
+  return _mm_and_si128(_mm_srli_epi16(v, bits), _mm_set1_epi8(static_cast<char>(mask)));
+}
+
+inline __m128i or_left(__m128i low, __m128i high, int bits) { return _mm_or_si128(low, _mm_slli_epi16(high, bits)); }
+
+// The 32 levels of a group: values 0..15 and 16..31, a byte each.
+struct GroupLevels {
+  __m128i low, high;
+};
+
+// Bit i of the word as bit 4 of byte i.
+inline GroupLevels fifth_bits(const uint8_t* word) {
+  const __m128i select = _mm_set1_epi64x(static_cast<long long>(0x8040201008040201ull));
+  int bits;
+  std::memcpy(&bits, word, 4);
+  __m128i pairs = _mm_cvtsi32_si128(bits);
+  pairs = _mm_unpacklo_epi8(pairs, pairs);
+  pairs = _mm_unpacklo_epi16(pairs, pairs);  // each byte four times
+  auto expand = [&](__m128i bytes) {
+    const __m128i set = _mm_cmpeq_epi8(_mm_and_si128(bytes, select), select);
+    return _mm_and_si128(set, _mm_set1_epi8(16));
   };
-  for (int j = 0; j < 8; ++j) {
-    uint32_t word;
-    std::memcpy(&word, level + 4 * j, 4);
-    merge(j % shape.low_bits, (word & low_mask) << (j / shape.low_bits * shape.low_bits));
-    if (shape.high_bits != 0) {
-      uint32_t high = (word >> shape.low_bits) & high_mask;
-      merge(shape.low_bits + j % shape.high_bits, high << (j / shape.high_bits * shape.high_bits));
+  return {expand(_mm_unpacklo_epi32(pairs, pairs)), expand(_mm_unpackhi_epi32(pairs, pairs))};
+}
+
+inline GroupLevels nibbles(const uint8_t* bytes) {
+  const __m128i v = load(bytes);
+  return {field(v, 0, 15), field(v, 4, 15)};
+}
+
+inline GroupLevels fields(const uint8_t* bytes, int bits, int mask) {
+  return {field(load(bytes), bits, mask), field(load(bytes + 16), bits, mask)};
+}
+
+inline GroupLevels join(GroupLevels low, GroupLevels high, int bits) {
+  return {or_left(low.low, high.low, bits), or_left(low.high, high.high, bits)};
+}
+
+// Group g of a stored block, as the split functions of quant_shape.cc have it.
+template <int N>
+inline GroupLevels levels(const uint8_t* b, int g) {
+  constexpr std::string_view kFormat = kQuantFormatNames[N];
+  if constexpr (kFormat == "q8_0") {
+    const __m128i flip = _mm_set1_epi8(-128);
+    return {_mm_xor_si128(load(b + 2), flip), _mm_xor_si128(load(b + 18), flip)};
+  } else if constexpr (kFormat == "q4_0" || kFormat == "iq4_nl") {
+    return nibbles(b + 2);
+  } else if constexpr (kFormat == "q4_1") {
+    return nibbles(b + 4);
+  } else if constexpr (kFormat == "q5_0") {
+    return join(nibbles(b + 6), fifth_bits(b + 2), 0);
+  } else if constexpr (kFormat == "q5_1") {
+    return join(nibbles(b + 8), fifth_bits(b + 4), 0);
+  } else if constexpr (kFormat == "mxfp4") {
+    return nibbles(b + 1);
+  } else if constexpr (kFormat == "iq4_xs") {
+    return nibbles(b + 8 + g * 16);
+  } else if constexpr (kFormat == "q2_k") {
+    return fields(b + 16 + g / 4 * 32, g % 4 * 2, 3);
+  } else if constexpr (kFormat == "q3_k") {
+    return join(fields(b + 32 + g / 4 * 32, g % 4 * 2, 3), fields(b, g, 1), 2);
+  } else if constexpr (kFormat == "q4_k") {
+    return fields(b + 16 + g / 2 * 32, g % 2 * 4, 15);
+  } else if constexpr (kFormat == "q5_k") {
+    return join(fields(b + 48 + g / 2 * 32, g % 2 * 4, 15), fields(b + 16, g, 1), 4);
+  } else {
+    static_assert(kFormat == "q6_k");
+    return join(fields(b + g / 4 * 64 + g % 2 * 32, g % 4 / 2 * 4, 15), fields(b + 128 + g / 4 * 32, g % 4 * 2, 3), 4);
+  }
+}
+
+// Words of a row: of each plane one, rounded up to whole vectors of four.
+template <int N>
+constexpr int kPlanes = kQuantShapes[N].low_bits + kQuantShapes[N].high_bits;
+template <int N>
+constexpr int kWords = (kPlanes<N> + 3) / 4 * 4;
+
+// Planes of the low (or high) bits of one row's group: W[j], j = 0..7, are the words of v.low and v.high, and plane p
+// takes W[p], W[p + n] ... side by side, n planes of n bits.
+template <int n>
+inline void store_planes(GroupLevels v, uint32_t* words) {
+  if constexpr (n == 8) {
+    store(words, v.low);
+    store(words + 4, v.high);
+    return;
+  }
+  __m128i planes = or_left(v.low, v.high, 4);  // W[j] | W[j + 4] << 4
+  if constexpr (n <= 2) planes = or_left(planes, _mm_srli_si128(planes, 8), 2);
+  if constexpr (n == 1) planes = or_left(planes, _mm_srli_si128(planes, 4), 1);
+  if constexpr (n == 4) store(words, planes);
+  if constexpr (n == 2) _mm_storel_epi64(reinterpret_cast<__m128i*>(words), planes);
+  if constexpr (n == 1) *words = static_cast<uint32_t>(_mm_cvtsi128_si32(planes));
+}
+
+template <int N>
+inline void row_words(const uint8_t* block, int g, uint32_t* words) {
+  constexpr QuantShape kShape = kQuantShapes[N];
+  const GroupLevels v = levels<N>(block, g);
+  if constexpr (kShape.low_bits == 8) return store_planes<8>(v, words);
+  constexpr int kMask = (1 << kShape.low_bits) - 1;
+  store_planes<kShape.low_bits>({field(v.low, 0, kMask), field(v.high, 0, kMask)}, words);
+  if constexpr (kShape.high_bits != 0) {
+    constexpr int kHighMask = (1 << kShape.high_bits) - 1;
+    store_planes<kShape.high_bits>(
+        {field(v.low, kShape.low_bits, kHighMask), field(v.high, kShape.low_bits, kHighMask)}, words + kShape.low_bits);
+  }
+}
+
+// Word p of every row becomes plane p.
+template <int N>
+inline void store_group(const uint32_t (&words)[kRows][kWords<N>], uint8_t* planes) {
+  for (int p = 0; p < kWords<N>; p += 4) {
+    for (int row = 0; row < kRows; row += 4) {
+      __m128i out[4];
+      transpose_words(load(words[row] + p), load(words[row + 1] + p), load(words[row + 2] + p),
+                      load(words[row + 3] + p), out);
+      for (int i = 0; i < 4 && p + i < kPlanes<N>; ++i) store(planes + (p + i) * kRows * 4 + row * 4, out[i]);
     }
   }
 }
 
-// Puts one block into its cell; `group` is the block's first group within the cell.
-void place_block(const QuantShape& shape, const QuantCell& cell, const QuantBlock& block, int lanes, int lane,
-                 int64_t group, uint8_t* out) {
-  for (int g = 0; g < shape.groups; ++g) {
-    place_levels(shape, block.level + g * 32, lanes, lane, out + (group + g) * cell.group_bytes);
-  }
-  int64_t scale = (shape.per_group_scale() ? group : 0) * lanes + lane;
-  if (shape.e8m0) {
-    out[cell.scale_at + scale] = static_cast<uint8_t>(block.d);
+// The scales of one row's block go where lane `row` of the cell has them; `group` is the block's first one in the cell.
+template <int N>
+inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* out) {
+  static constexpr QuantShape kShape = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(kShape);
+  const int64_t at = (kShape.per_group_scale() ? group : 0) * kRows + row;
+  if constexpr (kShape.e8m0) {
+    out[kCell.scale_at + at] = block[0];
+  } else if constexpr (kShape.sub == SubScales::none) {
+    std::memcpy(out + kCell.scale_at + at * 2, block, 2);
+    if constexpr (kShape.has_min) {
+      out[kCell.min_at + at * 2] = block[2];
+      out[kCell.min_at + at * 2 + 1] = block[3] ^ 0x80;  // what is subtracted
+    }
   } else {
-    std::memcpy(out + cell.scale_at + scale * 2, &block.d, 2);
-  }
-  if (shape.has_min) std::memcpy(out + cell.min_at + scale * 2, &block.min, 2);
-  for (int i = 0; i < shape.sub_count(); ++i) {
-    uint8_t& sub = out[cell.sub_at + i * lanes + lane];
-    sub = static_cast<uint8_t>(block.scale[i]);
-    if (shape.nibble_subs()) sub = static_cast<uint8_t>(sub | block.minimum[i] << 4);
-    if (shape.has_min && !shape.nibble_subs()) out[cell.sub_min_at + i * lanes + lane] = block.minimum[i];
+    QuantBlock raw;
+    quant_source_at(N)->split_scales(block, raw);
+    std::memcpy(out + kCell.scale_at + at * 2, &raw.d, 2);
+    if constexpr (kShape.has_min) std::memcpy(out + kCell.min_at + at * 2, &raw.min, 2);
+    uint8_t fields[kShape.sub_fields()];
+    for (int i = 0; i < kShape.sub_count(); ++i) {
+      fields[sub_field(kShape, i, false)] = static_cast<uint8_t>(raw.scale[i] + kShape.sub_bias);
+      if constexpr (kShape.has_min) fields[sub_field(kShape, i, true)] = raw.minimum[i];
+    }
+    uint8_t* to = out + kCell.field_at + row;
+    if constexpr (kShape.sub_bits == 8) {
+      for (int f = 0; f < kShape.sub_fields(); ++f) to[f * kRows] = fields[f];
+      return;
+    }
+    for (int f = 0; f < kShape.sub_fields(); f += 2) {
+      to[f / 2 * kRows] = static_cast<uint8_t>((fields[f] & 15) | fields[f + 1] << 4);
+    }
+    if constexpr (kShape.sub_bits == 6) {
+      to = out + kCell.high_field_at + row;
+      for (int f = 0; f < kShape.sub_fields(); f += 4) {
+        to[f / 4 * kRows] = static_cast<uint8_t>(fields[f] >> 4 | fields[f + 1] >> 4 << 2 | fields[f + 2] >> 4 << 4 |
+                                                 fields[f + 3] >> 4 << 6);
+      }
+    }
   }
 }
 
-// Where column k (0..3) of a lane sits in an FP8 quad. AVX2: column after column. AVX-512: each 128-bit part holds four
-// rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
-int quad_byte(int lanes, int lane, int k) {
-  if (lanes == 16) return lane / 4 * 16 + k / 2 * 8 + lane % 4 * 2 + k % 2;
-  return k * lanes + lane;
+// One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` how many there are.
+template <int N>
+void pack_cell(const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks, int rows, uint8_t* out) {
+  static constexpr QuantShape kShape = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(kShape);
+  if (rows < kRows || blocks * kShape.groups < kCell.groups) std::memset(out, 0, kCell.bytes);
+  alignas(16) uint32_t words[kRows][kWords<N>];
+  if (rows < kRows) std::memset(words, 0, sizeof words);
+  for (int64_t b = 0; b < blocks; ++b) {
+    for (int g = 0; g < kShape.groups; ++g) {
+      for (int row = 0; row < rows; ++row) row_words<N>(block + row * row_bytes + b * block_bytes, g, words[row]);
+      store_group<N>(words, out + (b * kShape.groups + g) * kCell.group_bytes);
+    }
+    for (int row = 0; row < rows; ++row) place_scales<N>(block + row * row_bytes + b * block_bytes, b, row, out);
+  }
+}
+
+template <int N>
+void pack_panels(const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin, int64_t row_end,
+                 uint8_t* packed) {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+  static constexpr int64_t kCellBlocks = kCell.groups / kQuantShapes[N].groups;
+  const Format* format = quant_format_at(N);
+  const int64_t row_bytes = format->row_bytes(cols);
+  const int64_t block_bytes = format->block_bytes;
+  const int64_t blocks = cols / format->block_values;
+  for (int64_t first = row_begin; first < row_end; first += kPanelRows) {
+    uint8_t* out = packed + first / kPanelRows * quant_panel_bytes(kCell, cols);
+    const int count = static_cast<int>(std::min(kPanelRows, rows - first));
+    const uint8_t* block = stored + first * row_bytes;
+    for (int64_t b = 0; b < blocks; b += kCellBlocks) {
+      pack_cell<N>(block + b * block_bytes, row_bytes, block_bytes, std::min(kCellBlocks, blocks - b), count, out);
+      out += kCell.bytes;
+    }
+  }
+}
+
+using PackPanels = void (*)(const uint8_t*, int64_t, int64_t, int64_t, int64_t, uint8_t*);
+template <int... N>
+constexpr PackPanels pack_panels_of(int index, std::integer_sequence<int, N...>) {
+  constexpr PackPanels kPack[] = {pack_panels<N>...};
+  return kPack[index];
 }
 
 }  // namespace
 
-const Format* float_format(const char* name, Activation activation) {
-  const Format* format = find_format(name);
-  return format != nullptr && format->activation == activation ? format : nullptr;
-}
-
-void pack_quant_panels(const QuantSource& source, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
-                       int64_t row_begin, int64_t row_end, uint8_t* packed) {
-  const QuantShape& shape = source.shape;
-  const Format* format = find_format(source.format);
-  QuantCell cell = quant_cell(shape, lanes);
-  int64_t panel_bytes = quant_panel_bytes(cell, cols);
-  int64_t row_bytes = format->row_bytes(cols);
-  int64_t blocks = cols / format->block_values;
-  int64_t blocks_a_cell = cell.groups / shape.groups;
-  QuantBlock block;
-  for (int64_t first = row_begin; first < row_end; first += lanes) {
-    uint8_t* panel = packed + first / lanes * panel_bytes;
-    std::memset(panel, 0, static_cast<size_t>(panel_bytes));
-    int count = static_cast<int>(std::min<int64_t>(lanes, rows - first));
-    for (int64_t b = 0; b < blocks; ++b) {
-      uint8_t* out = panel + b / blocks_a_cell * cell.bytes;
-      for (int lane = 0; lane < count; ++lane) {
-        source.split(stored + (first + lane) * row_bytes + b * format->block_bytes, block);
-        place_block(shape, cell, block, lanes, lane, b % blocks_a_cell * shape.groups, out);
-      }
-    }
-  }
-}
-
-void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* stored, int64_t rows, int64_t cols,
-                       int64_t row_begin, int64_t row_end, uint8_t* packed) {
-  int64_t steps = (cols + k_step - 1) / k_step;
-  int64_t step_bytes = static_cast<int64_t>(value_bytes) * k_step;
-  int64_t panel_bytes = steps * step_bytes * lanes;
-  int64_t row_bytes = cols * value_bytes;
-  for (int64_t first = row_begin; first < row_end; first += lanes) {
-    uint8_t* panel = packed + first / lanes * panel_bytes;
-    for (int64_t lane = 0; lane < lanes; ++lane) {
-      uint8_t* out = panel + lane * step_bytes;
-      bool present = first + lane < rows;
-      const uint8_t* row = stored + (present ? (first + lane) * row_bytes : 0);
-      for (int64_t s = 0; s < steps; ++s, out += lanes * step_bytes) {
-        int64_t here = present ? std::min(step_bytes, row_bytes - s * step_bytes) : 0;
-        std::memset(out, 0, static_cast<size_t>(step_bytes));
-        std::memcpy(out, row + s * step_bytes, static_cast<size_t>(here));
-      }
-    }
-  }
-}
-
-void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols,
-                    int64_t row_begin, int64_t row_end, uint8_t* packed) {
-  int64_t folds = fold_count(cols);
-  int64_t fold_bytes = f8_fold_bytes(lanes);
-  for (int64_t first = row_begin; first < row_end; first += lanes) {
-    uint8_t* panel = packed + first / lanes * folds * fold_bytes;
-    std::memset(panel, 0, static_cast<size_t>(folds * fold_bytes));
-    int count = static_cast<int>(std::min<int64_t>(lanes, rows - first));
-    for (int lane = 0; lane < count; ++lane) {
-      const uint8_t* row = stored + (first + lane) * cols;
-      for (int64_t fold = 0; fold < folds; ++fold) {
-        uint8_t* out = panel + fold * fold_bytes;
-        int64_t begin = fold * kFoldColumns;
-        int64_t here = std::min(kFoldColumns, cols - begin);
-        float scale = fold_scale(scales, cols, first + lane, fold);
-        for (int64_t k = 0; k < here; ++k) {
-          uint8_t code = row[begin + k];
-          out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = code;
-          if ((code & 0x7f) == 0x7f) scale = std::numeric_limits<float>::quiet_NaN();  // so that decoders need not look
-        }
-        std::memcpy(out + kFoldColumns * lanes + lane * 4, &scale, 4);
-      }
-    }
-  }
+void pack_quant_panels(int source, const uint8_t* stored, int64_t rows, int64_t cols, int64_t row_begin,
+                       int64_t row_end, uint8_t* packed) {
+  pack_panels_of(source, std::make_integer_sequence<int, kQuantSourceCount>{})(stored, rows, cols, row_begin, row_end,
+                                                                               packed);
 }
 
 }  // namespace millrace
+#endif

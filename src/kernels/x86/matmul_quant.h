@@ -1,294 +1,189 @@
-// The quantized matmul of both x86 levels, written over a vector type V (see VectorAvx512 in matmul_quant_avx512.cc):
-// lanes are rows (panels of matmul_pack.h), R panels are taken together.
+// The quantized matmul of both x86 levels, written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc):
+// lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are taken together.
 //
-// For each group of 32 columns the 8 level vectors of R panels are unpacked into registers once and then meet every
-// token of the tile; the f32 sums of (token, panel) wait in L1:
+// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked into registers once and then meet
+// every token of the tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's
+// latency:
 //
-//              W[0..7] of panel 0        W[0..7] of panel 1        (registers, unpacked from 2..8 bits)
-//   token 0    8 dots + scale -> acc     8 dots + scale -> acc
-//   token 1    ...
+//   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
+//     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           8 of dots, the rest for x and scales
+//     x[1] ...                      dot(1, 0) +=       dot(1, 1) +=
+//     ...                           ...                ...
+//   acc(t, part) = fma(scale * sx, dot, acc)       the f32 sums of (token, part) wait in L1
 //
-// A row's sum takes groups in ascending order whatever R, the tile or the number of tokens: always the same bits.
+// A row's sum takes groups in ascending order whatever R, T, the tile or the number of tokens: always the same bits.
 // The arithmetic is defined in kernels/quant_shape.h. Included only by files compiled for one instruction set;
 // everything is in an unnamed namespace so that nothing is shared between them.
 #pragma once
 
 #include <cstdint>
-#include <utility>
 
-#include "kernels/activation.h"
-#include "kernels/x86/matmul_pack.h"
+#include "kernels/x86/matmul_quant_group.h"
 
 namespace millrace {
 namespace {
 
-inline constexpr int64_t kTokenTile = 16;
+inline constexpr int64_t kTokenTile = 32;
+inline constexpr int64_t kTileBytes = 640 << 10;  // of a token tile's activations: well inside an L2 of 1 MB
 
-// Calls f(integral_constant 0) ... f(integral_constant n - 1).
-template <int n, typename F>
-[[gnu::always_inline]] inline void unroll(F&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>{}), ...);
-  }
-  (std::make_integer_sequence<int, n>{});
-}
-
-// What V wants to know about the level vectors that it multiplies.
-template <typename V, int N>
-struct Levels {
-  static constexpr QuantShape S = kQuantShapes[N];
-  // Levels above 127 are kept signed where V has no unsigned dot product that is safe for them.
-  static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::iq4);
-  static constexpr int kOffset = kSigned ? 0 : S.offset;
-  static constexpr int kLargest = S.table == LevelTable::fp4   ? 24
-                                  : S.table == LevelTable::iq4 ? 255
-                                                               : (1 << (S.low_bits + S.high_bits)) - 1;
-};
-
-// Bytes of the 16-entry tables, raised by the offset where levels are unsigned.
-struct TableBytes {
-  alignas(16) uint8_t at[16];
-};
-constexpr TableBytes table_bytes(const int8_t (&values)[16], int raised) {
-  TableBytes bytes = {};
-  for (int i = 0; i < 16; ++i) bytes.at[i] = static_cast<uint8_t>(values[i] + raised);
-  return bytes;
-}
-constexpr TableBytes kIq4Signed = table_bytes(kIq4Levels, 0);
-constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
-constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 12);
-
-// How far ahead of the group in hand memory is asked for: about what is in flight at full bandwidth with one token,
-// less with several (the stream is slower, and L1 holds their activations). Panels follow each other, so the end of one
-// asks for the start of the next. Left to the hardware's prefetch alone, one token reached 55 to 95 % of the bandwidth
-// and 8 tokens took twice as long.
-inline constexpr int64_t kPrefetchFew = 4096;
-inline constexpr int64_t kFewTokens = 4;
-inline constexpr int64_t kPrefetchMany = 2048;
-
-template <typename V, int N>
-[[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g, int64_t bytes) {
-  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N], V::kLanes);
-  static constexpr int64_t kShare = kCell.bytes / kCell.groups;
-  const uint8_t* ahead = cell + g * kShare + bytes;
-  unroll<(kShare + 63) / 64>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(ahead + line * 64); });
-}
-
-// W[0..7] of one group from its planes.
-template <typename V, int N>
-[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, typename V::I (&w)[8]) {
-  static constexpr QuantShape S = kQuantShapes[N];
-  constexpr int kPlane = V::kLanes * 4;
-  constexpr int L = S.low_bits;
-  constexpr int H = S.high_bits;
-  typename V::I low[L];
-  unroll<L>([&](auto p) __attribute__((always_inline)) { low[p] = V::load(planes + p * kPlane); });
-  unroll<8>([&](auto j) __attribute__((always_inline)) {
-    constexpr int kShift = j / L * L;
-    if constexpr (L == 8) {
-      w[j] = Levels<V, N>::kSigned ? V::bit_xor(low[j], V::set1_8(-128)) : low[j];
-    } else {
-      w[j] = V::bit_and(V::template shift_right<kShift>(low[j % L]), V::set1_8((1 << L) - 1));
-    }
-  });
-  if constexpr (H != 0) {
-    typename V::I high[H];
-    unroll<H>([&](auto p) __attribute__((always_inline)) { high[p] = V::load(planes + (L + p) * kPlane); });
-    unroll<8>([&](auto j) __attribute__((always_inline)) {
-      constexpr int kBit = j / H * H;  // where the field is; it belongs at bit L
-      w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
-    });
-  }
-  if constexpr (S.table != LevelTable::none) {
-    const TableBytes& bytes = S.table == LevelTable::fp4 ? kFp4Raised : Levels<V, N>::kSigned ? kIq4Signed : kIq4Raised;
-    typename V::I table = V::broadcast16(bytes.at);
-    unroll<8>([&](auto j) __attribute__((always_inline)) { w[j] = V::look_up(table, w[j]); });
-  }
-}
-
-// One group of one panel, ready to multiply.
-template <typename V, int N>
-struct Group {
-  typename V::I w[8];
-  typename V::F scale;    // dw
-  typename V::F minimum;  // mw
-  typename V::I sub0;     // per16: the two sub-scales, and what multiplies the pair of activation sums
-  typename V::I sub1;
-  typename V::I offsets;   // int16 pairs
-  typename V::I minimums;  // int16 pairs
-};
-
-template <typename V, int N>
-[[gnu::always_inline]] inline void load_group(const uint8_t* cell, int64_t g, Group<V, N>& out) {
-  static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
-  constexpr int64_t kLanes = V::kLanes;
-  unpack_levels<V, N>(cell + g * kCell.group_bytes, out.w);
-  int64_t scale = (S.per_group_scale() ? g : 0) * kLanes;
-  if constexpr (S.e8m0) {
-    out.scale = V::load_e8m0(cell + kCell.scale_at + scale);
-  } else {
-    out.scale = V::load_f16(cell + kCell.scale_at + scale * 2);
-  }
-  if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
-  if constexpr (S.sub == SubScales::per32) {
-    out.scale = V::mul(out.scale, V::to_float(V::load_i8(cell + kCell.sub_at + g * kLanes)));
-    if constexpr (S.has_min) {
-      out.minimum = V::mul(out.minimum, V::to_float(V::load_u8(cell + kCell.sub_min_at + g * kLanes)));
-    }
-  }
-  if constexpr (S.sub == SubScales::per16) {
-    out.sub0 = V::load_i8(cell + kCell.sub_at + 2 * g * kLanes);
-    out.sub1 = V::load_i8(cell + kCell.sub_at + (2 * g + 1) * kLanes);
-    if constexpr (S.has_min) {  // both in one byte
-      out.minimums = V::pairs(V::bit_and(V::template shift_right<4>(out.sub0), V::set1_32(15)),
-                              V::bit_and(V::template shift_right<4>(out.sub1), V::set1_32(15)));
-      out.sub0 = V::bit_and(out.sub0, V::set1_32(15));
-      out.sub1 = V::bit_and(out.sub1, V::set1_32(15));
-    }
-    if constexpr (Levels<V, N>::kOffset != 0) {
-      typename V::I factor = V::set1_32(-Levels<V, N>::kOffset);
-      out.offsets = V::pairs(V::mul32(out.sub0, factor), V::mul32(out.sub1, factor));
-    }
-  } else if constexpr (Levels<V, N>::kOffset != 0) {
-    out.offsets = V::set1_16(-Levels<V, N>::kOffset);
-  }
-}
-
-// Where the parts of an activation row start.
-struct RowParts {
-  int64_t scales, offsets, sums;
-};
-
-// acc[r] += group column_group of R panels times one token.
-template <typename V, int N, int R>
-[[gnu::always_inline]] inline void multiply_group(const Group<V, N> (&group)[R], const uint8_t* x,
-                                                  const RowParts& parts, int64_t column_group,
-                                                  typename V::F (&acc)[R]) {
+// acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
+template <typename V, int N, int R, int T>
+[[gnu::always_inline]] inline void multiply_group(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride,
+                                                  typename V::F (*acc)[R]) {
   static constexpr QuantShape S = kQuantShapes[N];
   using I = typename V::I;
   using F = typename V::F;
   using Kind = Levels<V, N>;
-  auto* levels = reinterpret_cast<const int8_t*>(x) + column_group * 32;
-  const uint8_t* sums = x + parts.sums + column_group * 4;
-  F sx = V::broadcast_f32(x + parts.scales + column_group * 4);
-  I dot[R];
-  if constexpr (S.sub != SubScales::per16) {
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      dot[r] = Kind::kOffset != 0 ? V::dot_pairs(group[r].offsets, sums) : V::zero();
+  const uint8_t* row[T];
+  unroll<T>([&](auto t) __attribute__((always_inline)) { row[t] = x + t * x_stride; });
+  I dot[T][R];
+  // The dots start at -offset times the activations' sum.
+  auto start = [&](auto&& sum) __attribute__((always_inline)) {
+    unroll<T>([&](auto t) __attribute__((always_inline)) {
+      I first = V::zero();
+      if constexpr (Kind::kOffset != 0) first = V::template shift_left32<Kind::kOffsetBits>(sum(row[t] + kQ8SumsAt));
+      unroll<R>([&](auto r) __attribute__((always_inline)) { dot[t][r] = first; });
     });
-    V::template dot<Kind, 0, 8>(group, levels, dot);
+  };
+  if constexpr (S.sub != SubScales::per16) {
+    start([](const uint8_t* sums)
+              __attribute__((always_inline)) { return V::add32(V::broadcast32(sums), V::broadcast32(sums + 4)); });
+    V::template dot<Kind, 0, 8>(group, row, dot);
+    unroll<T>([&](auto t) __attribute__((always_inline)) {
+      F sx = V::broadcast_f32(row[t] + kQ8ScaleAt);
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        F sum = V::fma(V::mul(group[r].scale[0], sx), V::to_float(dot[t][r]), acc[t][r]);
+        if constexpr (S.has_min) {
+          sum = V::negated_fma(group[r].minimum, V::broadcast_f32(row[t] + kQ8OffsetAt), sum);
+        }
+        acc[t][r] = sum;
+      });
+    });
   } else {
-    I dot1[R];
-    unroll<R>([&](auto r) __attribute__((always_inline)) { dot[r] = dot1[r] = V::zero(); });
-    V::template dot<Kind, 0, 4>(group, levels, dot);
-    V::template dot<Kind, 4, 4>(group, levels, dot1);
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      dot[r] = V::add32(V::mul32(dot[r], group[r].sub0), V::mul32(dot1[r], group[r].sub1));
-      if constexpr (Kind::kOffset != 0) dot[r] = V::add32(dot[r], V::dot_pairs(group[r].offsets, sums));
+    F inner[T][R];
+    start([](const uint8_t* sums) __attribute__((always_inline)) { return V::broadcast32(sums); });
+    V::template dot<Kind, 0, 4>(group, row, dot);
+    unroll<T>([&](auto t) __attribute__((always_inline)) {
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        inner[t][r] = V::mul(group[r].scale[0], V::to_float(dot[t][r]));
+      });
+    });
+    start([](const uint8_t* sums) __attribute__((always_inline)) { return V::broadcast32(sums + 4); });
+    V::template dot<Kind, 4, 4>(group, row, dot);
+    unroll<T>([&](auto t) __attribute__((always_inline)) {
+      F sx = V::broadcast_f32(row[t] + kQ8ScaleAt);
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        F sum = V::fma(group[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
+        if constexpr (S.has_min) {  // the sums are negated
+          I pair = V::pairs(V::broadcast32(row[t] + kQ8SumsAt), V::broadcast32(row[t] + kQ8SumsAt + 4));
+          sum = V::fma(group[r].minimum, V::to_float(V::dot_pairs(group[r].minimums, pair)), sum);
+        }
+        acc[t][r] = V::fma(sx, sum, acc[t][r]);
+      });
     });
   }
-  unroll<R>([&](auto r) __attribute__((always_inline)) {
-    acc[r] = V::fma(V::mul(group[r].scale, sx), V::to_float(dot[r]), acc[r]);
-    if constexpr (S.has_min && S.sub == SubScales::per16) {
-      F minimum = V::to_float(V::dot_pairs(group[r].minimums, sums));
-      acc[r] = V::negated_fma(V::mul(group[r].minimum, sx), minimum, acc[r]);
-    } else if constexpr (S.has_min) {
-      F offset = V::broadcast_f32(x + parts.offsets + column_group * 4);
-      acc[r] = V::negated_fma(group[r].minimum, offset, acc[r]);
-    }
-  });
 }
 
-// R panels times `tokens` (<= kTokenTile; 1 when kOne) rows of x into acc.
+// The same for any number of tokens.
+template <typename V, int N, int R>
+[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride,
+                                                   int64_t tokens, typename V::F (*acc)[R]) {
+  constexpr int T = V::kTileTokens;
+  for (; tokens >= T; tokens -= T, x += T * x_stride, acc += T) multiply_group<V, N, R, T>(group, x, x_stride, acc);
+  static_assert(T <= 4);
+  if (T > 3 && tokens == 3) return multiply_group<V, N, R, 3>(group, x, x_stride, acc);
+  if (T > 2 && tokens == 2) return multiply_group<V, N, R, 2>(group, x, x_stride, acc);
+  if (tokens == 1) multiply_group<V, N, R, 1>(group, x, x_stride, acc);
+}
+
+// The activations that a panel meets.
+struct Tokens {
+  const uint8_t* x = nullptr;
+  int64_t stride = 0;  // bytes
+  int64_t count = 0;   // <= kTokenTile
+};
+
+// acc = R parts of a panel, from row `lane` of it on, times the tokens (one when kOne).
 template <typename V, int N, int R, bool kOne>
-void multiply_panels(const uint8_t* panels, int64_t panel_bytes, int64_t cols, const uint8_t* x, int64_t x_stride,
-                     int64_t tokens, typename V::F (&acc)[kTokenTile][R]) {
+void multiply_parts(const uint8_t* cell, int64_t cells, int64_t lane, const Tokens& tokens,
+                    typename V::F (&acc)[kTokenTile][R]) {
   static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
-  const RowParts parts = {q8_scales_offset(cols), q8_offsets_offset(cols), q8_sums_offset(cols)};
-  int64_t cells = quant_cells(kCell, cols);
-  typename V::F one[R];
-  unroll<R>([&](auto r) __attribute__((always_inline)) { one[r] = V::zero_f(); });
-  for (int64_t t = 0; t < tokens; ++t) {
+  static constexpr QuantCell kCell = quant_cell(S);
+  typename V::F one[1][R];
+  unroll<R>([&](auto r) __attribute__((always_inline)) { one[0][r] = V::zero_f(); });
+  for (int64_t t = 0; t < tokens.count; ++t) {
     for (int r = 0; r < R; ++r) acc[t][r] = V::zero_f();
   }
-  const int64_t ahead = tokens <= kFewTokens ? kPrefetchFew : kPrefetchMany;
-  for (int64_t c = 0; c < cells; ++c) {
-    for (int64_t g = 0; g < kCell.groups; ++g) {
+  const int64_t distance = prefetch_distance(tokens.count);
+  const uint8_t* x = tokens.x;
+  for (; cells > 0; --cells, cell += kCell.bytes) {
+    for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       Group<V, N> group[R];
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        const uint8_t* cell = panels + r * panel_bytes + c * kCell.bytes;
-        load_group<V, N>(cell, g, group[r]);
-        prefetch_group<V, N>(cell, g, ahead);
-      });
+      unroll<R>([&](auto r)
+                    __attribute__((always_inline)) { load_group<V, N>(cell, g, lane + r * V::kLanes, group[r]); });
+      prefetch_group<N>(cell + distance, g);
       if constexpr (kOne) {
-        multiply_group<V, N, R>(group, x, parts, c * kCell.groups + g, one);
+        multiply_group<V, N, R, 1>(group, x, tokens.stride, one);
       } else {
-        const uint8_t* row = x;
-        for (int64_t t = 0; t < tokens; ++t, row += x_stride) {
-          multiply_group<V, N, R>(group, row, parts, c * kCell.groups + g, acc[t]);
-        }
+        multiply_tokens<V, N, R>(group, x, tokens.stride, tokens.count, acc);
       }
     }
   }
   if constexpr (kOne) {
-    unroll<R>([&](auto r) __attribute__((always_inline)) { acc[0][r] = one[r]; });
-  }
-}
-
-template <typename V, int N, int R>
-void run_panels(const MatmulArgs& a, int64_t row, int64_t token, int64_t tokens) {
-  static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S, V::kLanes);
-  int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
-  const uint8_t* panels = a.weights + row / V::kLanes * panel_bytes;
-  const uint8_t* x = a.x + token * a.x_stride;
-  typename V::F acc[kTokenTile][R];
-  if (tokens == 1) {
-    multiply_panels<V, N, R, true>(panels, panel_bytes, a.cols, x, a.x_stride, 1, acc);
-  } else {
-    multiply_panels<V, N, R, false>(panels, panel_bytes, a.cols, x, a.x_stride, tokens, acc);
-  }
-  for (int64_t t = 0; t < tokens; ++t) {
-    for (int r = 0; r < R; ++r) {
-      int64_t at = row + r * V::kLanes;
-      V::store(a.y + (token + t) * a.y_stride + at, acc[t][r], a.row_end - at);
-    }
+    unroll<R>([&](auto r) __attribute__((always_inline)) { acc[0][r] = one[0][r]; });
   }
 }
 
 // One format on one vector type.
 template <typename V, int N>
 struct QuantKernel {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  static constexpr int R = V::kParts;
+
   static int64_t packed_bytes(int64_t rows, int64_t cols) {
-    static constexpr QuantCell kCell = quant_cell(kQuantShapes[N], V::kLanes);
-    return (rows + V::kLanes - 1) / V::kLanes * quant_panel_bytes(kCell, cols);
+    return (rows + kPanelRows - 1) / kPanelRows * quant_panel_bytes(kCell, cols);
   }
 
   static void pack(const uint8_t* stored, const BlockScales*, int64_t rows, int64_t cols, int64_t row_begin,
                    int64_t row_end, uint8_t* packed) {
-    pack_quant_panels(*quant_source_at(N), V::kLanes, stored, rows, cols, row_begin, row_end, packed);
+    pack_quant_panels(N, stored, rows, cols, row_begin, row_end, packed);
   }
 
-  // Token tiles outermost: a tile of x stays in L1 while the piece's panels stream past from L2.
+  // Token tiles outermost: a tile of x stays in L2 (and a group's records of it in L1) while the piece's panels stream
+  // past.
   static void run(const MatmulArgs& a) {
-    for (int64_t token = 0; token < a.tokens; token += kTokenTile) {
-      int64_t tokens = a.tokens - token < kTokenTile ? a.tokens - token : kTokenTile;
-      if (tokens == 1) {
-        run_rows<V::kOnePanels>(a, token, tokens);
-      } else {
-        run_rows<V::kPanels>(a, token, tokens);
+    const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
+    const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
+    const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
+    prefetch_start(weights, prefetch_distance(a.tokens));
+    for (int64_t token = 0; token < a.tokens; token += tile) {
+      const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile};
+      float* y = a.y + token * a.y_stride;
+      const uint8_t* panel = weights;
+      for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
+        run_panel(panel, a.cols, tokens, y + row, a.y_stride, a.row_end - row);
       }
     }
   }
 
-  template <int R>
-  static void run_rows(const MatmulArgs& a, int64_t token, int64_t tokens) {
-    int64_t row = a.row_begin;
-    for (; row + (R - 1) * V::kLanes < a.row_end; row += R * V::kLanes) run_panels<V, N, R>(a, row, token, tokens);
-    if constexpr (R > 1) {
-      for (; row < a.row_end; row += V::kLanes) run_panels<V, N, 1>(a, row, token, tokens);
+  // y[t][0..rows) = panel times token t.
+  static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
+                        int64_t rows) {
+    const int64_t cells = quant_cells(kCell, cols);
+    for (int64_t lane = 0; lane < kPanelRows && lane < rows; lane += R * V::kLanes) {
+      typename V::F acc[kTokenTile][R];
+      if (tokens.count == 1) {
+        multiply_parts<V, N, R, true>(panel, cells, lane, tokens, acc);
+      } else {
+        multiply_parts<V, N, R, false>(panel, cells, lane, tokens, acc);
+      }
+      for (int64_t t = 0; t < tokens.count; ++t) {
+        for (int r = 0; r < R; ++r) {
+          const int64_t at = lane + r * V::kLanes;
+          if (at < rows) V::store(y + t * y_stride + at, acc[t][r], rows - at);
+        }
+      }
     }
   }
 };
@@ -298,8 +193,8 @@ void add_quant_kernel(KernelTable& table) {
   using Kernel = QuantKernel<V, N>;
   MatmulKernel kernel;
   kernel.format = quant_format_at(N);
-  kernel.layout = V::kLayout;
-  kernel.row_tile = V::kLanes;
+  kernel.layout = "panels32";
+  kernel.row_tile = kPanelRows;
   kernel.packed_bytes = Kernel::packed_bytes;
   kernel.pack = Kernel::pack;
   kernel.run = Kernel::run;

@@ -14,10 +14,9 @@ struct VectorAvx2 {
   using I = __m256i;
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kPanels = 1;
-  static constexpr int kOnePanels = 1;
+  static constexpr int kParts = 1;  // vectors of rows taken together
+  static constexpr int kTileTokens = 4;
   static constexpr bool kPrefersSigned = true;
-  static constexpr const char* kLayout = "panels8";
 
   static I load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static I zero() { return _mm256_setzero_si256(); }
@@ -33,6 +32,11 @@ struct VectorAvx2 {
     if constexpr (kBits > 0) return _mm256_srli_epi16(v, kBits);
     if constexpr (kBits < 0) return _mm256_slli_epi16(v, -kBits);
     return v;
+  }
+  static I shift_right32(I v, int bits) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  template <int kBits>
+  static I shift_left32(I v) {
+    return _mm256_slli_epi32(v, kBits);
   }
   static I broadcast16(const uint8_t* p) {
     return _mm256_broadcastsi128_si256(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -58,7 +62,7 @@ struct VectorAvx2 {
   static F negated_fma(F a, F b, F c) { return _mm256_fnmadd_ps(a, b, c); }
   static F broadcast_f32(const uint8_t* p) { return _mm256_set1_ps(*reinterpret_cast<const float*>(p)); }
   static I broadcast32(const void* p) { return _mm256_set1_epi32(*static_cast<const int*>(p)); }
-  static I dot_pairs(I weights, const uint8_t* sums) { return _mm256_madd_epi16(weights, broadcast32(sums)); }
+  static I dot_pairs(I a, I b) { return _mm256_madd_epi16(a, b); }
 
   // How many vpmaddubsw results fit in 16 bits together.
   template <typename Kind>
@@ -68,27 +72,33 @@ struct VectorAvx2 {
     return sums >= 8 ? 8 : sums >= 4 ? 4 : sums >= 2 ? 2 : 1;
   }
 
-  // dot[r] += levels W[kFirst .. kFirst + kCount) of panel r times x.
-  template <typename Kind, int kFirst, int kCount, typename Group, int R>
-  [[gnu::always_inline]] static void dot(const Group (&group)[R], const int8_t* x, I (&sum)[R]) {
+  // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
+  template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
+  [[gnu::always_inline]] static void dot(const Group (&group)[R], const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     constexpr int kSums = safe_sums<Kind>() < kCount ? safe_sums<Kind>() : kCount;
     const I ones = set1_16(1);
-    unroll<R>([&](auto r) __attribute__((always_inline)) {
-      unroll<kCount / kSums>([&](auto part) __attribute__((always_inline)) {
-        I words;
-        unroll<kSums>([&](auto i) __attribute__((always_inline)) {
-          constexpr int j = kFirst + part * kSums + i;
-          I quad = broadcast32(x + 4 * j);
-          I w = group[r].w[j];
-          I product;
-          if constexpr (Kind::kSigned) {
-            product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(quad, w));
-          } else {
-            product = _mm256_maddubs_epi16(w, quad);
-          }
-          words = i == 0 ? product : _mm256_add_epi16(words, product);
+    unroll<kCount / kSums>([&](auto run) __attribute__((always_inline)) {
+      I words[T][R];
+      unroll<kSums>([&](auto i) __attribute__((always_inline)) {
+        constexpr int j = kFirst + run * kSums + i;
+        unroll<T>([&](auto t) __attribute__((always_inline)) {
+          I quad = broadcast32(row[t] + 4 * j);
+          unroll<R>([&](auto r) __attribute__((always_inline)) {
+            I w = group[r].w[j];
+            I product;
+            if constexpr (Kind::kSigned) {
+              product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(quad, w));
+            } else {
+              product = _mm256_maddubs_epi16(w, quad);
+            }
+            words[t][r] = i == 0 ? product : _mm256_add_epi16(words[t][r], product);
+          });
         });
-        sum[r] = _mm256_add_epi32(sum[r], _mm256_madd_epi16(words, ones));
+      });
+      unroll<T>([&](auto t) __attribute__((always_inline)) {
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          sum[t][r] = _mm256_add_epi32(sum[t][r], _mm256_madd_epi16(words[t][r], ones));
+        });
       });
     });
   }
@@ -96,12 +106,14 @@ struct VectorAvx2 {
     if (count >= kLanes) {
       _mm256_storeu_ps(y, v);
     } else {
-      I lanes = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
-      _mm256_maskstore_ps(y, _mm256_cmpgt_epi32(set1_32(static_cast<int>(count)), lanes), v);
+      _mm256_maskstore_ps(y, first_lanes(count), v);
     }
   }
 
  private:
+  static I first_lanes(int64_t count) {
+    return _mm256_cmpgt_epi32(set1_32(static_cast<int>(count)), _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7));
+  }
   static __m128i quarter_load(const uint8_t* p) { return _mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)); }
 };
 

@@ -17,10 +17,9 @@ struct VectorAvx512 {
   using I = __m512i;
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kPanels = 2;
-  static constexpr int kOnePanels = 1;
+  static constexpr int kParts = 2;  // vectors of rows taken together
+  static constexpr int kTileTokens = 4;
   static constexpr bool kPrefersSigned = false;
-  static constexpr const char* kLayout = "panels16";
 
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
   static I zero() { return _mm512_setzero_si512(); }
@@ -36,6 +35,11 @@ struct VectorAvx512 {
     if constexpr (kBits > 0) return _mm512_srli_epi16(v, kBits);
     if constexpr (kBits < 0) return _mm512_slli_epi16(v, -kBits);
     return v;
+  }
+  static I shift_right32(I v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  template <int kBits>
+  static I shift_left32(I v) {
+    return _mm512_slli_epi32(v, kBits);
   }
   static I broadcast16(const uint8_t* p) {
     return _mm512_broadcast_i32x4(_mm_load_si128(reinterpret_cast<const __m128i*>(p)));
@@ -63,14 +67,16 @@ struct VectorAvx512 {
   static F negated_fma(F a, F b, F c) { return _mm512_fnmadd_ps(a, b, c); }
   static F broadcast_f32(const uint8_t* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
   static I broadcast32(const void* p) { return _mm512_set1_epi32(*static_cast<const int*>(p)); }
-  static I dot_pairs(I weights, const uint8_t* sums) { return _mm512_dpwssd_epi32(zero(), weights, broadcast32(sums)); }
-  // dot[r] += levels W[kFirst .. kFirst + kCount) of panel r times x.
-  template <typename Kind, int kFirst, int kCount, typename Group, int R>
-  [[gnu::always_inline]] static void dot(const Group (&group)[R], const int8_t* x, I (&sum)[R]) {
+  static I dot_pairs(I a, I b) { return _mm512_madd_epi16(a, b); }
+  // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
+  template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
+  [[gnu::always_inline]] static void dot(const Group (&group)[R], const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     unroll<kCount>([&](auto j) __attribute__((always_inline)) {
-      I quad = broadcast32(x + 4 * (kFirst + j));
-      unroll<R>([&](auto r) __attribute__((always_inline)) {
-        sum[r] = _mm512_dpbusd_epi32(sum[r], group[r].w[kFirst + j], quad);
+      unroll<T>([&](auto t) __attribute__((always_inline)) {
+        I quad = broadcast32(row[t] + 4 * (kFirst + j));
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          sum[t][r] = _mm512_dpbusd_epi32(sum[t][r], group[r].w[kFirst + j], quad);
+        });
       });
     });
   }
@@ -78,11 +84,12 @@ struct VectorAvx512 {
     if (count >= kLanes) {
       _mm512_storeu_ps(y, v);
     } else {
-      _mm512_mask_storeu_ps(y, static_cast<__mmask16>((1u << count) - 1), v);
+      _mm512_mask_storeu_ps(y, first_lanes(count), v);
     }
   }
 
  private:
+  static __mmask16 first_lanes(int64_t count) { return static_cast<__mmask16>((1u << count) - 1); }
   static __m128i half_load(const uint8_t* p) { return _mm_loadu_si128(reinterpret_cast<const __m128i*>(p)); }
 };
 

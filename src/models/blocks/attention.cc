@@ -1,8 +1,15 @@
+#include <algorithm>
+#include <iterator>
+
 #include "attention/full.h"
 #include "models/blocks/blocks.h"
 
 namespace millrace {
 namespace {
+
+const BatchSpan& span_of(const Batch& batch, int64_t token) {
+  return *std::prev(std::ranges::upper_bound(batch.spans, token, {}, &BatchSpan::begin));
+}
 
 struct RopeRows {
   const float* rows = nullptr;  // [tokens][cos, sin][half]; null: no rotation
@@ -46,48 +53,63 @@ void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& 
 
 }  // namespace
 
-void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
-                     ForwardContext& context) {
+void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
+                    const ActivationRows& rows, ForwardContext& context) {
   const int64_t tokens = batch.size();
   const int64_t q_width = spec.heads * spec.head_dim;
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
+  const KernelTable& kernels = context.kernels();
   float* q = context.q.as<float>();
   float* k = context.k.as<float>();
   float* v = context.v.as<float>();
-
-  ActivationRows x{};
-  const Weight* last = nullptr;  // Q, K and V share the rounded rows where their formats agree
-  auto project = [&](const Weight& weight, const std::vector<float>& bias, float* y) {
-    if (!last || last->format->activation != weight.format->activation) {
-      x = encode_activations(context.kernels(), context.pool(), weight.format->activation, context.normed.as<float>(), spec.width,
-                             tokens, spec.width, context.encoded.data());
-    }
-    last = &weight;
-    linear_bias(context, weight, bias, x, y, weight.rows);
-  };
-  project(weights.q, weights.q_bias, q);
-  project(weights.k, weights.k_bias, k);
-  project(weights.v, weights.v_bias, v);
+  project(context, context.normed.as<float>(), rows,
+          {{weights.q, weights.q_bias, q}, {weights.k, weights.k_bias, k}, {weights.v, weights.v_bias, v}});
 
   const RopeRows rope = rope_of(spec, layer, context);
-  const RowCodec& codec = *context.kernels().find_codec(context.kv().layout().format);
-  for (const BatchSpan& span : batch.spans) {
-    context.pool().parallel_for(span.count, [&](int64_t i, int) {
-      const int64_t t = span.begin + i;
-      prepare_heads(spec, context.kernels(), weights.q_norm, rope, t, q + t * q_width, spec.heads);
-      prepare_heads(spec, context.kernels(), weights.k_norm, rope, t, k + t * kv_width, spec.kv_heads);
-      context.kernels().scale(q + t * q_width, spec.attention_scale, q_width);
-      store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, spec.kv_heads, spec.head_dim);
-    });
-  }
+  const RowCodec& codec = *kernels.find_codec(context.kv().layout().format);
+  for_rows(context, tokens, q_width + 2 * kv_width, [&](int64_t t) {
+    const BatchSpan& span = span_of(batch, t);
+    prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, spec.heads);
+    prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, spec.kv_heads);
+    kernels.scale(q + t * q_width, spec.attention_scale, q_width);
+    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, spec.kv_heads, spec.head_dim);
+  });
+}
 
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context) {
+  const int64_t q_width = spec.heads * spec.head_dim;
+  float* residual = context.residual.as<float>();
+  float* q = context.q.as<float>();
+  Batch& kept = context.outputs;
+  kept.clear();
+  kept.block_tables = batch.block_tables;
+  for (const int32_t t : batch.output_rows) {  // ascending and distinct: no row is written before it is read
+    const int64_t i = kept.size();
+    if (i != t) {
+      std::copy_n(residual + t * spec.width, spec.width, residual + i * spec.width);
+      std::copy_n(q + t * q_width, q_width, q + i * q_width);
+    }
+    const BatchSpan& span = span_of(batch, t);
+    kept.spans.push_back({i, 1, span.first_slot + t - span.begin, span.table, span.table_size});
+    kept.tokens.push_back(batch.tokens[t]);
+    kept.positions.push_back(batch.positions[t]);
+    kept.output_rows.push_back(static_cast<int32_t>(i));
+  }
+  return kept;
+}
+
+void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
+                     ForwardContext& context) {
+  const KernelTable& kernels = context.kernels();
+  const int64_t q_width = spec.heads * spec.head_dim;
+  const float* q = context.q.as<float>();
   const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
-  attend(batch, attention, context.kernels(), context.pool(), context.kv(), q, context.attended.as<float>(), context.limits().context,
+  attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(), context.limits().context,
          context.partials.as<float>(), context.block_pointers.data());
 
-  ActivationRows out = encode_activations(context.kernels(), context.pool(), weights.output.format->activation,
-                                          context.attended.as<float>(), q_width, tokens, q_width, context.encoded.data());
-  linear_bias(context, weights.output, weights.output_bias, out, context.block_out.as<float>(), spec.width);
+  const ActivationRows out = encode_activations(kernels, context.pool(), weights.output.format->activation,
+                                                context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());
+  project(context, context.attended.as<float>(), out, {{weights.output, weights.output_bias, context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

@@ -1,5 +1,13 @@
 // The parts of a layer. Each works on the whole batch and reads ArchSpec for what differs between architectures.
+//
+// What is done to single rows between two products runs in one pass, so that a row stays in a cache and threads meet
+// once:
+//
+//   add the last block's output, norm, round -> Q K V -> QK-norm, rope, store -> attend -> round -> output
+//   add, norm, round -> gate up -> activate, round -> down
 #pragma once
+
+#include <initializer_list>
 
 #include "flow/batch.h"
 #include "models/forward_context.h"
@@ -7,22 +15,55 @@
 
 namespace millrace {
 
-// y[t] = norm(x[t]) for `tokens` rows of `width`; an absent norm copies (y may be x).
-void norm_rows(const ArchSpec& spec, const NormWeights& weights, ForwardContext& context, const float* x, int64_t tokens, float* y);
+// Calls body(t) for every row, on several threads where `values`, those of one row, make that worth while.
+template <typename Body>
+void for_rows(ForwardContext& context, int64_t rows, int64_t values, const Body& body) {
+  constexpr int64_t kWorthThreads = 1 << 12;  // some 2 us of work: starting a job takes a fraction of one
+  if (rows * values < kWorthThreads) {
+    for (int64_t t = 0; t < rows; ++t) body(t);
+  } else {
+    context.pool().parallel_for(rows, [&](int64_t t, int) { body(t); });
+  }
+}
 
-// Multiplies encoded rows and adds the bias, if any.
-void linear_bias(ForwardContext& context, const Weight& weight, const std::vector<float>& bias, const ActivationRows& x, float* y,
-                 int64_t y_stride);
+// One row, with no norm where that is absent (y may be x).
+void norm_row(const ArchSpec& spec, const NormWeights& weights, const KernelTable& kernels, const float* x, float* y);
 
-// Fills context.rope with cos and sin of every token of the batch.
-void fill_rope_tables(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
-                      const std::vector<float>& scales, const Batch& batch, ForwardContext& context);
+// Rounds row t of `rows`, which lie at `scratch`.
+inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, int64_t t, const float* x, uint8_t* scratch) {
+  kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
+}
 
-// context.normed -> context.block_out
+// A matrix of several that read the same rows.
+struct Projection {
+  const Weight& weight;
+  const std::vector<float>& bias;  // empty: none
+  float* y;                        // [tokens, weight.rows]
+};
+
+// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job where all want the same rounding;
+// others round again into context.encoded.
+void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
+
+// Fills row t of context.rope with cos and sin.
+void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies, const std::vector<float>& scales,
+                   int32_t position, int64_t t, ForwardContext& context);
+
+
+// Attention has two halves: after the first, which stores every token's keys and values, the last layer goes on with
+// the tokens whose logits are wanted (keep_outputs) and drops the others.
+// context.normed, rounded in `rows` -> context.q
+void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
+                    const ActivationRows& rows, ForwardContext& context);
+// context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
                      ForwardContext& context);
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, int64_t tokens, ForwardContext& context);
-void moe_block(const ArchSpec& spec, const LayerWeights& weights, int64_t tokens, ForwardContext& context);
+// Moves the residual and query rows of batch.output_rows to the front; returns the batch they make.
+const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context);
+
+// context.normed, rounded in `rows` -> context.block_out
+void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows, ForwardContext& context);
+void moe_block(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& rows, ForwardContext& context);
 
 // act(gate) * up, or act(up) in place, over n values: `up` holds the result when there is no gate, `gate` otherwise.
 void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, float* up, int64_t n);

@@ -25,24 +25,24 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
   }
 }
 
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, int64_t tokens, ForwardContext& context) {
+void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows, ForwardContext& context) {
+  const KernelTable& kernels = context.kernels();
   float* gate = context.gate.as<float>();
   float* up = context.up.as<float>();
-  auto encode = [&](const Weight& weight, const float* rows, int64_t cols, uint8_t* scratch) {
-    return encode_activations(context.kernels(), context.pool(), weight.format->activation, rows, cols, tokens, cols, scratch);
-  };
-  ActivationRows x = encode(weights.up, context.normed.as<float>(), spec.width, context.encoded.data());
-  linear_bias(context, weights.up, weights.up_bias, x, up, hidden);
+  const float* normed = context.normed.as<float>();
   if (spec.gated) {
-    if (weights.gate.format->activation != weights.up.format->activation)
-      x = encode(weights.gate, context.normed.as<float>(), spec.width, context.encoded.data());
-    linear_bias(context, weights.gate, weights.gate_bias, x, gate, hidden);
+    project(context, normed, rows, {{weights.up, weights.up_bias, up}, {weights.gate, weights.gate_bias, gate}});
+  } else {
+    project(context, normed, rows, {{weights.up, weights.up_bias, up}});
   }
-  context.pool().parallel_for(tokens, [&](int64_t t, int) {
-    activate(spec, context.kernels(), gate + t * hidden, up + t * hidden, hidden);
+  float* inner = spec.gated ? gate : up;
+  uint8_t* encoded = context.encoded_hidden.data();
+  const ActivationRows inner_rows = activation_rows(weights.down.format->activation, rows.tokens, hidden, encoded);
+  for_rows(context, rows.tokens, 2 * hidden, [&](int64_t t) {
+    activate(spec, kernels, gate + t * hidden, up + t * hidden, hidden);
+    encode_row(kernels, inner_rows, t, inner + t * hidden, encoded);
   });
-  ActivationRows inner = encode(weights.down, spec.gated ? gate : up, hidden, context.encoded_hidden.data());
-  linear_bias(context, weights.down, weights.down_bias, inner, context.block_out.as<float>(), spec.width);
+  project(context, inner, inner_rows, {{weights.down, weights.down_bias, context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

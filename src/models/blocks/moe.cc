@@ -40,74 +40,114 @@ void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context)
   begin[0] = 0;
 }
 
-// One expert on its gathered rows; rows `first`.. of gate, up and encoded_hidden are its own scratch.
-void run_expert(const ArchSpec& spec, const MlpWeights& expert, const ActivationRows& x, int64_t first, ForwardContext& context) {
-  const int64_t hidden = spec.moe.hidden;
-  float* gate = context.gate.as<float>() + first * hidden;
-  float* up = context.up.as<float>() + first * hidden;
-  linear(context.pool(), expert.gate, x, gate, hidden);
-  linear(context.pool(), expert.up, x, up, hidden);
-  context.pool().parallel_for(x.tokens, [&](int64_t t, int) {
-    activate(spec, context.kernels(), gate + t * hidden, up + t * hidden, hidden);
+// The products of one layer's experts as one job, so that an expert with a token or two keeps no thread waiting: gate and
+// up of every expert that has rows, or their down. Rows of one expert follow each other from expert_begin.
+struct ExpertJobs {
+  const std::vector<MlpWeights>& experts;
+  const MoeSpec& moe;
+  int64_t width;
+  ForwardContext& context;
+
+  template <typename AddParts>
+  void run(const AddParts& add) const {
+    size_t count = 0;
+    for (int64_t e = 0; e < moe.experts; ++e) {
+      const int64_t begin = context.expert_begin[static_cast<size_t>(e)];
+      const int64_t rows = context.expert_begin[static_cast<size_t>(e + 1)] - begin;
+      if (rows > 0) count = add(experts[static_cast<size_t>(e)], begin, rows, count);
+    }
+    linear(context.pool(), {context.expert_parts.data(), count});
+  }
+
+  // `in`: all experts' rows; where `shared`, the one row that all of them read.
+  void gate_up(const ActivationRows& in, bool shared) const {
+    run([&](const MlpWeights& expert, int64_t begin, int64_t rows, size_t at) {
+      ActivationRows mine = in;
+      mine.tokens = rows;
+      if (!shared) mine.data += begin * in.stride;
+      context.expert_parts[at] = {.weight = &expert.gate, .x = mine, .y = context.gate.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
+      context.expert_parts[at + 1] = {.weight = &expert.up, .x = mine, .y = context.up.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
+      return at + 2;
+    });
+  }
+
+  void down(const ActivationRows& in) const {
+    run([&](const MlpWeights& expert, int64_t begin, int64_t rows, size_t at) {
+      ActivationRows mine = in;
+      mine.tokens = rows;
+      mine.data += begin * in.stride;
+      context.expert_parts[at] = {.weight = &expert.down, .x = mine, .y = context.expert_out.as<float>() + begin * width, .y_stride = width};
+      return at + 1;
+    });
+  }
+};
+
+// The experts on the rows of `x`, every (token, rank) pair its own row of context.expert_out.
+void run_experts(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& x, ForwardContext& context) {
+  const MoeSpec& moe = spec.moe;
+  const KernelTable& kernels = context.kernels();
+  const ExpertJobs jobs{weights.experts, moe, spec.width, context};
+  const int64_t pairs = x.tokens * moe.used;
+  ActivationRows in = x;
+  if (x.tokens > 1) {
+    in.data = context.expert_in.data();
+    for_rows(context, pairs, x.stride / 4, [&](int64_t i) {
+      std::memcpy(context.expert_in.data() + i * x.stride, x.data + context.expert_rows[i] / moe.used * x.stride, static_cast<size_t>(x.stride));
+    });
+  }
+  jobs.gate_up(in, x.tokens == 1);
+  // One rounding for all: load_moe() saw to it that the experts' formats share one.
+  const ActivationRows inner =
+      activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
+  for_rows(context, pairs, 2 * moe.hidden, [&](int64_t i) {
+    float* gate = context.gate.as<float>() + i * moe.hidden;
+    activate(spec, kernels, gate, context.up.as<float>() + i * moe.hidden, moe.hidden);
+    encode_row(kernels, inner, i, gate, context.encoded_hidden.data());
   });
-  const Activation kind = expert.down.format->activation;
-  ActivationRows inner = encode_activations(context.kernels(), context.pool(), kind, gate, hidden, x.tokens, hidden,
-                                            context.encoded_hidden.data() + first * activation_row_bytes(kind, hidden));
-  linear(context.pool(), expert.down, inner, context.expert_out.as<float>() + first * spec.width, spec.width);
+  jobs.down(inner);
 }
 
 }  // namespace
 
-void moe_block(const ArchSpec& spec, const LayerWeights& weights, int64_t tokens, ForwardContext& context) {
+void moe_block(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& rows, ForwardContext& context) {
   const MoeSpec& moe = spec.moe;
   const KernelTable& kernels = context.kernels();
+  const int64_t tokens = rows.tokens;
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
-  ActivationRows routed = encode_activations(kernels, context.pool(), weights.router.format->activation, normed, spec.width, tokens,
-                                             spec.width, context.encoded.data());
-  linear(context.pool(), weights.router, routed, logits, moe.experts);
-  context.pool().parallel_for(tokens, [&](int64_t t, int) {
+  linear(context.pool(), weights.router, rows, logits, moe.experts);
+  const ActivationRows x = activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
+  for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
     choose_experts(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used], &context.chosen_weight[t * moe.used]);
+    encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;
   group_by_expert(moe, pairs, context);
-
-  const Activation kind = weights.experts[0].gate.format->activation;
-  ActivationRows x = encode_activations(kernels, context.pool(), kind, normed, spec.width, tokens, spec.width, context.encoded.data());
-  context.pool().parallel_for(pairs, [&](int64_t i, int) {
-    std::memcpy(context.expert_in.data() + i * x.stride, x.data + context.expert_rows[i] / moe.used * x.stride, static_cast<size_t>(x.stride));
-  });
-  for (int64_t e = 0; e < moe.experts; ++e) {
-    const int64_t begin = context.expert_begin[e];
-    const int64_t count = context.expert_begin[e + 1] - begin;
-    if (count == 0) continue;
-    ActivationRows mine = x;
-    mine.data = context.expert_in.data() + begin * x.stride;
-    mine.tokens = count;
-    run_expert(spec, weights.experts[static_cast<size_t>(e)], mine, begin, context);
-  }
+  run_experts(spec, weights, x, context);
 
   float* out = context.block_out.as<float>();
-  if (weights.shared.down.present()) {
-    mlp_block(spec, weights.shared, moe.shared_hidden, tokens, context);
-    if (weights.shared_gate.present()) {
-      ActivationRows gated = encode_activations(kernels, context.pool(), weights.shared_gate.format->activation, normed, spec.width,
-                                                tokens, spec.width, context.encoded.data());
-      linear(context.pool(), weights.shared_gate, gated, logits, 1);
-      context.pool().parallel_for(tokens, [&](int64_t t, int) {
-        kernels.scale(out + t * spec.width, 1.0f / (1.0f + std::exp(-logits[t])), spec.width);
-      });
-    }
-  } else {
-    std::fill_n(out, tokens * spec.width, 0.0f);
+  const bool shared = weights.shared.down.present();
+  if (shared) {
+    const Weight& up = weights.shared.up;
+    mlp_block(spec, weights.shared, moe.shared_hidden,
+              encode_activations(kernels, context.pool(), up.format->activation, normed, spec.width, tokens, spec.width, context.encoded.data()),
+              context);
+  }
+  if (weights.shared_gate.present()) {
+    ActivationRows gated = encode_activations(kernels, context.pool(), weights.shared_gate.format->activation, normed, spec.width,
+                                              tokens, spec.width, context.encoded.data());
+    linear(context.pool(), weights.shared_gate, gated, logits, 1);
   }
   // Where (token, rank) went, then the sum in rank order.
   auto& place = context.chosen;
   for (int64_t i = 0; i < pairs; ++i) place[context.expert_rows[i]] = static_cast<int32_t>(i);
-  context.pool().parallel_for(tokens, [&](int64_t t, int) {
+  for_rows(context, tokens, spec.width * moe.used, [&](int64_t t) {
+    float* row = out + t * spec.width;
+    if (!shared) std::fill_n(row, spec.width, 0.0f);
+    if (weights.shared_gate.present()) kernels.scale(row, 1.0f / (1.0f + std::exp(-logits[t])), spec.width);
     for (int64_t rank = 0; rank < moe.used; ++rank) {
       const int64_t pair = t * moe.used + rank;
-      kernels.add_scaled(context.expert_out.as<float>() + place[pair] * spec.width, context.chosen_weight[pair], out + t * spec.width, spec.width);
+      kernels.add_scaled(context.expert_out.as<float>() + place[pair] * spec.width, context.chosen_weight[pair], row, spec.width);
     }
   });
 }

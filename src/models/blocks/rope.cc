@@ -71,19 +71,17 @@ float rope_scale(const RopeSpec& rope) {
   return 1.0f;
 }
 
-void fill_rope_tables(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies, const std::vector<float>& scales,
-                      const Batch& batch, ForwardContext& context) {
+void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies, const std::vector<float>& scales,
+                   int32_t position, int64_t t, ForwardContext& context) {
   float* table = context.rope.as<float>();
   for (size_t r = 0; r < spec.ropes.size(); ++r) {
     const int64_t half = spec.ropes[r].rotated / 2;
-    context.pool().parallel_for(batch.size(), [&](int64_t t, int) {
-      float* cos = table + t * 2 * half;
-      for (int64_t i = 0; i < half; ++i) {
-        double angle = static_cast<double>(batch.positions[t]) * frequencies[r][i];
-        cos[i] = static_cast<float>(std::cos(angle)) * scales[r];
-        cos[half + i] = static_cast<float>(std::sin(angle)) * scales[r];
-      }
-    });
+    float* cos = table + t * 2 * half;
+    for (int64_t i = 0; i < half; ++i) {
+      double angle = static_cast<double>(position) * frequencies[r][static_cast<size_t>(i)];
+      cos[i] = static_cast<float>(std::cos(angle)) * scales[r];
+      cos[half + i] = static_cast<float>(std::sin(angle)) * scales[r];
+    }
     table += context.limits().tokens * 2 * half;
   }
 }

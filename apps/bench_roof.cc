@@ -1,0 +1,99 @@
+#include "bench_roof.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "base/cpu.h"
+#include "base/thread_pool.h"
+#include "bench_report.h"
+#include "kernels/bandwidth.h"
+#include "progress.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kSeconds = 0.3;  // of each figure
+constexpr int64_t kMemoryBytes = int64_t{512} << 20;
+
+struct Roof {
+  int threads = 1;
+  double read = 0, l3 = 0, l2 = 0;  // GB/s
+  ComputePeaks peaks;
+};
+
+Roof measure(int threads, Isa isa) {
+  ThreadPool pool(threads);
+  Roof roof;
+  roof.threads = pool.threads();
+  roof.read = measure_read_bandwidth(pool, kMemoryBytes, kSeconds);
+  roof.l3 = measure_cache_bandwidth(pool, l3_buffer_bytes(), kSeconds);
+  roof.l2 = measure_cache_bandwidth(pool, l2_buffer_bytes(), kSeconds);
+  roof.peaks = measure_compute_peaks(pool, isa, kSeconds);
+  roof.read = std::max(roof.read, measure_read_bandwidth(pool, kMemoryBytes, kSeconds));
+  return roof;
+}
+
+void print_json(const std::vector<Roof>& roofs, Isa isa) {
+  nlohmann::ordered_json out = machine_facts();
+  out["isa"] = isa_name(isa);
+  out["l2_buffer_bytes"] = l2_buffer_bytes();
+  out["l3_buffer_bytes"] = l3_buffer_bytes();
+  for (const Roof& roof : roofs)
+    out["roofs"].push_back({{"threads", roof.threads},
+                            {"read_gb_per_s", roof.read},
+                            {"l3_gb_per_s", roof.l3},
+                            {"l2_gb_per_s", roof.l2},
+                            {"f32_gflop_per_s", roof.peaks.f32_gflop_per_s},
+                            {"bf16_gflop_per_s", roof.peaks.bf16_gflop_per_s},
+                            {"int8_gop_per_s", roof.peaks.int8_gop_per_s}});
+  fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
+}
+
+void print_table(const std::vector<Roof>& roofs, Isa isa) {
+  const auto machine = machine_facts();
+  fmt::print("{}, {} cores, {:.1f} GiB, {}; caches read from {} KiB (L2) and {} KiB (L3) a thread\n\n",
+             machine["cpu_info"].get<std::string>(), machine["cores"].get<int>(),
+             machine["memory_bytes"].get<double>() / (1 << 30), isa_name(isa), l2_buffer_bytes() >> 10,
+             l3_buffer_bytes() >> 10);
+  fmt::print("| {:>7} | {:>11} | {:>9} | {:>9} | {:>11} | {:>12} | {:>10} |\n", "threads", "memory GB/s", "L3 GB/s",
+             "L2 GB/s", "f32 GFLOP/s", "bf16 GFLOP/s", "int8 GOP/s");
+  fmt::print("| {:->7} | {:->11} | {:->9} | {:->9} | {:->11} | {:->12} | {:->10} |\n", ":", ":", ":", ":", ":", ":",
+             ":");
+  const auto or_none = [](double value) { return value > 0 ? fmt::format("{:.0f}", value) : std::string("none"); };
+  for (const Roof& roof : roofs)
+    fmt::print("| {:>7} | {:>11.1f} | {:>9.0f} | {:>9.0f} | {:>11.0f} | {:>12} | {:>10} |\n", roof.threads, roof.read,
+               roof.l3, roof.l2, roof.peaks.f32_gflop_per_s, or_none(roof.peaks.bf16_gflop_per_s),
+               or_none(roof.peaks.int8_gop_per_s));
+}
+
+}  // namespace
+
+Result<int> run_bench_roof(const std::vector<int>& threads, bool json) {
+  MILLRACE_TRY(const Isa isa, select_isa());
+  std::vector<int> counts;
+  for (int count : threads) {
+    if (count > 0) {
+      counts.push_back(count);
+    } else {
+      counts.push_back(1);
+      if (available_cores() > 1) counts.push_back(available_cores());
+    }
+  }
+  std::vector<Roof> roofs;
+  {
+    ProgressBar bar("measuring the roof");
+    for (int count : counts) {
+      roofs.push_back(measure(count, isa));
+      bar.update(static_cast<double>(roofs.size()) / static_cast<double>(counts.size()));
+    }
+  }
+  if (json)
+    print_json(roofs, isa);
+  else
+    print_table(roofs, isa);
+  return 0;
+}
+
+}  // namespace millrace

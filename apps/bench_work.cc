@@ -1,0 +1,146 @@
+// The work of a test, from the model's shape and its files: see BenchWork in bench_run.h.
+#include <algorithm>
+#include <cmath>
+
+#include "bench_run.h"
+#include "formats/format.h"
+#include "models/arch.h"
+#include "models/weight_loader.h"
+
+namespace millrace {
+namespace {
+
+// The matrices of a model by what they do.
+struct Matrices {
+  double dense_bytes = 0, expert_bytes = 0, head_bytes = 0;
+  std::array<double, 3> share = {};  // of the layers' values, by Activation
+  Activation head = Activation::f32;
+};
+
+bool is_expert(std::string_view name) {
+  if (name.find("_exps.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos) return true;
+  for (std::string_view part : {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {  // older GGUF files number them
+    const size_t at = name.find(part);
+    if (at != std::string_view::npos && name.substr(at + part.size(), 1).find_first_of("0123456789") == 0) return true;
+  }
+  return false;
+}
+
+Matrices list_matrices(const ModelFiles& files) {
+  const WeightLoader loader(files, *find_arch(files));
+  const StoredTensor* embedding = loader.find("token_embd.weight");
+  const StoredTensor* head = loader.find("output.weight");
+  if (!head) head = embedding;
+  const StoredTensor* positions = loader.find("position_embd.weight");
+  Matrices out;
+  double values = 0;
+  for (const StoredTensor& stored : files.tensors) {
+    const Tensor& tensor = stored.tensor;
+    const bool looked_up = &stored == positions || (&stored == embedding && head != embedding);
+    if (!tensor.format || tensor.rows() <= 1 || looked_up) continue;
+    const auto bytes = static_cast<double>(tensor.format->row_bytes(tensor.values()));
+    if (&stored == head) {
+      out.head_bytes = bytes;
+      out.head = tensor.format->activation;
+      continue;
+    }
+    (is_expert(stored.name) ? out.expert_bytes : out.dense_bytes) += bytes;
+    out.share[static_cast<size_t>(tensor.format->activation)] += static_cast<double>(tensor.values());
+    values += static_cast<double>(tensor.values());
+  }
+  if (values == 0) return out;
+  for (double& share : out.share) share /= values;
+  return out;
+}
+
+// Values of the layers' matrices that one token meets.
+double active_values(const ArchSpec& spec) {
+  const int64_t attention = spec.width * spec.head_dim * (2 * spec.heads + 2 * spec.kv_heads);
+  const int64_t matrices = spec.gated ? 3 : 2;
+  int64_t total = 0;
+  for (const LayerSpec& layer : spec.layers) {
+    const int64_t mlp = layer.moe
+                            ? spec.moe.experts + matrices * (spec.moe.used * spec.moe.hidden + spec.moe.shared_hidden)
+                            : matrices * spec.hidden;
+    total += attention + spec.width * mlp;
+  }
+  return static_cast<double>(total);
+}
+
+class WorkCounter {
+ public:
+  WorkCounter(const LanguageModel& model, const BenchTest& test)
+      : spec_(model.parts().model->spec()),
+        matrices_(list_matrices(*model.parts().files)),
+        active_(active_values(spec_)), alike_(test.alike) {
+    const Format& kv = *find_format(test.kv_format);
+    kv_activation_ = kv.name == "f32" ? Activation::f32 : Activation::bf16;
+    key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
+  }
+
+  // One forward pass: `count` new tokens of each of `spans` streams behind `depth` others.
+  void pass(double spans, double count, double depth, double outputs) {
+    const double tokens = spans * count;
+    // Of a mixture of experts, what that many tokens choose when each expert is as likely as the next.
+    double chosen = 1;
+    if (spec_.moe.experts > 0) {
+      const double used = static_cast<double>(spec_.moe.used) / static_cast<double>(spec_.moe.experts);
+      chosen = alike_ ? used : 1 - std::pow(1 - used, tokens);
+    }
+    work_.bytes += matrices_.dense_bytes + chosen * matrices_.expert_bytes;
+    for (size_t i = 0; i < work_.operations.size(); ++i)
+      work_.operations[i] += 2 * tokens * active_ * matrices_.share[i];
+    work_.bytes += std::min(1.0, outputs) * matrices_.head_bytes;
+    operations(matrices_.head) += 2 * outputs * static_cast<double>(spec_.width * spec_.vocab);
+    for (const LayerSpec& layer : spec_.layers) {
+      const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
+      work_.bytes += spans * std::min(depth + count, most + count - 1) * key_bytes_;
+      double seen = count * (depth + (count + 1) / 2);  // by every token all before it, and itself
+      if (layer.window > 0) {
+        seen = 0;
+        for (double i = 0; i < count; ++i) seen += std::min(depth + i + 1, most);
+      }
+      operations(kv_activation_) += 4 * spans * seen * static_cast<double>(spec_.heads * spec_.head_dim);
+    }
+  }
+
+  const BenchWork& work() const { return work_; }
+
+ private:
+  double& operations(Activation activation) { return work_.operations[static_cast<size_t>(activation)]; }
+
+  const ArchSpec& spec_;
+  Matrices matrices_;
+  double active_;
+  bool alike_;
+  Activation kv_activation_ = Activation::f32;
+  double key_bytes_ = 0;
+  BenchWork work_;
+};
+
+}  // namespace
+
+BenchWork bench_work(const LanguageModel& model, const BenchTest& test) {
+  WorkCounter counter(model, test);
+  const auto streams = static_cast<double>(test.streams), depth = static_cast<double>(test.depth);
+  if (test.prompt > 0) {
+    // As many passes as prefill() makes: of whole streams while they fit, else of parts of one.
+    const double batch = static_cast<double>(std::max(test.batch_tokens, test.streams));
+    const double prompt = static_cast<double>(test.prompt);
+    if (streams * prompt <= batch) {
+      counter.pass(streams, prompt, depth, streams);
+    } else {
+      const double passes = std::ceil(streams * prompt / batch), tokens = streams * prompt / passes;
+      for (double i = 0; i < passes; ++i) {
+        const double spans = std::max(1.0, tokens / prompt), count = tokens / spans;
+        const double before = tokens < prompt ? std::fmod(i * tokens, prompt) : 0;
+        counter.pass(spans, count, depth + before, streams / passes);
+      }
+    }
+  }
+  for (int64_t i = 0; i < test.generate; ++i)
+    counter.pass(streams, 1, depth + static_cast<double>(test.prompt + i), streams);
+  return counter.work();
+}
+
+}  // namespace millrace

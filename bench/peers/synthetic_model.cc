@@ -1,0 +1,142 @@
+// synthetic_model: writes a GGUF file of a stated shape and format, full of normal random numbers, for comparisons
+// that need the sizes of a model and not its sense. One tensor is in memory at a time.
+//
+//   synthetic_model llama-1.1b --format q4_k_m model.gguf
+//   synthetic_model llama-1.1b --layers 4 --format bf16 small.gguf
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+#include <numbers>
+
+#include "base/cpu.h"
+#include "base/philox.h"
+#include "base/thread_pool.h"
+#include "formats/format.h"
+#include "models/arch/writing.h"
+#include "models/convert/gguf_keys.h"
+#include "models/convert/tokenizer_writer.h"
+#include "synthetic_shape.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kDeviation = 0.02;
+
+// Values [4 i, 4 i + 4) of a tensor: a pure function of seed, tensor and place (Box and Muller, 1958).
+void four_normals(uint64_t seed, uint64_t tensor, uint64_t index, float* out) {
+  const auto bits = philox4x32(seed, index, tensor);
+  for (size_t pair = 0; pair < 2; ++pair) {
+    const float u = (static_cast<float>(bits[2 * pair] >> 8) + 0.5f) * 0x1p-24f;
+    const float angle = static_cast<float>(bits[2 * pair + 1] >> 8) * 0x1p-24f * 2.0f * std::numbers::pi_v<float>;
+    const float radius = static_cast<float>(kDeviation) * std::sqrt(-2.0f * std::log(u));
+    out[2 * pair] = radius * std::cos(angle);
+    out[2 * pair + 1] = radius * std::sin(angle);
+  }
+}
+
+void fill(const OutputTensor& tensor, uint64_t seed, uint64_t number, ThreadPool& pool, uint8_t* destination) {
+  const int64_t cols = tensor.dims.back(), row_bytes = tensor.format->row_bytes(cols);
+  const int64_t rows = tensor.bytes() / row_bytes;
+  if (tensor.dims.size() == 1) {  // norms scale by one
+    const std::vector<float> ones(static_cast<size_t>(cols), 1.0f);
+    tensor.format->encode(ones.data(), destination, cols);
+    return;
+  }
+  pool.parallel_for(rows, [&](int64_t row, int) {
+    thread_local std::vector<float> values;
+    values.resize(static_cast<size_t>(cols + 3));
+    const auto first = static_cast<uint64_t>(row * ((cols + 3) / 4));
+    for (int64_t i = 0; i < cols; i += 4)
+      four_normals(seed, number, first + static_cast<uint64_t>(i / 4), &values[static_cast<size_t>(i)]);
+    tensor.format->encode(values.data(), destination + row * row_bytes, cols);
+  });
+}
+
+struct Flags {
+  std::string shape_name, output, format = "q4_0";
+  SyntheticShape shape = {};
+  uint64_t seed = 1;
+  int threads = 0;
+};
+
+Result<void> write(const Flags& flags) {
+  const SyntheticShape& shape = flags.shape;
+  MILLRACE_TRY(const ArchSpec spec, synthetic_spec(shape));
+  MILLRACE_TRY(const auto tensors, synthetic_tensors(spec, flags.format));
+  const auto archs_all = archs();
+  const Arch* arch = *std::ranges::find(archs_all, shape.arch, &Arch::name);
+  std::vector<FactorTensor> factors;  // none: plain rotations
+  const auto keys = write_arch_gguf(*arch, spec, factors);
+  const std::string stored_as(arch_for_gguf(*arch)->name);
+
+  GgufWriter writer;
+  set_general_keys(writer, stored_as, fmt::format("synthetic {} {}", shape.name, flags.format), tensors);
+  for (const auto& [key, value] : keys.items()) set_json(writer, stored_as + "." + key, value);
+  std::vector<std::string> notes;
+  MILLRACE_TRY_VOID(write_gguf_tokenizer(synthetic_tokenizer(spec.vocab), spec.vocab, writer, notes));
+
+  ThreadPool pool(flags.threads > 0 ? flags.threads : available_cores());
+  int64_t parameters = 0, bytes = 0;
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    const OutputTensor& tensor = tensors[i];
+    bytes += tensor.bytes();
+    parameters += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
+    writer.add_tensor(tensor.name, tensor.format, tensor.dims,
+                      [&tensor, &flags, &pool, i](uint8_t* to, int64_t) -> Result<void> {
+                        fill(tensor, flags.seed, i, pool, to);
+                        return {};
+                      });
+  }
+  MILLRACE_TRY_VOID(writer.write(flags.output));
+  fmt::print("{}: {} {}, {:.1f} M parameters, {:.1f} MB\n", flags.output, shape.name, flags.format,
+             static_cast<double>(parameters) * 1e-6, static_cast<double>(bytes) * 1e-6);
+  return {};
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app{"Writes a GGUF model of a stated shape and format with normal random weights.", "synthetic_model"};
+  Flags flags;
+  std::string shapes = "Shapes:\n";
+  for (const SyntheticShape& shape : synthetic_shapes())
+    shapes += fmt::format("  {:14} {} layers of {}, MLP {}, heads {}/{} of {}: {}\n", shape.name, shape.layers,
+                          shape.width, shape.hidden, shape.heads, shape.kv_heads, shape.head_dim, shape.summary);
+  app.footer(shapes);
+  std::map<std::string, int64_t> sizes;
+  app.add_option("SHAPE", flags.shape_name, "One of the shapes below")->required();
+  app.add_option("OUT", flags.output, "The file to write")->required();
+  app.add_option("--format", flags.format, "f32, f16, bf16, q8_0, q4_0, q4_k ..., or the mix q4_k_m")
+      ->capture_default_str();
+  for (const char* name : {"layers", "width", "hidden", "heads", "kv-heads", "head-dim", "experts", "used", "vocab"})
+    app.add_option_function<int64_t>(
+           std::string("--") + name, [&sizes, name](int64_t n) { sizes[name] = n; }, "Instead of the shape's own")
+        ->check(CLI::Range(1, 1 << 20));
+  app.add_option("--seed", flags.seed, "Of the weights")->capture_default_str();
+  app.add_option("-t,--threads", flags.threads, "0: every core")->check(CLI::Range(0, 1024));
+  CLI11_PARSE(app, argc, argv);
+  const auto known = synthetic_shapes();
+  const auto found = std::ranges::find(known, flags.shape_name, &SyntheticShape::name);
+  if (found == known.end()) {
+    fmt::print(stderr, "synthetic_model: {}: no such shape; see --help\n", flags.shape_name);
+    return 2;
+  }
+  flags.shape = *found;
+  const std::pair<const char*, int64_t*> fields[] = {
+      {"layers", &flags.shape.layers},   {"width", &flags.shape.width},       {"hidden", &flags.shape.hidden},
+      {"heads", &flags.shape.heads},     {"kv-heads", &flags.shape.kv_heads}, {"head-dim", &flags.shape.head_dim},
+      {"experts", &flags.shape.experts}, {"used", &flags.shape.used},         {"vocab", &flags.shape.vocab}};
+  for (const auto& [name, field] : fields)
+    if (auto given = sizes.find(name); given != sizes.end()) *field = given->second;
+  const Result<void> written = write(flags);
+  if (written.ok()) return 0;
+  fmt::print(stderr, "synthetic_model: {}\n", written.error().message);
+  return exit_code(written.error().kind);
+}
+
+}  // namespace
+}  // namespace millrace
+
+int main(int argc, char** argv) { return millrace::run_main(argc, argv); }

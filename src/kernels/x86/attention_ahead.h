@@ -1,0 +1,83 @@
+// Asking memory for what an attention kernel reads next. Include after simd_avx2.h or simd_avx512.h.
+//
+// One partition is read as: keys, values, then the next partition's first keys. A core has some two dozen lines in
+// flight: a burst of more makes it wait, so lines are asked for one by one between the arithmetic, a fixed number of
+// bytes before they are read. Blocks that follow each other in memory are one piece.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kAheadBytes = 8192;  // twice what is in flight at full bandwidth
+
+class Ahead {
+ public:
+  // Slots [begin, end) of the partition are read; what the call before asked for already is skipped.
+  void start(const AttentionArgs& a, int64_t begin, int64_t end) {
+    pieces_ = 0;
+    add(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
+    add(a, a.v_blocks, a.key_begin + begin, a.key_begin + end);
+    const int64_t more = a.key_end + (kAheadBytes + a.row_bytes - 1) / a.row_bytes;
+    add(a, a.k_blocks, a.key_end, more < a.key_ahead ? more : a.key_ahead);
+    piece_ = -1;
+    next_piece();
+    for (int64_t skip = kAheadBytes; piece_ < pieces_;) {
+      const int64_t left = end_ - at_;
+      if (skip < left) {
+        at_ += skip;
+        return;
+      }
+      skip -= left;
+      next_piece();
+    }
+  }
+
+  // About as many lines are read by what follows; rather too many than too few.
+  template <int kLines>
+  void ask() {
+    if (at_ < end_) {
+#pragma GCC unroll 8
+      for (int i = 0; i < kLines; ++i) Simd::prefetch(at_ + i * 64);
+      at_ += kLines * 64;
+      if (at_ >= end_) next_piece();
+    }
+  }
+
+ private:
+  struct Piece {
+    const uint8_t* begin;
+    const uint8_t* end;
+  };
+
+  void next_piece() {
+    ++piece_;
+    at_ = piece_ < pieces_ ? piece_at_[piece_].begin : nullptr;
+    end_ = piece_ < pieces_ ? piece_at_[piece_].end : nullptr;
+  }
+
+  void add(const AttentionArgs& a, const uint8_t* const* blocks, int64_t begin, int64_t end) {
+    while (begin < end) {
+      const int64_t block = begin / a.block_tokens;
+      const int64_t left = (block + 1) * a.block_tokens - begin;
+      const int64_t rows = left < end - begin ? left : end - begin;
+      const uint8_t* first = blocks[block] + begin % a.block_tokens * a.row_bytes;
+      if (pieces_ > 0 && piece_at_[pieces_ - 1].end == first) {
+        piece_at_[pieces_ - 1].end = first + rows * a.row_bytes;
+      } else if (pieces_ < kMaxPieces) {
+        piece_at_[pieces_++] = {first, first + rows * a.row_bytes};
+      }
+      begin += rows;
+    }
+  }
+
+  static constexpr int64_t kMaxPieces = 160;  // with smaller blocks than the usual, the last are not asked for
+  Piece piece_at_[kMaxPieces];
+  int64_t pieces_, piece_;
+  const uint8_t* at_;
+  const uint8_t* end_;
+};
+
+}  // namespace
+}  // namespace millrace

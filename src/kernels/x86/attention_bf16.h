@@ -1,0 +1,348 @@
+// Attention over one partition of keys with products of bf16 and sums of f32 (vdpbf16ps), for the KV formats that hold
+// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h,
+// attention_bf16_tiles.h and attention_bf16_weights.h.
+//
+// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums
+// f32.
+//
+//   score   s = sum over pairs of dims, ascending
+//   weight  p = bf16(2^(s log2(e) - m)), m the least integer above the partition's largest s log2(e)
+//   sum     of the rounded weights, so that they add up to one whatever the rounding did
+//   value   acc = sum over pairs of keys, ascending, of p v
+//
+// m being an integer, another m would only move exponents: which keys share a partition does not show in the rounding
+// of the weights. The whole partition is one tile, so no row is rescaled inside it.
+//
+//   for each block of up to 12 rows (query x head)
+//     scores   keys transposed [32 keys a chunk][dims / 2], 12 x 2 registers     -> s [rows][256]
+//     weights  one pass for the maximum, one for exp                              -> p [rows][256]
+//     values   [32 dims a group][keys / 2], 12 x 2 registers                      -> acc [rows][head_dim]
+//
+// Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero, and adds
+// exactly nothing; where a value is not finite, that would not hold, and each query is worked on alone.
+//
+// Many rows share one decoding of the partition into tiles; few rows (decode) take 64 keys at a time and read values as
+// they are stored. Both ask for memory ahead as they go (attention_ahead.h). Stateless; scratch is on the stack.
+#pragma once
+
+#include <cstdint>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlockRows = 12;
+constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a multiple of 4 KB / rows
+constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
+constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
+constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
+constexpr int64_t kStrip = 64;                        // keys that few rows take at a time
+
+struct Bf16Scratch {
+  alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
+  alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
+  alignas(64) uint8_t rows[16 * kBf16MaxHeadDim * 2];
+  alignas(64) uint8_t query[kBlockRows * kQueryStride];
+  alignas(64) float score[kBlockRows * kScoreStride];
+  alignas(64) uint8_t weight[kBlockRows * kWeightStride];
+  alignas(64) float sum[kBlockRows * kSumStride];  // of values, dims in the order of the tiles
+  const uint8_t* row[kAttentionPartition];         // stored keys, then values
+  Ahead ahead;
+};
+
+inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
+  const int64_t slot = a.first_query + query;
+  const int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - a.key_begin;
+  const int64_t begin = a.window > 0 ? slot + 1 - a.window - a.key_begin : 0;
+  return {begin > 0 ? begin : 0, end};
+}
+
+// Seen by any of the queries [first, last].
+inline KeyRange seen_by(const AttentionArgs& a, int64_t first, int64_t last) {
+  return {seen_by(a, first).begin, seen_by(a, last).end};
+}
+
+inline __m512i broadcast_word(const uint8_t* p) {
+  int32_t word;
+  std::memcpy(&word, p, sizeof word);
+  return _mm512_set1_epi32(word);
+}
+
+// Scores of kRows rows against kVectors vectors of keys, from `chunk` on.
+template <int kRows, int kVectors>
+void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score) {
+  const int64_t chunk_bytes = padded / 2 * kPairBytes;
+  __m512 sum[kRows][kVectors];
+  for (auto& row : sum) {
+    for (__m512& s : row) s = _mm512_setzero_ps();
+  }
+  for (int64_t pair = 0; pair < padded / 2; ++pair) {
+    __m512i key[kVectors];
+#pragma GCC unroll 16
+    for (int c = 0; c < kVectors; ++c) {
+      key[c] = _mm512_load_si512(chunk + c / 2 * chunk_bytes + pair * kPairBytes + c % 2 * 64);
+    }
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i q = broadcast_word(query + r * kQueryStride + pair * 4);
+#pragma GCC unroll 16
+      for (int c = 0; c < kVectors; ++c) sum[r][c] = multiply_add(sum[r][c], key[c], q);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < kVectors; ++c) _mm512_store_ps(score + r * kScoreStride + c * 16, sum[r][c]);
+  }
+}
+
+// sum (or zero, when `first`) + weights . values for kRows rows and kGroups groups of 32 dims; pairs of keys [begin,
+// end).
+template <int kRows, int kGroups, typename Values>
+void value_block(const Values& values, const uint8_t* weight, int64_t begin, int64_t end, bool first, float* sums,
+                 Ahead* ahead) {
+  __m512 sum[kRows][2 * kGroups];
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < 2 * kGroups; ++c) {
+      sum[r][c] = first ? _mm512_setzero_ps() : _mm512_load_ps(sums + r * kSumStride + c * 16);
+    }
+  }
+  for (int64_t pair = begin; pair < end; ++pair) {
+    if (Values::kLines > 0 && ahead) ahead->ask<kGroups * Values::kLines>();
+    __m512i v[2 * kGroups];
+#pragma GCC unroll 16
+    for (int g = 0; g < kGroups; ++g) values.load(pair, g, v[2 * g], v[2 * g + 1]);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const __m512i w = broadcast_word(weight + r * kWeightStride + pair * 4);
+#pragma GCC unroll 16
+      for (int c = 0; c < 2 * kGroups; ++c) sum[r][c] = multiply_add(sum[r][c], v[c], w);
+    }
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 16
+    for (int c = 0; c < 2 * kGroups; ++c) _mm512_store_ps(sums + r * kSumStride + c * 16, sum[r][c]);
+  }
+}
+
+// Sums in the order of the tiles -> acc, dims ascending.
+inline void store_sums(const float* sums, int64_t rows, int64_t head_dim, float* acc) {
+  const __m512i first = _mm512_setr_epi32(0, 1, 2, 3, 16, 17, 18, 19, 4, 5, 6, 7, 20, 21, 22, 23);
+  const __m512i second = _mm512_add_epi32(first, _mm512_set1_epi32(8));
+  for (int64_t r = 0; r < rows; ++r, sums += kSumStride, acc += head_dim) {
+    for (int64_t d = 0; d < head_dim; d += kDimGroup) {
+      const uint32_t mask = head_dim - d >= kDimGroup ? 0xffffffffu : (1u << (head_dim - d)) - 1;
+      const __m512 low = _mm512_load_ps(sums + d), high = _mm512_load_ps(sums + d + 16);
+      _mm512_mask_storeu_ps(acc + d, static_cast<__mmask16>(mask), _mm512_permutex2var_ps(low, first, high));
+      _mm512_mask_storeu_ps(acc + d + 16, static_cast<__mmask16>(mask >> 16),
+                            _mm512_permutex2var_ps(low, second, high));
+    }
+  }
+}
+
+// Calls body.template operator()<n>(row) for the rows of a block, n at a time.
+template <typename Body>
+void in_twelves(int64_t rows, const Body& body) {
+  int64_t row = 0;
+  for (; row + 12 <= rows; row += 12) body.template operator()<12>(row);
+  if (row + 8 <= rows) body.template operator()<8>(row), row += 8;
+  if (row + 4 <= rows) body.template operator()<4>(row), row += 4;
+  if (row + 2 <= rows) body.template operator()<2>(row), row += 2;
+  if (row < rows) body.template operator()<1>(row);
+}
+
+// A block's queries as bf16, zeros behind the head.
+inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, uint8_t* out) {
+  for (int64_t r = row; r < row + rows; ++r, out += kQueryStride) {
+    const float* q = a.q + r / a.group * a.q_stride + r % a.group * a.head_dim;
+    for (int64_t d = 0; d < padded; d += 32) {
+      const int64_t left = a.head_dim - d;
+      const uint32_t mask = left >= 32 ? 0xffffffffu : (1u << left) - 1;
+      const __m512 low = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask), q + d);
+      const __m512 high = _mm512_maskz_loadu_ps(static_cast<__mmask16>(mask >> 16), q + d + 16);
+      _mm512_store_si512(out + d * 2, round_to_bf16(low, high));
+    }
+  }
+}
+
+// First every row's maximum, which has a long way from its vectors to one number, then every row's weights.
+inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
+  float shift[kBlockRows];
+  for (int64_t r = 0; r < rows; ++r) {
+    const KeyRange seen = seen_by(a, (row + r) / a.group);
+    float* score = s.score + r * kScoreStride;
+    if (seen.begin > chunks.begin || seen.end < chunks.end || a.softcap > 0) {
+      mask_scores(score, chunks, seen, a.softcap);
+    }
+    const __m512 top = _mm512_mul_ps(_mm512_set1_ps(largest_score(score, chunks)), _mm512_set1_ps(kLog2E));
+    shift[r] = seen.empty() ? 0 : Simd::first(_mm512_roundscale_ps(top, _MM_FROUND_TO_POS_INF | _MM_FROUND_NO_EXC));
+    a.max[row + r] = seen.empty() ? kNoKey : shift[r] * 0.693147180559945309f;
+  }
+  for (int64_t r = 0; r < rows; ++r) {
+    a.sum[row + r] = weigh_row(s.score + r * kScoreStride, s.weight + r * kWeightStride, chunks, Simd::set(shift[r]));
+  }
+}
+
+inline KeyRange whole_chunks(KeyRange keys) {
+  return {keys.begin / kKeyChunk * kKeyChunk, (keys.end + kKeyChunk - 1) / kKeyChunk * kKeyChunk};
+}
+
+// Pointers to the stored rows of `keys`; all others of its chunks are rows of zeros.
+inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* blocks, KeyRange keys,
+                                const uint8_t** out) {
+  const KeyRange chunks = whole_chunks(keys);
+  for (int64_t j = chunks.begin; j < keys.begin; ++j) out[j] = kZeroRow;
+  int64_t block = (a.key_begin + keys.begin) / a.block_tokens;
+  int64_t within = (a.key_begin + keys.begin) % a.block_tokens;
+  for (int64_t j = keys.begin; j < keys.end;) {
+    const uint8_t* row = blocks[block++] + within * a.row_bytes;
+    for (; j < keys.end && within < a.block_tokens; ++j, ++within, row += a.row_bytes) out[j] = row;
+    within = 0;
+  }
+  for (int64_t j = keys.end; j < chunks.end; ++j) out[j] = kZeroRow;
+}
+
+inline void attend_nothing(const AttentionArgs& a, int64_t row, int64_t rows) {
+  for (int64_t r = row; r < row + rows; ++r) {
+    a.max[r] = kNoKey;
+    a.sum[r] = 0;
+    for (int64_t d = 0; d < a.head_dim; ++d) a.acc[r * a.head_dim + d] = 0;
+  }
+}
+
+// ---- few rows: one block, memory read once, in order --------------------------------------------------
+
+template <typename Kv>
+void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scratch& s) {
+  const int64_t chunk_bytes = padded / 2 * kPairBytes;
+  for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
+    const bool two = j + kKeyChunk < chunks.end;
+    for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
+      transpose_keys<Kv>(s.row + j + k * 16, a.head_dim, padded, s.rows, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
+                         s.ahead);
+    }
+    in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
+      const uint8_t* query = s.query + r * kQueryStride;
+      float* score = s.score + r * kScoreStride + j;
+      if constexpr (n <= 4) {
+        if (two) return score_block<n, 4>(query, s.keys, padded, score);
+      }
+      score_block<n, 2>(query, s.keys, padded, score);
+      if (two) score_block<n, 2>(query, s.keys + chunk_bytes, padded, score + kKeyChunk);
+    });
+  }
+}
+
+template <typename Kv>
+void value_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
+  const int64_t rows = a.queries * a.group;
+  const int64_t first = keys.begin / 2, last = (keys.end + 1) / 2;
+  for (int64_t begin = first; begin < last; begin += kStrip / 2) {
+    const int64_t end = begin + kStrip / 2 < last ? begin + kStrip / 2 : last;
+    if (Kv::kLines == 1) s.ahead.ask<4>();
+    in_twelves(rows, [&]<int n>(int64_t r) {
+      const uint8_t* weight = s.weight + r * kWeightStride;
+      float* sums = s.sum + r * kSumStride;
+      Ahead* ahead = r == 0 ? &s.ahead : nullptr;
+      int64_t d = 0;
+      if constexpr (n <= 4) {
+        for (; d + 2 * kDimGroup <= a.head_dim; d += 2 * kDimGroup) {
+          value_block<n, 2>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+        }
+      }
+      for (; d < a.head_dim; d += kDimGroup) {
+        value_block<n, 1>(StoredValues<Kv>{s.row, d}, weight, begin, end, begin == first, sums + d, ahead);
+      }
+    });
+  }
+  store_sums(s.sum, rows, a.head_dim, a.acc);
+}
+
+template <typename Kv>
+void attend_few(const AttentionArgs& a, KeyRange keys, Bf16Scratch& s) {
+  const int64_t rows = a.queries * a.group;
+  const KeyRange chunks = whole_chunks(keys);
+  s.ahead.start(a, keys.begin, keys.end);
+  round_queries(a, 0, rows, a.head_dim, s.query);
+  find_partition_rows(a, a.k_blocks, keys, s.row);
+  score_few<Kv>(a, chunks, a.head_dim, s);
+  weigh_rows(a, 0, rows, chunks, s);
+  find_partition_rows(a, a.v_blocks, keys, s.row);
+  value_few<Kv>(a, keys, s);
+}
+
+// ---- many rows: keys and values decoded into tiles -----------------------------------------------------
+
+inline void attend_block(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, Bf16Scratch& s) {
+  const KeyRange keys = seen_by(a, row / a.group, (row + rows - 1) / a.group);
+  if (keys.empty()) return attend_nothing(a, row, rows);
+  const KeyRange chunks = whole_chunks(keys);
+  round_queries(a, row, rows, padded, s.query);
+  in_twelves(rows, [&]<int n>(int64_t r) {
+    for (int64_t j = chunks.begin; j < chunks.end; j += kKeyChunk) {
+      score_block<n, 2>(s.query + r * kQueryStride, s.keys + j * padded * 2, padded, s.score + r * kScoreStride + j);
+    }
+  });
+  weigh_rows(a, row, rows, chunks, s);
+  in_twelves(rows, [&]<int n>(int64_t r) {
+    for (int64_t d = 0; d < a.head_dim; d += kDimGroup) {
+      value_block<n, 1>(TileValues{s.values + d / kDimGroup * kGroupBytes}, s.weight + r * kWeightStride,
+                        keys.begin / 2, (keys.end + 1) / 2, true, s.sum + r * kSumStride + d, nullptr);
+    }
+  });
+  store_sums(s.sum, rows, a.head_dim, a.acc + row * a.head_dim);
+}
+
+// False: a value is not finite.
+template <typename Kv>
+bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scratch& s) {
+  const KeyRange chunks = whole_chunks(keys);
+  s.ahead.start(a, keys.begin, keys.end);
+  find_partition_rows(a, a.k_blocks, keys, s.row);
+  for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
+    uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
+    transpose_keys<Kv>(s.row + j, a.head_dim, padded, s.rows, chunk, s.ahead);
+  }
+  find_partition_rows(a, a.v_blocks, keys, s.row);
+  return interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, a.head_dim, s.values, s.ahead);
+}
+
+template <typename Kv>
+void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
+  const int64_t rows = a.queries * a.group;
+  const KeyRange keys = seen_by(a, 0, a.queries - 1);
+  if (keys.empty()) return attend_nothing(a, 0, rows);
+  const KeyRange least = seen_by(a, a.queries - 1, 0);  // seen by every query
+  const bool alike = least.begin == keys.begin && least.end == keys.end;
+  if (alike && rows <= kBlockRows && a.head_dim % kDimGroup == 0) return attend_few<Kv>(a, keys, s);
+  const int64_t padded = (a.head_dim + kDimGroup - 1) / kDimGroup * kDimGroup;
+  if (!load_tiles<Kv>(a, keys, padded, s) && !alike) {
+    for (int64_t i = 0; i < a.queries; ++i) {
+      AttentionArgs one = a;
+      one.q += i * a.q_stride;
+      one.queries = 1;
+      one.first_query += i;
+      one.max += i * a.group;
+      one.sum += i * a.group;
+      one.acc += i * a.group * a.head_dim;
+      attend_partition<Kv>(one, s);
+    }
+    return;
+  }
+  for (int64_t row = 0; row < rows; row += kBlockRows) {
+    attend_block(a, row, rows - row < kBlockRows ? rows - row : kBlockRows, padded, s);
+  }
+}
+
+// `Wide` reads the same format for heads that are too large for the tiles, which f32 arithmetic takes.
+template <typename Kv, typename Wide>
+void attend_bf16(const AttentionArgs& a) noexcept {
+  if (a.head_dim > kBf16MaxHeadDim) return attend<Wide>(a);
+  Bf16Scratch scratch;
+  attend_partition<Kv>(a, scratch);
+}
+
+}  // namespace
+}  // namespace millrace

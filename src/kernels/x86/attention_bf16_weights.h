@@ -1,0 +1,82 @@
+// From scores to weights for the bf16 attention kernel (attention_bf16.h): masks, maxima and exponentials of one row of
+// a partition. Include after simd_avx512.h, simd_math.h and attention_bf16_tiles.h.
+//
+// A row's scores are f32, 256 at most, in whole chunks of 32; those it does not see become kUnseen, whose weight is
+// zero.
+#pragma once
+
+#include <cstdint>
+#include <cstring>
+
+namespace millrace {
+namespace {
+
+constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kUnseen = -1e30f;
+
+// Slots of the partition, from key_begin.
+struct KeyRange {
+  int64_t begin = 0;
+  int64_t end = 0;
+  bool empty() const { return begin >= end; }
+};
+
+inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
+  __m512bh x, y;
+  std::memcpy(&x, &a, sizeof x);
+  std::memcpy(&y, &b, sizeof y);
+  return _mm512_dpbf16_ps(sum, x, y);
+}
+
+// 2^x for weights, zero below 2^-125: to 4e-6 of itself, some 2^-10 of what rounding to bf16 takes. x is split into an
+// integer, which the addition of 1.5 2^23 leaves in the low bits of `shifted`, and the rest, for a polynomial.
+inline __m512 power_of_two(__m512 x) {
+  const __m512 magic = _mm512_set1_ps(12582912.0f);
+  const __m512 shifted = _mm512_add_ps(x, magic);
+  const __m512 r = _mm512_sub_ps(x, _mm512_sub_ps(shifted, magic));
+  __m512 y = _mm512_fmadd_ps(_mm512_set1_ps(9.7829126e-3f), r, _mm512_set1_ps(5.5976884e-2f));
+  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(2.4020711e-1f));
+  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(6.9311360e-1f));
+  y = _mm512_fmadd_ps(y, r, _mm512_set1_ps(1.0f));
+  const __mmask16 seen = _mm512_cmp_ps_mask(x, _mm512_set1_ps(-125.0f), _CMP_NLT_UQ);  // a NaN too
+  const __m512i exponent = _mm512_slli_epi32(_mm512_castps_si512(shifted), 23);
+  return _mm512_castsi512_ps(_mm512_maskz_add_epi32(seen, _mm512_castps_si512(y), exponent));
+}
+
+// Caps and masks a row's scores of the chunks that cover `chunks`.
+inline void mask_scores(float* score, KeyRange chunks, KeyRange seen, float softcap) {
+  for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
+    __m512 s = _mm512_load_ps(score + j);
+    if (softcap > 0) s = Simd::mul(Simd::set(softcap), tanh(Simd::div(s, Simd::set(softcap))));
+    uint32_t mask = seen.end >= j + 16 ? 0xffffu : seen.end <= j ? 0 : (1u << (seen.end - j)) - 1;
+    if (seen.begin > j) mask &= seen.begin >= j + 16 ? 0 : ~((1u << (seen.begin - j)) - 1);
+    _mm512_store_ps(score + j, _mm512_mask_mov_ps(Simd::set(kUnseen), static_cast<__mmask16>(mask), s));
+  }
+}
+
+inline float largest_score(const float* score, KeyRange chunks) {
+  __m512 top[2] = {_mm512_set1_ps(kNoKey), _mm512_set1_ps(kNoKey)};
+  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
+    top[0] = Simd::max(top[0], _mm512_load_ps(score + j));
+    top[1] = Simd::max(top[1], _mm512_load_ps(score + j + 16));
+  }
+  return Simd::largest(Simd::max(top[0], top[1]));
+}
+
+// Scores of a row become weights relative to 2^shift; returns their sum.
+inline float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
+  const __m512 log2_e = _mm512_set1_ps(kLog2E);
+  const __m512i ones = _mm512_set1_epi16(0x3f80);
+  __m512 total = _mm512_setzero_ps();
+  for (int64_t j = chunks.begin; j < chunks.end; j += 32) {
+    const __m512 low = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j), log2_e, shift));
+    const __m512 high = power_of_two(_mm512_fmsub_ps(_mm512_load_ps(score + j + 16), log2_e, shift));
+    const __m512i words = round_to_bf16(low, high);
+    _mm512_store_si512(weight + j * 2, words);
+    total = multiply_add(total, words, ones);
+  }
+  return Simd::sum(total);
+}
+
+}  // namespace
+}  // namespace millrace

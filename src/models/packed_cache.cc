@@ -1,0 +1,219 @@
+#include "models/packed_cache.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <unistd.h>
+#include <xxhash.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <filesystem>
+
+#include "base/cpu.h"
+
+namespace millrace {
+namespace {
+
+constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'P', 'A', 'C', 'K'};  // frozen
+constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // what is hashed of each of the model's files: its header, mostly
+constexpr size_t kMatricesTried = 32;
+constexpr int64_t kWriteBytes = int64_t{8} << 20;
+constexpr int64_t kPopulateBytes = int64_t{32} << 20;
+
+struct Prelude {  // frozen
+  char magic[8];
+  uint32_t version;
+  uint32_t matrices;
+  uint64_t identity_bytes;
+  uint64_t payload_at;  // a multiple of the huge page, so that the mapping can have such
+  uint64_t payload_bytes;
+  uint64_t reserved[2];
+  uint64_t hash;  // XXH3-64 of all bytes from here's start to the last matrix's hash, this field taken as 0
+};
+static_assert(sizeof(Prelude) == 64);
+
+std::string describe_files(const ModelFiles& files) {
+  std::string out;
+  for (const auto& file : files.files) {
+    const std::span<const uint8_t> bytes = file->bytes();
+    const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min<size_t>(bytes.size(), kIdentityBytesOfFile));
+    out += fmt::format("file {} bytes, modified {}, begins {:016x}{:016x}\n", bytes.size(), file->modified_ns(), hash.high64, hash.low64);
+  }
+  return out;
+}
+
+int64_t payload_at(size_t header_bytes) {
+  return (static_cast<int64_t>(header_bytes) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
+}
+
+// The line in which two texts begin to differ.
+std::string first_difference(std::string_view wanted, std::string_view found) {
+  const auto [a, b] = std::ranges::mismatch(wanted, found);
+  const auto line = [](std::string_view text, size_t at) {
+    const size_t begin = at == 0 ? 0 : text.rfind('\n', at - 1) + 1;
+    return std::string(text.substr(begin, std::min(text.find('\n', begin), begin + 200) - begin));
+  };
+  return fmt::format("it says '{}', this start has '{}'", line(found, static_cast<size_t>(b - found.begin())),
+                     line(wanted, static_cast<size_t>(a - wanted.begin())));
+}
+
+// A file that goes away again unless it is kept.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(std::string path) : path_(std::move(path)) { fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644); }
+  ~TemporaryFile() {
+    if (fd_ < 0) return;
+    ::close(fd_);
+    if (!kept_) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  bool write(const void* data, int64_t bytes, int64_t at) {
+    for (int64_t done = 0; fd_ >= 0 && done < bytes;) {
+      const ssize_t wrote = ::pwrite(fd_, static_cast<const uint8_t*>(data) + done, static_cast<size_t>(std::min(kWriteBytes, bytes - done)), at + done);
+      if (wrote < 0 && errno == EINTR) continue;
+      if (wrote <= 0) return false;
+      done += wrote;
+    }
+    return fd_ >= 0;
+  }
+
+  bool keep_as(const std::string& name) {
+    if (::fsync(fd_) != 0 || ::rename(path_.c_str(), name.c_str()) != 0) return false;
+    kept_ = true;
+    std::string folder = std::filesystem::path(name).parent_path().string();
+    if (folder.empty()) folder = ".";
+    if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
+      ::fsync(fd);  // some file systems cannot; the worst that comes of it is that the cache is written again
+      ::close(fd);
+    }
+    return true;
+  }
+
+ private:
+  std::string path_;
+  int fd_ = -1;
+  bool kept_ = false;
+};
+
+}  // namespace
+
+PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, const WeightPacker& packer) : path_(std::move(path)), packer_(packer) {
+  identity_ = fmt::format("millrace packed weights\ninstruction set {}\n{}", isa_name(isa), describe_files(files));
+  for (const auto& planned : packer.planned()) {
+    if (!planned.weight) continue;
+    const Weight& weight = *planned.weight;
+    identity_ += fmt::format("matrix {} {} {} {} x {} at {}: {} bytes\n", weight.name, weight.format->name, weight.kernel->layout, weight.rows,
+                             weight.cols, planned.offset, planned.bytes);
+    ++matrices_;
+  }
+}
+
+// Prelude, identity and hashes; `hashes` holds matrices_ of them.
+std::string PackedCache::header(const uint8_t* hashes) const {
+  const size_t bytes = sizeof(Prelude) + identity_.size() + matrices_ * sizeof(uint64_t);
+  Prelude prelude = {};
+  std::memcpy(prelude.magic, kMagic, sizeof kMagic);
+  prelude.version = kPackedCacheVersion;
+  prelude.matrices = static_cast<uint32_t>(matrices_);
+  prelude.identity_bytes = identity_.size();
+  prelude.payload_at = static_cast<uint64_t>(payload_at(bytes));
+  prelude.payload_bytes = static_cast<uint64_t>(packer_.packed_bytes());
+  std::string out(reinterpret_cast<const char*>(&prelude), sizeof prelude);
+  out += identity_;
+  out.append(reinterpret_cast<const char*>(hashes), matrices_ * sizeof(uint64_t));
+  prelude.hash = XXH3_64bits(out.data(), out.size());
+  std::memcpy(out.data(), &prelude, sizeof prelude);
+  return out;
+}
+
+Result<void> PackedCache::check_header(const MappedFile& file) const {
+  const std::span<const uint8_t> bytes = file.bytes();
+  Prelude prelude;
+  if (bytes.size() < sizeof prelude) return Error::corrupt(fmt::format("{}: has only {} bytes", path_, bytes.size()));
+  std::memcpy(&prelude, bytes.data(), sizeof prelude);
+  if (std::memcmp(prelude.magic, kMagic, sizeof kMagic) != 0) return Error::corrupt(fmt::format("{}: is no packed cache", path_));
+  if (prelude.version != kPackedCacheVersion)
+    return Error::corrupt(fmt::format("{}: has version {}, this is {}", path_, prelude.version, kPackedCacheVersion));
+  const uint64_t rest = bytes.size() - sizeof prelude;
+  if (prelude.identity_bytes > rest || prelude.matrices > (rest - prelude.identity_bytes) / sizeof(uint64_t))
+    return Error::corrupt(fmt::format("{}: the header does not fit in {} bytes", path_, bytes.size()));
+  const size_t header_bytes = sizeof prelude + prelude.identity_bytes + prelude.matrices * sizeof(uint64_t);
+  std::string header(reinterpret_cast<const char*>(bytes.data()), header_bytes);
+  std::memset(header.data() + offsetof(Prelude, hash), 0, sizeof prelude.hash);
+  if (XXH3_64bits(header.data(), header.size()) != prelude.hash) return Error::corrupt(fmt::format("{}: the header is damaged", path_));
+  const std::string_view identity = std::string_view(header).substr(sizeof prelude, prelude.identity_bytes);
+  if (identity != identity_) return Error::corrupt(fmt::format("{}: is of another model or machine: {}", path_, first_difference(identity_, identity)));
+  // The identity holds the matrices and their places: what the prelude says of them can only agree.
+  const auto at = static_cast<uint64_t>(payload_at(header_bytes));
+  const auto payload = static_cast<uint64_t>(packer_.packed_bytes());
+  if (prelude.matrices != matrices_ || prelude.payload_at != at || prelude.payload_bytes != payload || bytes.size() != at + payload)
+    return Error::corrupt(fmt::format("{}: has {} bytes, must have {}", path_, bytes.size(), at + payload));
+  return {};
+}
+
+// Packs the first tile of some matrices and compares: catches a changed layout of the same name, and a file that was
+// changed in place.
+Result<void> PackedCache::check_first_rows(const uint8_t* packed) const {
+  std::vector<uint8_t> tile;
+  const size_t step = std::max<size_t>(1, matrices_ / kMatricesTried);
+  size_t index = 0;
+  for (const auto& planned : packer_.planned()) {
+    if (!planned.weight || index++ % step != 0) continue;
+    const Weight& weight = *planned.weight;
+    const int64_t rows = std::min<int64_t>(weight.rows, weight.kernel->row_tile);
+    tile.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
+    pack_rows(weight, 0, rows, tile.data());
+    if (std::memcmp(tile.data(), packed + planned.offset, tile.size()) != 0)
+      return Error::corrupt(fmt::format("{}: {} is not what the model's file gives", path_, weight.name));
+  }
+  return {};
+}
+
+std::vector<uint64_t> PackedCache::hash_matrices(ThreadPool& pool, const uint8_t* packed) const {
+  std::vector<const WeightPacker::Planned*> planned;
+  for (const auto& one : packer_.planned())
+    if (one.weight) planned.push_back(&one);
+  std::vector<uint64_t> hashes(planned.size());
+  pool.parallel_for(static_cast<int64_t>(planned.size()), [&](int64_t i, int) {
+    const auto& one = *planned[static_cast<size_t>(i)];
+    hashes[static_cast<size_t>(i)] = XXH3_64bits(packed + one.offset, static_cast<size_t>(one.bytes));
+  });
+  return hashes;
+}
+
+Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const {
+  std::error_code ignored;
+  if (!std::filesystem::exists(path_, ignored)) return Opened{};
+  MILLRACE_TRY(auto file, MappedFile::open(path_));
+  MILLRACE_TRY_VOID(check_header(*file));
+  const auto bytes = static_cast<int64_t>(file->bytes().size());
+  const uint8_t* packed = file->bytes().data() + bytes - packer_.packed_bytes();
+  MILLRACE_TRY_VOID(check_first_rows(packed));
+  const int64_t pieces = (bytes + kPopulateBytes - 1) / kPopulateBytes;
+  pool.parallel_for(pieces, [&](int64_t i, int worker) {
+    file->populate(static_cast<size_t>(i * kPopulateBytes), static_cast<size_t>(kPopulateBytes));
+    if (worker == 0 && progress) progress(static_cast<double>(i + 1) / static_cast<double>(pieces));
+  });
+  if (verify) {
+    const std::vector<uint64_t> hashes = hash_matrices(pool, packed);
+    const uint8_t* stored = file->bytes().data() + sizeof(Prelude) + identity_.size();
+    if (std::memcmp(hashes.data(), stored, hashes.size() * sizeof(uint64_t)) != 0)
+      return Error::corrupt(fmt::format("{}: the packed weights are damaged", path_));
+  }
+  return Opened{std::move(file), packed};
+}
+
+Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
+  const std::vector<uint64_t> hashes = hash_matrices(pool, packed);
+  const std::string head = header(reinterpret_cast<const uint8_t*>(hashes.data()));
+  TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
+  const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
+                       file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.keep_as(path_);
+  if (!written) return Error::resource(fmt::format("{}: cannot write the packed cache: {}", path_, std::strerror(errno)));
+  return {};
+}
+
+}  // namespace millrace

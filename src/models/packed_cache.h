@@ -1,0 +1,58 @@
+// The packed cache: a file that holds a model's packed weights, so that the next start maps it instead of packing anew.
+//
+//   | prelude: 64 bytes | identity text | one XXH3-64 a matrix | zeros to 2 MiB | packed weights, as WeightPacker has them |
+//
+// The identity says line by line what the payload depends on: instruction set, the size, time and first bytes of each of
+// the model's files, and name, format, layout, shape and place of each matrix. A cache is used only if its identity is,
+// to the letter, the one that would be written now, the prelude's hash covers everything before the payload, and the
+// first rows of some matrices, packed anew, give the bytes that it holds. Reading all of the payload to check its hashes
+// would take longer than packing: that is done on request only.
+//
+// Written under a temporary name, synced, then renamed: a crash leaves the old file or none. Everything on disk is
+// little-endian and frozen; a change of it needs a new kPackedCacheVersion.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+
+#include "kernels/kernel_table.h"
+#include "loader/model_files.h"
+#include "models/weight_packer.h"
+
+namespace millrace {
+
+inline constexpr uint32_t kPackedCacheVersion = 1;
+
+class PackedCache {
+ public:
+  // `packer` is arranged, and its weights still have their stored data. All must outlive the cache.
+  PackedCache(std::string path, const ModelFiles& files, Isa isa, const WeightPacker& packer);
+
+  struct Opened {
+    std::shared_ptr<const MappedFile> file;
+    const uint8_t* packed = nullptr;
+  };
+  // Maps the file and reads it in; `file` is null where there is none. `verify`: checks the hash of every matrix.
+  // Errors: corrupt (damaged, or of another model, machine or version; the message says which), resource.
+  Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const;
+
+  // Errors: resource (the disk is full, the folder cannot be written).
+  Result<void> write(ThreadPool& pool, const uint8_t* packed) const;
+
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string header(const uint8_t* hashes) const;
+  Result<void> check_header(const MappedFile& file) const;
+  Result<void> check_first_rows(const uint8_t* packed) const;
+  std::vector<uint64_t> hash_matrices(ThreadPool& pool, const uint8_t* packed) const;
+
+  std::string path_;
+  const WeightPacker& packer_;
+  std::string identity_;
+  size_t matrices_ = 0;
+};
+
+}  // namespace millrace

@@ -1,0 +1,182 @@
+#include "models/weight_packer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <atomic>
+#include <deque>
+#include <functional>
+#include <mutex>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kPieceBytes = int64_t{1} << 20;     // of the file: large enough to stream, small enough to balance
+constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: a part of a small L2
+constexpr int64_t kStretchBytes = int64_t{16} << 20;  // released together: a release interrupts the other cores
+constexpr int64_t kAlignment = 4096;                  // of a matrix in the packed memory
+
+int64_t stored_row_bytes(const Weight& weight) {
+  return weight.column_format ? weight.cols * weight.column_format->block_bytes : weight.format->row_bytes(weight.cols);
+}
+
+Error not_finite(const Weight& weight, int64_t row, int64_t block, int64_t byte) {
+  return Error::corrupt(fmt::format("tensor {}: NaN or infinity in row {}, block {} (byte {} of the tensor)",
+                                    weight.name, row, block, byte));
+}
+
+// Pieces that are neighbours in a file. Whoever finishes the last one gives its pages back.
+struct Stretch {
+  const uint8_t* begin = nullptr;
+  const uint8_t* end = nullptr;
+  std::atomic<int64_t> left{0};
+};
+
+// The first failure in the order of the weights, whichever thread meets it when.
+class FirstFailure {
+ public:
+  void set(size_t order, Error error) {
+    std::lock_guard lock(mutex_);
+    if (order >= order_) return;
+    order_ = order;
+    error_ = std::move(error);
+  }
+  Result<void> get() const { return order_ == SIZE_MAX ? Result<void>() : error_; }
+
+ private:
+  std::mutex mutex_;
+  size_t order_ = SIZE_MAX;
+  Error error_;
+};
+
+}  // namespace
+
+struct WeightPacker::Piece {
+  const Weight* weight = nullptr;
+  size_t planned = 0;  // index of planned_
+  int64_t begin = 0;   // rows
+  int64_t end = 0;
+  int64_t stored_bytes = 0;
+  Stretch* stretch = nullptr;
+
+  // Of the file. A transposed matrix's rows are spread over all of its bytes.
+  const uint8_t* first() const { return weight->column_format ? weight->data : weight->data + begin * stored_row_bytes(*weight); }
+  const uint8_t* last() const {
+    if (weight->column_format) return weight->data + weight->cols * weight->column_stride;
+    return weight->data + end * stored_row_bytes(*weight);
+  }
+};
+
+Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end) {
+  if (const Format* format = weight.column_format) {
+    for (int64_t c = 0; c < weight.cols && format->find_non_finite; ++c) {
+      const int64_t byte = c * weight.column_stride + begin * format->block_bytes;
+      const int64_t row = format->find_non_finite(weight.data + byte, end - begin);
+      if (row >= 0) return not_finite(weight, begin + row, c, byte + row * format->block_bytes);
+    }
+    return {};
+  }
+  if (!weight.format->find_non_finite) return {};
+  const int64_t row_bytes = weight.format->row_bytes(weight.cols);
+  for (int64_t row = begin; row < end; ++row) {
+    const int64_t block = weight.format->find_non_finite(weight.data + row * row_bytes, weight.cols);
+    if (block >= 0) return not_finite(weight, row, block, row * row_bytes + block * weight.format->block_bytes);
+  }
+  return {};
+}
+
+Result<void> WeightPacker::add_table(const Weight& weight) {
+  for (float scale : weight.scales.values) {
+    if (!(scale - scale == 0.0f)) return Error::corrupt(fmt::format("tensor {}: a block scale is NaN or infinite", weight.name));
+  }
+  planned_.push_back({.stored = &weight});
+  return {};
+}
+
+Result<void> WeightPacker::add(Weight& weight) {
+  MILLRACE_TRY(int64_t bytes, plan_packing(weight, table_));
+  MILLRACE_TRY_VOID(add_table(weight));
+  planned_.back().weight = &weight;
+  planned_.back().bytes = bytes;
+  return {};
+}
+
+void WeightPacker::arrange() {
+  std::vector<Planned*> in_files;
+  for (Planned& planned : planned_) in_files.push_back(&planned);
+  std::ranges::stable_sort(in_files, std::less<>(), [](const Planned* planned) { return planned->stored->data; });
+  packed_bytes_ = 0;
+  for (Planned* planned : in_files) {
+    planned->offset = packed_bytes_;
+    packed_bytes_ += (planned->bytes + kAlignment - 1) / kAlignment * kAlignment;
+  }
+}
+
+// In the order of the files.
+std::vector<WeightPacker::Piece> WeightPacker::cut() const {
+  std::vector<Piece> pieces;
+  for (size_t i = 0; i < planned_.size(); ++i) {
+    const Weight& weight = *planned_[i].stored;
+    const int64_t tile = planned_[i].weight ? weight.kernel->row_tile : 1;
+    const int64_t rows = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
+    for (int64_t begin = 0; begin < weight.rows; begin += rows) {
+      const int64_t end = std::min(weight.rows, begin + rows);
+      pieces.push_back({&weight, i, begin, end, (end - begin) * stored_row_bytes(weight)});
+    }
+  }
+  std::ranges::stable_sort(pieces, std::less<>(), &Piece::first);
+  return pieces;
+}
+
+// A few rows at a time are checked and then packed, while the cache holds them.
+Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const {
+  const Weight& weight = *piece.weight;
+  const Planned& planned = planned_[piece.planned];
+  const int64_t tile = planned.weight ? weight.kernel->row_tile : 1;
+  const int64_t rows = std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
+  for (int64_t begin = piece.begin; begin < piece.end; begin += rows) {
+    const int64_t end = std::min(piece.end, begin + rows);
+    MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
+    if (planned.weight) pack_rows(weight, begin, end, packed + planned.offset);
+  }
+  return {};
+}
+
+Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress) const {
+  MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
+  std::vector<Piece> pieces = cut();
+  std::deque<Stretch> stretches;
+  int64_t total = 0;
+  for (int64_t in_stretch = 0; Piece& piece : pieces) {
+    if (stretches.empty() || in_stretch >= kStretchBytes) {
+      in_stretch = 0;
+      stretches.emplace_back().begin = piece.first();
+    }
+    piece.stretch = &stretches.back();
+    piece.stretch->end = std::max(piece.stretch->end, piece.last(), std::less<>());
+    ++piece.stretch->left;
+    in_stretch += piece.stored_bytes;
+    total += piece.stored_bytes;
+  }
+  FirstFailure failure;
+  std::atomic<int64_t> done{0};
+  pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int worker) {
+    const Piece& piece = pieces[static_cast<size_t>(i)];
+    if (auto packed_piece = pack_piece(piece, packed.data()); !packed_piece.ok()) failure.set(piece.planned, packed_piece.error());
+    if (piece.stretch->left.fetch_sub(1) == 1) files_.release(piece.stretch->begin, piece.stretch->end);
+    const int64_t bytes = done.fetch_add(piece.stored_bytes) + piece.stored_bytes;
+    if (worker == 0 && progress) progress(static_cast<double>(bytes) / static_cast<double>(total));
+  });
+  MILLRACE_TRY_VOID(failure.get());
+  return packed;
+}
+
+void WeightPacker::point_weights(const uint8_t* packed) const {
+  for (const Planned& planned : planned_) {
+    if (!planned.weight) continue;
+    planned.weight->packed = AlignedBuffer::view(packed + planned.offset, planned.bytes);
+    planned.weight->data = nullptr;  // only the packed form is read from here on
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,63 @@
+// WeightPacker: brings the matrices of a model from their files into one block of memory, in the layouts that the
+// kernels read.
+//
+//   files    | embedding | q | k | v | ... |          mapped, read once from front to end, then given back
+//                          |   |   |  pieces of about a megabyte, any thread: check for NaN, pack
+//   packed   | q | k | v | ... |                      one buffer in huge pages; each Weight views its part
+//
+// Pieces are taken in the order of the files, so that disk and page cache stream; every few pieces the pages behind are
+// released. So at no time is there more than the packed weights and some megabytes of the files in memory.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "kernels/linear.h"
+#include "loader/model_files.h"
+#include "tensor/weight.h"
+
+namespace millrace {
+
+class WeightPacker {
+ public:
+  struct Planned {
+    Weight* weight = nullptr;  // null: a table, which is checked and stays where it lies
+    const Weight* stored = nullptr;
+    int64_t bytes = 0;   // packed
+    int64_t offset = 0;  // in the packed memory
+  };
+
+  // `files` must hold the weights' data and outlive the packer, as must the weights.
+  WeightPacker(const ModelFiles& files, const KernelTable& table) : files_(files), table_(table) {}
+
+  // Plans a matrix. Errors: as plan_packing(), corrupt (a scale beside it is not finite).
+  Result<void> add(Weight& weight);
+  // A matrix that is read where it lies.
+  Result<void> add_table(const Weight& weight);
+  // After the last add: gives everything its place, in the order of the files.
+  void arrange();
+
+  int64_t packed_bytes() const { return packed_bytes_; }
+  const std::vector<Planned>& planned() const { return planned_; }  // in the order in which they were added
+
+  // Checks and packs everything. `progress` gets the fraction done, on the calling thread; may be null.
+  // Errors: corrupt (NaN or infinity; of the first weight that was added), resource.
+  Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress) const;
+  // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
+  void point_weights(const uint8_t* packed) const;
+
+ private:
+  struct Piece;
+  std::vector<Piece> cut() const;
+  Result<void> pack_piece(const Piece& piece, uint8_t* packed) const;
+  const ModelFiles& files_;
+  const KernelTable& table_;
+  std::vector<Planned> planned_;
+  int64_t packed_bytes_ = 0;
+};
+
+// "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; scales beside the matrix are not looked at.
+Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end);
+
+}  // namespace millrace

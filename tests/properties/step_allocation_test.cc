@@ -1,0 +1,75 @@
+// A step that only decodes allocates nothing: not the plan, the batch, the forward pass, sampling nor the event. Memory
+// is taken when a stream is admitted and given back when it ends.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <cstdlib>
+#include <new>
+
+#include "properties/stream_bits.h"
+
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+#define MILLRACE_OWN_NEW 0  // sanitizers bring their own
+#else
+#define MILLRACE_OWN_NEW 1
+#endif
+
+namespace {
+std::atomic<int64_t> allocations{0};
+}  // namespace
+
+#if MILLRACE_OWN_NEW
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* memory = std::malloc(bytes ? bytes : 1)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void* operator new(size_t bytes, std::align_val_t alignment) {
+  allocations.fetch_add(1, std::memory_order_relaxed);
+  const auto align = static_cast<size_t>(alignment);
+  if (void* memory = std::aligned_alloc(align, (bytes + align - 1) / align * align)) return memory;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* memory) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
+[[gnu::noinline]] void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+class StepAllocation : public ::testing::TestWithParam<std::string> {};
+
+TEST_P(StepAllocation, DecodingAllocatesNothing) {
+  if (!MILLRACE_OWN_NEW) GTEST_SKIP() << "the sanitizer brings its own operator new";
+  auto model = load_for(golden_model(GetParam()), detect_isa());
+  ASSERT_TRUE(model);
+  for (int64_t streams : {1, 3}) {
+    auto core = make_core(model, options(2));
+    for (int64_t i = 0; i < streams; ++i) {
+      Request request = make_request(i, 5 + i, 60, model->info().vocab);  // greedy, and drawn from the top k
+      request.sampling.logprobs = -1;
+      ASSERT_TRUE(core->add(static_cast<RequestId>(i + 1), std::move(request)).ok());
+    }
+    std::vector<TokenEvent> events;
+    auto step = [&] {
+      events.clear();
+      core->step(events);
+    };
+    for (int i = 0; i < 4; ++i) step();  // prompts, and scratch memory that grows with the first rows
+    const int64_t before = allocations.load();
+    ASSERT_GT(before, 0);
+    for (int i = 0; i < 40; ++i) step();  // crosses block boundaries
+    EXPECT_EQ(allocations.load() - before, 0) << streams << " streams";
+    EXPECT_EQ(events.size(), static_cast<size_t>(streams));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Models, StepAllocation, ::testing::Values("llama", "gemma3", "qwen3moe"),
+                         [](const auto& one) { return one.param; });
+
+}  // namespace
+}  // namespace millrace
