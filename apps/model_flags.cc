@@ -28,6 +28,7 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens; 0: as the context asks");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")->capture_default_str();
+  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware")->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
 }
 

@@ -26,6 +26,7 @@ struct EngineOptions {
   int64_t block_tokens = 16;   // tokens per KV block
   int64_t batch_tokens = 512;  // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;    // keep finished streams' full blocks for prompts that begin alike
+  std::string prefix_evict = "lru";  // which of those go first: lru, lfu, length_aware
 };
 
 }  // namespace millrace

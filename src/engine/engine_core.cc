@@ -59,7 +59,13 @@ Result<void> EngineCore::size_memory(const EngineOptions& options) {
   const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
   kv_ = std::make_unique<KvPool>(std::move(pool));
-  if (options.prefix_cache) prefix_ = std::make_unique<PrefixIndex>(*kv_, 0);
+  if (options.prefix_cache) {
+    const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
+    std::string known;
+    for (const PrefixEvictor* one : prefix_evictors()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
+    if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
+    prefix_ = std::make_unique<PrefixIndex>(*kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = clock_});
+  }
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
