@@ -59,7 +59,13 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     core->learned_ = make_learned_cost();
     core->cost_ = core->learned_.get();
   }
-  if (options.prefix_cache) core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, 0);
+  if (options.prefix_cache) {
+    const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
+    std::string known;
+    for (const PrefixEvictor* one : prefix_evictors()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
+    if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
+    core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_});
+  }
   if (options.swap_tokens > 0) {
     MILLRACE_TRY(core->tier_, core->executor_->make_tier(options.swap_tokens));
   }
