@@ -48,6 +48,8 @@ struct TraceOptions {
 // Reads a trace of any format in workload/readers/, packed with xz or not, in order of arrival. Errors: user (no such
 // file, unknown format), corrupt (naming file, line and field), resource (larger than the bounds below).
 Result<std::vector<WorkloadRequest>> read_trace(const std::string& path, const TraceOptions& options = {});
+// The same from bytes in memory; `name` stands for the file in errors.
+Result<std::vector<WorkloadRequest>> read_trace_image(std::string_view bytes, const std::string& name, const TraceOptions& options = {});
 
 inline constexpr int64_t kMaxTraceRequests = int64_t{1} << 24;
 inline constexpr int64_t kMaxTraceTokens = int64_t{1} << 24;       // of one prompt or answer
