@@ -106,7 +106,9 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   const Error stopped = Error::cancelled("bench: interrupted");
   MILLRACE_TRY(auto streams, BenchStreams::create(model, test));
   auto quiet = [&](int64_t) { return passed(0); };
-  if (warmup) {
+  // Longer than a busy system takes to notice that two threads stand on one processor.
+  constexpr auto kWarmup = std::chrono::milliseconds(150);
+  for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
     if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet)) return stopped;
     if (test.generate > 0 && !streams->decode(test.depth, 1, quiet)) return stopped;
   }

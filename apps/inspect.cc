@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/memory.h"
 #include "command.h"
 #include "engine/language_model.h"
 #include "input.h"
@@ -125,6 +126,7 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   nlohmann::ordered_json memory = {{"context", context}, {"weights", bytes}};
   for (const char* format : {"f16", "q8_0"})
     if (int64_t kv = kv_bytes(spec, format, context); kv >= 0) memory[fmt::format("kv_{}", format)] = kv;
+  if (const AvailableMemory available = available_memory(); available.bytes < INT64_MAX) memory["available"] = available.bytes;
   out["memory"] = memory;
   return out;
 }
@@ -156,6 +158,7 @@ void print_human(const nlohmann::ordered_json& d) {
   std::string memory = fmt::format("weights {}", size_text(d["memory"]["weights"].get<int64_t>()));
   for (const char* format : {"f16", "q8_0"})
     if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end()) memory += fmt::format(", KV in {} {}", format, size_text(kv->get<int64_t>()));
+  if (auto available = d["memory"].find("available"); available != d["memory"].end()) memory += fmt::format("; available {}", size_text(available->get<int64_t>()));
   line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));
 }
 

@@ -9,11 +9,12 @@ from adapters import Case, PeerError
 DENSE = "llama-1.1b"
 FORMATS = ("q4_0", "q4_k_m", "q8_0", "bf16")
 STREAMS = (1, 2, 4, 8, 16, 32)
+SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/millrace-stories-6m.gguf")
 NAMES = ("decode", "prefill", "batched", "depth", "small", "threads", "moe", "avx2", "load")
 
 
 def list_cases(name, options, model_path):
-    """Cases of a suite. `options` has quick, formats, kv, threads and shape; `model_path(shape, format)` gives the file."""
+    """Cases of a suite. `options` has quick, formats, kv, depths, threads and shape; `model_path(shape, format)` gives the file."""
     formats = options.formats or (FORMATS[:1] if options.quick else FORMATS)
     threads = options.threads
     cases = []
@@ -35,13 +36,15 @@ def list_cases(name, options, model_path):
                 add("batched", shape, format_name, prompt=16, generate=16 if options.quick else 32, streams=streams)
     elif name == "depth":
         for kv in options.kv:
-            for depth in (1024,) if options.quick else (4096, 16384):
+            for depth in options.depths or ((1024,) if options.quick else (4096, 16384)):
                 add("decode", shape, formats[0], generate=16, depth=depth, kv=kv)
                 add("prefill", shape, formats[0], prompt=depth, kv=kv)
     elif name == "small":
         for small in ("llama-15m", "llama-60m", "llama-125m"):
             add("decode", small, formats[0], generate=128)
             add("prefill", small, formats[0], prompt=512)
+        for kind, length in (("decode", {"generate": 128}), ("prefill", {"prompt": 512})):
+            cases.append(Case(name, kind, "millrace-stories-6m", "f16", SHIPPED, threads=threads, kv=options.kv[0], **length))
     elif name == "threads":
         for count in (1, threads):
             add("prefill", shape, formats[0], prompt=256, threads=count)

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "base/memory.h"
 #include "engine/language_model.h"
 #include "kv/tiers/memory_tier.h"
 #include "sampling/logprobs.h"
@@ -15,6 +16,19 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kDefaultKvTokens = 65536;
+
+// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short.
+Result<int64_t> blocks_that_fit(const KvLayout& layout, int64_t wanted, int64_t least) {
+  const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
+  const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
+  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // which KvPool refuses
+  const AvailableMemory available = available_memory();
+  const int64_t fit = available.bytes / block_bytes;
+  if (blocks_of(wanted) <= fit) return blocks_of(wanted);
+  MILLRACE_TRY_VOID(check_memory(blocks_of(least) * block_bytes, fmt::format("KV cache of {} tokens", least),
+                                 "lower the context, the KV tokens or their format", available));
+  return std::max(blocks_of(least), fit);
+}
 
 }  // namespace
 
@@ -41,7 +55,9 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
-  const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
+  MILLRACE_TRY_VOID(layout.check());
+  MILLRACE_TRY(const int64_t blocks, blocks_that_fit(layout, kv_tokens, least));
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
   kv_ = std::make_unique<KvPool>(std::move(pool));
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <filesystem>
+#include <future>
 #include <nlohmann/json.hpp>
 
 #include "engine/embedded_model.h"
@@ -48,17 +49,21 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   Parts& parts = *loaded->parts_;
   parts.kernels = make_kernel_table(isa);
   MILLRACE_TRY(auto files, open_model(path));
-  if (files.tokenizer) {
-    auto tokenizer = Tokenizer::create(*files.tokenizer);
-    if (!tokenizer.ok()) return Error{tokenizer.error().kind, fmt::format("{}: tokenizer: {}", files.path, tokenizer.error().message)};
-    parts.tokenizer = std::move(tokenizer).value();
-  }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
+  // The tokenizer is made meanwhile: with weights from a cache it is most of a start.
+  auto tokenizer = std::async([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {
+    if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
+    return Tokenizer::create(*files->tokenizer);
+  });
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,
                                 .warn = options.warn};
   if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
-  MILLRACE_TRY(auto model, Model::load(parts.files, parts.kernels, pool, model_options));
+  auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
+  auto made = tokenizer.get();
+  if (!made.ok()) return Error{made.error().kind, fmt::format("{}: tokenizer: {}", parts.files->path, made.error().message)};
+  parts.tokenizer = std::move(made).value();
+  MILLRACE_TRY(auto model, std::move(loaded_model));
   ModelInfo& info = parts.info;
   const ArchSpec& spec = model->spec();
   info.name = !spec.name.empty() ? spec.name : std::filesystem::path(parts.files->path).stem().string();

@@ -31,7 +31,7 @@ struct ComputePeaks {
   // What products of such activations can reach: the f32 peak where there is no instruction for them.
   double of(Activation activation) const;
 };
-ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0.03);
+ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0.08);
 
 // One instruction set's loops, each in its own file (ref/roof.cc, x86/roof_*.cc).
 struct RoofKernels {

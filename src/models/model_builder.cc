@@ -216,6 +216,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
+  for (const auto& file : files_->files) file->release(0, file->bytes().size());  // what is read from now on are rows of tables
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;

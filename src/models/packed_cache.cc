@@ -100,7 +100,8 @@ class TemporaryFile {
 
 }  // namespace
 
-PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, const WeightPacker& packer) : path_(std::move(path)), packer_(packer) {
+PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, const WeightPacker& packer)
+    : path_(std::move(path)), files_(files), packer_(packer) {
   identity_ = fmt::format("millrace packed weights\ninstruction set {}\n{}", isa_name(isa), describe_files(files));
   for (const auto& planned : packer.planned()) {
     if (!planned.weight) continue;
@@ -166,6 +167,7 @@ Result<void> PackedCache::check_first_rows(const uint8_t* packed) const {
     const int64_t rows = std::min<int64_t>(weight.rows, weight.kernel->row_tile);
     tile.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
     pack_rows(weight, 0, rows, tile.data());
+    files_.release(weight.data, weight.data + tile.size());  // at least a huge page each, where the file lies in such
     if (std::memcmp(tile.data(), packed + planned.offset, tile.size()) != 0)
       return Error::corrupt(fmt::format("{}: {} is not what the model's file gives", path_, weight.name));
   }

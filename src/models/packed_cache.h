@@ -50,6 +50,7 @@ class PackedCache {
   std::vector<uint64_t> hash_matrices(ThreadPool& pool, const uint8_t* packed) const;
 
   std::string path_;
+  const ModelFiles& files_;
   const WeightPacker& packer_;
   std::string identity_;
   size_t matrices_ = 0;

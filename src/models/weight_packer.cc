@@ -8,6 +8,8 @@
 #include <functional>
 #include <mutex>
 
+#include "base/memory.h"
+
 namespace millrace {
 namespace {
 
@@ -143,6 +145,7 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
 }
 
 Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress) const {
+  MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
   std::vector<Piece> pieces = cut();
   std::deque<Stretch> stretches;

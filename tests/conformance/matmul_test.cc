@@ -202,6 +202,29 @@ TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
   }
 }
 
+// Kernels may store whole, aligned vectors of a long prompt's outputs in another way than odd ones.
+TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
+  ThreadPool pool(2);
+  constexpr int64_t kTokens = 133;
+  for (const Format* format : formats()) {
+    Shape shape{80, format->block_values == 1 ? 64 : format->block_values};  // two panels of 32 and a part of one
+    Case c = make_case(*format, shape.rows, shape.cols, 67);
+    std::vector<float> x = random_values(kTokens * shape.cols, 68);
+    for (const KernelTable& table : tables()) {
+      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+      std::vector<float> expected = multiply(c.weight, table, pool, x, kTokens);  // rows of odd length
+      AlignedBuffer scratch = scratch_for(format->activation, kTokens, shape.cols);
+      ActivationRows rows = encode_activations(table, pool, format->activation, x.data(), shape.cols, kTokens,
+                                               shape.cols, scratch.data());
+      auto aligned = AlignedBuffer::allocate(kTokens * shape.rows * 4, "y");
+      ASSERT_TRUE(aligned.ok());
+      linear(pool, c.weight, rows, aligned->as<float>(), shape.rows);
+      std::vector<float> y(aligned->as<float>(), aligned->as<float>() + kTokens * shape.rows);
+      EXPECT_TRUE(same_bits(y, expected)) << where(*format, table, shape);
+    }
+  }
+}
+
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats()) {
     Shape shape{300, format->block_values == 1 ? 96 : format->block_values};

@@ -214,6 +214,41 @@ class Run(unittest.TestCase):
             self.fail("still running after its reader went away")
         self.assertNotEqual(process.returncode, -signal.SIGSEGV)
 
+    def test_packed_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(LLAMA, folder)
+            wanted = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "8", "-t", "1").stdout
+            arguments = ("run", "-m", model, "-p", "ab", "-n", "8", "-t", "1")
+
+            def expect(message, *more):
+                done = millrace(*arguments, *more)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                self.assertEqual(done.stdout, wanted)
+                if message:
+                    self.assertIn(message, done.stderr.decode())
+                else:
+                    self.assertNotIn("warning", done.stderr.decode())
+
+            expect("")
+            self.assertEqual(os.listdir(folder), ["model.gguf"])
+            expect("", "--packed-cache")
+            cache = os.path.join(folder, "model.gguf.millrace-packed")
+            before = os.stat(cache)
+            expect("", "--packed-cache", "--verify-packed-cache")
+            self.assertEqual(os.stat(cache).st_mtime_ns, before.st_mtime_ns)
+            write(folder, "model.gguf.millrace-packed", "not a cache")
+            expect("warning", "--packed-cache")
+            self.assertEqual(os.path.getsize(cache), before.st_size)
+            other = os.path.join(folder, "other")
+            config = write(folder, "config.toml", f'[run]\npacked-cache = "{other}"\n')
+            expect("", "--config", config)
+            self.assertEqual(os.path.getsize(other), before.st_size)
+
+    def test_memory_that_no_machine_has_is_refused_with_numbers(self):
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "1", "--kv-tokens", str(10**12))
+        self.assertEqual(done.returncode, 5)
+        self.assertRegex(done.stderr.decode(), r"KV cache of \d+ tokens: needs [0-9.]+ GB of memory, .* has [0-9.]+ .B left")
+
 
 class Bench(unittest.TestCase):
     def bench(self, *arguments):

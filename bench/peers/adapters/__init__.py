@@ -49,6 +49,14 @@ class Case:
         return name + (f" x{self.streams}" if self.streams > 1 else "") + (" alike" if self.alike else "")
 
     @property
+    def repetitions(self):
+        """In one process. A long context is its own warm-up and too dear to be filled often; a small model is over before
+        a busy system has given it both processors."""
+        if self.kind == "batched" or self.depth + self.prompt >= 2048:
+            return 1
+        return 20 if self.suite == "small" else 3
+
+    @property
     def unit(self):
         return "s" if self.kind == "load" else "t/s"
 

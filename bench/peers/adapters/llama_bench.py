@@ -9,9 +9,8 @@ TOOL = "llama-bench"
 
 
 class LlamaBench:
-    def __init__(self, folder, repetitions=3):
+    def __init__(self, folder):
         self.path = os.path.join(folder, TOOL)
-        self.repetitions = repetitions
         self._help = None
 
     def _knows(self, flag):
@@ -45,10 +44,9 @@ class LlamaBench:
         else:
             command += ["-p", ",".join(map(str, prompts or [0])), "-n", ",".join(map(str, lengths or [0]))]
             command += ["-d", str(first.depth)] if first.depth else []
-        # A long context is its own warm-up, and too dear to be filled often.
-        long = first.depth + max(prompts or [0]) >= 2048
-        command += ["-r", "1" if long else str(self.repetitions)]
-        if long:
+        repetitions = min(c.repetitions for c in cases)
+        command += ["-r", str(repetitions)]
+        if repetitions == 1:
             command += ["--no-warmup"] if self._knows("--no-warmup") else ["-w", "0"]
         return command
 

@@ -11,9 +11,8 @@ FACTS = ("roof_fraction", "bandwidth_fraction", "compute_fraction", "roof_gb_per
 
 
 class Millrace:
-    def __init__(self, binary, repetitions=3):
+    def __init__(self, binary):
         self.path = binary
-        self.repetitions = repetitions
 
     def variants(self):
         return [[]]
@@ -31,11 +30,10 @@ class Millrace:
         prompts = sorted({c.prompt for c in cases if c.kind == "prefill"})
         lengths = sorted({c.generate for c in cases if c.kind != "prefill"})
         depth = first.depth if first.kind != "batched" else first.prompt
-        long = depth + max(prompts or [0]) >= 2048
         return [self.path, "bench", "-m", first.model, "-t", str(first.threads), "--kv-format", first.kv, "-o", "json",
                 "-p", ",".join(map(str, prompts or [0])), "-n", ",".join(map(str, lengths or [0])), "-d", str(depth),
-                "-b", ",".join(str(s) for s in sorted({c.streams for c in cases})), "-r", "1" if long or first.kind == "batched" else str(self.repetitions),
-                *(["--alike"] if first.alike else []), *switches]
+                "-b", ",".join(str(s) for s in sorted({c.streams for c in cases})),
+                "-r", str(min(c.repetitions for c in cases)), *(["--alike"] if first.alike else []), *switches]
 
     def parse(self, cases, output):
         try:

@@ -24,6 +24,10 @@ namespace millrace {
 namespace {
 
 inline constexpr int64_t kTokenTile = 32;
+// From so many tokens on, y is more than the caches near a core hold, and its rows are often a multiple of 4096 bytes
+// apart: the stores of a tile would all miss in a few sets, and the next panel's sums wait behind them. They go around
+// the caches.
+inline constexpr int64_t kManyTokens = 128;
 inline constexpr int64_t kTileBytes = 640 << 10;  // of a token tile's activations: well inside an L2 of 1 MB
 
 // acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
@@ -156,21 +160,24 @@ struct QuantKernel {
     const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
     const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
+    const bool past_caches = a.tokens >= kManyTokens;
     prefetch_start(weights, prefetch_distance(a.tokens));
     for (int64_t token = 0; token < a.tokens; token += tile) {
       const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile};
       float* y = a.y + token * a.y_stride;
       const uint8_t* panel = weights;
       for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
-        run_panel(panel, a.cols, tokens, y + row, a.y_stride, a.row_end - row);
+        run_panel(panel, a.cols, tokens, y + row, a.y_stride, a.row_end - row, past_caches);
       }
     }
+    if (past_caches) V::fence();
   }
 
-  // y[t][0..rows) = panel times token t.
+  // y[t][0..rows) = panel times token t; stored past the caches where that is asked for and y lies in whole vectors.
   static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
-                        int64_t rows) {
+                        int64_t rows, bool past_caches) {
     const int64_t cells = quant_cells(kCell, cols);
+    past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
     for (int64_t lane = 0; lane < kPanelRows && lane < rows; lane += R * V::kLanes) {
       typename V::F acc[kTokenTile][R];
       if (tokens.count == 1) {
@@ -181,7 +188,11 @@ struct QuantKernel {
       for (int64_t t = 0; t < tokens.count; ++t) {
         for (int r = 0; r < R; ++r) {
           const int64_t at = lane + r * V::kLanes;
-          if (at < rows) V::store(y + t * y_stride + at, acc[t][r], rows - at);
+          if (past_caches) {
+            V::store_past(y + t * y_stride + at, acc[t][r]);
+          } else if (at < rows) {
+            V::store(y + t * y_stride + at, acc[t][r], rows - at);
+          }
         }
       }
     }

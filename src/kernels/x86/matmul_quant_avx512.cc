@@ -1,5 +1,5 @@
 // Quantized matmul for AVX-512 with VNNI: 16 rows a vector, vpdpbusd with unsigned levels and signed activations (the
-// offset comes back exactly through the activation sums), two panels together.
+// offset comes back exactly through the activation sums), the 32 rows of a panel and 4 tokens together.
 #if defined(__x86_64__)
 #if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers set vectors from undefined ones
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -80,6 +80,8 @@ struct VectorAvx512 {
       });
     });
   }
+  static void store_past(float* y, F v) { _mm512_stream_ps(y, v); }  // around the caches; until fence() in any order
+  static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {
       _mm512_storeu_ps(y, v);
