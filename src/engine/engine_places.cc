@@ -7,6 +7,17 @@
 #include "engine/engine_core.h"
 
 namespace millrace {
+namespace {
+
+// Tenants do not see each other's prefixes. FNV-1a; "" is 0.
+uint64_t tenant_salt(const Sequence& stream) {
+  if (stream.request.tenant.empty()) return 0;
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : stream.request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
 
 void EngineCore::hold(BlockId block) {
   if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
@@ -28,7 +39,7 @@ void EngineCore::let_go(LiveStream& stream) {
 void EngineCore::release(LiveStream& stream) {
   Sequence& s = stream.sequence;
   const bool stored = s.phase == StreamPhase::running && s.computed > 0;
-  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks);
+  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s));
   let_go(stream);
 }
 
@@ -97,7 +108,7 @@ void EngineCore::find_prefix(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!prefix_ || !s.request.cache_prompt) return;
   // At least one token is computed: its logits choose the next one.
-  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
+  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s));
   s.blocks.assign(shared.begin(), shared.end());
   for (BlockId block : s.blocks) hold(block);
   s.shared_blocks = static_cast<int64_t>(s.blocks.size());

@@ -10,12 +10,13 @@ namespace millrace {
 namespace {
 
 constexpr double kForget = 0.998;
+constexpr double kUnsure = 1e4;  // variance of what is not known yet
 constexpr double kSwapTokensPerSecond = 1e5;
 
 class LearnedCost final : public CostModel {
  public:
   LearnedCost() {
-    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = 1.0;
+    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = kUnsure;
   }
 
   double step_seconds(const StepShape& shape) const override {
@@ -41,7 +42,7 @@ class LearnedCost final : public CostModel {
     for (size_t i = 0; i < 3; ++i)
       for (size_t j = 0; j < 3; ++j) updated_[i][j] = (covariance_[i][j] - gain[i] * gain[j] / scale) / kForget;
     covariance_ = updated_;
-    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = std::min(covariance_[i][i], 1.0);  // nothing new is learned for long
+    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = std::min(covariance_[i][i], kUnsure);  // nothing new is learned for long
   }
 
  private:

@@ -12,6 +12,8 @@
 namespace millrace {
 namespace {
 
+constexpr size_t kMostTenants = 4096;  // remembered while they are idle
+
 using Weights = std::map<std::string, double, std::less<>>;
 
 class Vtc final : public SchedulerPolicy {
@@ -55,6 +57,7 @@ class Vtc final : public SchedulerPolicy {
       case ScheduleEvent::Kind::preempted: break;
       case ScheduleEvent::Kind::left:
         if (--counter.open == 0) last_idle_ = counter.served;
+        if (counters_.size() > kMostTenants) std::erase_if(counters_, [](const auto& entry) { return entry.second.open == 0; });
         break;
     }
   }
