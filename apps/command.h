@@ -22,5 +22,8 @@ void add_techniques_command(CLI::App& app);
 void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
 void add_perplexity_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
+void add_trace_command(CLI::App& app);
+void add_replay_command(CLI::App& app);
+void add_simulate_command(CLI::App& app);
 
 }  // namespace millrace

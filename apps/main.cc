@@ -64,6 +64,9 @@ int run_main(int argc, char** argv) {
 #endif
   add_perplexity_command(app);
   add_bench_command(app);
+  add_trace_command(app);
+  add_replay_command(app);
+  add_simulate_command(app);
   std::vector<const char*> args(argv, argv + argc);
   for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
     if (std::string_view(arg) == "-pg") arg = "--pg";

@@ -8,8 +8,12 @@
 #include "formats/format.h"
 #include "input.h"
 #include "kernels/kernel_table.h"
+#include "kv/prefix_evictor.h"
 #include "models/arch.h"
 #include "sampling/step.h"
+#include "schedule/policy.h"
+#include "schedule/predictor.h"
+#include "workload/trace_format.h"
 
 namespace millrace {
 namespace {
@@ -31,8 +35,12 @@ std::vector<TechniqueInfo> all_techniques() {
                  "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention", {}});
   out.push_back({"attention", "window", "The last N keys of a sliding window, where the model says so",
                  "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B", {}});
-  out.push_back({"policy", "fcfs", "First come, first served; decode first, prompts in chunks under one token budget",
-                 "Yu et al., 2022, Orca; Agrawal et al., 2023, Sarathi", {}});
+  for (const auto& entry : policies().entries()) out.push_back(entry.info);
+  for (const auto& entry : predictors().entries()) out.push_back(entry.info);
+  for (const PrefixEvictor* evictor : prefix_evictors())
+    out.push_back({"prefix_evictor", std::string(evictor->name), std::string(evictor->summary), std::string(evictor->paper), {}});
+  for (const TraceFormat* format : trace_formats())
+    out.push_back({"trace_format", std::string(format->name), std::string(format->summary), std::string(format->origin), {}});
   return out;
 }
 

@@ -2,7 +2,7 @@
 #
 #   bin/millrace
 #   include/millrace/*.h                 the public API, and nothing else
-#   lib/libmillrace.a                    every module in one archive
+#   lib/libmillrace.a                    every module in one archive, but for what only the program needs
 #   lib/cmake/millrace/*.cmake           target millrace::millrace with what it needs to link
 #
 # One static archive: C++ has no stable binary interface to promise yet, and the program that links it starts at once.
@@ -12,7 +12,7 @@ include(CMakePackageConfigHelpers)
 set(objects "")  # the models that ship are among those of the engine
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
-  if(NOT module STREQUAL train AND type STREQUAL STATIC_LIBRARY)
+  if(NOT module MATCHES "^(train|workload)$" AND type STREQUAL STATIC_LIBRARY)
     list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
   endif()
 endforeach()

@@ -24,7 +24,7 @@ class Stream {
   ~Stream();
   RequestId id() const;
 
-  // Waits for the next event; nothing after the one whose `finish` is set.
+  // Waits for the next event; nothing after the one whose `last` is set.
   std::optional<TokenEvent> next();
   // The same with a limit; `timed_out` tells a time-out from the end.
   std::optional<TokenEvent> next(std::chrono::milliseconds limit, bool* timed_out);
@@ -50,6 +50,10 @@ struct EngineStats {
   int64_t prompt_tokens = 0;     // computed
   int64_t cached_tokens = 0;     // taken from the prefix index instead
   int64_t generated_tokens = 0;
+  int64_t preemptions = 0;
+  int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
+  int64_t swapped_out_tokens = 0;  // ... or moved to host memory
+  int64_t swapped_in_tokens = 0;
 };
 
 class Engine {

@@ -13,7 +13,7 @@ namespace millrace {
 
 using RequestId = uint64_t;
 
-enum class FinishReason { none, stop, length, cancelled, error };
+enum class FinishReason { none, stop, length, cancelled, time_limit, error };
 
 inline const char* finish_reason_name(FinishReason reason) {
   switch (reason) {
@@ -21,6 +21,7 @@ inline const char* finish_reason_name(FinishReason reason) {
     case FinishReason::stop: return "stop";
     case FinishReason::length: return "length";
     case FinishReason::cancelled: return "cancelled";
+    case FinishReason::time_limit: return "time_limit";
     case FinishReason::error: return "error";
   }
   return "";
@@ -39,15 +40,18 @@ struct RequestTimings {
   double prefill_seconds = 0;
   double decode_seconds = 0;     // from the first generated token to the last
   double first_token_seconds = 0;  // from submission
+  int64_t preemptions = 0;       // times it had to give way to others
 };
 
 struct TokenEvent {
   RequestId request = 0;
+  int64_t answer = 0;            // which of the request's `n`
   TokenId token = -1;            // -1: an event without a token (text held back by a stop string, or the end)
   std::string text;              // whole UTF-8 sequences; may be empty while bytes are held back
   TokenLogprob logprob;          // of `token`, when asked for
   std::vector<TokenLogprob> top_logprobs;
-  FinishReason finish = FinishReason::none;  // set on the last event of a request
+  FinishReason finish = FinishReason::none;  // set on the last event of an answer
+  bool last = false;             // of the whole request
   Error error;                   // when finish is error
   RequestTimings timings;        // filled on the last event
 };

@@ -50,6 +50,15 @@ struct Request {
   bool ignore_eos = false;
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
   bool cache_prompt = true;        // may reuse and leave prefix blocks
+  int64_t n = 1;                   // answers; they share the prompt's work and memory, and differ by seed + answer
+
+  // For the scheduler; which of these count is the policy's matter.
+  std::string tenant;              // whose request it is
+  int64_t priority = 0;            // higher goes first
+  double deadline_seconds = 0;     // wanted whole within this time of its submission; 0: whenever
+  double time_limit_seconds = 0;   // ended with FinishReason::time_limit after this time; 0: never
+  int64_t predicted_tokens = -1;   // length of the answer that the client expects; -1: unknown
+  int64_t known_tokens = -1;       // its true length, known to simulations and oracles alone; -1: unknown
 };
 
 }  // namespace millrace

@@ -41,7 +41,7 @@ std::optional<TokenEvent> Stream::next() {
   state_->arrived.wait(lock, [&] { return !state_->events.empty(); });
   TokenEvent event = std::move(state_->events.front());
   state_->events.pop_front();
-  state_->ended = event.finish != FinishReason::none;
+  state_->ended = event.last;
   return event;
 }
 
@@ -80,7 +80,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
 void Engine::State::deliver(TokenEvent event) {
   auto found = streams.find(event.request);
   if (found == streams.end()) return;
-  const bool last = event.finish != FinishReason::none;
+  const bool last = event.last;
   auto stream = found->second;
   if (last) {
     streams.erase(found);
@@ -108,6 +108,7 @@ void Engine::State::take_in() {
       TokenEvent event;
       event.request = id;
       event.finish = FinishReason::error;
+      event.last = true;
       event.error = added.error();
       deliver(std::move(event));
     }
@@ -152,6 +153,7 @@ void Engine::State::end_all(const Error& failure) {
     TokenEvent event;
     event.request = streams.begin()->first;
     event.finish = failure.message.empty() ? FinishReason::cancelled : FinishReason::error;
+    event.last = true;
     event.error = failure;
     deliver(std::move(event));
   }

@@ -3,113 +3,98 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cassert>
 
-#include "base/cpu.h"
-#include "base/memory.h"
-#include "engine/language_model.h"
-#include "sampling/logprobs.h"
-#include "sampling/schema.h"
-#include "sampling/setup.h"
+#include "engine/cpu_executor.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kDefaultKvTokens = 65536;
+constexpr int64_t kMostAnswers = 128;
 
 Result<void> check_range(const char* name, int64_t value, int64_t min, int64_t max) {
   if (value >= min && value <= max) return {};
   return Error::user(fmt::format("{}: must be between {} and {}, got {}", name, min, max, value));
 }
 
-// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short.
-Result<int64_t> blocks_that_fit(const KvLayout& layout, int64_t wanted, int64_t least) {
-  const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
-  const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
-  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // which KvPool refuses
-  const AvailableMemory available = available_memory();
-  const int64_t fit = available.bytes / block_bytes;
-  if (blocks_of(wanted) <= fit) return blocks_of(wanted);
-  MILLRACE_TRY_VOID(check_memory(blocks_of(least) * block_bytes, fmt::format("KV cache of {} tokens", least),
-                                 "lower the context, the KV tokens or their format", available));
-  return std::max(blocks_of(least), fit);
+Result<void> check_seconds(const char* name, double value) {
+  if (value >= 0 && value <= 1e9) return {};
+  return Error::user(fmt::format("{}: must be between 0 and 1e9 seconds, got {}", name, value));
 }
+
+Result<void> check_options(const EngineOptions& options) {
+  MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
+  MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
+  MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
+  MILLRACE_TRY_VOID(check_range("resident streams", options.resident_streams, 0, 1 << 20));
+  MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
+  MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
+  MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
+  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
+  return check_range("batch tokens", options.batch_tokens, 1, 65536);
+}
+
+int64_t after_ns(int64_t now, double seconds) { return seconds > 0 ? now + static_cast<int64_t>(seconds * 1e9) : 0; }
 
 }  // namespace
 
 Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
                                                        const Clock* clock) {
-  MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
-  MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
-  MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
-  MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
-  MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
-  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
-  MILLRACE_TRY_VOID(check_range("batch tokens", options.batch_tokens, 1, 65536));
+  MILLRACE_TRY_VOID(check_options(options));
+  MILLRACE_TRY_VOID(make_policy(options.policy));  // before memory is taken
+  MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
+  return create(std::move(executor), options, clock);
+}
+
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options, const Clock* clock) {
+  MILLRACE_TRY_VOID(check_options(options));
   auto core = std::unique_ptr<EngineCore>(new EngineCore());
-  core->model_ = std::move(model);
+  MILLRACE_TRY(auto policy, make_policy(options.policy));
+  core->planner_ = std::make_unique<Planner>(std::move(policy));
+  core->executor_ = std::move(executor);
+  core->kv_ = &core->executor_->kv();
   core->clock_ = clock ? clock : &core->steady_clock_;
   core->queue_limit_ = options.queue;
-  core->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
-  MILLRACE_TRY_VOID(core->size_memory(options));
+  core->cost_ = core->executor_->cost();
+  if (!core->cost_) {
+    core->learned_ = make_learned_cost();
+    core->cost_ = core->learned_.get();
+  }
+  if (options.prefix_cache) {
+    const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
+    std::string known;
+    for (const PrefixEvictor* one : prefix_evictors()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
+    if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
+    core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_});
+  }
+  if (options.swap_tokens > 0) {
+    MILLRACE_TRY(core->tier_, core->executor_->make_tier(options.swap_tokens));
+  }
+  const ExecutorLimits& limits = core->executor_->limits();
+  core->limits_ = {limits.tokens,        limits.outputs, options.max_streams, core->kv_->total_blocks(), options.block_tokens,
+                   options.resident_streams, limits.context};
+  core->holders_.assign(static_cast<size_t>(core->kv_->total_blocks()), 0);
+  if (!options.record_plans.empty()) {
+    core->record_.open(options.record_plans);
+    if (!core->record_) return Error::user(fmt::format("plans: {} cannot be written", options.record_plans));
+  }
   return core;
 }
 
-Result<void> EngineCore::size_memory(const EngineOptions& options) {
-  const Model& model = *model_->parts().model;
-  context_length_ = options.context > 0 ? options.context : model.context();
-  if (context_length_ > model.context()) {
-    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), context_length_));
-  }
-  int64_t kv_tokens = options.kv_tokens > 0 ? options.kv_tokens
-                                            : std::max(context_length_, std::min(options.max_streams * context_length_, kDefaultKvTokens));
-  const Format* format = find_format(options.kv_format);
-  if (!format || !model_->parts().kernels.find_attention(format)) {
-    std::string known;
-    for (const auto& kernel : model_->parts().kernels.attention) known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
-    return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
-  }
-  KvLayout layout{format, options.block_tokens, model.kv_layers()};
-  const int64_t least = options.kv_tokens > 0 ? kv_tokens : context_length_;  // a default gives way, a wish does not
-  MILLRACE_TRY_VOID(layout.check());
-  MILLRACE_TRY(const int64_t blocks, blocks_that_fit(layout, kv_tokens, least));
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
-  kv_ = std::make_unique<KvPool>(std::move(pool));
-  if (options.prefix_cache) prefix_ = std::make_unique<PrefixIndex>(*kv_, 0);
-
-  ForwardLimits forward;
-  forward.tokens = std::max(options.batch_tokens, options.max_streams);
-  forward.outputs = std::min(forward.tokens, options.max_streams);
-  forward.context = context_length_;
-  MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
-  context_ = std::make_unique<ForwardContext>(std::move(context));
-  limits_ = {forward.tokens, forward.outputs, options.max_streams, blocks, options.block_tokens};
-  batch_.tokens.reserve(static_cast<size_t>(forward.tokens));
-  batch_.positions.reserve(static_cast<size_t>(forward.tokens));
-  batch_.spans.reserve(static_cast<size_t>(options.max_streams));
-  batch_.output_rows.reserve(static_cast<size_t>(forward.outputs));
-  batch_.block_tables.reserve(static_cast<size_t>(blocks));
-  return {};
-}
-
 Result<void> EngineCore::check(const Request& request) const {
-  const int64_t vocab = model_->parts().model->spec().vocab;
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
-  if (prompt >= context_length_) {
+  if (prompt >= context()) {
     return Error::user(fmt::format("prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context",
-                                   prompt, context_length_));
+                                   prompt, context()));
   }
-  for (TokenId token : request.prompt)
-    if (token < 0 || token >= vocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   if (request.max_tokens < -1) return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
   if (request.min_tokens < 0) return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
-  MILLRACE_TRY_VOID(validate(request.sampling, vocab));
-  if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
-  if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
+  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMostAnswers));
+  MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
+  MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
+  MILLRACE_TRY_VOID(executor_->check(request));
   Sequence whole;
-  whole.max_total = context_length_;
-  if (request.max_tokens >= 0) whole.max_total = std::min(context_length_, prompt + request.max_tokens);
+  whole.max_total = longest(request);
   if (blocks_needed(whole, limits_) > limits_.total_blocks) {
     return Error::resource(fmt::format("KV cache: {} tokens do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache",
                                        whole.max_total, limits_.total_blocks, limits_.block_tokens));
@@ -117,31 +102,23 @@ Result<void> EngineCore::check(const Request& request) const {
   return {};
 }
 
-Result<std::unique_ptr<LiveStream>> EngineCore::make_stream(RequestId id, Request request) const {
+int64_t EngineCore::longest(const Request& request) const {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  return request.max_tokens < 0 ? context() : std::min(context(), prompt + request.max_tokens);
+}
+
+Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request request) const {
   auto stream = std::make_unique<LiveStream>();
   Sequence& s = stream->sequence;
   s.id = id;
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
-  s.max_total = context_length_;
-  if (request.max_tokens >= 0) s.max_total = std::min(context_length_, s.size() + request.max_tokens);
-  s.reserved_blocks = blocks_needed(s, limits_);
-  s.tokens.reserve(static_cast<size_t>(s.max_total));  // no step that only decodes allocates memory
-  s.blocks.reserve(static_cast<size_t>(s.reserved_blocks));
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  SamplerSetup setup;
-  if (tokenizer) {
-    setup = make_sampler_setup(request, *tokenizer);
-    stream->detokenizer = std::make_unique<Detokenizer>(*tokenizer);
-  } else {
-    setup.options = request.sampling;
-  }
-  setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
-  MILLRACE_TRY(stream->sampler, SamplerChain::create(setup));
-  for (TokenId token : request.prompt) stream->sampler->accept(token);
-  MILLRACE_TRY(stream->stop, StopMatcher::create(request.stop));
+  s.max_total = longest(request);
+  s.submitted = clock_->now_ns();
+  s.deadline = after_ns(s.submitted, request.deadline_seconds);
+  s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
   s.request = std::move(request);
-  stream->submitted = clock_->now_ns();
+  MILLRACE_TRY_VOID(executor_->begin(*stream));
   return stream;
 }
 
@@ -150,219 +127,225 @@ Result<void> EngineCore::add(RequestId id, Request request) {
   if (static_cast<int64_t>(waiting_.size()) >= queue_limit_ && static_cast<int64_t>(running_.size()) >= limits_.max_streams) {
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting_.size()));
   }
-  MILLRACE_TRY(auto stream, make_stream(id, std::move(request)));
-  waiting_.push_back(std::move(stream));
+  const int64_t answers = request.n;
+  auto answers_left = answers > 1 ? std::make_shared<int64_t>(answers) : nullptr;
+  for (int64_t answer = 0; answer < answers; ++answer) {
+    Request one = answer + 1 == answers ? std::move(request) : request;
+    one.sampling.seed += static_cast<uint64_t>(answer);
+    MILLRACE_TRY(auto stream, make_stream(answer_stream(id, answer), std::move(one)));
+    if (answer == 0) MILLRACE_TRY_VOID(accept(*stream));
+    Sequence& s = stream->sequence;
+    s.arrival = next_arrival_++;
+    s.parent = answer > 0 ? id : 0;
+    stream->answers_left = answers_left;
+    limited_ += s.time_limit > 0;
+    streams_[s.id] = stream.get();
+    tell(ScheduleEvent::Kind::queued, s);
+    enqueue(std::move(stream));
+  }
   return {};
 }
 
-LiveStream* EngineCore::find(RequestId id) {
-  for (auto& stream : running_)
-    if (stream->sequence.id == id) return stream.get();
-  for (auto& stream : waiting_)
-    if (stream->sequence.id == id) return stream.get();
-  return nullptr;
+Result<void> EngineCore::accept(const LiveStream& stream) { return planner_->policy().accept(stream.sequence, make_view()); }
+
+LiveStream* EngineCore::find(RequestId stream) {
+  auto found = streams_.find(stream);
+  return found == streams_.end() ? nullptr : found->second;
 }
 
 void EngineCore::cancel(RequestId id) {
-  if (LiveStream* stream = find(id)) stream->cancelled = true;
+  for (auto& [stream, live] : streams_) {
+    if (request_of(stream) != id) continue;
+    live->cancelled = true;
+    cancelled_ = true;
+  }
 }
 
-void EngineCore::drop_cancelled(std::vector<TokenEvent>& events) {
-  auto drop = [&](std::unique_ptr<LiveStream>& stream) {
-    if (!stream->cancelled) return false;
-    finish(*stream, FinishReason::cancelled, TokenEvent{}, events);
+void EngineCore::drop_ended(std::vector<TokenEvent>& events) {
+  if (!cancelled_ && limited_ == 0) return;
+  cancelled_ = false;
+  const int64_t now = clock_->now_ns();
+  auto drop = [&](StreamPtr& stream) {
+    const bool late = stream->sequence.time_limit > 0 && now >= stream->sequence.time_limit;
+    if (!stream->cancelled && !late) return false;
+    finish(*stream, stream->cancelled ? FinishReason::cancelled : FinishReason::time_limit, TokenEvent{}, events);
     return true;
   };
   std::erase_if(running_, drop);
   std::erase_if(waiting_, drop);
+  std::erase_if(leaving_, drop);
 }
 
-void EngineCore::admit(std::vector<TokenEvent>&) {
-  if (waiting_.empty()) return;
-  std::vector<const Sequence*> waiting;
-  for (const auto& stream : waiting_) waiting.push_back(&stream->sequence);
-  view_.clear();
-  for (const auto& stream : running_) view_.push_back(&stream->sequence);
-  for (int64_t count = plan_admissions(waiting, view_, limits_); count > 0; --count) {
-    LiveStream& stream = *waiting_.front();
-    Sequence& s = stream.sequence;
-    stream.admitted = clock_->now_ns();
-    plan_.admitted.push_back(s.id);
-    if (prefix_ && s.request.cache_prompt) {
-      // At least one prompt token is computed: its logits choose the first new token.
-      const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)));
-      s.blocks.assign(shared.begin(), shared.end());
-      s.cached = s.computed = static_cast<int64_t>(s.blocks.size()) * limits_.block_tokens;
-    }
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
+ScheduleView EngineCore::make_view() {
+  mark_answers();
+  waiting_view_.clear();
+  running_view_.clear();
+  for (const auto& stream : waiting_) waiting_view_.push_back(&stream->sequence);
+  for (const auto& stream : running_) running_view_.push_back(&stream->sequence);
+  int64_t leaving = 0;
+  for (const auto& stream : leaving_) leaving += static_cast<int64_t>(stream->sequence.blocks.size()) - stream->sequence.shared_blocks;
+  return {waiting_view_, running_view_, clock_->now_ns(), kv_->total_blocks() - held_blocks_, leaving,
+          tier_ ? tier_->free_tokens() : 0, limits_, cost_};
 }
 
-// Admission promised these blocks, so one is free or can be taken back from the prefix index.
-void EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
-  while (static_cast<int64_t>(stream.sequence.blocks.size()) < kv_->blocks_for(tokens)) {
-    auto block = kv_->allocate();
-    if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate();
-    assert(block.ok());
-    stream.sequence.blocks.push_back(*block);
-  }
-}
-
-void EngineCore::build_batch() {
-  batch_.clear();
-  for (const PlannedChunk& chunk : plan_.chunks) {
-    LiveStream& stream = *find(chunk.request);
-    reserve_blocks(stream, chunk.first + chunk.count);
-    const Sequence& s = stream.sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first, static_cast<int64_t>(batch_.block_tables.size()),
-                   static_cast<int64_t>(s.blocks.size())};
-    batch_.spans.push_back(span);
-    batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
-    for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
-      batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
-      batch_.positions.push_back(static_cast<int32_t>(i));
-    }
-    if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
-  }
+void EngineCore::begin_step(std::vector<TokenEvent>& events) {
+  plan_.clear();
+  drop_ended(events);
+  poll_tier();
 }
 
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
-  plan_.admitted.clear();
-  drop_cancelled(events);
-  admit(events);
-  view_.clear();
-  for (const auto& stream : running_) view_.push_back(&stream->sequence);
-  plan_chunks(view_, limits_, plan_.chunks);
-  if (plan_.chunks.empty()) return plan_;
-  build_batch();
-  model_->parts().model->forward(batch_, *context_);
-  ++stats_.steps;
-  for (const PlannedChunk& chunk : plan_.chunks) {
-    Sequence& s = find(chunk.request)->sequence;
-    stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
-    s.computed = chunk.first + chunk.count;
-  }
-  sample_chunks(events);
+  begin_step(events);
+  planner_->plan_places(make_view(), plan_);
+  for (const PlannedPreemption& preemption : plan_.preempted) preempt(preemption);
+  for (RequestId id : plan_.admitted) admit(id);
+  planner_->plan_chunks(make_view(), plan_);
+  for (const PlannedPreemption& preemption : plan_.squeezed) preempt(preemption);
+  run_chunks(events);
   return plan_;
 }
 
-void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
-  float* logits = context_->logits();
-  const int64_t vocab = model_->parts().model->spec().vocab;
-  for (const PlannedChunk& chunk : plan_.chunks) {
-    if (!chunk.sample) continue;
-    LiveStream& stream = *find(chunk.request);
-    if (!commit_token(stream, {logits, static_cast<size_t>(vocab)}, events)) std::erase_if(running_, [&](const auto& other) { return other.get() == &stream; });
-    logits += vocab;
+Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& events) {
+  const Error misfit = Error::user(fmt::format("step plan: does not fit the streams as they stand: {}", plan.to_string()));
+  begin_step(events);
+  mark_answers();
+  for (const PlannedPreemption& preemption : plan.preempted)
+    if (!preempt(preemption)) return misfit;
+  for (RequestId id : plan.admitted)
+    if (!admit(id)) return misfit;
+  for (const PlannedPreemption& preemption : plan.squeezed)
+    if (!preempt(preemption)) return misfit;
+  plan_ = plan;
+  if (!check_chunks(plan).ok()) return misfit;
+  run_chunks(events);
+  return plan_ == plan ? Result<void>() : misfit;  // blocks were lacking, and somebody gave way who should not
+}
+
+Result<void> EngineCore::check_chunks(const StepPlan& plan) const {
+  const Error bad = Error::user("");
+  int64_t tokens = 0, outputs = 0;
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const PlannedChunk& chunk = plan.chunks[i];
+    auto found = streams_.find(chunk.request);
+    if (found == streams_.end()) return bad;
+    const Sequence& s = found->second->sequence;
+    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining()) return bad;
+    if (chunk.sample != (chunk.count == s.remaining())) return bad;
+    for (size_t j = 0; j < i; ++j)
+      if (plan.chunks[j].request == chunk.request) return bad;
+    tokens += chunk.count;
+    outputs += chunk.sample;
   }
+  if (tokens > limits_.batch_tokens || outputs > limits_.outputs) return bad;
+  return {};
+}
+
+void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
+  work_.clear();
+  StepShape shape;
+  for (size_t i = 0; i < plan_.chunks.size();) {
+    const PlannedChunk chunk = plan_.chunks[i];
+    LiveStream& stream = *find(chunk.request);
+    if (!reserve_blocks(stream, chunk.first + chunk.count)) {  // the prefix index could not give back what was counted on
+      plan_.chunks.erase(plan_.chunks.begin() + static_cast<ptrdiff_t>(i));
+      plan_.squeezed.push_back({chunk.request, false});
+      preempt(plan_.squeezed.back());
+      continue;
+    }
+    work_.push_back({&stream, chunk});
+    shape.add(chunk.first, chunk.count, chunk.sample);
+    ++i;
+  }
+  if (record_.is_open() && !plan_.empty()) record_ << plan_.to_string() << std::endl;
+  if (work_.empty()) return;
+  const int64_t before = clock_->now_ns();
+  executor_->forward(work_);
+  const double seconds = static_cast<double>(clock_->now_ns() - before) * 1e-9;
+  cost_->observe(shape, seconds);
+  ++stats_.steps;
+  for (const StepWork& item : work_) {
+    Sequence& s = item.stream->sequence;
+    const PlannedChunk& chunk = item.chunk;
+    stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
+    s.computed = chunk.first + chunk.count;
+    planner_->policy().observe({ScheduleEvent::Kind::ran, &s, chunk.count, chunk.sample, seconds});
+  }
+  sample_chunks(events);
+}
+
+void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
+  int64_t row = 0;
+  bool ended = false;
+  for (StepWork& item : work_) {
+    if (!item.chunk.sample) continue;
+    if (!commit_token(*item.stream, row, events)) ended = item.stream->ended = true;
+    ++row;
+  }
+  if (ended) std::erase_if(running_, [](const auto& stream) { return stream->ended; });
 }
 
 // Chooses and appends one token and tells of it; false when that ended the stream.
-bool EngineCore::commit_token(LiveStream& stream, std::span<float> logits, std::vector<TokenEvent>& events) {
+bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events) {
   Sequence& s = stream.sequence;
   TokenEvent event;
-  event.request = s.id;
   if (s.size() >= s.max_total) {  // nothing was to be generated (max_tokens 0)
     finish(stream, FinishReason::length, std::move(event), events);
     return false;
   }
-  const bool wants_logprobs = s.request.sampling.logprobs >= 0;
-  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
-  auto chosen = stream.sampler->sample(logits, s.generated(), row_);
-  if (!chosen.ok()) {
-    event.error = chosen.error();
+  auto stopped = executor_->choose(stream, row, event);
+  if (!stopped.ok()) {
+    event.error = stopped.error();
     finish(stream, FinishReason::error, std::move(event), events);
     return false;
   }
-  const TokenId token = *chosen;
-  stream.sampler->accept(token);
-  event.token = token;
-  if (wants_logprobs) {
-    Logprobs logprobs = compute_logprobs(raw_logits_, token, s.request.sampling.logprobs);
-    event.logprob = logprobs.chosen;
-    event.top_logprobs = std::move(logprobs.top);
-  }
-  s.tokens.push_back(token);
+  s.tokens.push_back(event.token);
   ++stats_.generated_tokens;
-  if (stream.first_token == 0) stream.first_token = clock_->now_ns();
-
-  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  FinishReason reason = FinishReason::none;
-  if (tokenizer && tokenizer->is_eog(token) && !s.request.ignore_eos) {
-    reason = FinishReason::stop;
-  } else if (stream.detokenizer) {
-    event.text = stream.stop.push(stream.detokenizer->push(token));
-    if (stream.stop.stopped()) reason = FinishReason::stop;
-  }
-  if (reason == FinishReason::none && s.size() >= s.max_total) reason = FinishReason::length;
-  if (reason == FinishReason::none) {
+  if (s.first_token == 0) s.first_token = clock_->now_ns();
+  if (!*stopped && s.size() < s.max_total) {
+    event.request = request_of(s.id);
+    event.answer = answer_of(s.id);
     events.push_back(std::move(event));
     return true;
   }
-  finish(stream, reason, std::move(event), events);
+  finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
   return false;
 }
 
+// Says the last word of a stream and gives back all that it held; its owner's list is the caller's to clear.
 void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events) {
   Sequence& s = stream.sequence;
-  event.request = s.id;
+  event.request = request_of(s.id);
+  event.answer = answer_of(s.id);
   event.finish = reason;
-  if (stream.detokenizer && reason != FinishReason::error) {
-    event.text += stream.stop.push(stream.detokenizer->flush());
-    event.text += stream.stop.flush();
-  }
+  event.last = !stream.answers_left || --*stream.answers_left == 0;
+  if (reason != FinishReason::error) executor_->flush(stream, event);
   const int64_t now = clock_->now_ns();
   auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };
   RequestTimings& t = event.timings;
   t.prompt_tokens = s.prompt_tokens;
   t.cached_tokens = s.cached;
   t.generated_tokens = s.generated();
-  t.queue_seconds = seconds(stream.submitted, stream.admitted);
-  t.prefill_seconds = seconds(stream.admitted, stream.first_token);
-  t.decode_seconds = seconds(stream.first_token, now);
-  t.first_token_seconds = seconds(stream.submitted, stream.first_token);
+  t.queue_seconds = seconds(s.submitted, s.admitted);
+  t.prefill_seconds = seconds(s.admitted, s.first_token);
+  t.decode_seconds = seconds(s.first_token, now);
+  t.first_token_seconds = seconds(s.submitted, s.first_token);
+  t.preemptions = s.preemptions;
   stats_.cached_tokens += s.cached;
-  release(stream);
+  planner_->policy().observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
+  forget(stream);
   events.push_back(std::move(event));
-}
-
-void EngineCore::release(LiveStream& stream) {
-  Sequence& s = stream.sequence;
-  if (prefix_ && s.request.cache_prompt && s.computed > 0)
-    prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks);
-  for (BlockId block : s.blocks) kv_->release(block);
-  s.blocks.clear();
 }
 
 EngineStats EngineCore::stats() const {
   EngineStats stats = stats_;
   stats.running = static_cast<int64_t>(running_.size());
-  stats.waiting = static_cast<int64_t>(waiting_.size());
+  stats.waiting = static_cast<int64_t>(waiting_.size() + leaving_.size());
   stats.kv_blocks = kv_->total_blocks();
   stats.kv_blocks_free = kv_->free_blocks();
   stats.kv_blocks_cached = prefix_ ? prefix_->size() : 0;
   stats.kv_bytes = kv_->bytes();
-  stats.scratch_bytes = context_->bytes();
+  stats.scratch_bytes = executor_->limits().scratch_bytes;
   return stats;
-}
-
-Result<void> EngineCore::check_blocks() const {
-  std::vector<int32_t> held(static_cast<size_t>(kv_->total_blocks()));
-  int64_t in_use = 0;
-  for (const auto& stream : running_)
-    for (BlockId block : stream->sequence.blocks) ++held[static_cast<size_t>(block)];
-  int64_t counted = 0, expected = prefix_ ? prefix_->size() : 0;
-  for (BlockId block = 0; block < kv_->total_blocks(); ++block) {
-    in_use += kv_->references(block) > 0;
-    counted += kv_->references(block);
-    expected += held[static_cast<size_t>(block)];
-  }
-  if (in_use + kv_->free_blocks() != kv_->total_blocks()) {
-    return Error::internal(fmt::format("KV blocks: {} held + {} free != {}", in_use, kv_->free_blocks(), kv_->total_blocks()));
-  }
-  if (counted != expected) return Error::internal(fmt::format("KV blocks: {} references counted, {} held", counted, expected));
-  return {};
 }
 
 }  // namespace millrace

@@ -1,22 +1,24 @@
-// EngineCore: intake, plan, batch, forward, sample, commit, emit; one step at a time, on one thread. Engine
-// (engine.cc) wraps it in a thread; tests and simulations step it by hand. Not thread-safe.
+// EngineCore: intake, plan, forward, choose, commit, emit; one step at a time, on one thread. Engine (engine.cc) wraps
+// it in a thread; tests step it by hand; a simulation steps it with another executor on a virtual clock. Not thread-safe.
+//
+//   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
+//                                                                            swap, sharing among a request's answers
 #pragma once
 
 #include <deque>
-#include <map>
+#include <fstream>
 #include <memory>
 #include <string>
+#include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
-#include "base/thread_pool.h"
+#include "engine/executor.h"
 #include "engine/live_stream.h"
-#include "flow/batch.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
 #include "kv/prefix_index.h"
 #include "millrace/engine.h"
-#include "models/forward_context.h"
 #include "schedule/planner.h"
 
 namespace millrace {
@@ -26,58 +28,94 @@ class EngineCore {
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
                                                     const Clock* clock = nullptr);
+  // The same loop over any executor, whose memory and limits are its own.
+  static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, const EngineOptions& options,
+                                                    const Clock* clock = nullptr);
 
   // What submit() would refuse. Const after construction, so any thread may ask.
   Result<void> check(const Request& request) const;
 
-  // Queues a request that check() accepts.
+  // Queues a request that check() accepts. Ids ascend and stay below 2^48. Errors: resource (the queue is full, or the
+  // policy refuses).
   Result<void> add(RequestId id, Request request);
-  void cancel(RequestId id);  // takes effect in the next step
-  bool idle() const { return waiting_.empty() && running_.empty(); }
+  void cancel(RequestId id);  // takes effect in the next step, which frees all that it held
+  bool idle() const { return streams_.empty(); }
 
   // Runs one step and appends what it has to tell. Returns the plan that was run.
   const StepPlan& step(std::vector<TokenEvent>& events);
+  // The same with a plan that was recorded, of an engine with the same requests. Errors: user, when the plan does not
+  // fit the streams as they stand; what of it came before took place.
+  Result<void> replay(const StepPlan& plan, std::vector<TokenEvent>& events);
 
   EngineStats stats() const;
-  int64_t context() const { return context_length_; }
+  int64_t context() const { return executor_->limits().context; }
   const KvPool& kv() const { return *kv_; }
-  // free + held == total, and every held block is held by a stream or the prefix index as often as it is counted.
+  // free + held == total, and every held block is held by streams or the prefix index as often as it is counted; what
+  // two streams hold, both know to be shared.
   Result<void> check_blocks() const;
   // Logits of the last step's sampled chunks, in plan order; for tests of bit equality.
-  const float* last_logits() const { return context_->logits(); }
+  const float* last_logits() const { return executor_->logits(); }
 
  private:
-  EngineCore() = default;
-  Result<void> size_memory(const EngineOptions& options);
-  Result<std::unique_ptr<LiveStream>> make_stream(RequestId id, Request request) const;
-  void drop_cancelled(std::vector<TokenEvent>& events);
-  void admit(std::vector<TokenEvent>& events);
-  void reserve_blocks(LiveStream& stream, int64_t tokens);
-  void build_batch();
-  void sample_chunks(std::vector<TokenEvent>& events);
-  bool commit_token(LiveStream& stream, std::span<float> logits, std::vector<TokenEvent>& events);
-  void finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events);
-  void release(LiveStream& stream);
-  LiveStream* find(RequestId id);
+  using StreamPtr = std::unique_ptr<LiveStream>;
 
-  std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<ThreadPool> pool_;
-  std::unique_ptr<KvPool> kv_;
+  EngineCore() = default;
+  int64_t longest(const Request& request) const;  // prompt and answer, tokens
+  Result<StreamPtr> make_stream(RequestId id, Request request) const;
+  Result<void> accept(const LiveStream& stream);
+  LiveStream* find(RequestId stream);
+  ScheduleView make_view();
+  Result<void> check_chunks(const StepPlan& plan) const;
+  void begin_step(std::vector<TokenEvent>& events);
+  void run_chunks(std::vector<TokenEvent>& events);
+  void sample_chunks(std::vector<TokenEvent>& events);
+  bool commit_token(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
+  void finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events);
+  void drop_ended(std::vector<TokenEvent>& events);
+  void tell(ScheduleEvent::Kind kind, const Sequence& stream) { planner_->policy().observe({kind, &stream}); }
+
+  // engine_places.cc
+  void hold(BlockId block);
+  void let_go(LiveStream& stream);
+  void release(LiveStream& stream);
+  bool reserve_blocks(LiveStream& stream, int64_t tokens);
+  void mark_answers();
+  bool admit(RequestId id);
+  void find_prefix(LiveStream& stream);
+  bool share_prompt(LiveStream& stream);
+  void load_swapped(LiveStream& stream);
+  bool preempt(const PlannedPreemption& preemption);
+  void enqueue(StreamPtr stream);
+  void poll_tier();
+  void forget(LiveStream& stream);
+
+  std::unique_ptr<Executor> executor_;
+  KvPool* kv_ = nullptr;                 // the executor's
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
-  std::unique_ptr<ForwardContext> context_;
+  std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
+  std::unique_ptr<Planner> planner_;
+  std::unique_ptr<CostModel> learned_;
+  CostModel* cost_ = nullptr;
   SteadyClock steady_clock_;
   const Clock* clock_ = nullptr;
   PlannerLimits limits_;
-  int64_t context_length_ = 0;
   int64_t queue_limit_ = 0;
-  std::deque<std::unique_ptr<LiveStream>> waiting_;
-  std::vector<std::unique_ptr<LiveStream>> running_;  // in order of admission
-  std::vector<const Sequence*> view_;
+
+  std::unordered_map<RequestId, LiveStream*> streams_;  // by stream id, of all three lists
+  std::deque<StreamPtr> waiting_;                       // in order of arrival
+  std::vector<StreamPtr> running_;                      // in order of admission
+  std::vector<StreamPtr> leaving_;                      // being swapped out
+  std::vector<const Sequence*> waiting_view_, running_view_;
+  std::vector<int32_t> holders_;  // of each block, streams
+  int64_t held_blocks_ = 0;       // that have at least one
+  int64_t next_arrival_ = 1;
+  int64_t answers_waiting_ = 0, limited_ = 0;  // streams in the queue with a parent; streams with a time limit
+  bool cancelled_ = false;        // somebody was, since the last step
+
   StepPlan plan_;
-  Batch batch_;
-  SamplingRow row_;
-  std::vector<float> raw_logits_;
+  std::vector<StepWork> work_;
   EngineStats stats_;
+  std::ofstream record_;
 };
 
 }  // namespace millrace

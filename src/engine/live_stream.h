@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "flow/sequence.h"
+#include "kv/tiers/tier.h"
 #include "millrace/events.h"
 #include "sampling/chain.h"
 #include "sampling/stop_strings.h"
@@ -20,10 +21,9 @@ struct LiveStream {
   std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, events carry ids only
   StopMatcher stop;
   bool cancelled = false;
-  // Nanoseconds of the engine's clock; 0: not yet.
-  int64_t submitted = 0;
-  int64_t admitted = 0;
-  int64_t first_token = 0;
+  bool ended = false;
+  TierTicket ticket = 0;                      // while swapping out, swapped or loading
+  std::shared_ptr<int64_t> answers_left;      // of the whole request; null: this is the only one
 };
 
 }  // namespace millrace

@@ -3,8 +3,10 @@
 
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <vector>
 
+#include "base/result.h"
 #include "millrace/events.h"
 
 namespace millrace {
@@ -18,12 +20,27 @@ struct PlannedChunk {
   bool operator==(const PlannedChunk&) const = default;
 };
 
+// A stream that gives its blocks back. By swap its keys and values go to a tier; else they are computed again.
+struct PlannedPreemption {
+  RequestId request = 0;
+  bool swap = false;
+
+  bool operator==(const PlannedPreemption&) const = default;
+};
+
 struct StepPlan {
-  std::vector<RequestId> admitted;   // from the queue, in order
-  std::vector<PlannedChunk> chunks;  // in batch order
+  std::vector<PlannedPreemption> preempted;  // before anybody is admitted
+  std::vector<RequestId> admitted;           // from the queue, in order
+  std::vector<PlannedPreemption> squeezed;   // after that, so that the chunks have their blocks
+  std::vector<PlannedChunk> chunks;          // in batch order
 
   int64_t tokens() const;
-  std::string to_string() const;  // "admit 3; 1:[57+1]* 3:[0+64]"; * marks a sampled chunk
+  bool empty() const { return preempted.empty() && admitted.empty() && squeezed.empty() && chunks.empty(); }
+  void clear();
+  // "preempt 4 5~; admit 3; squeeze 6; 1:[57+1]* 3:[0+64]"; * marks a sampled chunk, ~ a swap.
+  std::string to_string() const;
+  // The inverse. Errors: user.
+  static Result<StepPlan> parse(std::string_view text);
   bool operator==(const StepPlan&) const = default;
 };
 

@@ -7,6 +7,11 @@
 
 namespace millrace {
 
+using Node = PrefixTree::Node;
+
+PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
+    : pool_(pool), identity_(options.identity), clock_(options.clock), tree_(options.evictor ? *options.evictor : *prefix_evictors().front()) {}
+
 PrefixIndex::Key PrefixIndex::chain(const Key& parent, std::span<const TokenId> tokens) const {
   // The parent enters as the seed; what a 64-bit seed cannot tell apart, find() does.
   const uint64_t seed = identity_ ^ parent.low ^ std::rotl(parent.high, 32);
@@ -14,85 +19,114 @@ PrefixIndex::Key PrefixIndex::chain(const Key& parent, std::span<const TokenId> 
   return {hash.low64, hash.high64};
 }
 
-PrefixIndex::Entry* PrefixIndex::find(const Key& key, const Key& parent, std::span<const TokenId> tokens) {
-  auto found = entries_.find(key);
-  if (found == entries_.end()) return nullptr;
-  Entry& entry = found->second;
-  if (entry.parent != parent || !std::ranges::equal(entry.tokens, tokens)) return nullptr;
-  return &entry;
+Node PrefixIndex::find(const Key& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
+  const auto found = nodes_.find(key);
+  if (found == nodes_.end()) return PrefixTree::kNone;
+  const Entry& entry = entries_[static_cast<size_t>(found->second)];
+  if (tree_.parent(found->second) != parent || entry.tenant != tenant || !std::ranges::equal(entry.tokens, tokens)) return PrefixTree::kNone;
+  return found->second;
 }
 
-std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens) {
+std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_t tenant) {
   std::vector<BlockId> blocks;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  Key parent;
+  Key above{tenant, 0};
+  Node parent = PrefixTree::kNone;
+  tree_.begin_use(now());
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
-    auto piece = tokens.subspan(begin, block_tokens);
-    Key key = chain(parent, piece);
-    Entry* entry = find(key, parent, piece);
-    if (!entry) break;
-    pool_.share(entry->block);
-    blocks.push_back(entry->block);
-    recency_.splice(recency_.end(), recency_, entry->recency);
-    parent = key;
+    const auto piece = tokens.subspan(begin, block_tokens);
+    above = chain(above, piece);
+    const Node node = find(above, parent, tenant, piece);
+    if (node == PrefixTree::kNone) break;
+    pool_.share(entries_[static_cast<size_t>(node)].block);
+    blocks.push_back(entries_[static_cast<size_t>(node)].block);
+    tree_.use(node);
+    parent = node;
   }
+  ++stats_.queries;
+  stats_.query_tokens += static_cast<int64_t>(tokens.size());
+  stats_.hit_tokens += static_cast<int64_t>(blocks.size() * block_tokens);
   return blocks;
 }
 
-void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks) {
+bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) const {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  Key parent;
+  Key above{tenant, 0};
+  Node parent = PrefixTree::kNone;
+  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
+    const auto piece = tokens.subspan(begin, block_tokens);
+    above = chain(above, piece);
+    parent = find(above, parent, tenant, piece);
+    if (parent == PrefixTree::kNone) return false;
+  }
+  return true;
+}
+
+void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds) {
+  const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
+  const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
+  Key above{tenant, 0};
+  Node parent = PrefixTree::kNone;
+  tree_.begin_use(now());
   for (size_t i = 0; (i + 1) * block_tokens <= tokens.size() && i < blocks.size(); ++i) {
-    auto piece = tokens.subspan(i * block_tokens, block_tokens);
-    Key key = chain(parent, piece);
-    if (Entry* known = find(key, parent, piece)) {
-      recency_.splice(recency_.end(), recency_, known->recency);
-    } else {
-      if (entries_.contains(key)) return;  // a collision: leave the other chain alone
+    const auto piece = tokens.subspan(i * block_tokens, block_tokens);
+    above = chain(above, piece);
+    Node node = find(above, parent, tenant, piece);
+    if (node == PrefixTree::kNone) {
+      if (nodes_.contains(above)) return;  // a collision: leave the other chain alone
       pool_.share(blocks[i]);
-      recency_.push_back(key);
-      entries_[key] = {parent, {piece.begin(), piece.end()}, blocks[i], 0, std::prev(recency_.end())};
-      if (auto above = entries_.find(parent); above != entries_.end()) ++above->second.children;
+      node = tree_.add(parent, keep_until);
+      if (node >= static_cast<Node>(entries_.size())) entries_.resize(static_cast<size_t>(node) + 1);
+      entries_[static_cast<size_t>(node)] = {above, tenant, {piece.begin(), piece.end()}, blocks[i]};
+      nodes_[above] = node;
+    } else {
+      tree_.refresh(node);
+      tree_.keep(node, keep_until);
     }
-    parent = key;
+    parent = node;
   }
 }
 
-void PrefixIndex::erase(const Key& key) {
-  auto found = entries_.find(key);
-  pool_.release(found->second.block);
-  recency_.erase(found->second.recency);
-  if (auto above = entries_.find(found->second.parent); above != entries_.end()) --above->second.children;
-  entries_.erase(found);
+void PrefixIndex::erase(Node leaf) {
+  Entry& entry = entries_[static_cast<size_t>(leaf)];
+  pool_.release(entry.block);
+  nodes_.erase(entry.key);
+  entry = {};
+  tree_.erase(leaf, now());
 }
 
 int64_t PrefixIndex::evict(int64_t count) {
   int64_t evicted = 0;
-  bool progress = true;
-  while (evicted < count && progress) {  // removing a leaf may make its parent a leaf: look again
-    progress = false;
-    for (auto it = recency_.begin(); it != recency_.end() && evicted < count;) {
-      Key key = *it++;
-      const Entry& entry = entries_.at(key);
-      if (entry.children > 0 || pool_.references(entry.block) > 1) continue;
-      erase(key);
-      ++evicted;
-      progress = true;
+  const double time = now();
+  while (evicted < count) {
+    Node leaf = tree_.victim(time, [&](Node node) { return !held(node); });
+    if (leaf == PrefixTree::kNone) {
+      // Blocks before one that a stream holds may be unheld, when that stream keeps its own copies of them. The held
+      // block then leaves the index, and the stream keeps it.
+      if (evictable() == 0) break;
+      leaf = tree_.victim(time, [](Node) { return true; });
+      erase(leaf);
+      continue;
     }
+    erase(leaf);
+    ++evicted;
   }
   return evicted;
 }
 
 int64_t PrefixIndex::evictable() const {
-  int64_t count = 0;
-  for (const auto& [key, entry] : entries_) count += pool_.references(entry.block) == 1;
-  return count;
+  return std::ranges::count_if(entries_, [&](const Entry& entry) { return entry.block >= 0 && pool_.references(entry.block) == 1; });
 }
 
 void PrefixIndex::clear() {
-  for (const auto& [key, entry] : entries_) pool_.release(entry.block);
-  entries_.clear();
-  recency_.clear();
+  const double time = now();
+  for (Node leaf; (leaf = tree_.victim(time, [](Node) { return true; })) != PrefixTree::kNone;) erase(leaf);
+}
+
+PrefixStats PrefixIndex::stats() const {
+  PrefixStats stats = stats_;
+  stats.blocks = tree_.stats();
+  return stats;
 }
 
 }  // namespace millrace

@@ -1,42 +1,63 @@
 // PrefixIndex: finds blocks that already hold the keys and values of a prompt's beginning.
 //
-// Full blocks form chains: key(block) = hash(key(previous block), tokens of the block). A hash hit is
-// verified by its tokens and its parent, so a collision costs a miss and never a wrong answer. The index
-// holds one reference to each of its blocks. Not thread-safe.
+// Full blocks form chains: key(block) = hash(key(previous block), tokens of the block), the tenant's salt at the root. A
+// hash hit is verified by its tokens, its parent and its tenant, so a collision costs a miss and never a wrong answer.
+// The index holds one reference to each of its blocks. Not thread-safe.
 #pragma once
 
 #include <cstdint>
-#include <list>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
+#include "base/clock.h"
 #include "kv/pool.h"
+#include "kv/prefix_tree.h"
 #include "millrace/token.h"
 
 namespace millrace {
 
+struct PrefixIndexOptions {
+  uint64_t identity = 0;                     // separates what must not be shared: model, KV format, adapter
+  const PrefixEvictor* evictor = nullptr;    // null: the first of prefix_evictors()
+  const Clock* clock = nullptr;              // outlives the index; null: no time passes
+};
+
+struct PrefixStats {
+  int64_t queries = 0;       // lookups
+  int64_t query_tokens = 0;  // that were looked up
+  int64_t hit_tokens = 0;    // of those, found
+  PrefixTreeStats blocks;
+};
+
 class PrefixIndex {
  public:
-  // `identity` separates what must not be shared: model, KV format, adapter, tenant.
-  PrefixIndex(KvPool& pool, uint64_t identity) : pool_(pool), identity_(identity) {}
+  PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
+  PrefixIndex(KvPool& pool, uint64_t identity) : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr}) {}
   ~PrefixIndex() { clear(); }
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // The longest run of indexed full blocks that `tokens` begins with, each with one more reference.
-  std::vector<BlockId> match(std::span<const TokenId> tokens);
+  // The longest run of indexed full blocks that `tokens` begins with, each with one more reference. Prompts of different
+  // tenants never meet; equal salts share by choice.
+  std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0);
+
+  // Whether the index holds all full blocks of `tokens`; counts as no use.
+  bool contains(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
 
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).
-  // A block whose content is already indexed elsewhere is left alone.
-  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks);
+  // A block whose content is already indexed elsewhere is left alone. For `keep_seconds` they go only when nothing else
+  // is left: a wish, for memory that was promised to a stream is never withheld.
+  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0, double keep_seconds = 0);
 
-  // Lets go of up to `count` blocks that nobody else holds, least recently used leaves first. Returns how many.
+  // Lets go of up to `count` blocks that nobody else holds, in the evictor's order. Returns how many: fewer only when
+  // there are no more such blocks.
   int64_t evict(int64_t count);
 
-  int64_t size() const { return static_cast<int64_t>(entries_.size()); }
+  int64_t size() const { return tree_.size(); }
   int64_t evictable() const;  // blocks that only the index holds
   void clear();
+  PrefixStats stats() const;
 
  private:
   struct Key {
@@ -45,20 +66,24 @@ class PrefixIndex {
   };
   struct KeyHash { size_t operator()(const Key& key) const { return key.low; } };
   struct Entry {
-    Key parent;
+    Key key;
+    uint64_t tenant = 0;
     std::vector<TokenId> tokens;
-    BlockId block = -1;
-    int64_t children = 0;
-    std::list<Key>::iterator recency;  // front: least recently used
+    BlockId block = -1;  // -1: the node is unused
   };
   Key chain(const Key& parent, std::span<const TokenId> tokens) const;
-  Entry* find(const Key& key, const Key& parent, std::span<const TokenId> tokens);
-  void erase(const Key& key);
+  PrefixTree::Node find(const Key& key, PrefixTree::Node parent, uint64_t tenant, std::span<const TokenId> tokens) const;
+  void erase(PrefixTree::Node leaf);
+  bool held(PrefixTree::Node node) const { return pool_.references(entries_[static_cast<size_t>(node)].block) > 1; }
+  double now() const { return clock_ ? static_cast<double>(clock_->now_ns()) * 1e-9 : 0; }
 
   KvPool& pool_;
   uint64_t identity_;
-  std::unordered_map<Key, Entry, KeyHash> entries_;
-  std::list<Key> recency_;
+  const Clock* clock_;
+  PrefixTree tree_;
+  std::vector<Entry> entries_;  // by node
+  std::unordered_map<Key, PrefixTree::Node, KeyHash> nodes_;
+  PrefixStats stats_;
 };
 
 }  // namespace millrace

@@ -3,53 +3,157 @@
 #include <algorithm>
 
 namespace millrace {
+namespace {
 
-int64_t blocks_needed(const Sequence& sequence, const PlannerLimits& limits) {
-  return (sequence.max_total + limits.block_tokens - 1) / limits.block_tokens;
+int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.blocks.size()); }
+int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.reserved_blocks - held(stream)); }
+
+// Swapping out and in again, or computing again?
+bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
+  if (!view.cost || stream.computed == 0) return false;
+  StepShape shape;
+  shape.add(0, stream.computed, false);
+  return 2 * view.cost->swap_seconds(stream.computed) < view.cost->step_seconds(shape);
 }
 
-int64_t plan_admissions(std::span<const Sequence* const> waiting, std::span<const Sequence* const> running,
-                        const PlannerLimits& limits) {
-  int64_t streams = static_cast<int64_t>(running.size());
-  int64_t blocks = limits.total_blocks;
-  for (const Sequence* sequence : running) blocks -= sequence->reserved_blocks;
-  int64_t admitted = 0;
-  for (const Sequence* sequence : waiting) {
-    const int64_t needed = blocks_needed(*sequence, limits);
-    if (streams + 1 > limits.max_streams || needed > blocks) break;  // in order: nobody overtakes
-    blocks -= needed;
-    ++streams;
-    ++admitted;
+}  // namespace
+
+int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& limits) const {
+  const int64_t least = std::min(stream.size() + 1, stream.max_total);
+  const int64_t tokens = std::max(least, policy_->promise(stream, limits));
+  return std::min(limits.blocks_for(tokens), limits.total_blocks);
+}
+
+Planner::Account Planner::open_account(const ScheduleView& view) {
+  residents_.assign(view.running.begin(), view.running.end());
+  Account account{view.free_blocks, view.leaving_blocks, view.swap_tokens_free, static_cast<int64_t>(view.running.size())};
+  for (const Sequence* stream : view.running) account.spare -= promised(*stream);
+  return account;
+}
+
+bool Planner::remains(const Sequence& stream) const { return std::ranges::find(residents_, &stream) != residents_.end(); }
+
+// The victim's blocks become spare, at once or when they have reached the tier. Blocks that others share do not count.
+PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
+  const bool swap = account.swap_tokens >= victim.computed && swaps_cheaper(view, victim);
+  const int64_t blocks = held(victim) - victim.shared_blocks;
+  account.spare += promised(victim) + (swap ? 0 : blocks);
+  if (swap) {
+    account.arriving += blocks;
+    account.swap_tokens -= victim.computed;
   }
-  return admitted;
+  --account.streams;
+  std::erase(residents_, &victim);
+  return {victim.id, swap};
 }
 
-void plan_chunks(std::span<const Sequence* const> running, const PlannerLimits& limits, std::vector<PlannedChunk>& chunks) {
-  chunks.clear();
-  int64_t tokens = limits.batch_tokens;
-  int64_t outputs = limits.outputs;
-  auto take = [&](const Sequence& sequence) {
-    PlannedChunk chunk{sequence.id, sequence.computed, std::min(tokens, sequence.size() - sequence.computed), false};
-    chunk.sample = chunk.first + chunk.count == sequence.size();
-    if (chunk.sample && outputs == 0) {
+// Makes room for one stream of the queue, if the policy's victims and the free blocks are enough for it.
+bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account& account, StepPlan& plan) {
+  const PlannerLimits& limits = view.limits;
+  int64_t needed = promised_blocks(candidate, limits) - candidate.shared_blocks;
+  // Streams that were promised less than they may need grow: leave them a little, or they would soon be preempted.
+  if (account.streams > 0 && needed + candidate.shared_blocks < blocks_needed(candidate, limits)) needed += limits.total_blocks / 100;
+  const Account before = account;
+  const size_t preempted_before = plan.preempted.size();
+  saved_ = residents_;
+  while (account.streams >= limits.residents() || needed > account.spare) {
+    const bool only_wait = account.streams < limits.residents() && needed <= account.spare + account.arriving;
+    if (only_wait) return false;  // what was sent away is on its way out
+    ScheduleView rest = view;
+    rest.running = residents_;
+    const Sequence* victim = policy_->victim(rest, candidate);
+    if (!victim || !remains(*victim)) {
+      account = before;
+      residents_ = saved_;
+      plan.preempted.resize(preempted_before);
+      return false;
+    }
+    plan.preempted.push_back(send_away(view, *victim, account));
+  }
+  account.spare -= promised_blocks(candidate, limits) - candidate.shared_blocks;
+  ++account.streams;
+  plan.admitted.push_back(candidate.id);
+  return true;
+}
+
+void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
+  Account account = open_account(view);
+  // What running streams lack for what they hold now is not given away: somebody may have left memory for it.
+  for (const Sequence* stream : view.running)
+    account.spare -= std::max<int64_t>(0, view.limits.blocks_for(stream->size()) - std::max(held(*stream), stream->reserved_blocks));
+  queue_.clear();
+  for (const Sequence* stream : view.waiting)
+    if (!stream->held_back) queue_.push_back(stream);
+  if (!queue_.empty()) {
+    policy_->rank(queue_, view);
+    for (const Sequence* candidate : queue_)
+      if (!place(view, *candidate, account, plan)) break;  // nobody overtakes
+  }
+  if (account.swap_tokens == 0) return;
+  ScheduleView rest = view;
+  rest.running = residents_;
+  rest.free_blocks = account.spare + account.arriving;
+  const Sequence* early = policy_->leave_early(rest);
+  if (!early || !remains(*early) || account.swap_tokens < early->computed) return;
+  plan.preempted.push_back({early->id, true});
+}
+
+void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account& account, StepPlan& plan) {
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    if (plan.chunks[i].request != victim.id) continue;
+    tokens_left_ += plan.chunks[i].count;
+    outputs_left_ += plan.chunks[i].sample;
+    account.spare += spare_taken_[i];
+    plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
+    spare_taken_.erase(spare_taken_.begin() + static_cast<ptrdiff_t>(i));
+    break;
+  }
+  plan.squeezed.push_back(send_away(view, victim, account));
+}
+
+// Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have given way itself.
+bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan) {
+  while (account.spare < lacking) {
+    if (account.spare + account.arriving >= lacking) return false;  // soon
+    ScheduleView rest = view;
+    rest.running = residents_;
+    const Sequence* victim = policy_->victim(rest, stream);
+    if (!victim || !remains(*victim)) victim = &stream;
+    squeeze(view, *victim, account, plan);
+    if (victim == &stream) return false;
+  }
+  return true;
+}
+
+void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
+  const PlannerLimits& limits = view.limits;
+  Account account = open_account(view);
+  shares_.clear();
+  spare_taken_.clear();
+  policy_->share(view, limits.batch_tokens, shares_);
+  tokens_left_ = limits.batch_tokens;
+  outputs_left_ = limits.outputs;
+  for (const Share& share : shares_) {
+    const Sequence& stream = *share.stream;
+    if (stream.phase != StreamPhase::running || !remains(stream)) continue;
+    if (static_cast<int64_t>(plan.chunks.size()) >= limits.max_streams || tokens_left_ <= 0) break;
+    PlannedChunk chunk{stream.id, stream.computed, std::min({tokens_left_, share.tokens, stream.remaining()}), false};
+    chunk.sample = chunk.first + chunk.count == stream.size();
+    if (chunk.sample && outputs_left_ == 0) {
       chunk.sample = false;
       --chunk.count;  // the last token waits for a step that can sample it
     }
-    if (chunk.count <= 0) return;
-    tokens -= chunk.count;
-    outputs -= chunk.sample;
-    chunks.push_back(chunk);
-  };
-  for (const Sequence* sequence : running)
-    if (sequence->decoding()) take(*sequence);
-  for (const Sequence* sequence : running)
-    if (!sequence->decoding()) take(*sequence);
-}
-
-StepPlan plan_step(std::span<const Sequence* const> running, const PlannerLimits& limits) {
-  StepPlan plan;
-  plan_chunks(running, limits, plan.chunks);
-  return plan;
+    if (chunk.count <= 0) continue;
+    const int64_t needed = limits.blocks_for(chunk.first + chunk.count) - held(stream);
+    const int64_t lacking = std::max<int64_t>(0, needed - promised(stream));
+    if (lacking > account.spare && !find_blocks(view, stream, lacking, account, plan)) continue;
+    chunk.count = std::min(chunk.count, tokens_left_);
+    account.spare -= lacking;
+    tokens_left_ -= chunk.count;
+    outputs_left_ -= chunk.sample;
+    plan.chunks.push_back(chunk);
+    spare_taken_.push_back(lacking);
+  }
 }
 
 }  // namespace millrace

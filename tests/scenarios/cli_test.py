@@ -321,5 +321,53 @@ class Text(unittest.TestCase):
         self.assertEqual(len(names), len(rows))
 
 
+class Workload(unittest.TestCase):
+    MOONCAKE = "".join(json.dumps({"timestamp": 50 * i, "input_length": 40, "output_length": 3, "hash_ids": [i % 2]}) + "\n" for i in range(6))
+
+    def run_json(self, *arguments):
+        done = millrace(*arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def test_trace_stats(self):
+        with tempfile.TemporaryDirectory() as folder:
+            stats = self.run_json("trace", "stats", write(folder, "t.jsonl", self.MOONCAKE))
+            self.assertEqual(stats["requests"], 6)
+            self.assertAlmostEqual(stats["arrivals"]["rate"], 20)
+            self.assertAlmostEqual(stats["reuse"]["ratio_blocks"], 4 / 6)
+            self.assertIn("66.67 % of the blocks", millrace("trace", "stats", os.path.join(folder, "t.jsonl")).stdout.decode())
+            bad = millrace("trace", "stats", write(folder, "bad.jsonl", self.MOONCAKE + "{}"))
+            self.assertEqual(bad.returncode, 3)
+            self.assertIn("bad.jsonl:7: timestamp: is missing", bad.stderr.decode())
+        self.assertEqual(millrace("trace", "stats", "/nowhere").returncode, 2)
+        self.assertEqual(millrace("trace").returncode, 2)
+
+    def test_trace_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = write(folder, "t.jsonl", self.MOONCAKE)
+            rows = self.run_json("trace", "cache", path, "--policy", "lru,lfu", "--capacity", "1,unlimited", "--nodes", "2")
+            self.assertEqual([(row["policy"], row["capacity_blocks"]) for row in rows], [("lru", 1), ("lfu", 1), ("lru", "unlimited"), ("lfu", "unlimited")])
+            self.assertAlmostEqual(rows[0]["local"]["ratio_blocks"], 4 / 6)  # each node sees one of the two prompts
+            self.assertAlmostEqual(rows[2]["global"]["ratio_blocks"], 4 / 6)
+            self.assertEqual(millrace("trace", "cache", path, "--policy", "fifo").returncode, 2)
+            self.assertEqual(millrace("trace", "cache", path, "--capacity", "0").returncode, 2)
+
+    def test_replay(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path, report = write(folder, "t.jsonl", self.MOONCAKE), os.path.join(folder, "r.html")
+            result = self.run_json("replay", "--trace", path, "--in-process", "-m", LLAMA, "--report", report, "--good-e2e", "60000", "--max-streams", "1")
+            self.assertEqual((result["completed"], result["failed"], result["output_tokens"]), (6, 0, 18))
+            self.assertGreater(result["cached_tokens"], 0)  # equal hashes were equal prompts
+            self.assertEqual(result["goodput"]["good_requests"], 6)
+            self.assertGreaterEqual(result["seconds"], 0.25)  # the last one was due then
+            with open(report, encoding="utf-8") as file:
+                self.assertIn("</html>", file.read())
+        closed = self.run_json("replay", "--trace", "gen:requests=5,rate=0.001,prompt=fixed:9,output=fixed:4", "--in-process", "-m", LLAMA, "--closed-loop", "2")
+        self.assertEqual((closed["completed"], closed["output_tokens"]), (5, 20))
+        refused = millrace("replay", "--trace", "gen:requests=2,rate=100,prompt=fixed:9000", "--in-process", "-m", LLAMA, "--json")
+        self.assertEqual((refused.returncode, json.loads(refused.stdout)["failed"]), (1, 2))
+        self.assertEqual(millrace("replay", "--trace", "gen:requests=2", "-m", LLAMA).returncode, 2)
+
+
 if __name__ == "__main__":
     unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

@@ -1,0 +1,216 @@
+// millrace simulate: a load through the engine's own scheduler, memory and prefix index on a virtual clock.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <nlohmann/json.hpp>
+
+#include "base/philox.h"
+#include "command.h"
+#include "engine/simulated_executor.h"
+#include "engine/simulation.h"
+#include "input.h"
+#include "interrupt.h"
+#include "progress.h"
+#include "workload/metrics.h"
+#include "workload_flags.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --policy stall_free:tbt_ms=100
+  millrace simulate --trace gen:requests=500,rate=4 --cost llama-7b-a100 --kv-tokens 65536 --policy fcfs --policy skip_join_mlfq
+  millrace simulate --trace load.csv --cost measured.json --tenants 1,3 --policy vtc --json
+Several policies run one after the other on the same load, a line each. Built-in machines for --cost: see its help.)";
+
+struct SimulateFlags {
+  WorkloadFlags load;
+  std::vector<std::string> policies = {"fcfs"};
+  std::string cost = "llama3-70b-8xa800";
+  EngineOptions options;
+  GoodputLimits limits;
+  std::vector<double> tenants;  // shares of the requests
+  int64_t max_tokens = 0;
+  double deadline = 0, time_limit = 0, stop = 0;
+  bool no_prefix_cache = false, json = false;
+};
+
+// What a run is judged by.
+struct Figures {
+  std::string policy;
+  int64_t completed = 0, refused = 0, unfinished = 0, good = 0, output_tokens = 0, prompt_tokens = 0, cached_tokens = 0;
+  Summary ttft, tbt, e2e, worst_gap;
+  SimulationResult result;
+  double wall_seconds = 0;
+};
+
+Request make_request(const WorkloadRequest& from, const SimulateFlags& flags) {
+  Request request;
+  request.prompt = make_prompt(from, kSimulatedVocab);
+  request.known_tokens = std::max<int64_t>(1, from.output_tokens);
+  request.max_tokens = std::max(request.known_tokens, flags.max_tokens);
+  request.deadline_seconds = flags.deadline;
+  request.time_limit_seconds = flags.time_limit;
+  request.sampling.seed = from.id;
+  request.tenant = from.tenant;
+  if (!flags.tenants.empty()) {
+    double sum = 0, place = philox_uniform(flags.load.seed, 77, from.id);
+    for (double share : flags.tenants) sum += share;
+    size_t tenant = 0;
+    while (tenant + 1 < flags.tenants.size() && place >= flags.tenants[tenant] / sum) place -= flags.tenants[tenant++] / sum;
+    request.tenant = fmt::format("tenant{}", tenant + 1);
+  }
+  return request;
+}
+
+Figures judge(std::string policy, SimulationResult result, const GoodputLimits& limits) {
+  Figures f;
+  f.policy = std::move(policy);
+  std::vector<double> ttft, e2e, worst, gaps(result.gaps.begin(), result.gaps.end());
+  for (const SimulatedRequest& r : result.requests) {
+    if (r.finish == FinishReason::error) ++f.refused;
+    else if (r.finish == FinishReason::none) ++f.unfinished;
+    if (r.finish != FinishReason::stop && r.finish != FinishReason::length) continue;
+    ++f.completed;
+    f.output_tokens += r.generated_tokens;
+    f.prompt_tokens += r.prompt_tokens;
+    f.cached_tokens += r.cached_tokens;
+    ttft.push_back(r.first_token - r.arrival);
+    e2e.push_back(r.end - r.arrival);
+    if (r.generated_tokens > 1) worst.push_back(r.worst_gap);
+    const double tpot = r.generated_tokens > 1 ? (r.end - r.first_token) / static_cast<double>(r.generated_tokens - 1) : 0;
+    const bool kept = (limits.ttft == 0 || ttft.back() <= limits.ttft) && (limits.e2e == 0 || e2e.back() <= limits.e2e) && (limits.tpot == 0 || tpot <= limits.tpot);
+    f.good += kept;
+  }
+  f.ttft = summarize(std::move(ttft));
+  f.e2e = summarize(std::move(e2e));
+  f.tbt = summarize(std::move(gaps));
+  f.worst_gap = summarize(std::move(worst));
+  f.result = std::move(result);
+  return f;
+}
+
+nlohmann::ordered_json summary_json(const Summary& s) {
+  return {{"mean", s.mean}, {"p50", s.p50}, {"p90", s.p90}, {"p99", s.p99}, {"max", s.max}};
+}
+
+nlohmann::ordered_json to_json(const Figures& f) {
+  const SimulationResult& r = f.result;
+  nlohmann::ordered_json out;
+  out["policy"] = f.policy;
+  out["requests"] = r.requests.size();
+  out["completed"] = f.completed;
+  out["refused"] = f.refused;
+  out["unfinished"] = f.unfinished;
+  out["seconds"] = r.seconds;
+  out["busy_seconds"] = r.busy_seconds;
+  out["steps"] = r.stats.steps;
+  out["ttft_seconds"] = summary_json(f.ttft);
+  out["tbt_seconds"] = summary_json(f.tbt);
+  out["worst_gap_seconds"] = summary_json(f.worst_gap);
+  out["e2e_seconds"] = summary_json(f.e2e);
+  out["output_tokens_per_second"] = r.seconds > 0 ? static_cast<double>(f.output_tokens) / r.seconds : 0.0;
+  out["goodput_requests_per_second"] = r.seconds > 0 ? static_cast<double>(f.good) / r.seconds : 0.0;
+  out["prompt_tokens"] = f.prompt_tokens;
+  out["cached_tokens"] = f.cached_tokens;
+  out["preemptions"] = r.stats.preemptions;
+  out["recomputed_tokens"] = r.stats.recomputed_tokens;
+  out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
+  out["streams_held"] = {{"mean", r.mean_running}, {"most", r.most_running}};
+  out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds}, {"service_difference", r.fairness.difference}, {"service", r.fairness.service}};
+  out["wall_seconds"] = f.wall_seconds;
+  return out;
+}
+
+void print_table(const std::vector<Figures>& all) {
+  const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
+  fmt::print("| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output tok/s | good req/s | "
+             "cached | preempted | held mean / most |{}\n", tenants ? " service difference |" : "");
+  fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|{}\n", tenants ? "---:|" : "");
+  for (const Figures& f : all) {
+    const SimulationResult& r = f.result;
+    const double seconds = std::max(r.seconds, 1e-9);
+    fmt::print("| {} | {} | {} | {:.2f} / {:.2f} / {:.2f} | {:.1f} / {:.1f} / {:.0f} | {:.2f} / {:.2f} / {:.2f} | {:.0f} | {:.3f} | {:.1f} % | {} | {:.1f} / {} |",
+               f.policy, f.completed, f.refused + f.unfinished, f.ttft.mean, f.ttft.p50, f.ttft.p99, f.tbt.p50 * 1e3, f.tbt.p99 * 1e3, f.tbt.max * 1e3,
+               f.e2e.mean, f.e2e.p50, f.e2e.p99, static_cast<double>(f.output_tokens) / seconds, static_cast<double>(f.good) / seconds,
+               f.prompt_tokens ? 100.0 * static_cast<double>(f.cached_tokens) / static_cast<double>(f.prompt_tokens) : 0.0, r.stats.preemptions,
+               r.mean_running, r.most_running);
+    fmt::print("{}\n", tenants ? fmt::format(" {:.0f} |", r.fairness.difference) : "");
+  }
+  double wall = 0, virtual_seconds = 0;
+  for (const Figures& f : all) wall += f.wall_seconds, virtual_seconds += f.result.seconds;
+  fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
+}
+
+Result<int> run(SimulateFlags flags) {
+  MILLRACE_TRY(auto requests, flags.load.load());
+  if (requests.empty()) return Error::user("trace: holds no requests");
+  EngineOptions& options = flags.options;
+  for (const WorkloadRequest& r : requests)
+    options.context = std::max({options.context, r.prompt_tokens + std::max(r.output_tokens, flags.max_tokens) + 1, options.block_tokens});
+  options.queue = 1 << 24;
+  options.prefix_cache = !flags.no_prefix_cache;
+  SimulatedLoad load;
+  load.requests = static_cast<int64_t>(requests.size());
+  load.arrival_seconds = [&](int64_t i) { return requests[static_cast<size_t>(i)].arrival_seconds; };
+  load.request = [&](int64_t i) { return make_request(requests[static_cast<size_t>(i)], flags); };
+  catch_interrupts();
+  std::vector<Figures> all;
+  for (const std::string& policy : flags.policies) {
+    options.policy = policy;
+    MILLRACE_TRY(auto cost, load_cost_model(flags.cost));
+    const auto start = std::chrono::steady_clock::now();
+    ProgressBar bar(policy);
+    MILLRACE_TRY(auto result, simulate(load, std::move(cost), options, flags.stop, [&](int64_t ended) {
+      bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
+      return !interrupted();
+    }));
+    all.push_back(judge(policy, std::move(result), flags.limits));
+    all.back().wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  }
+  if (flags.json) {
+    auto out = nlohmann::ordered_json::array();
+    for (const Figures& f : all) out.push_back(to_json(f));
+    print_json_line(out);
+  } else {
+    print_table(all);
+  }
+  return 0;
+}
+
+}  // namespace
+
+void add_simulate_command(CLI::App& app) {
+  auto flags = std::make_shared<SimulateFlags>();
+  EngineOptions& options = flags->options;
+  options.max_streams = 256;
+  options.kv_tokens = 1'000'000;
+  options.batch_tokens = 2048;
+  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock", kExamples, [=] { return run(*flags); });
+  flags->load.add_to(command, "--trace");
+  const auto seconds = CLI::Range(0.0, 1e9);
+  command->add_option("--policy", flags->policies, "Who runs when: NAME[:key=value,...]; may be given several times (millrace techniques --family policy)")
+      ->capture_default_str()->allow_extra_args(false);
+  command->add_option("--cost", flags->cost, "What steps take: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100")->capture_default_str();
+  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
+  command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
+  command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
+  command->add_option("--max-streams", options.max_streams, "Streams in one step")->capture_default_str();
+  command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks; 0: as many as run");
+  command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens");
+  command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
+  command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt whole");
+  command->add_option("--max-tokens", flags->max_tokens, "What every request asks for; its true length ends it earlier. 0: its true length")->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  command->add_option("--tenants", flags->tenants, "Gives the requests to tenants in these shares: 1,3")->delimiter(',')->check(CLI::Range(1e-9, 1e9));
+  command->add_option("--deadline", flags->deadline, "Seconds from its arrival in which every request wants to be done")->check(seconds);
+  command->add_option("--time-limit", flags->time_limit, "Seconds after which a request is ended")->check(seconds);
+  command->add_option("--stop", flags->stop, "Stop at this virtual second; 0: when all is done")->check(seconds);
+  command->add_option("--good-ttft", flags->limits.ttft, "Goodput counts requests whose first token came within these seconds")->check(seconds);
+  command->add_option("--good-tpot", flags->limits.tpot, "... whose further tokens took these seconds each on average")->check(seconds);
+  command->add_option("--good-e2e", flags->limits.e2e, "... that ended within these seconds")->check(seconds);
+  command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
+  command->add_flag("--json", flags->json, "An array with one object a policy");
+}
+
+}  // namespace millrace

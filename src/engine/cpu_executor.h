@@ -1,0 +1,44 @@
+// CpuExecutor: a model's forward pass on this machine's cores, and each request's own sampler.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "engine/executor.h"
+#include "flow/batch.h"
+#include "millrace/model.h"
+#include "models/forward_context.h"
+
+namespace millrace {
+
+class CpuExecutor final : public Executor {
+ public:
+  // Errors: user (an option), unsupported (KV format), resource (memory). The options are in range.
+  static Result<std::unique_ptr<Executor>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options);
+
+  const ExecutorLimits& limits() const override { return limits_; }
+  KvPool& kv() override { return *kv_; }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
+  Result<void> check(const Request& request) const override;
+  Result<void> begin(LiveStream& stream) const override;
+  void forward(std::span<const StepWork> work) override;
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
+  void flush(LiveStream& stream, TokenEvent& event) override;
+  const float* logits() const override { return context_->logits(); }
+
+ private:
+  CpuExecutor() = default;
+  Result<void> size_memory(const EngineOptions& options);
+
+  std::shared_ptr<const LanguageModel> model_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<ForwardContext> context_;
+  ExecutorLimits limits_;
+  Batch batch_;
+  SamplingRow row_;
+  std::vector<float> raw_logits_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,267 @@
+// The part of EngineCore that moves streams between the queue, the pool and the tier, and keeps count of who holds which
+// blocks. The planner decided; what happens here is what its plan says.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/engine_core.h"
+
+namespace millrace {
+namespace {
+
+// Tenants do not see each other's prefixes. FNV-1a; "" is 0.
+uint64_t tenant_salt(const Sequence& stream) {
+  if (stream.request.tenant.empty()) return 0;
+  uint64_t hash = 0xcbf29ce484222325u;
+  for (char c : stream.request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  return hash;
+}
+
+}  // namespace
+
+void EngineCore::hold(BlockId block) {
+  if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
+}
+
+// Gives the stream's blocks back to the pool.
+void EngineCore::let_go(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  for (BlockId block : s.blocks) {
+    if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
+    kv_->release(block);
+  }
+  s.blocks.clear();
+  s.shared_blocks = 0;
+  s.reserved_blocks = 0;
+}
+
+// The same, and what is worth keeping stays in the prefix index.
+void EngineCore::release(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  const bool stored = s.phase == StreamPhase::running && s.computed > 0;
+  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s));
+  let_go(stream);
+}
+
+// A stream that is over: out of every account.
+void EngineCore::forget(LiveStream& stream) {
+  const Sequence& s = stream.sequence;
+  release(stream);
+  if (stream.ticket) tier_->erase(stream.ticket);
+  stream.ticket = 0;
+  answers_waiting_ -= s.parent != 0 && (s.phase == StreamPhase::waiting || s.phase == StreamPhase::swapped);
+  limited_ -= s.time_limit > 0;
+  streams_.erase(s.id);
+}
+
+bool EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
+  Sequence& s = stream.sequence;
+  while (static_cast<int64_t>(s.blocks.size()) < kv_->blocks_for(tokens)) {
+    auto block = kv_->allocate();
+    if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate();
+    if (!block.ok()) return false;
+    hold(*block);
+    s.blocks.push_back(*block);
+  }
+  return true;
+}
+
+// Further answers of a request wait until the first one's prompt is stored, to share its blocks.
+void EngineCore::mark_answers() {
+  if (answers_waiting_ == 0) return;
+  for (auto& stream : waiting_) {
+    Sequence& s = stream->sequence;
+    if (s.parent == 0 || s.phase != StreamPhase::waiting) continue;
+    const LiveStream* first = find(s.parent);
+    const bool alive = first && first->sequence.phase != StreamPhase::swapped && first->sequence.phase != StreamPhase::swapping_out;
+    const bool stored = alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
+    s.held_back = alive && !stored && s.generated() == 0;
+    s.shared_blocks = stored && s.generated() == 0 ? (s.prompt_tokens - 1) / limits_.block_tokens : 0;
+  }
+}
+
+// The stream's prompt is that of the first answer: it takes over the full blocks before the last prompt token, and a
+// copy of the block that this one lies in. The last prompt token runs again: its logits are the first answer's.
+bool EngineCore::share_prompt(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  const int64_t full = s.shared_blocks;
+  if (s.parent == 0 || s.generated() > 0) return false;
+  LiveStream* first = find(s.parent);
+  if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens) return false;
+  Sequence& owner = first->sequence;
+  for (int64_t i = 0; i < full; ++i) {
+    const BlockId block = owner.blocks[static_cast<size_t>(i)];
+    kv_->share(block);
+    hold(block);
+    s.blocks.push_back(block);
+  }
+  owner.shared_blocks = std::max(owner.shared_blocks, full);
+  s.computed = full * limits_.block_tokens;
+  if (s.computed < s.prompt_tokens - 1 && reserve_blocks(stream, s.prompt_tokens - 1)) {
+    kv_->copy(owner.blocks[static_cast<size_t>(full)], s.blocks.back());
+    s.computed = s.prompt_tokens - 1;
+  }
+  return s.computed > 0;
+}
+
+void EngineCore::find_prefix(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  if (!prefix_ || !s.request.cache_prompt) return;
+  // At least one token is computed: its logits choose the next one.
+  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s));
+  s.blocks.assign(shared.begin(), shared.end());
+  for (BlockId block : s.blocks) hold(block);
+  s.shared_blocks = static_cast<int64_t>(s.blocks.size());
+  s.computed = s.shared_blocks * limits_.block_tokens;
+}
+
+void EngineCore::load_swapped(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  const bool begun = reserve_blocks(stream, s.computed) && tier_->get(stream.ticket, s.blocks).ok();
+  if (begun) {
+    s.phase = StreamPhase::loading;
+    stats_.swapped_in_tokens += s.computed;
+    return;
+  }
+  tier_->erase(stream.ticket);
+  stream.ticket = 0;
+  stats_.recomputed_tokens += s.computed;
+  s.computed = 0;
+  s.phase = StreamPhase::running;
+}
+
+// From the queue to the running streams. False: no such stream waits.
+bool EngineCore::admit(RequestId id) {
+  LiveStream* stream = find(id);
+  if (!stream) return false;
+  Sequence& s = stream->sequence;
+  if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return false;
+  auto at = std::ranges::find(waiting_, stream, &StreamPtr::get);
+  s.reserved_blocks = planner_->promised_blocks(s, limits_);
+  s.tokens.reserve(static_cast<size_t>(s.max_total));  // no step that only decodes allocates memory
+  s.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
+  const bool first_time = s.admitted == 0;
+  if (first_time) s.admitted = clock_->now_ns();
+  answers_waiting_ -= s.parent != 0;
+  if (s.phase == StreamPhase::swapped) {
+    load_swapped(*stream);
+  } else {
+    s.phase = StreamPhase::running;
+    if (!share_prompt(*stream)) {
+      s.shared_blocks = 0;
+      find_prefix(*stream);
+    }
+    if (first_time) s.cached = s.computed;
+  }
+  running_.push_back(std::move(*at));
+  waiting_.erase(at);
+  tell(ScheduleEvent::Kind::admitted, s);
+  return true;
+}
+
+// Into the queue, by arrival: who comes back stands before those that came later.
+void EngineCore::enqueue(StreamPtr stream) {
+  answers_waiting_ += stream->sequence.parent != 0;
+  auto behind = waiting_.end();
+  while (behind != waiting_.begin() && (*std::prev(behind))->sequence.arrival > stream->sequence.arrival) --behind;
+  waiting_.insert(behind, std::move(stream));
+}
+
+// False: the stream does not run.
+bool EngineCore::preempt(const PlannedPreemption& preemption) {
+  LiveStream* stream = find(preemption.request);
+  if (!stream || stream->sequence.phase != StreamPhase::running) return false;
+  Sequence& s = stream->sequence;
+  auto at = std::ranges::find(running_, stream, &StreamPtr::get);
+  StreamPtr owned = std::move(*at);
+  running_.erase(at);
+  ++s.preemptions;
+  ++stats_.preemptions;
+  tell(ScheduleEvent::Kind::preempted, s);
+  if (preemption.swap && tier_ && s.computed > 0) {
+    if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.computed))), s.computed); ticket.ok()) {
+      stream->ticket = *ticket;
+      s.phase = StreamPhase::swapping_out;
+      s.reserved_blocks = 0;
+      stats_.swapped_out_tokens += s.computed;
+      leaving_.push_back(std::move(owned));
+      return true;
+    }
+  }
+  stats_.recomputed_tokens += s.computed;
+  release(*stream);
+  s.computed = 0;
+  s.phase = StreamPhase::waiting;
+  enqueue(std::move(owned));
+  return true;
+}
+
+// Moves that have come to their end.
+void EngineCore::poll_tier() {
+  if (!tier_) return;
+  for (size_t i = 0; i < leaving_.size();) {
+    LiveStream& stream = *leaving_[i];
+    Sequence& s = stream.sequence;
+    const TierState state = tier_->poll(stream.ticket);
+    if (state == TierState::busy) {
+      ++i;
+      continue;
+    }
+    let_go(stream);
+    s.phase = StreamPhase::swapped;
+    if (state == TierState::failed) {
+      tier_->erase(stream.ticket);
+      stream.ticket = 0;
+      stats_.recomputed_tokens += s.computed;
+      s.computed = 0;
+      s.phase = StreamPhase::waiting;
+    }
+    enqueue(std::move(leaving_[i]));
+    leaving_.erase(leaving_.begin() + static_cast<ptrdiff_t>(i));
+  }
+  for (auto& stream : running_) {
+    Sequence& s = stream->sequence;
+    if (s.phase != StreamPhase::loading) continue;
+    const TierState state = tier_->poll(stream->ticket);
+    if (state == TierState::busy) continue;
+    if (state == TierState::failed) {  // the blocks stay, their content is computed again
+      stats_.recomputed_tokens += s.computed;
+      s.computed = 0;
+    }
+    tier_->erase(stream->ticket);
+    stream->ticket = 0;
+    s.phase = StreamPhase::running;
+  }
+}
+
+Result<void> EngineCore::check_blocks() const {
+  std::vector<int32_t> held(static_cast<size_t>(kv_->total_blocks())), private_holders(held.size());
+  for (const auto& [id, stream] : streams_) {
+    const Sequence& s = stream->sequence;
+    for (size_t i = 0; i < s.blocks.size(); ++i) {
+      ++held[static_cast<size_t>(s.blocks[i])];
+      private_holders[static_cast<size_t>(s.blocks[i])] += static_cast<int64_t>(i) >= s.shared_blocks;
+    }
+    if (kv_->blocks_for(s.computed) > static_cast<int64_t>(s.blocks.size()) && s.phase != StreamPhase::swapped)
+      return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
+  }
+  int64_t in_use = 0, counted = 0, expected = prefix_ ? prefix_->size() : 0, held_blocks = 0;
+  for (BlockId block = 0; block < kv_->total_blocks(); ++block) {
+    const auto i = static_cast<size_t>(block);
+    in_use += kv_->references(block) > 0;
+    counted += kv_->references(block);
+    expected += held[i];
+    held_blocks += held[i] > 0;
+    if (held[i] != holders_[i]) return Error::internal(fmt::format("KV block {}: {} streams counted, {} hold it", block, holders_[i], held[i]));
+    if (private_holders[i] > 1 || (private_holders[i] == 1 && held[i] > 1))
+      return Error::internal(fmt::format("KV block {}: a stream's own block is held by {}", block, held[i]));
+  }
+  if (in_use + kv_->free_blocks() != kv_->total_blocks()) {
+    return Error::internal(fmt::format("KV blocks: {} held + {} free != {}", in_use, kv_->free_blocks(), kv_->total_blocks()));
+  }
+  if (counted != expected) return Error::internal(fmt::format("KV blocks: {} references counted, {} held", counted, expected));
+  if (held_blocks != held_blocks_) return Error::internal(fmt::format("KV blocks: {} held by streams, {} counted", held_blocks, held_blocks_));
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// Executor: what runs a planned step. The engine's loop (engine_core.cc) decides which tokens of which streams run and
+// keeps the accounts; an executor computes them and chooses the next tokens: with a model on this machine
+// (cpu_executor.h), or by a cost model on a virtual clock (simulated_executor.h). Not thread-safe, but for check().
+#pragma once
+
+#include <span>
+
+#include "engine/live_stream.h"
+#include "flow/step_plan.h"
+#include "kv/pool.h"
+#include "schedule/cost_model.h"
+
+namespace millrace {
+
+struct ExecutorLimits {
+  int64_t context = 0;        // tokens of the longest stream
+  int64_t tokens = 0;         // in one step
+  int64_t outputs = 0;        // sampled chunks in one step
+  int64_t scratch_bytes = 0;
+};
+
+// One chunk of a step and whose it is. The stream's blocks cover the chunk.
+struct StepWork {
+  LiveStream* stream = nullptr;
+  PlannedChunk chunk;
+};
+
+class Executor {
+ public:
+  virtual ~Executor() = default;
+  virtual const ExecutorLimits& limits() const = 0;
+  virtual KvPool& kv() = 0;
+
+  // Memory for the keys and values of streams that have to give way, `tokens` of them. Errors: resource.
+  virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
+  // What steps take, where that is known beforehand; null: the engine learns it.
+  virtual CostModel* cost() { return nullptr; }
+
+  // What cannot be asked of this executor; any thread may call it. Errors: user, unsupported.
+  virtual Result<void> check(const Request& request) const = 0;
+  // Gives a new stream what choose() will want of it; stream.sequence.request is filled. Errors as check().
+  virtual Result<void> begin(LiveStream& stream) const = 0;
+
+  // Computes the chunks and stores their keys and values.
+  virtual void forward(std::span<const StepWork> work) = 0;
+  // After forward(): the next token of a stream whose chunk was the `row`-th sampled one, with its text, into `event`.
+  // True when the stream ends with it.
+  virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
+  // Text that was held back, when a stream ends.
+  virtual void flush(LiveStream& stream, TokenEvent& event) = 0;
+
+  // Logits of the last step's sampled chunks, in plan order; null where there are none.
+  virtual const float* logits() const { return nullptr; }
+};
+
+}  // namespace millrace

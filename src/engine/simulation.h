@@ -1,0 +1,60 @@
+// Simulation: a load of timed requests through the engine's own loop on a virtual clock (simulated_executor.h), and what
+// became of each request. Deterministic: the same load, options and cost model give the same result anywhere.
+#pragma once
+
+#include <functional>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/result.h"
+#include "millrace/engine.h"
+#include "schedule/cost_model.h"
+
+namespace millrace {
+
+// The load, one request at a time, so that prompts need not all be in memory at once. Arrivals ascend, seconds.
+struct SimulatedLoad {
+  int64_t requests = 0;
+  std::function<double(int64_t)> arrival_seconds;
+  std::function<Request(int64_t)> request;
+};
+
+// Seconds of the virtual clock; the first moment is 0.
+struct SimulatedRequest {
+  double arrival = 0;
+  double first_token = -1;  // -1: never came
+  double end = -1;
+  int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0;
+  double worst_gap = 0;     // longest time between two of its tokens
+  FinishReason finish = FinishReason::none;  // error: refused, with the reason in `refused`
+  std::string tenant, refused;
+};
+
+// Service that tenants got while all of them had somebody waiting, after Sheng et al., 2024: prompt tokens that were
+// admitted and twice the answer tokens. Over any interval of such a time, two tenants' service differs by at most
+// `difference`.
+struct Fairness {
+  double backlogged_seconds = 0;
+  double difference = 0;
+  std::map<std::string, double> service;  // over the whole simulation
+};
+
+struct SimulationResult {
+  std::vector<SimulatedRequest> requests;
+  std::vector<float> gaps;      // between tokens of a stream, all of them
+  EngineStats stats;
+  double seconds = 0;           // from the first arrival to the last end
+  double busy_seconds = 0;      // in steps
+  double mean_running = 0;      // streams that held blocks, over the busy time
+  int64_t most_running = 0;
+  Fairness fairness;
+};
+
+// `stop_seconds` > 0 ends the simulation at that moment; what has not ended by then has no end. `progress` is called
+// now and then with the requests that have ended; false gives up. Errors: user (options), cancelled.
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& options,
+                                  double stop_seconds = 0, const std::function<bool(int64_t)>& progress = {});
+
+}  // namespace millrace

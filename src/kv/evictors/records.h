@@ -1,0 +1,10 @@
+// The prefix evictors, for builtin.cc alone.
+#pragma once
+
+#include "kv/prefix_evictor.h"
+
+namespace millrace {
+
+extern const PrefixEvictor kLru, kLfu, kLengthAware;
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+#include "kv/tiers/memory_tier.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <cstring>
+#include <new>
+#include <unordered_map>
+
+namespace millrace {
+namespace {
+
+class MemoryTier final : public KvTier {
+ public:
+  MemoryTier(KvPool& pool, int64_t tokens) : pool_(pool), free_tokens_(tokens) {}
+
+  int64_t free_tokens() const override { return free_tokens_; }
+
+  Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) override {
+    if (tokens > free_tokens_) return Error::resource(fmt::format("KV tier: {} tokens do not fit, {} are free", tokens, free_tokens_));
+    Entry entry;
+    try {
+      entry.bytes.resize(static_cast<size_t>(pool_.layout().block_bytes()) * blocks.size());
+    } catch (const std::bad_alloc&) {
+      return Error::resource("KV tier: out of memory");
+    }
+    entry.tokens = tokens;
+    entry.blocks = blocks.size();
+    uint8_t* to = entry.bytes.data();
+    each_row_run(blocks, [&](uint8_t* row, size_t bytes) {
+      std::memcpy(to, row, bytes);
+      to += bytes;
+    });
+    entry.checksum = XXH3_64bits(entry.bytes.data(), entry.bytes.size());
+    free_tokens_ -= tokens;
+    entries_[++last_] = std::move(entry);
+    return last_;
+  }
+
+  Result<void> get(TierTicket ticket, std::span<const BlockId> into) override {
+    auto found = entries_.find(ticket);
+    if (found == entries_.end() || found->second.blocks != into.size()) return Error::internal("KV tier: no such ticket for that many blocks");
+    Entry& entry = found->second;
+    entry.good = XXH3_64bits(entry.bytes.data(), entry.bytes.size()) == entry.checksum;
+    const uint8_t* from = entry.bytes.data();
+    if (entry.good) {
+      each_row_run(into, [&](uint8_t* row, size_t bytes) {
+        std::memcpy(row, from, bytes);
+        from += bytes;
+      });
+    }
+    return {};
+  }
+
+  TierState poll(TierTicket ticket) override {
+    auto found = entries_.find(ticket);
+    return found != entries_.end() && found->second.good ? TierState::ready : TierState::failed;
+  }
+
+  void erase(TierTicket ticket) override {
+    auto found = entries_.find(ticket);
+    if (found == entries_.end()) return;
+    free_tokens_ += found->second.tokens;
+    entries_.erase(found);
+  }
+
+ private:
+  struct Entry {
+    std::vector<uint8_t> bytes;  // [block][layer][K, V][head][token in block][row bytes]
+    uint64_t checksum = 0;
+    int64_t tokens = 0;
+    size_t blocks = 0;
+    bool good = true;
+  };
+
+  template <typename Use>
+  void each_row_run(std::span<const BlockId> blocks, Use&& use) {
+    const KvLayout& layout = pool_.layout();
+    for (BlockId block : blocks) {
+      for (int64_t layer = 0; layer < static_cast<int64_t>(layout.layers.size()); ++layer) {
+        const auto bytes = static_cast<size_t>(layout.block_tokens * pool_.row_bytes(layer));
+        const int64_t heads = layout.layers[static_cast<size_t>(layer)].kv_heads;
+        for (int64_t head = 0; head < heads; ++head) use(pool_.keys(layer, block, head), bytes);
+        for (int64_t head = 0; head < heads; ++head) use(pool_.values(layer, block, head), bytes);
+      }
+    }
+  }
+
+  KvPool& pool_;
+  int64_t free_tokens_;
+  TierTicket last_ = 0;
+  std::unordered_map<TierTicket, Entry> entries_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<KvTier>> make_memory_tier(KvPool& pool, int64_t tokens) {
+  if (tokens < 0) return Error::user(fmt::format("swap tokens: must be 0 or more, got {}", tokens));
+  return std::unique_ptr<KvTier>(std::make_unique<MemoryTier>(pool, tokens));
+}
+
+}  // namespace millrace

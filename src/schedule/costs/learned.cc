@@ -1,0 +1,62 @@
+// Learns seconds = a + b * tokens + c * keys from the steps that ran, by recursive least squares that forgets slowly.
+// Steps are weighted by 1 / tokens, so that a few large prompts do not drown what decoding costs. Before the first
+// steps it says what a small model on a small machine might take: nobody decides anything grave on that.
+#include <algorithm>
+#include <array>
+
+#include "schedule/cost_model.h"
+
+namespace millrace {
+namespace {
+
+constexpr double kForget = 0.998;
+constexpr double kUnsure = 1e4;  // variance of what is not known yet
+constexpr double kSwapTokensPerSecond = 1e5;
+
+class LearnedCost final : public CostModel {
+ public:
+  LearnedCost() {
+    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = kUnsure;
+  }
+
+  double step_seconds(const StepShape& shape) const override {
+    const auto x = features(shape);
+    double sum = 0;
+    for (size_t i = 0; i < 3; ++i) sum += std::max(0.0, weights_[i]) * x[i];
+    return std::max(1e-6, sum);
+  }
+  double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens) / kSwapTokensPerSecond; }
+
+  void observe(const StepShape& shape, double seconds) override {
+    if (shape.tokens == 0) return;
+    auto x = features(shape);
+    const double weight = 1.0 / static_cast<double>(shape.tokens);
+    std::array<double, 3> gain{};
+    double scale = kForget / weight, predicted = 0;
+    for (size_t i = 0; i < 3; ++i) {
+      for (size_t j = 0; j < 3; ++j) gain[i] += covariance_[i][j] * x[j];
+      scale += gain[i] * x[i];
+      predicted += weights_[i] * x[i];
+    }
+    for (size_t i = 0; i < 3; ++i) weights_[i] += gain[i] / scale * (seconds - predicted);
+    for (size_t i = 0; i < 3; ++i)
+      for (size_t j = 0; j < 3; ++j) updated_[i][j] = (covariance_[i][j] - gain[i] * gain[j] / scale) / kForget;
+    covariance_ = updated_;
+    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = std::min(covariance_[i][i], kUnsure);  // nothing new is learned for long
+  }
+
+ private:
+  using Matrix = std::array<std::array<double, 3>, 3>;
+  // In units that make the three of like size.
+  static std::array<double, 3> features(const StepShape& shape) {
+    return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
+  }
+  std::array<double, 3> weights_ = {5e-3, 1e-1, 1e-3};
+  Matrix covariance_{}, updated_{};
+};
+
+}  // namespace
+
+std::unique_ptr<CostModel> make_learned_cost() { return std::make_unique<LearnedCost>(); }
+
+}  // namespace millrace

@@ -1,0 +1,141 @@
+#include "workload/generate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+
+namespace millrace {
+namespace {
+
+constexpr double kMaxLength = static_cast<double>(kMaxTraceTokens);
+
+struct Shape {
+  std::string_view name;
+  size_t parameters;
+  std::string_view usage;
+};
+
+std::vector<std::string> split(std::string_view text, char separator) {
+  std::vector<std::string> parts;
+  for (;;) {
+    const size_t at = text.find(separator);
+    parts.emplace_back(text.substr(0, at));
+    if (at == std::string_view::npos) return parts;
+    text.remove_prefix(at + 1);
+  }
+}
+
+// Hash of block `index` of the prefix that group `group` shares.
+uint64_t prefix_hash(uint64_t seed, uint64_t group, uint64_t index) {
+  const auto r = philox4x32(seed, index, group ^ uint64_t{0x67726f75} << 32);
+  return uint64_t{r[0]} << 32 | r[1];
+}
+
+// Group drawn with weights (g + 1)^-skew, by inversion of their sums.
+uint64_t draw_group(const std::vector<double>& sums, double uniform) {
+  return static_cast<uint64_t>(std::upper_bound(sums.begin(), sums.end() - 1, uniform * sums.back()) - sums.begin());
+}
+
+}  // namespace
+
+Result<LengthDistribution> LengthDistribution::parse(const std::string& name, const std::string& text) {
+  static constexpr Shape kShapes[] = {{"fixed", 1, "fixed:N"}, {"uniform", 2, "uniform:MIN:MAX"}, {"lognormal", 2, "lognormal:MU:SIGMA"}, {"pareto", 3, "pareto:ALPHA:MIN:MAX"}};
+  if (text == "sharegpt_prompt") return parse(name, "lognormal:5.487:0.671");
+  if (text == "sharegpt_output") return parse(name, "lognormal:3.587:1.223");
+  const auto parts = split(text, ':');
+  for (size_t kind = 0; kind < std::size(kShapes); ++kind) {
+    if (parts[0] != kShapes[kind].name) continue;
+    LengthDistribution out;
+    out.kind_ = static_cast<Kind>(kind);
+    double* values[] = {&out.a_, &out.b_, &out.c_};
+    bool good = parts.size() == kShapes[kind].parameters + 1;
+    for (size_t i = 1; good && i < parts.size(); ++i) {
+      const auto [end, error] = std::from_chars(parts[i].data(), parts[i].data() + parts[i].size(), *values[i - 1]);
+      good = error == std::errc() && end == parts[i].data() + parts[i].size() && std::isfinite(*values[i - 1]);
+    }
+    if (out.kind_ == Kind::fixed) good = good && out.a_ >= 1 && out.a_ <= kMaxLength;
+    if (out.kind_ == Kind::uniform) good = good && out.a_ >= 1 && out.b_ >= out.a_ && out.b_ <= kMaxLength;
+    if (out.kind_ == Kind::lognormal) good = good && out.a_ >= 0 && out.a_ <= 16 && out.b_ >= 0 && out.b_ <= 8;
+    if (out.kind_ == Kind::pareto) good = good && out.a_ >= 0.01 && out.a_ <= 100 && out.b_ >= 1 && out.c_ >= out.b_ && out.c_ <= kMaxLength;
+    if (!good) return Error::user(fmt::format("{}: '{}' is not {} with lengths from 1 to {}", name, text, kShapes[kind].usage, kMaxTraceTokens));
+    return out;
+  }
+  return Error::user(fmt::format("{}: '{}'; there are fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA, pareto:ALPHA:MIN:MAX, sharegpt_prompt, sharegpt_output", name, text));
+}
+
+int64_t LengthDistribution::draw(RandomStream& random) const {
+  double value = a_;
+  if (kind_ == Kind::uniform) value = std::floor(a_ + random.uniform() * (b_ - a_ + 1));
+  if (kind_ == Kind::lognormal) value = std::round(std::exp(a_ + b_ * random.normal()));
+  if (kind_ == Kind::pareto) {  // inverse of the bounded distribution function
+    const double low = std::pow(b_, -a_), high = std::pow(c_, -a_);
+    value = std::round(std::pow(low - random.uniform() * (low - high), -1 / a_));
+  }
+  return static_cast<int64_t>(std::clamp(value, 1.0, kMaxLength));
+}
+
+const std::vector<OptionSpec>& generator_schema() {
+  using Type = OptionSpec::Type;
+  static const std::vector<OptionSpec> schema = {
+      {"requests", Type::integer, "1000", 1, static_cast<double>(kMaxTraceRequests), "how many"},
+      {"seed", Type::integer, "0", 0, 9e15, "of every draw"},
+      {"arrivals", Type::text, "poisson", 0, 0, "poisson, gamma or uniform"},
+      {"rate", Type::number, "1", 1e-6, 1e9, "requests a second"},
+      {"burstiness", Type::number, "1", 1e-3, 1e3, "gamma: its shape; below 1 is burstier than Poisson"},
+      {"prompt", Type::text, "sharegpt_prompt", 0, 0, "length distribution of what no other prompt shares, tokens"},
+      {"output", Type::text, "sharegpt_output", 0, 0, "length distribution of the answers, tokens"},
+      {"prefix_tokens", Type::integer, "0", 0, 1 << 20, "length of the shared prefixes, rounded down to whole blocks"},
+      {"prefix_groups", Type::integer, "1", 1, 1 << 20, "different shared prefixes"},
+      {"prefix_share", Type::number, "1", 0, 1, "fraction of the requests that begin with one"},
+      {"prefix_skew", Type::number, "0", 0, 10, "Zipf exponent of the prefixes' popularity; 0: all alike"},
+      {"block", Type::integer, "16", 1, 65536, "tokens to a block of the prefixes"},
+      {"tenants", Type::integer, "1", 1, 1 << 16, "requests belong to t0, t1 ... at random"},
+  };
+  return schema;
+}
+
+Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
+  MILLRACE_TRY(const OptionValues values, parse_options(text, generator_schema()));
+  MILLRACE_TRY(const auto prompt, LengthDistribution::parse("prompt", values.text("prompt")));
+  MILLRACE_TRY(const auto output, LengthDistribution::parse("output", values.text("output")));
+  ArrivalSpec arrivals;
+  MILLRACE_TRY(arrivals.kind, find_arrival_kind(values.text("arrivals")));
+  arrivals.rate = values.number("rate");
+  arrivals.burstiness = values.number("burstiness");
+  const uint64_t seed = arrivals.seed = static_cast<uint64_t>(values.integer("seed"));
+  const int64_t block = values.integer("block"), prefix_blocks = values.integer("prefix_tokens") / block, tenants = values.integer("tenants");
+  std::vector<double> weights;
+  double sum = 0;
+  for (int64_t g = 0; g < values.integer("prefix_groups"); ++g) weights.push_back(sum += std::pow(static_cast<double>(g + 1), -values.number("prefix_skew")));
+
+  std::vector<WorkloadRequest> requests(static_cast<size_t>(values.integer("requests")));
+  using Purpose = RandomStream::Purpose;
+  for (uint64_t i = 0; i < requests.size(); ++i) {
+    WorkloadRequest& request = requests[i];
+    RandomStream prompt_draw(seed, Purpose::prompt_length, i), output_draw(seed, Purpose::output_length, i);
+    RandomStream group_draw(seed, Purpose::prefix_group, i), tenant_draw(seed, Purpose::tenant, i);
+    request.prompt_tokens = prompt.draw(prompt_draw);
+    request.output_tokens = output.draw(output_draw);
+    if (tenants > 1) request.tenant = fmt::format("t{}", static_cast<int64_t>(tenant_draw.uniform() * static_cast<double>(tenants)));
+    if (prefix_blocks == 0 || group_draw.uniform() >= values.number("prefix_share")) continue;
+    const uint64_t group = draw_group(weights, group_draw.uniform());
+    request.prompt_tokens = std::min(request.prompt_tokens + prefix_blocks * block, kMaxTraceTokens);
+    request.hash_block_tokens = block;
+    for (int64_t b = 0; b < prefix_blocks; ++b) request.prefix_hashes.push_back(prefix_hash(seed, group, static_cast<uint64_t>(b)));
+  }
+  draw_arrivals(requests, arrivals);
+  return requests;
+}
+
+Result<std::vector<WorkloadRequest>> load_workload(const std::string& what, const TraceOptions& options) {
+  constexpr std::string_view kPrefix = "gen:";
+  if (!what.starts_with(kPrefix)) return read_trace(what, options);
+  MILLRACE_TRY(auto requests, generate_workload(std::string_view(what).substr(kPrefix.size())));
+  if (options.limit > 0 && options.limit < static_cast<int64_t>(requests.size())) requests.resize(static_cast<size_t>(options.limit));
+  MILLRACE_TRY_VOID(scale_arrivals(requests, options.scale, options.rate));
+  return requests;
+}
+
+}  // namespace millrace

@@ -1,0 +1,24 @@
+// One line of a trace as a JSON object, with fields that are there, of their type and within bounds, or an error that
+// names file, line and field.
+#pragma once
+
+#include <initializer_list>
+#include <nlohmann/json.hpp>
+
+#include "workload/trace_format.h"
+
+namespace millrace {
+
+using Json = nlohmann::json;
+
+// The whole text is an object that holds all these keys: what recognisers ask.
+bool is_object_with(std::string_view text, std::initializer_list<const char*> keys);
+
+Result<Json> parse_json_line(const TraceLine& line);
+
+// Field `key` of `object`; `what` in front of its name in errors ("requests[3].").
+Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max, const std::string& what = "");
+Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max, const std::string& what = "");
+Result<std::string> json_text(const TraceLine& line, const Json& object, const char* key, const std::string& what = "");
+
+}  // namespace millrace

@@ -1,0 +1,21 @@
+// The blocks of a prompt as names: equal names are equal prompts up to the block's end.
+#pragma once
+
+#include "workload/request.h"
+
+namespace millrace {
+
+struct PromptBlock {
+  uint64_t name = 0;
+  int64_t tokens = 0;  // of the prompt; the last block of a recorded trace may be partly filled
+};
+
+// From prefix_hashes, in their block size; else from tokens, whole blocks of `token_block` only. Empty: nothing is known.
+std::vector<PromptBlock> prompt_blocks(const WorkloadRequest& request, int64_t token_block);
+
+// The block size that prompt_blocks() uses for this request.
+inline int64_t prompt_block_tokens(const WorkloadRequest& request, int64_t token_block) {
+  return request.hash_block_tokens > 0 ? request.hash_block_tokens : token_block;
+}
+
+}  // namespace millrace

@@ -1,0 +1,10 @@
+// The trace formats, for builtin.cc alone.
+#pragma once
+
+#include "workload/trace_format.h"
+
+namespace millrace {
+
+extern const TraceFormat kMooncake, kAzure, kVidur, kBurstGpt, kTokenIds, kAgent, kAibrix, kOtel;
+
+}  // namespace millrace
