@@ -371,8 +371,11 @@ TEST(Attention, AValueThatIsNotFiniteReachesOnlyRowsThatSeeIt) {
     const Partial before = run_partition(kernel, clean, q, ask, 256, 310);
     const Partial after = run_partition(kernel, spoilt, q, ask, 256, 310);
     for (int64_t i = 0; i < 20 * 2 * 64; ++i) {
-      if (290 + i / 128 < 301) ASSERT_EQ(after.acc[i], before.acc[i]) << i;
-      else if (kernel.kv_format->block_values == 1) ASSERT_TRUE(std::isnan(after.acc[i])) << i;
+      if (290 + i / 128 < 301) {
+        ASSERT_EQ(after.acc[i], before.acc[i]) << i;
+      } else if (kernel.kv_format->block_values == 1) {
+        ASSERT_TRUE(std::isnan(after.acc[i])) << i;
+      }
     }
   });
 }
