@@ -64,7 +64,8 @@ def _cells(row, peers):
 
 def table(rows, peers):
     """An aligned Markdown table."""
-    peers = [name for name in peers if any(row["engines"][name] for row in rows)]
+    # --peer and --avx2-peer may share a name.
+    peers = [name for name in dict.fromkeys(peers) if any(row["engines"][name] for row in rows)]
     lines = [["suite", "model", "test", "threads", "unit", "millrace", "roof", *peers, "ratio", "spread", "best peer"]]
     lines += [_cells(row, peers) for row in rows]
     widths = [max(len(line[i]) for line in lines) for i in range(len(lines[0]))]
