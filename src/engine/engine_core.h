@@ -91,13 +91,13 @@ class EngineCore {
 
   std::unique_ptr<Executor> executor_;
   KvPool* kv_ = nullptr;                 // the executor's
+  SteadyClock steady_clock_;  // outlives the prefix index, which reads it to the end
+  const Clock* clock_ = nullptr;
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
   std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<CostModel> learned_;
   CostModel* cost_ = nullptr;
-  SteadyClock steady_clock_;
-  const Clock* clock_ = nullptr;
   PlannerLimits limits_;
   int64_t queue_limit_ = 0;
 
