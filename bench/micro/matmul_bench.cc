@@ -101,22 +101,6 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
   state.counters["bits"] = 8.0 * static_cast<double>(weights[0].packed.bytes()) / static_cast<double>(kRows * kCols);
 }
 
-void bench_pack(benchmark::State& state, const Format* format, Isa isa) {
-  ThreadPool pool(static_cast<int>(state.range(0)));
-  KernelTable table = make_kernel_table(isa);
-  std::vector<uint8_t> stored(static_cast<size_t>(kRows * format->row_bytes(kCols)));
-  for (auto _ : state) {
-    Weight weight;
-    weight.name = "bench";
-    weight.format = format;
-    weight.rows = kRows;
-    weight.cols = kCols;
-    weight.data = stored.data();
-    benchmark::DoNotOptimize(pack_weight(weight, table, pool).ok());
-  }
-  state.SetBytesProcessed(static_cast<int64_t>(state.iterations()) * static_cast<int64_t>(stored.size()));
-}
-
 const bool kRegistered = [] {
   for (const Format* format : formats()) {
     for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
@@ -133,12 +117,6 @@ const bool kRegistered = [] {
           }
         }
       }
-      benchmark::RegisterBenchmark(("pack/" + name).c_str(),
-                                   [=](benchmark::State& state) { bench_pack(state, format, isa); })
-          ->Unit(benchmark::kMillisecond)
-          ->UseRealTime()
-          ->ArgName("threads")
-          ->Arg(1);
     }
   }
   return true;
