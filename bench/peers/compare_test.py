@@ -119,6 +119,54 @@ HTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).
         self.assertGreater(figure.value, 0.2)
         self.assertEqual(figure.facts["timings"]["prompt"], 5)
 
+    def streaming_server(self, tokens):
+        """Answers with `tokens` events, 4 ms apart, and does at most two requests at once."""
+        tool(self.folder, "llama-server", f"""
+import threading
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+slots = threading.Semaphore(2)
+class Handler(BaseHTTPRequestHandler):
+    def do_POST(self):
+        asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+        self.send_response(200)
+        self.end_headers()
+        if not asked.get("stream"):
+            self.wfile.write(b"{{}}")
+            return
+        with slots:
+            for number in range({tokens}):
+                time.sleep(0.004)
+                self.wfile.write(b'data: {{"content": "a", "stop": false}}\\n\\n')
+            self.wfile.write(b'data: {{"content": "", "stop": true}}\\n\\n')
+    def log_message(self, *_): pass
+if "--help" not in sys.argv:
+    ThreadingHTTPServer(("127.0.0.1", int(sys.argv[sys.argv.index("--port") + 1])), Handler).serve_forever()""")
+        return LlamaServer(self.folder)
+
+    def test_server_under_load(self):
+        server = self.streaming_server(8)
+        closed, paced = case("serve", prompt=4, generate=8, streams=3), case("serve", prompt=4, generate=8, streams=3, rate=50.0)
+        self.assertEqual((closed.test, closed.unit, paced.test, paced.unit), ("3 in flight", "t/s", "ITL p99, 50 req/s", "ms"))
+        self.assertEqual(server.variants(closed), [[]])
+        figure = server.measure([closed], [], 30)[closed]
+        self.assertGreater(figure.value, 1)
+        self.assertLess(figure.value, 2 * 1 / 0.004)  # two at once, 4 ms a token
+        figure = server.measure([paced], [], 30)[paced]
+        self.assertEqual(figure.value, figure.facts["itl_p99_ms"])
+        self.assertGreater(figure.value, 2)
+
+    def test_server_that_answers_too_little(self):
+        with self.assertRaisesRegex(adapters.PeerError, "7 tokens came, 8 were asked for"):
+            server = self.streaming_server(7)
+            server.measure([case("serve", prompt=4, generate=8, streams=2)], [], 30)
+
+    def test_millrace_under_load(self):
+        shipped = os.path.join(FOLDER, "../../models/millrace-stories-6m.gguf")
+        paced = Case("serve", "serve", "shape", "f16", shipped, prompt=16, generate=8, streams=2, rate=100.0)
+        figure = Millrace(BINARY).serve([paced], 60)[paced]
+        self.assertEqual(figure.value, figure.facts["itl_p99_ms"])
+        self.assertGreater(figure.facts["tokens_per_s"], 0)
+
     def test_server_that_dies(self):
         tool(self.folder, "llama-server", "sys.exit(3)")
         with self.assertRaisesRegex(adapters.PeerError, "ended with 3"):

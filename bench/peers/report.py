@@ -8,7 +8,7 @@ from adapters import median
 
 
 def compare_case(case, results, engines):
-    """A row as plain data. Ratios above 1 are in our favour, loads too."""
+    """A row as plain data. Ratios above 1 are in our favour, times too."""
     row = {"suite": case.suite, "shape": case.shape, "format": case.format, "test": case.test, "unit": case.unit,
            "threads": case.threads, "kv": case.kv, "isa": case.isa, "engines": {}}
     for engine in engines:
@@ -30,10 +30,10 @@ def compare_case(case, results, engines):
         row["roof_fraction"] = median(fractions)
     if not peers:
         return row
-    sign = -1 if case.kind == "load" else 1
+    sign = -1 if case.less_is_better else 1
     row["best_peer"] = max(peers, key=lambda name: sign * peers[name]["median"])
     theirs = peers[row["best_peer"]]
-    ratio = (lambda a, b: b / a) if case.kind == "load" else (lambda a, b: a / b)
+    ratio = (lambda a, b: b / a) if case.less_is_better else (lambda a, b: a / b)
     row["ratio"] = ratio(ours["median"], theirs["median"])
     rounds = [ratio(a, b) for a, b in zip(ours["samples"], theirs["samples"])]
     row["ratio_min"], row["ratio_max"] = min(rounds), max(rounds)

@@ -33,7 +33,7 @@ class Peer:
         raise problem
 
     def variants(self, cases):
-        return self.tool(cases[0]).variants()
+        return self.tool(cases[0]).variants(cases[0])
 
     def measure(self, cases, switches, timeout):
         tool = self.tool(cases[0])
@@ -55,6 +55,8 @@ class Ours(Peer):
         tool = self.tool(cases[0])
         if cases[0].kind == "load":
             return tool.first_token(cases, timeout)
+        if cases[0].kind == "serve":
+            return tool.serve(cases, timeout)
         return tool.parse(cases, adapters.run(tool.command(cases, switches), timeout, tool.environment(cases[0])))
 
 
@@ -73,7 +75,7 @@ class Results:
         variants = self.samples.get((case, engine))
         if not variants:
             return None
-        sign = -1 if case.kind == "load" else 1
+        sign = -1 if case.less_is_better else 1
         return max(variants.items(), key=lambda item: sign * adapters.median([figure.value for figure in item[1]]))
 
 

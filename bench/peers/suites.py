@@ -10,11 +10,11 @@ DENSE = "llama-1.1b"
 FORMATS = ("q4_0", "q4_k_m", "q8_0", "bf16")
 STREAMS = (1, 2, 4, 8, 16, 32)
 SHIPPED = os.path.join(os.path.dirname(os.path.abspath(__file__)), "../../models/millrace-stories-6m.gguf")
-NAMES = ("decode", "prefill", "batched", "depth", "small", "threads", "moe", "avx2", "load")
+NAMES = ("decode", "prefill", "batched", "depth", "small", "threads", "moe", "avx2", "load", "serve")
 
 
 def list_cases(name, options, model_path):
-    """Cases of a suite. `options` has quick, formats, kv, depths, threads and shape; `model_path(shape, format)` gives the file."""
+    """Cases of a suite. `options` has quick, formats, kv, depths, rates, threads and shape; `model_path(shape, format)` gives the file."""
     formats = options.formats or (FORMATS[:1] if options.quick else FORMATS)
     threads = options.threads
     cases = []
@@ -65,6 +65,9 @@ def list_cases(name, options, model_path):
     elif name == "load":
         for format_name in formats:
             add("load", shape, format_name)
+    elif name == "serve":
+        for rate in (0.0, *options.rates):
+            add("serve", shape, formats[0], prompt=128, generate=64, streams=16, rate=rate)
     else:
         raise ValueError(name)
     return cases

@@ -26,7 +26,7 @@ class NotMeant(PeerError):
 class Case:
     """One line of the table. Depth is what a stream holds before the clock starts."""
     suite: str
-    kind: str            # prefill, decode, batched, load
+    kind: str            # prefill, decode, batched, load, serve
     shape: str           # llama-1.1b
     format: str          # q4_0
     model: str           # path
@@ -35,6 +35,7 @@ class Case:
     depth: int = 0
     streams: int = 1
     threads: int = 2
+    rate: float = 0.0    # serve: requests a second whatever comes back; 0: `streams` in flight all the time
     kv: str = "f16"
     isa: str = ""        # held to this instruction set; empty: the best there is
     mixture: bool = False  # of experts: which ones are read depends on the tokens ...
@@ -44,9 +45,16 @@ class Case:
     def test(self):
         if self.kind == "load":
             return "first token"
+        if self.kind == "serve":
+            return f"ITL p99, {self.rate:g} req/s" if self.rate else f"{self.streams} in flight"
         name = f"pp{self.prompt}" if self.kind == "prefill" else f"tg{self.generate}"
         name += f" @ d{self.depth}" if self.depth else ""
         return name + (f" x{self.streams}" if self.streams > 1 else "") + (" alike" if self.alike else "")
+
+    @property
+    def requests(self):
+        """Of a serve case."""
+        return 2 * self.streams if self.rate else 4 * self.streams
 
     @property
     def repetitions(self):
@@ -58,17 +66,23 @@ class Case:
 
     @property
     def unit(self):
+        if self.kind == "serve" and self.rate:
+            return "ms"
         return "s" if self.kind == "load" else "t/s"
+
+    @property
+    def less_is_better(self):
+        return self.unit != "t/s"
 
     def job_key(self):
         """Cases of one key share a process; a load needs one of its own, and so does each depth."""
-        return (self.suite, self.kind == "batched", self.kind == "load", self.model, self.depth, self.threads,
+        return (self.suite, self.kind == "batched", self.kind == "load", self.rate, self.model, self.depth, self.threads,
                 self.kv, self.isa, self.alike)
 
 
 @dataclasses.dataclass
 class Figure:
-    value: float                      # tokens a second, or seconds for a load
+    value: float                      # in the case's unit
     facts: dict = dataclasses.field(default_factory=dict)  # what else the tool said: fractions of the roof ...
 
 

@@ -20,7 +20,7 @@ class LlamaBatchedBench:
             self._help = output.stdout + output.stderr
         return "--run-time-repack" in self._help
 
-    def variants(self):
+    def variants(self, _case=None):
         return [["-rtr", "-thp"], []] if self._knows_repacking() else [[]]
 
     def check(self, case):

@@ -19,7 +19,7 @@ class LlamaBench:
             self._help = output.stdout + output.stderr
         return flag in self._help
 
-    def variants(self):
+    def variants(self, _case=None):
         """Switch lists worth trying. Repacking and huge pages are off by default where they exist."""
         return [["-rtr", "1", "-thp", "1"], []] if self._knows("-rtr") else [[]]
 

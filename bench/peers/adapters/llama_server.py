@@ -1,6 +1,7 @@
-"""llama-server: how long from the start of the program to the first token. llama-bench stands in where no server was
-built: one token and the end of the program."""
+"""llama-server: how long from the start of the program to the first token (llama-bench stands in where no server was
+built: one token and the end of the program), and many requests at once."""
 
+import contextlib
 import json
 import os
 import socket
@@ -10,8 +11,14 @@ import urllib.error
 import urllib.request
 
 from . import Figure, NotMeant, PeerError, run
+from .completion_load import Load
 
 TOOL = "llama-server"
+
+
+def percentile(values, share):
+    ordered = sorted(values)
+    return ordered[min(len(ordered) - 1, int(share * len(ordered)))]
 
 
 class LlamaServer:
@@ -19,37 +26,60 @@ class LlamaServer:
         self.path = os.path.join(folder, TOOL)
         self.stand_in = os.path.join(folder, "llama-bench")
 
-    def variants(self):
-        return [[]]  # repacking costs a load more than it gives
+    def variants(self, case=None):
+        if not case or case.kind == "load":
+            return [[]]  # repacking costs a load more than it gives
+        output = run(["sh", "-c", '"$0" --help; true', self.path], 60)
+        return [["-rtr", "-thp"], []] if "--run-time-repack" in output.stdout + output.stderr else [[]]
 
     def check(self, case):
-        if case.kind != "load":
-            raise NotMeant(f"{TOOL} only answers how long a load takes")
-        if not os.path.exists(self.path) and not os.path.exists(self.stand_in):
-            raise PeerError(f"neither {TOOL} nor llama-bench in {os.path.dirname(self.path)}")
+        if case.kind not in ("load", "serve"):
+            raise NotMeant(f"{TOOL} has no {case.kind} test")
+        stand_in = case.kind == "load" and os.path.exists(self.stand_in)
+        if not os.path.exists(self.path) and not stand_in:
+            raise PeerError(f"no {TOOL} in {os.path.dirname(self.path)}")
 
     def measure(self, cases, switches, timeout):
         case = cases[0]
+        if case.kind == "serve":
+            return {case: self._serve(case, switches, timeout)}
         if not os.path.exists(self.path):
             output = run([self.stand_in, "-m", case.model, "-t", str(case.threads), "-p", "0", "-n", "1", "-r", "1", "-o", "json",
                           *switches], timeout)
             return {case: Figure(output.seconds, {"by": "llama-bench", "peak_bytes": output.peak_bytes})}
+        began = time.monotonic()
+        with self._running(case, ["-c", "512", *switches]) as (port, process):
+            reply = first_completion(f"http://127.0.0.1:{port}", began + timeout, process)
+        return {case: Figure(reply["at"] - began, {"by": TOOL, "timings": reply["timings"]})}
+
+    def _serve(self, case, switches, timeout):
+        each = -(-(case.prompt + case.generate) // 256) * 256
+        deadline = time.monotonic() + timeout
+        slots = ["-c", str(each * case.streams), "-np", str(case.streams), "-fa", "on", *switches]
+        with self._running(case, slots) as (port, process):
+            first_completion(f"http://127.0.0.1:{port}", deadline, process)
+            load = Load(port, case.requests, case.prompt, case.generate, deadline - time.monotonic())
+            seconds = load.open(case.rate) if case.rate else load.closed(case.streams)
+        itl = 1e3 * percentile(load.gaps(), 0.99)
+        facts = {"itl_p99_ms": itl, "tokens_per_s": load.tokens() / seconds}
+        return Figure(itl if case.rate else load.tokens() / seconds, facts)
+
+    @contextlib.contextmanager
+    def _running(self, case, switches):
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        command = [self.path, "-m", case.model, "-t", str(case.threads), "-c", "512", "--host", "127.0.0.1", "--port", str(port),
+        command = [self.path, "-m", case.model, "-t", str(case.threads), "--host", "127.0.0.1", "--port", str(port),
                    "-ctk", case.kv, "-ctv", case.kv, *switches]
-        began = time.monotonic()
         with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
-                reply = first_completion(f"http://127.0.0.1:{port}", began + timeout, process)
+                yield port, process
             finally:
                 process.terminate()
                 try:
                     process.wait(20)
                 except subprocess.TimeoutExpired:
                     process.kill()
-        return {case: Figure(reply["at"] - began, {"by": TOOL, "timings": reply["timings"]})}
 
 
 def first_completion(address, deadline, process):

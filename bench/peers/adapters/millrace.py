@@ -1,11 +1,12 @@
-"""millrace itself: its bench command, and for a load the first byte that its run command prints."""
+"""millrace itself: its bench command, for a load the first byte that its run command prints, and its replay command for
+many requests at once."""
 
 import json
 import os
 import subprocess
 import time
 
-from . import Figure, PeerError, median
+from . import Figure, PeerError, median, run
 
 FACTS = ("roof_fraction", "bandwidth_fraction", "compute_fraction", "roof_gb_per_s", "gb_per_s", "gop_per_s", "isa")
 
@@ -14,7 +15,7 @@ class Millrace:
     def __init__(self, binary):
         self.path = binary
 
-    def variants(self):
+    def variants(self, _case=None):
         return [[]]
 
     def check(self, case):
@@ -49,6 +50,18 @@ class Millrace:
                     facts = {key: record[key] for key in FACTS if key in record}
                     figures[case] = Figure(median(record["samples_ts"]), dict(facts, peak_bytes=output.peak_bytes))
         return figures
+
+    def serve(self, cases, timeout):
+        case = cases[0]
+        trace = f"gen:requests={case.requests},arrivals=uniform,prompt=fixed:{case.prompt},output=fixed:{case.generate}"
+        command = [self.path, "replay", "--in-process", "--json", "-m", case.model, "-t", str(case.threads), "--kv-format", case.kv,
+                   "--max-streams", str(case.streams), "--no-prefix-cache",
+                   *(["--trace", f"{trace},rate={case.rate}"] if case.rate else ["--trace", trace, "--closed-loop", str(case.streams)])]
+        reply = json.loads(run(command, timeout, self.environment(case)).stdout)
+        if reply["failed"]:
+            raise PeerError(f"millrace replay: {reply['failed']} requests failed: {reply['errors']}")
+        facts = {"itl_p99_ms": reply["itl_ms"]["p99"], "tokens_per_s": reply["output_throughput"]}
+        return {case: Figure(facts["itl_p99_ms"] if case.rate else facts["tokens_per_s"], facts)}
 
     def first_token(self, cases, timeout):
         case = cases[0]
