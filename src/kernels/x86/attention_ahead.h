@@ -58,11 +58,12 @@ class Ahead {
   }
 
   void add(const AttentionArgs& a, const uint8_t* const* blocks, int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t block = begin / a.block_tokens;
-      const int64_t left = (block + 1) * a.block_tokens - begin;
+    int64_t block = begin / a.block_tokens;
+    int64_t within = begin % a.block_tokens;
+    for (; begin < end; within = 0) {
+      const int64_t left = a.block_tokens - within;
       const int64_t rows = left < end - begin ? left : end - begin;
-      const uint8_t* first = blocks[block] + begin % a.block_tokens * a.row_bytes;
+      const uint8_t* first = blocks[block++] + within * a.row_bytes;
       if (pieces_ > 0 && piece_at_[pieces_ - 1].end == first) {
         piece_at_[pieces_ - 1].end = first + rows * a.row_bytes;
       } else if (pieces_ < kMaxPieces) {
