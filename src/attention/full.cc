@@ -81,10 +81,13 @@ struct Attend {
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const uint8_t** v_blocks = pointers + block_end;
+    const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks lie behind each other
+    const uint8_t* first_values = kv.values(layer.layer, 0, u.head);
+    const int64_t block_bytes = block_tokens * args.row_bytes;
+    const auto table = batch.block_tables.begin() + u.span->table;
     for (int64_t b = args.key_begin / block_tokens; b < block_end; ++b) {
-      BlockId block = batch.block_tables[u.span->table + b];
-      k_blocks[b] = kv.keys(layer.layer, block, u.head);
-      v_blocks[b] = kv.values(layer.layer, block, u.head);
+      k_blocks[b] = first_keys + table[b] * block_bytes;
+      v_blocks[b] = first_values + table[b] * block_bytes;
     }
     args.k_blocks = k_blocks;
     args.v_blocks = v_blocks;

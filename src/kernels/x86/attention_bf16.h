@@ -67,14 +67,15 @@ inline __m512i broadcast_word(const uint8_t* p) {
 }
 
 // Scores of kRows rows against kVectors vectors of keys, from `chunk` on.
-template <int kRows, int kVectors>
-void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score) {
+template <int kRows, int kVectors, int kAsk = 0>
+void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score, Ahead* ahead = nullptr) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
   __m512 sum[kRows][kVectors];
   for (auto& row : sum) {
     for (__m512& s : row) s = _mm512_setzero_ps();
   }
   for (int64_t pair = 0; pair < padded / 2; ++pair) {
+    if (kAsk > 0 && ahead) ahead->ask<kAsk>();
     __m512i key[kVectors];
 #pragma GCC unroll 16
     for (int c = 0; c < kVectors; ++c) {
@@ -225,14 +226,14 @@ void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scra
   for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
     const bool two = j + kKeyChunk < chunks.end;
     for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
-      transpose_keys<Kv>(s.row + j + k * 16, a.head_dim, padded, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
+      transpose_keys<Kv, Kv::kLines>(s.row + j + k * 16, a.head_dim, padded, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
                          s.ahead);
     }
     in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
       const uint8_t* query = s.query + r * kQueryStride;
       float* score = s.score + r * kScoreStride + j;
       if constexpr (n <= 4) {
-        if (two) return score_block<n, 4>(query, s.keys, padded, score);
+        if (two) return score_block<n, 4, Kv::kLines>(query, s.keys, padded, score, r == 0 ? &s.ahead : nullptr);
       }
       score_block<n, 2>(query, s.keys, padded, score);
       if (two) score_block<n, 2>(query, s.keys + chunk_bytes, padded, score + kKeyChunk);
@@ -308,7 +309,7 @@ bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scrat
   find_partition_rows(a, a.k_blocks, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
-    transpose_keys<Kv>(s.row + j, a.head_dim, padded, chunk, s.ahead);
+    transpose_keys<Kv, 2 * Kv::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
   find_partition_rows(a, a.v_blocks, keys, s.row);
   return interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, a.head_dim, s.values, s.ahead);

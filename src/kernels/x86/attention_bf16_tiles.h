@@ -101,15 +101,15 @@ inline void transpose_16(__m512i* row) {
   }
 }
 
-// 16 keys into their half of a chunk.
-template <typename Kv>
+// 16 keys into their half of a chunk; asks for kAsk lines four times for 32 dims.
+template <typename Kv, int kAsk>
 void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* chunk, Ahead& ahead) {
   for (int64_t d = 0; d < padded; d += kDimGroup, chunk += kDimGroup / 2 * kPairBytes) {
     const bool whole = d + kDimGroup <= head_dim;
     __m512i row[16];
 #pragma GCC unroll 16
     for (int j = 0; j < 16; ++j) {
-      if (j % 4 == 0) ahead.ask<2 * Kv::kLines>();
+      if (j % 4 == 0) ahead.ask<kAsk>();
       row[j] = whole ? Kv::load(keys[j], d) : Kv::load_n(keys[j], d, head_dim - d);
     }
     transpose_16(row);
