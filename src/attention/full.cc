@@ -59,8 +59,8 @@ struct Attend {
     return u;
   }
 
-  // `pointers` is indexed from slot 0; only the entries of this partition and a little behind it are filled.
-  void run_partition(const Unit& u, int64_t part, const Partial& partial, const uint8_t** pointers) const {
+  // `first` of those that a worker runs in a row. `pointers` is indexed from slot 0; only the entries of this partition and a little behind it are filled.
+  void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const uint8_t** pointers) const {
     const int64_t block_tokens = kv.layout().block_tokens;
     AttentionArgs args;
     const int64_t width = layer.heads * layer.head_dim;
@@ -74,6 +74,7 @@ struct Attend {
     const int64_t last_key = args.first_query + u.queries;
     args.key_end = std::min(args.key_begin + kAttentionPartition, last_key);
     args.key_ahead = std::min(args.key_end + kAheadSlots, last_key);
+    args.cold = first;
     args.window = layer.window;
     args.softcap = layer.softcap;
     args.block_tokens = block_tokens;
@@ -81,10 +82,13 @@ struct Attend {
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const uint8_t** v_blocks = pointers + block_end;
+    const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks lie behind each other
+    const uint8_t* first_values = kv.values(layer.layer, 0, u.head);
+    const int64_t block_bytes = block_tokens * args.row_bytes;
+    const auto table = batch.block_tables.begin() + u.span->table;
     for (int64_t b = args.key_begin / block_tokens; b < block_end; ++b) {
-      BlockId block = batch.block_tables[u.span->table + b];
-      k_blocks[b] = kv.keys(layer.layer, block, u.head);
-      v_blocks[b] = kv.values(layer.layer, block, u.head);
+      k_blocks[b] = first_keys + table[b] * block_bytes;
+      v_blocks[b] = first_values + table[b] * block_bytes;
     }
     args.k_blocks = k_blocks;
     args.v_blocks = v_blocks;
@@ -114,7 +118,7 @@ struct Attend {
     const Partial total = partial_at(scratch, rows);
     const Partial partial = partial_at(scratch + partial_floats(rows, layer.head_dim), rows);
     for (int64_t part = u.part_begin; part < u.part_end; ++part) {
-      run_partition(u, part, part == u.part_begin ? total : partial, pointers);
+      run_partition(u, part, part == u.part_begin, part == u.part_begin ? total : partial, pointers);
       if (part > u.part_begin) join(rows, partial, total);
     }
     finish(u, total, partial.acc);
@@ -138,18 +142,21 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
   const int64_t parts = whole.part_end - whole.part_begin;
   const int64_t run = std::max<int64_t>(1, a.layer.kv_heads * parts / (kTasksAWorker * pool.threads()));
   const int64_t runs = (parts + run - 1) / run;
-  pool.parallel_for(a.layer.kv_heads * runs, [&](int64_t task, int worker) {
-    const Unit u = a.unit(span, task / runs);
-    float* head = scratch + task / runs * slot;
-    for (int64_t p = task % runs * run; p < std::min(parts, (task % runs + 1) * run); ++p)
-      a.run_partition(u, u.part_begin + p, partial_at(head + p * size, rows), pointers + worker * pointer_slot);
-  });
-  pool.parallel_for(a.layer.kv_heads, [&](int64_t head, int) {
+  auto finish = [&](int64_t head) {
     float* first = scratch + head * slot;
     const Partial total = partial_at(first, rows);
     for (int64_t p = 1; p < parts; ++p) a.join(rows, partial_at(first + p * size, rows), total);
     a.finish(a.unit(span, head), total, first + parts * size);
+  };
+  pool.parallel_for(a.layer.kv_heads * runs, [&](int64_t task, int worker) {
+    const Unit u = a.unit(span, task / runs);
+    float* head = scratch + task / runs * slot;
+    const int64_t begin = task % runs * run;
+    for (int64_t p = begin; p < std::min(parts, begin + run); ++p)
+      a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows), pointers + worker * pointer_slot);
+    if (runs == 1) finish(task);
   });
+  if (runs > 1) pool.parallel_for(a.layer.kv_heads, [&](int64_t head, int) { finish(head); });
 }
 
 }  // namespace

@@ -66,6 +66,7 @@ struct AttentionArgs {
   int64_t block_tokens = 0;
   int64_t row_bytes = 0;     // bytes from one slot's row to the next
   int64_t key_ahead = 0;     // k_blocks holds the slots up to here too, which a later call reads: worth asking for
+  bool cold = false;         // no call before this one had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
   float* max = nullptr;      // [queries * group]; -inf where the row sees no key of this partition
   float* sum = nullptr;      // [queries * group]

@@ -14,7 +14,8 @@ constexpr int64_t kAheadBytes = 8192;  // twice what is in flight at full bandwi
 
 class Ahead {
  public:
-  // Slots [begin, end) of the partition are read; what the call before asked for already is skipped.
+  // Slots [begin, end) of the partition are read. What the call before asked for already is skipped; where there was
+  // none, it is asked for at once: nothing can be worked out before it comes.
   void start(const AttentionArgs& a, int64_t begin, int64_t end) {
     pieces_ = 0;
     add(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
@@ -26,9 +27,11 @@ class Ahead {
     for (int64_t skip = kAheadBytes; piece_ < pieces_;) {
       const int64_t left = end_ - at_;
       if (skip < left) {
+        if (a.cold) ask_all(at_ + skip);
         at_ += skip;
         return;
       }
+      if (a.cold) ask_all(end_);
       skip -= left;
       next_piece();
     }
@@ -51,6 +54,10 @@ class Ahead {
     const uint8_t* end;
   };
 
+  void ask_all(const uint8_t* end) const {
+    for (const uint8_t* line = at_; line < end; line += 64) Simd::prefetch(line);
+  }
+
   void next_piece() {
     ++piece_;
     at_ = piece_ < pieces_ ? piece_at_[piece_].begin : nullptr;
@@ -58,11 +65,12 @@ class Ahead {
   }
 
   void add(const AttentionArgs& a, const uint8_t* const* blocks, int64_t begin, int64_t end) {
-    while (begin < end) {
-      const int64_t block = begin / a.block_tokens;
-      const int64_t left = (block + 1) * a.block_tokens - begin;
+    int64_t block = begin / a.block_tokens;
+    int64_t within = begin % a.block_tokens;
+    for (; begin < end; within = 0) {
+      const int64_t left = a.block_tokens - within;
       const int64_t rows = left < end - begin ? left : end - begin;
-      const uint8_t* first = blocks[block] + begin % a.block_tokens * a.row_bytes;
+      const uint8_t* first = blocks[block++] + within * a.row_bytes;
       if (pieces_ > 0 && piece_at_[pieces_ - 1].end == first) {
         piece_at_[pieces_ - 1].end = first + rows * a.row_bytes;
       } else if (pieces_ < kMaxPieces) {

@@ -40,12 +40,11 @@ constexpr int64_t kStrip = 64;                        // keys that few rows take
 struct Bf16Scratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t values[kAttentionPartition * kBf16MaxHeadDim * 2];
-  alignas(64) uint8_t rows[16 * kBf16MaxHeadDim * 2];
   alignas(64) uint8_t query[kBlockRows * kQueryStride];
   alignas(64) float score[kBlockRows * kScoreStride];
   alignas(64) uint8_t weight[kBlockRows * kWeightStride];
   alignas(64) float sum[kBlockRows * kSumStride];  // of values, dims in the order of the tiles
-  const uint8_t* row[kAttentionPartition];         // stored keys, then values
+  const uint8_t* row[kAttentionPartition + 8];     // stored keys, then values; written 8 at a time
   Ahead ahead;
 };
 
@@ -68,14 +67,15 @@ inline __m512i broadcast_word(const uint8_t* p) {
 }
 
 // Scores of kRows rows against kVectors vectors of keys, from `chunk` on.
-template <int kRows, int kVectors>
-void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score) {
+template <int kRows, int kVectors, int kAsk = 0>
+void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score, Ahead* ahead = nullptr) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
   __m512 sum[kRows][kVectors];
   for (auto& row : sum) {
     for (__m512& s : row) s = _mm512_setzero_ps();
   }
   for (int64_t pair = 0; pair < padded / 2; ++pair) {
+    if (kAsk > 0 && ahead) ahead->ask<kAsk>();
     __m512i key[kVectors];
 #pragma GCC unroll 16
     for (int c = 0; c < kVectors; ++c) {
@@ -194,12 +194,18 @@ inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* bl
                                 const uint8_t** out) {
   const KeyRange chunks = whole_chunks(keys);
   for (int64_t j = chunks.begin; j < keys.begin; ++j) out[j] = kZeroRow;
+  const __m512i places = _mm512_setr_epi64(0, 1, 2, 3, 4, 5, 6, 7);
+  const __m512i steps = _mm512_mullo_epi64(places, _mm512_set1_epi64(a.row_bytes));
   int64_t block = (a.key_begin + keys.begin) / a.block_tokens;
   int64_t within = (a.key_begin + keys.begin) % a.block_tokens;
-  for (int64_t j = keys.begin; j < keys.end;) {
+  for (int64_t j = keys.begin; j < keys.end; within = 0) {
     const uint8_t* row = blocks[block++] + within * a.row_bytes;
-    for (; j < keys.end && within < a.block_tokens; ++j, ++within, row += a.row_bytes) out[j] = row;
-    within = 0;
+    const int64_t left = a.block_tokens - within;
+    const int64_t end = left < keys.end - j ? j + left : keys.end;
+    for (; j < end; j += 8, row += 8 * a.row_bytes) {  // up to 7 too many, which what follows writes over
+      _mm512_storeu_si512(out + j, _mm512_add_epi64(_mm512_set1_epi64(reinterpret_cast<int64_t>(row)), steps));
+    }
+    j = end;
   }
   for (int64_t j = keys.end; j < chunks.end; ++j) out[j] = kZeroRow;
 }
@@ -220,14 +226,14 @@ void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scra
   for (int64_t j = chunks.begin; j < chunks.end; j += kStrip) {
     const bool two = j + kKeyChunk < chunks.end;
     for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
-      transpose_keys<Kv>(s.row + j + k * 16, a.head_dim, padded, s.rows, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
+      transpose_keys<Kv, Kv::kLines>(s.row + j + k * 16, a.head_dim, padded, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
                          s.ahead);
     }
     in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
       const uint8_t* query = s.query + r * kQueryStride;
       float* score = s.score + r * kScoreStride + j;
       if constexpr (n <= 4) {
-        if (two) return score_block<n, 4>(query, s.keys, padded, score);
+        if (two) return score_block<n, 4, Kv::kLines>(query, s.keys, padded, score, r == 0 ? &s.ahead : nullptr);
       }
       score_block<n, 2>(query, s.keys, padded, score);
       if (two) score_block<n, 2>(query, s.keys + chunk_bytes, padded, score + kKeyChunk);
@@ -303,7 +309,7 @@ bool load_tiles(const AttentionArgs& a, KeyRange keys, int64_t padded, Bf16Scrat
   find_partition_rows(a, a.k_blocks, keys, s.row);
   for (int64_t j = chunks.begin; j < chunks.end; j += 16) {
     uint8_t* chunk = s.keys + j / kKeyChunk * kKeyChunk * padded * 2 + j % kKeyChunk * 4;
-    transpose_keys<Kv>(s.row + j, a.head_dim, padded, s.rows, chunk, s.ahead);
+    transpose_keys<Kv, 2 * Kv::kLines>(s.row + j, a.head_dim, padded, chunk, s.ahead);
   }
   find_partition_rows(a, a.v_blocks, keys, s.row);
   return interleave_values<Kv>(s.row, keys.begin / 2, (keys.end + 1) / 2, a.head_dim, s.values, s.ahead);

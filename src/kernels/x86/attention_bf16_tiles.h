@@ -31,7 +31,6 @@ constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a 
 // 32 stored values, or the last n of a row and zeros behind them, as bf16 rounded to nearest even.
 struct ReadBf16 {
   static constexpr const char* kName = "bf16";
-  static constexpr bool kAsStored = true;
   static constexpr int kLines = 2;  // of memory that 64 values are
   static __m512i load(const uint8_t* row, int64_t d) { return _mm512_loadu_si512(row + d * 2); }
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t n) {
@@ -48,7 +47,6 @@ inline __m512i round_to_bf16(__m512 low, __m512 high) {
 
 struct ReadF16 {
   static constexpr const char* kName = "f16";
-  static constexpr bool kAsStored = false;
   static constexpr int kLines = 2;
   static __m512i load(const uint8_t* row, int64_t d) {
     return round_to_bf16(Simd::load_f16(row + d * 2), Simd::load_f16(row + d * 2 + 32));
@@ -62,7 +60,6 @@ struct ReadF16 {
 
 struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static constexpr const char* kName = "q8_0";
-  static constexpr bool kAsStored = false;
   static constexpr int kLines = 1;  // and a sixteenth
   static __m512i load(const uint8_t* row, int64_t d) {
     const uint8_t* block = row + d / 32 * 34;
@@ -75,34 +72,49 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
-// 16 keys into their half of a chunk. `rows` is room for 16 rows of padded bf16.
-template <typename Kv>
-void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* rows, uint8_t* chunk,
-                    Ahead& ahead) {
-  const uint8_t* row[16];
-  const bool as_stored = Kv::kAsStored && head_dim == padded;
-  for (int64_t j = 0; j < 16; ++j) {
-    row[j] = keys[j];
-    if (as_stored) continue;
-    uint8_t* out = rows + j * padded * 2;
-    for (int64_t d = 0; d < padded; d += kDimGroup) {
-      if (d % 64 == 0) ahead.ask<1>();
-      const bool whole = d + kDimGroup <= head_dim;
-      _mm512_store_si512(out + d * 2, whole ? Kv::load(keys[j], d) : Kv::load_n(keys[j], d, head_dim - d));
-    }
-    row[j] = out;
+// Lane c of row[r] and lane r of row[c] change places: words between neighbouring rows, pairs of words between rows two
+// apart, then whole quarters.
+inline void transpose_16(__m512i* row) {
+  __m512i t[16];
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; r += 2) {
+    t[r] = _mm512_unpacklo_epi32(row[r], row[r + 1]);
+    t[r + 1] = _mm512_unpackhi_epi32(row[r], row[r + 1]);
   }
-  for (int64_t pair = 0; pair < padded / 2; pair += 4) {  // the other half of what 16 keys are, or all of it
-    if (as_stored) {
-      ahead.ask<4>();
-    } else if (Kv::kLines == 2) {
-      ahead.ask<2>();
-    } else if (pair % 16 == 0) {
-      ahead.ask<1>();
+#pragma GCC unroll 16
+  for (int r = 0; r < 16; r += 4) {
+    row[r] = _mm512_unpacklo_epi64(t[r], t[r + 2]);
+    row[r + 1] = _mm512_unpackhi_epi64(t[r], t[r + 2]);
+    row[r + 2] = _mm512_unpacklo_epi64(t[r + 1], t[r + 3]);
+    row[r + 3] = _mm512_unpackhi_epi64(t[r + 1], t[r + 3]);
+  }
+#pragma GCC unroll 16
+  for (int c = 0; c < 4; ++c) {  // quarter l of row[4 g + c]: column 4 l + c of the rows 4 g to 4 g + 3
+    const __m512i low0 = _mm512_shuffle_i32x4(row[c], row[4 + c], 0x44);
+    const __m512i low1 = _mm512_shuffle_i32x4(row[8 + c], row[12 + c], 0x44);
+    const __m512i high0 = _mm512_shuffle_i32x4(row[c], row[4 + c], 0xee);
+    const __m512i high1 = _mm512_shuffle_i32x4(row[8 + c], row[12 + c], 0xee);
+    row[c] = _mm512_shuffle_i32x4(low0, low1, 0x88);
+    row[4 + c] = _mm512_shuffle_i32x4(low0, low1, 0xdd);
+    row[8 + c] = _mm512_shuffle_i32x4(high0, high1, 0x88);
+    row[12 + c] = _mm512_shuffle_i32x4(high0, high1, 0xdd);
+  }
+}
+
+// 16 keys into their half of a chunk; asks for kAsk lines four times for 32 dims.
+template <typename Kv, int kAsk>
+void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* chunk, Ahead& ahead) {
+  for (int64_t d = 0; d < padded; d += kDimGroup, chunk += kDimGroup / 2 * kPairBytes) {
+    const bool whole = d + kDimGroup <= head_dim;
+    __m512i row[16];
+#pragma GCC unroll 16
+    for (int j = 0; j < 16; ++j) {
+      if (j % 4 == 0) ahead.ask<kAsk>();
+      row[j] = whole ? Kv::load(keys[j], d) : Kv::load_n(keys[j], d, head_dim - d);
     }
-    __m512 word[4];
-    Simd::transpose_words(row, pair * 4, word);
-    for (int64_t c = 0; c < 4; ++c) _mm512_store_ps(chunk + (pair + c) * kPairBytes, word[c]);
+    transpose_16(row);
+#pragma GCC unroll 16
+    for (int c = 0; c < 16; ++c) _mm512_store_si512(chunk + c * kPairBytes, row[c]);
   }
 }
 
