@@ -22,8 +22,8 @@ struct ModelFlags {
   Result<std::shared_ptr<const LanguageModel>> load() const;
 };
 
-// --kv-format, --kv-tokens, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens ...; threads and
-// context come from ModelFlags.
+// --kv-format, --kv-tokens, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens, --kv-ssd ...; threads
+// and context come from ModelFlags.
 struct EngineFlags {
   EngineOptions options;
   bool no_prefix_cache = false;

@@ -83,6 +83,14 @@ void print_timings(const TokenEvent& last, const Speed& speed) {
              speed.gb_per_second);
 }
 
+void print_store(const KvStoreStats& store) {
+  fmt::print(stderr, "KV store: {} tokens loaded, {} faster to compute, {} not whole | {} of {} blocks, {:.1f} MB read, {:.1f} MB written, {} dropped, "
+                     "{} corrupt | {}, {} I/O\n",
+             store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
+             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6, store.dropped_blocks, store.corrupt_blocks,
+             store.io_uring ? "io_uring" : "pread", store.direct ? "direct" : "buffered");
+}
+
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {
   auto one = [](const TokenLogprob& p) { return nlohmann::ordered_json{{"token", p.token}, {"logprob", p.logprob}}; };
   nlohmann::ordered_json out = one(event.logprob);
@@ -144,6 +152,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   }
   if (last.finish == FinishReason::error) return last.error;
   const Speed speed = measure(last.timings, *model);
+  if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
     print_json(prompt, tokens, text, logprobs, last, speed);
   } else {

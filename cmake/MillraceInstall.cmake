@@ -25,8 +25,8 @@ target_include_directories(millrace_package INTERFACE
   $<BUILD_INTERFACE:${CMAKE_SOURCE_DIR}/include> $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}>)
 # The archive's own needs. The pkg-config names are millraceConfig.cmake's, which looks them up where it is used.
 target_link_libraries(millrace_package INTERFACE Threads::Threads fmt::fmt
-  "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH>"
-  "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH>")
+  "$<BUILD_INTERFACE:PkgConfig::PCRE2;PkgConfig::UTF8PROC;PkgConfig::XXHASH;PkgConfig::URING>"
+  "$<INSTALL_INTERFACE:PkgConfig::MILLRACE_PCRE2;PkgConfig::MILLRACE_UTF8PROC;PkgConfig::MILLRACE_XXHASH;PkgConfig::MILLRACE_URING>")
 
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 install(TARGETS millrace_package EXPORT millraceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})

@@ -38,6 +38,21 @@ class Stream {
   std::shared_ptr<State> state_;
 };
 
+// Of the file that EngineOptions::kv_ssd names.
+struct KvStoreStats {
+  bool open = false;
+  bool io_uring = false;           // else pread and pwrite
+  bool direct = false;             // past the page cache
+  int64_t capacity_blocks = 0;
+  int64_t blocks = 0;              // stored now
+  int64_t hit_tokens = 0;          // came back from it, and were not computed
+  int64_t passed_tokens = 0;       // were there, but would have taken longer to load than to compute
+  int64_t failed_tokens = 0;       // did not come back whole, and were computed
+  int64_t read_bytes = 0, written_bytes = 0;
+  int64_t dropped_blocks = 0;      // not stored: too many writes were under way, or one failed
+  int64_t corrupt_blocks = 0;      // found damaged
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -54,6 +69,7 @@ struct EngineStats {
   int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
+  KvStoreStats store;
 };
 
 class Engine {

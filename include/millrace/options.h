@@ -36,6 +36,8 @@ struct EngineOptions {
   std::string policy = "fcfs"; // who runs when: NAME[:key=value,...]; `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
   int64_t swap_tokens = 0;     // host memory for streams that had to give way, in tokens; 0: they are computed again
+  std::string kv_ssd;          // file that blocks go to when they leave the prefix cache, and come back from; "": none
+  int64_t kv_ssd_size = int64_t{8} << 30;  // of that file at most, bytes
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
 

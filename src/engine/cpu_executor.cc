@@ -6,8 +6,10 @@
 
 #include "base/cpu.h"
 #include "base/memory.h"
+#include "engine/kv_identity.h"
 #include "engine/language_model.h"
 #include "kv/tiers/memory_tier.h"
+#include "kv/tiers/ssd_store.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
@@ -79,6 +81,16 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
 }
 
 Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(*kv_, tokens); }
+
+Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
+  MILLRACE_TRY(std::string identity, kv_identity(*model_, *context_, *kv_));
+  return make_ssd_store(*kv_, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity)});
+}
+
+bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
+  context_->before_attention = std::move(ready);
+  return true;
+}
 
 Result<void> CpuExecutor::check(const Request& request) const {
   const int64_t vocab = model_->parts().model->spec().vocab;

@@ -20,6 +20,8 @@ class CpuExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
+  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
+  bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;
   Result<void> begin(LiveStream& stream) const override;
   void forward(std::span<const StepWork> work) override;

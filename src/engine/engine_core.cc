@@ -29,6 +29,7 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
+  if (!options.kv_ssd.empty()) MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
@@ -64,7 +65,11 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     std::string known;
     for (const PrefixEvictor* one : prefix_evictors()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
     if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
-    core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_});
+    MILLRACE_TRY_VOID(core->open_store(options));
+    core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_,
+                                                                                 .leaving = core->store_hook()});
+  } else if (!options.kv_ssd.empty()) {
+    return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
   }
   if (options.swap_tokens > 0) {
     MILLRACE_TRY(core->tier_, core->executor_->make_tier(options.swap_tokens));
@@ -192,6 +197,7 @@ void EngineCore::begin_step(std::vector<TokenEvent>& events) {
   plan_.clear();
   drop_ended(events);
   poll_tier();
+  poll_store();
 }
 
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
@@ -202,12 +208,14 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   planner_->plan_chunks(make_view(), plan_);
   for (const PlannedPreemption& preemption : plan_.squeezed) preempt(preemption);
   run_chunks(events);
+  if (plan_.empty() && loads_ > 0 && events.empty()) store_->wait();
   return plan_;
 }
 
 Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& events) {
   const Error misfit = Error::user(fmt::format("step plan: does not fit the streams as they stand: {}", plan.to_string()));
   begin_step(events);
+  finish_loads();  // where they stood when the plan was made is not known
   mark_answers();
   for (const PlannedPreemption& preemption : plan.preempted)
     if (!preempt(preemption)) return misfit;
@@ -260,10 +268,12 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
   if (work_.empty()) return;
   const int64_t before = clock_->now_ns();
   executor_->forward(work_);
+  for (StepWork& item : work_) item.lost = item.stream->store_ticket != 0 && !end_joined(*item.stream);
   const double seconds = static_cast<double>(clock_->now_ns() - before) * 1e-9;
   cost_->observe(shape, seconds);
   ++stats_.steps;
   for (const StepWork& item : work_) {
+    if (item.lost) continue;
     Sequence& s = item.stream->sequence;
     const PlannedChunk& chunk = item.chunk;
     stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
@@ -278,7 +288,7 @@ void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
   bool ended = false;
   for (StepWork& item : work_) {
     if (!item.chunk.sample) continue;
-    if (!commit_token(*item.stream, row, events)) ended = item.stream->ended = true;
+    if (!item.lost && !commit_token(*item.stream, row, events)) ended = item.stream->ended = true;
     ++row;
   }
   if (ended) std::erase_if(running_, [](const auto& stream) { return stream->ended; });
@@ -345,6 +355,7 @@ EngineStats EngineCore::stats() const {
   stats.kv_blocks_cached = prefix_ ? prefix_->size() : 0;
   stats.kv_bytes = kv_->bytes();
   stats.scratch_bytes = executor_->limits().scratch_bytes;
+  stats.store = store_stats();
   return stats;
 }
 

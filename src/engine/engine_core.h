@@ -3,10 +3,12 @@
 //
 //   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
 //                                                                            swap, sharing among a request's answers
+//   engine_store.cc   the prefix store: what leaves the prefix index for the disk, and what comes back
 #pragma once
 
 #include <deque>
 #include <fstream>
+#include <functional>
 #include <memory>
 #include <string>
 #include <unordered_map>
@@ -25,6 +27,7 @@ namespace millrace {
 
 class EngineCore {
  public:
+  ~EngineCore();  // what the prefix index holds goes to the prefix store, if there is one
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
                                                     const Clock* clock = nullptr);
@@ -89,10 +92,24 @@ class EngineCore {
   void poll_tier();
   void forget(LiveStream& stream);
 
+  // engine_store.cc
+  Result<void> open_store(const EngineOptions& options);
+  std::function<void(const ChainLink&, BlockId)> store_hook();
+  void load_stored(LiveStream& stream);
+  bool may_join(const LiveStream& stream, int64_t layers) const;
+  void join(LiveStream& stream);
+  bool end_load(LiveStream& stream, const LoadProgress& progress);
+  bool end_joined(LiveStream& stream);
+  void abandon_load(LiveStream& stream);
+  void poll_store();
+  void finish_loads();
+  KvStoreStats store_stats() const;
+
   std::unique_ptr<Executor> executor_;
   KvPool* kv_ = nullptr;                 // the executor's
   SteadyClock steady_clock_;  // outlives the prefix index, which reads it to the end
   const Clock* clock_ = nullptr;
+  std::unique_ptr<PrefixStore> store_;   // null: what leaves the prefix index is lost; outlives the index
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
   std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
@@ -110,6 +127,10 @@ class EngineCore {
   int64_t held_blocks_ = 0;       // that have at least one
   int64_t next_arrival_ = 1;
   int64_t answers_waiting_ = 0, limited_ = 0;  // streams in the queue with a parent; streams with a time limit
+  int64_t loads_ = 0;             // streams whose blocks are on their way from the store
+  bool joins_early_ = false;      // streams may run while their last layers are on their way
+  bool closing_ = false;
+  int64_t closing_skips_ = 0;     // blocks that would only be written to be displaced
   bool cancelled_ = false;        // somebody was, since the last step
 
   StepPlan plan_;

@@ -5,20 +5,9 @@
 #include <algorithm>
 
 #include "engine/engine_core.h"
+#include "engine/tenant_salt.h"
 
 namespace millrace {
-namespace {
-
-// Tenants do not see each other's prefixes. FNV-1a; "" is 0.
-uint64_t tenant_salt(const Sequence& stream) {
-  if (stream.request.tenant.empty()) return 0;
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (char c : stream.request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-}  // namespace
-
 void EngineCore::hold(BlockId block) {
   if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
 }
@@ -46,6 +35,7 @@ void EngineCore::release(LiveStream& stream) {
 // A stream that is over: out of every account.
 void EngineCore::forget(LiveStream& stream) {
   const Sequence& s = stream.sequence;
+  abandon_load(stream);
   release(stream);
   if (stream.ticket) tier_->erase(stream.ticket);
   stream.ticket = 0;
@@ -113,6 +103,7 @@ void EngineCore::find_prefix(LiveStream& stream) {
   for (BlockId block : s.blocks) hold(block);
   s.shared_blocks = static_cast<int64_t>(s.blocks.size());
   s.computed = s.shared_blocks * limits_.block_tokens;
+  load_stored(stream);
 }
 
 void EngineCore::load_swapped(LiveStream& stream) {
@@ -177,6 +168,7 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   running_.erase(at);
   ++s.preemptions;
   ++stats_.preemptions;
+  abandon_load(*stream);
   tell(ScheduleEvent::Kind::preempted, s);
   if (preemption.swap && tier_ && s.computed > 0) {
     if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.computed))), s.computed); ticket.ok()) {
@@ -221,7 +213,7 @@ void EngineCore::poll_tier() {
   }
   for (auto& stream : running_) {
     Sequence& s = stream->sequence;
-    if (s.phase != StreamPhase::loading) continue;
+    if (s.phase != StreamPhase::loading || stream->ticket == 0) continue;
     const TierState state = tier_->poll(stream->ticket);
     if (state == TierState::busy) continue;
     if (state == TierState::failed) {  // the blocks stay, their content is computed again

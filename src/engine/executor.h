@@ -3,11 +3,14 @@
 // (cpu_executor.h), or by a cost model on a virtual clock (simulated_executor.h). Not thread-safe, but for check().
 #pragma once
 
+#include <functional>
 #include <span>
 
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
+#include "kv/tiers/prefix_store.h"
+#include "millrace/options.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {
@@ -23,6 +26,7 @@ struct ExecutorLimits {
 struct StepWork {
   LiveStream* stream = nullptr;
   PlannedChunk chunk;
+  bool lost = false;  // ran over keys that turned out damaged: as if it had not run
 };
 
 class Executor {
@@ -33,6 +37,11 @@ class Executor {
 
   // Memory for the keys and values of streams that have to give way, `tokens` of them. Errors: resource.
   virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
+  // The file that options.kv_ssd names, for blocks that leave the prefix index. Errors: user, resource, unsupported.
+  virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) { return Error::unsupported("KV store: not with this executor"); }
+  // Has `ready(layer)` called in every forward() before the layer's attention, on the thread of that call. False: this
+  // executor cannot, and streams must have all their blocks before they run.
+  virtual bool before_attention(std::function<void(int64_t)>) { return false; }
   // What steps take, where that is known beforehand; null: the engine learns it.
   virtual CostModel* cost() { return nullptr; }
 

@@ -23,6 +23,9 @@ struct LiveStream {
   bool cancelled = false;
   bool ended = false;
   TierTicket ticket = 0;                      // while swapping out, swapped or loading
+  TierTicket store_ticket = 0;                // while blocks come from the prefix store
+  int64_t store_blocks = 0;                   // of that load
+  int64_t store_from = 0;                     // tokens before them
   std::shared_ptr<int64_t> answers_left;      // of the whole request; null: this is the only one
 };
 

@@ -6,6 +6,7 @@
 #include <unordered_map>
 
 #include "base/philox.h"
+#include "engine/simulated_store.h"
 #include "formats/format.h"
 
 namespace millrace {
@@ -77,6 +78,12 @@ Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
   return std::unique_ptr<KvTier>(std::make_unique<Tier>(*this, tokens));
 }
 
+Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
+  const int64_t blocks = options.kv_ssd_size / options.block_tokens;
+  if (blocks < 1) return Error::user(fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
+  return make_simulated_store(clock_, *cost_, blocks, options.block_tokens, disk_free_ns_);
+}
+
 Result<void> SimulatedExecutor::check(const Request& request) const {
   for (TokenId token : request.prompt)
     if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
@@ -97,6 +104,9 @@ Result<bool> SimulatedExecutor::choose(LiveStream& stream, int64_t, TokenEvent& 
   return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
 }
 
-int64_t SimulatedExecutor::next_move_ns() const { return bus_free_ns_ > clock_.now_ns() ? bus_free_ns_ : 0; }
+int64_t SimulatedExecutor::next_move_ns() const {
+  const int64_t now = clock_.now_ns(), bus = bus_free_ns_ > now ? bus_free_ns_ : INT64_MAX, disk = disk_free_ns_ > now ? disk_free_ns_ : INT64_MAX;
+  return std::min(bus, disk) == INT64_MAX ? 0 : std::min(bus, disk);
+}
 
 }  // namespace millrace

@@ -21,6 +21,8 @@ class SimulatedExecutor final : public Executor {
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
+  // Blocks have no bytes here: options.kv_ssd_size counts tokens, and options.kv_ssd is no file.
+  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   CostModel* cost() override { return cost_.get(); }
   Result<void> check(const Request& request) const override;
   Result<void> begin(LiveStream&) const override { return {}; }
@@ -28,7 +30,7 @@ class SimulatedExecutor final : public Executor {
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void flush(LiveStream&, TokenEvent&) override {}
 
-  // When the next move of the tier ends; 0: none is under way.
+  // When the next move of the tier or the prefix store ends; 0: none is under way.
   int64_t next_move_ns() const;
 
  private:
@@ -38,6 +40,7 @@ class SimulatedExecutor final : public Executor {
   ManualClock& clock_;
   std::unique_ptr<CostModel> cost_;
   std::unique_ptr<KvPool> kv_;
+  int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;
   int64_t bus_free_ns_ = 0;  // when the last move begun so far ends
 };

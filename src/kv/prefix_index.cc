@@ -1,25 +1,16 @@
 #include "kv/prefix_index.h"
 
-#include <xxhash.h>
-
 #include <algorithm>
-#include <bit>
 
 namespace millrace {
 
 using Node = PrefixTree::Node;
 
 PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
-    : pool_(pool), identity_(options.identity), clock_(options.clock), tree_(options.evictor ? *options.evictor : *prefix_evictors().front()) {}
+    : pool_(pool), identity_(options.identity), clock_(options.clock), leaving_(options.leaving),
+      tree_(options.evictor ? *options.evictor : *prefix_evictors().front()) {}
 
-PrefixIndex::Key PrefixIndex::chain(const Key& parent, std::span<const TokenId> tokens) const {
-  // The parent enters as the seed; what a 64-bit seed cannot tell apart, find() does.
-  const uint64_t seed = identity_ ^ parent.low ^ std::rotl(parent.high, 32);
-  XXH128_hash_t hash = XXH3_128bits_withSeed(tokens.data(), tokens.size_bytes(), seed);
-  return {hash.low64, hash.high64};
-}
-
-Node PrefixIndex::find(const Key& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
+Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
   const auto found = nodes_.find(key);
   if (found == nodes_.end()) return PrefixTree::kNone;
   const Entry& entry = entries_[static_cast<size_t>(found->second)];
@@ -30,12 +21,12 @@ Node PrefixIndex::find(const Key& key, Node parent, uint64_t tenant, std::span<c
 std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_t tenant) {
   std::vector<BlockId> blocks;
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  Key above{tenant, 0};
+  PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
   tree_.begin_use(now());
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto piece = tokens.subspan(begin, block_tokens);
-    above = chain(above, piece);
+    above = next_key(above, piece);
     const Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) break;
     pool_.share(entries_[static_cast<size_t>(node)].block);
@@ -51,11 +42,11 @@ std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_
 
 bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) const {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  Key above{tenant, 0};
+  PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
   for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto piece = tokens.subspan(begin, block_tokens);
-    above = chain(above, piece);
+    above = next_key(above, piece);
     parent = find(above, parent, tenant, piece);
     if (parent == PrefixTree::kNone) return false;
   }
@@ -65,12 +56,12 @@ bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) con
 void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds) {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
-  Key above{tenant, 0};
+  PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
   tree_.begin_use(now());
   for (size_t i = 0; (i + 1) * block_tokens <= tokens.size() && i < blocks.size(); ++i) {
     const auto piece = tokens.subspan(i * block_tokens, block_tokens);
-    above = chain(above, piece);
+    above = next_key(above, piece);
     Node node = find(above, parent, tenant, piece);
     if (node == PrefixTree::kNone) {
       if (nodes_.contains(above)) return;  // a collision: leave the other chain alone
@@ -89,6 +80,11 @@ void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockI
 
 void PrefixIndex::erase(Node leaf) {
   Entry& entry = entries_[static_cast<size_t>(leaf)];
+  if (leaving_) {
+    const Node parent = tree_.parent(leaf);
+    const PrefixKey above = parent == PrefixTree::kNone ? root_key(entry.tenant, identity_) : entries_[static_cast<size_t>(parent)].key;
+    leaving_({entry.key, above, entry.tokens}, entry.block);
+  }
   pool_.release(entry.block);
   nodes_.erase(entry.key);
   entry = {};

@@ -1,17 +1,19 @@
 // PrefixIndex: finds blocks that already hold the keys and values of a prompt's beginning.
 //
-// Full blocks form chains: key(block) = hash(key(previous block), tokens of the block), the tenant's salt at the root. A
-// hash hit is verified by its tokens, its parent and its tenant, so a collision costs a miss and never a wrong answer.
+// Full blocks form chains (kv/prefix_key.h), the tenant's salt at the root. A hash hit is verified by its tokens, its
+// parent and its tenant, so a collision costs a miss and never a wrong answer.
 // The index holds one reference to each of its blocks. Not thread-safe.
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <unordered_map>
 #include <vector>
 
 #include "base/clock.h"
 #include "kv/pool.h"
+#include "kv/prefix_key.h"
 #include "kv/prefix_tree.h"
 #include "millrace/token.h"
 
@@ -21,6 +23,8 @@ struct PrefixIndexOptions {
   uint64_t identity = 0;                     // separates what must not be shared: model, KV format, adapter
   const PrefixEvictor* evictor = nullptr;    // null: the first of prefix_evictors()
   const Clock* clock = nullptr;              // outlives the index; null: no time passes
+  // Told of every block that leaves the index, while its bytes are still there; may be empty.
+  std::function<void(const ChainLink&, BlockId)> leaving = {};
 };
 
 struct PrefixStats {
@@ -33,7 +37,7 @@ struct PrefixStats {
 class PrefixIndex {
  public:
   PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
-  PrefixIndex(KvPool& pool, uint64_t identity) : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr}) {}
+  PrefixIndex(KvPool& pool, uint64_t identity) : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, {}}) {}
   ~PrefixIndex() { clear(); }
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
@@ -60,19 +64,13 @@ class PrefixIndex {
   PrefixStats stats() const;
 
  private:
-  struct Key {
-    uint64_t low = 0, high = 0;
-    bool operator==(const Key&) const = default;
-  };
-  struct KeyHash { size_t operator()(const Key& key) const { return key.low; } };
   struct Entry {
-    Key key;
+    PrefixKey key;
     uint64_t tenant = 0;
     std::vector<TokenId> tokens;
     BlockId block = -1;  // -1: the node is unused
   };
-  Key chain(const Key& parent, std::span<const TokenId> tokens) const;
-  PrefixTree::Node find(const Key& key, PrefixTree::Node parent, uint64_t tenant, std::span<const TokenId> tokens) const;
+  PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant, std::span<const TokenId> tokens) const;
   void erase(PrefixTree::Node leaf);
   bool held(PrefixTree::Node node) const { return pool_.references(entries_[static_cast<size_t>(node)].block) > 1; }
   double now() const { return clock_ ? static_cast<double>(clock_->now_ns()) * 1e-9 : 0; }
@@ -80,9 +78,10 @@ class PrefixIndex {
   KvPool& pool_;
   uint64_t identity_;
   const Clock* clock_;
+  std::function<void(const ChainLink&, BlockId)> leaving_;
   PrefixTree tree_;
   std::vector<Entry> entries_;  // by node
-  std::unordered_map<Key, PrefixTree::Node, KeyHash> nodes_;
+  std::unordered_map<PrefixKey, PrefixTree::Node, PrefixKeyHash> nodes_;
   PrefixStats stats_;
 };
 

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <vector>
 
 #include "base/thread_pool.h"
@@ -34,6 +35,9 @@ class ForwardContext {
 
   float* logits() { return logits_.as<float>(); }
   const float* logits() const { return logits_.as<float>(); }
+
+  // Called before each layer's attention when set: keys and values of that layer may still be on their way.
+  std::function<void(int64_t layer)> before_attention;
 
   // Scratch of one step, shapes in [ ]; T = limits.tokens.
   AlignedBuffer residual;    // [T, width]

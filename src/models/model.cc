@@ -73,6 +73,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
       if (static_cast<int64_t>(all.output_rows.size()) < tokens) batch = &keep_outputs(spec_, all, context);
       tokens = batch->size();
     }
+    if (context.before_attention) context.before_attention(i);
     attention_block(spec_, layer, i, weights, *batch, context);
     const Weight& first = layer.moe ? weights.router : weights.mlp.up;
     const ActivationRows y = start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });

@@ -31,6 +31,9 @@ class CostModel {
   virtual ~CostModel() = default;
   virtual double step_seconds(const StepShape& shape) const = 0;
   virtual double swap_seconds(int64_t tokens) const = 0;  // of moving that many tokens' keys and values one way
+  // The same from the disk, where prefixes are stored.
+  virtual double load_seconds(int64_t tokens) const { return swap_seconds(tokens); }
+  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}  // a load that was done
   virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a step that was run
 
   // Computing the tokens [0, count) of a stream in steps of `chunk`, nobody beside it.

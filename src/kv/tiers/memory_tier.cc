@@ -7,6 +7,8 @@
 #include <new>
 #include <unordered_map>
 
+#include "kv/tiers/block_runs.h"
+
 namespace millrace {
 namespace {
 
@@ -75,15 +77,8 @@ class MemoryTier final : public KvTier {
 
   template <typename Use>
   void each_row_run(std::span<const BlockId> blocks, Use&& use) {
-    const KvLayout& layout = pool_.layout();
-    for (BlockId block : blocks) {
-      for (int64_t layer = 0; layer < static_cast<int64_t>(layout.layers.size()); ++layer) {
-        const auto bytes = static_cast<size_t>(layout.block_tokens * pool_.row_bytes(layer));
-        const int64_t heads = layout.layers[static_cast<size_t>(layer)].kv_heads;
-        for (int64_t head = 0; head < heads; ++head) use(pool_.keys(layer, block, head), bytes);
-        for (int64_t head = 0; head < heads; ++head) use(pool_.values(layer, block, head), bytes);
-      }
-    }
+    for (BlockId block : blocks)
+      for (int64_t layer = 0; layer < static_cast<int64_t>(pool_.layout().layers.size()); ++layer) each_run_of(pool_, layer, block, use);
   }
 
   KvPool& pool_;

@@ -2,7 +2,7 @@
 //
 //   {"kind": "analytic", "flop_per_token": 118e9, "flop_per_pair": 2.6e6, "flops": 2.5e15, "flop_efficiency": 0.5,
 //    "weight_bytes": 141e9, "kv_bytes_per_token": 327680, "bandwidth": 16e12, "bandwidth_efficiency": 0.7,
-//    "step_overhead": 0.004, "seconds_per_token": 0, "swap_bandwidth": 128e9}
+//    "step_overhead": 0.004, "seconds_per_token": 0, "swap_bandwidth": 128e9, "disk_bandwidth": 6e9}
 //
 // Times the number of devices throughout; seconds_per_token is what tensor parallelism's exchange costs.
 #include <algorithm>
@@ -16,7 +16,7 @@ class AnalyticCost final : public CostModel {
  public:
   double flop_per_token = 0, flop_per_pair = 0, flop_per_second = 1;
   double weight_bytes = 0, kv_bytes_per_token = 0, bytes_per_second = 1;
-  double overhead = 0, seconds_per_token = 0, swap_bandwidth = 1;
+  double overhead = 0, seconds_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1;
 
   double step_seconds(const StepShape& shape) const override {
     const auto tokens = static_cast<double>(shape.tokens);
@@ -25,6 +25,7 @@ class AnalyticCost final : public CostModel {
     return std::max(compute, traffic) + overhead + tokens * seconds_per_token;
   }
   double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens) * kv_bytes_per_token / swap_bandwidth; }
+  double load_seconds(int64_t tokens) const override { return static_cast<double>(tokens) * kv_bytes_per_token / disk_bandwidth; }
 };
 
 struct Machine {
@@ -72,6 +73,7 @@ Result<std::unique_ptr<CostModel>> make_analytic_cost(const CostFields& fields) 
   MILLRACE_TRY(cost->overhead, fields.number("step_overhead", 1e-9, 10));
   MILLRACE_TRY(cost->seconds_per_token, fields.number("seconds_per_token", 0, 10, 0));
   MILLRACE_TRY(cost->swap_bandwidth, fields.number("swap_bandwidth", 1e6, 1e16, 16e9));
+  MILLRACE_TRY(cost->disk_bandwidth, fields.number("disk_bandwidth", 1e5, 1e16, 3e9));
   cost->flop_per_second = flops * flop_efficiency;
   cost->bytes_per_second = bandwidth * bandwidth_efficiency;
   return std::unique_ptr<CostModel>(std::move(cost));

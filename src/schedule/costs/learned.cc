@@ -12,6 +12,10 @@ namespace {
 constexpr double kForget = 0.998;
 constexpr double kUnsure = 1e4;  // variance of what is not known yet
 constexpr double kSwapTokensPerSecond = 1e5;
+constexpr double kLoadTokensPerSecond = 1e4;  // until a load was seen
+constexpr double kLoadOverhead = 2e-4;        // seconds, of any load
+constexpr double kLoadForget = 1e-3;          // with every step: one slow load is not the last that is ever tried
+constexpr double kLoadMemory = 0.75;          // how much of what was known stays when another load was seen
 
 class LearnedCost final : public CostModel {
  public:
@@ -27,8 +31,17 @@ class LearnedCost final : public CostModel {
   }
   double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens) / kSwapTokensPerSecond; }
 
+  double load_seconds(int64_t tokens) const override { return kLoadOverhead + static_cast<double>(tokens) * seconds_per_loaded_token_; }
+
+  void observe_load(int64_t tokens, double seconds) override {
+    if (tokens < 1) return;
+    const double seen = std::max(0.0, seconds - kLoadOverhead) / static_cast<double>(tokens);
+    seconds_per_loaded_token_ = kLoadMemory * seconds_per_loaded_token_ + (1 - kLoadMemory) * seen;
+  }
+
   void observe(const StepShape& shape, double seconds) override {
     if (shape.tokens == 0) return;
+    seconds_per_loaded_token_ += kLoadForget * (1 / kLoadTokensPerSecond - seconds_per_loaded_token_);
     auto x = features(shape);
     const double weight = 1.0 / static_cast<double>(shape.tokens);
     std::array<double, 3> gain{};
@@ -52,6 +65,7 @@ class LearnedCost final : public CostModel {
     return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
   }
   std::array<double, 3> weights_ = {5e-3, 1e-1, 1e-3};
+  double seconds_per_loaded_token_ = 1 / kLoadTokensPerSecond;
   Matrix covariance_{}, updated_{};
 };
 

@@ -2,7 +2,8 @@
 // beyond the last one.
 //
 //   {"kind": "table", "tokens": [1, 8, 64, 512], "keys": [0, 4096, 65536], "kv_bytes_per_token": 65536,
-//    "seconds": [[0.02, 0.021, 0.03], ...one row a number of tokens...], "swap_bandwidth": 8e9}
+//    "seconds": [[0.02, 0.021, 0.03], ...one row a number of tokens...], "swap_bandwidth": 8e9,
+//    "disk_bandwidth": 3e9}
 #include <algorithm>
 
 #include "schedule/costs/fields.h"
@@ -13,7 +14,7 @@ namespace {
 class TableCost final : public CostModel {
  public:
   std::vector<double> tokens, keys, seconds;  // seconds: [tokens][keys]
-  double kv_bytes_per_token = 0, swap_bandwidth = 1;
+  double kv_bytes_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1;
 
   double step_seconds(const StepShape& shape) const override {
     const Place t = find(tokens, static_cast<double>(shape.tokens)), k = find(keys, static_cast<double>(shape.keys));
@@ -22,6 +23,7 @@ class TableCost final : public CostModel {
     return std::max(1e-9, mix(low, high, t.part));
   }
   double swap_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth; }
+  double load_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth; }
 
  private:
   struct Place {
@@ -62,6 +64,7 @@ Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields) {
   }
   MILLRACE_TRY(cost->kv_bytes_per_token, fields.number("kv_bytes_per_token", 0, 1e9, 0));
   MILLRACE_TRY(cost->swap_bandwidth, fields.number("swap_bandwidth", 1e6, 1e16, 16e9));
+  MILLRACE_TRY(cost->disk_bandwidth, fields.number("disk_bandwidth", 1e5, 1e16, 3e9));
   return std::unique_ptr<CostModel>(std::move(cost));
 }
 

@@ -1,0 +1,156 @@
+// The part of EngineCore that deals with the prefix store: blocks that leave the prefix index go there, and a prompt that
+// goes on past what the pool holds gets them back. The stream stays in phase `loading` until they are there, and the
+// others go on; when what is left to load takes less time than its next chunk, it joins them, and each layer's attention
+// waits for that layer. What does not come back is computed.
+#include "engine/engine_core.h"
+#include "engine/tenant_salt.h"
+
+namespace millrace {
+
+Result<void> EngineCore::open_store(const EngineOptions& options) {
+  if (options.kv_ssd.empty()) return {};
+  MILLRACE_TRY(store_, executor_->make_store(options));
+  joins_early_ = executor_->before_attention([this](int64_t layer) {
+    for (const StepWork& item : work_)
+      if (item.stream->store_ticket) store_->wait_layer(item.stream->store_ticket, layer);
+  });
+  return {};
+}
+
+std::function<void(const ChainLink&, BlockId)> EngineCore::store_hook() {
+  if (!store_) return {};
+  return [this](const ChainLink& link, BlockId block) {
+    if (closing_ && closing_skips_-- > 0) return;
+    store_->put(link, block, closing_);
+  };
+}
+
+EngineCore::~EngineCore() {
+  for (auto& [id, stream] : streams_)
+    if (stream->store_ticket) store_->erase(stream->store_ticket);
+  if (!store_ || !prefix_) return;
+  closing_ = true;
+  closing_skips_ = prefix_->size() - store_->stats().capacity;
+  prefix_.reset();
+}
+
+// Takes what the store has of the stream's tokens behind its `computed` ones, where that is faster than computing them.
+void EngineCore::load_stored(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  if (!store_) return;
+  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, tenant_salt(s));
+  const int64_t first = s.computed / limits_.block_tokens;
+  const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
+  const int64_t found = behind.empty() ? 0 : store_->find(behind);
+  if (found == 0) return;
+  const int64_t tokens = found * limits_.block_tokens, end = s.computed + tokens;
+  const double load = cost_->load_seconds(tokens + store_->loading_blocks() * limits_.block_tokens);
+  const double compute = cost_->prefill_seconds(end, limits_.batch_tokens) - cost_->prefill_seconds(s.computed, limits_.batch_tokens);
+  if (load >= compute) {
+    stats_.store.passed_tokens += tokens;
+    return;
+  }
+  if (!reserve_blocks(stream, end)) return;
+  const auto into = std::span(s.blocks).subspan(static_cast<size_t>(first)).first(static_cast<size_t>(found));
+  stream.store_ticket = store_->load(behind.first(static_cast<size_t>(found)), into);
+  stream.store_blocks = found;
+  stream.store_from = s.computed;
+  s.phase = StreamPhase::loading;
+  ++loads_;
+  if (may_join(stream, 0)) join(stream);
+}
+
+// Whether the stream's next chunk takes longer than what is left of its load: then the layers that come in while the
+// first ones are computed hold nobody up. `layers` are there.
+bool EngineCore::may_join(const LiveStream& stream, int64_t layers) const {
+  const Sequence& s = stream.sequence;
+  if (!joins_early_ || s.generated() > 0) return false;
+  const int64_t all = std::max<int64_t>(1, static_cast<int64_t>(kv_->layout().layers.size()));
+  const int64_t end = stream.store_from + stream.store_blocks * limits_.block_tokens;
+  StepShape next;
+  next.add(end, std::min(limits_.batch_tokens, s.size() - end), true);
+  const double left = cost_->load_seconds(store_->loading_blocks() * limits_.block_tokens) * static_cast<double>(all - layers) / static_cast<double>(all);
+  return left <= cost_->step_seconds(next);
+}
+
+// From here on the stream runs as if its blocks were there; each layer's attention waits for them (wait_layer), and a
+// chunk that ran over damaged ones is not committed.
+void EngineCore::join(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  s.computed = stream.store_from + stream.store_blocks * limits_.block_tokens;
+  s.phase = StreamPhase::running;
+}
+
+// The load is ready, in whole or in part. What came back is shared at once with the prompts that come next. False: some
+// of it did not.
+bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
+  Sequence& s = stream.sequence;
+  const int64_t tokens = progress.blocks * limits_.block_tokens;
+  if (progress.seconds > 0) cost_->observe_load(stream.store_blocks * limits_.block_tokens, progress.seconds);
+  stats_.store.hit_tokens += tokens;
+  stats_.store.failed_tokens += stream.store_blocks * limits_.block_tokens - tokens;
+  store_->erase(stream.store_ticket);
+  stream.store_ticket = 0;
+  --loads_;
+  s.computed = stream.store_from + tokens;
+  if (s.preemptions == 0) s.cached = s.computed;
+  s.phase = StreamPhase::running;
+  if (tokens > 0) {
+    prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s));
+    s.shared_blocks = s.computed / limits_.block_tokens;
+  }
+  return progress.blocks == stream.store_blocks;
+}
+
+// After a step in which a stream ran that had joined early. False: over bytes that were damaged.
+bool EngineCore::end_joined(LiveStream& stream) {
+  LoadProgress progress;
+  do {
+    store_->wait_layer(stream.store_ticket, static_cast<int64_t>(kv_->layout().layers.size()) - 1);
+    progress = store_->poll(stream.store_ticket);
+  } while (progress.state == TierState::busy);
+  return end_load(stream, progress);
+}
+
+// The stream gives way or is over while its blocks are on their way.
+void EngineCore::abandon_load(LiveStream& stream) {
+  if (stream.store_ticket == 0) return;
+  store_->erase(stream.store_ticket);
+  stream.store_ticket = 0;
+  --loads_;
+  stream.sequence.computed = stream.store_from;
+}
+
+void EngineCore::poll_store() {
+  if (loads_ == 0) return;
+  for (auto& stream : running_) {
+    if (stream->store_ticket == 0) continue;
+    const LoadProgress progress = store_->poll(stream->store_ticket);
+    if (progress.state != TierState::busy) end_load(*stream, progress);
+    else if (stream->sequence.phase == StreamPhase::loading && may_join(*stream, progress.layers)) join(*stream);
+  }
+}
+
+// Waits for every load.
+void EngineCore::finish_loads() {
+  for (auto& stream : running_)
+    if (stream->store_ticket) end_joined(*stream);
+}
+
+KvStoreStats EngineCore::store_stats() const {
+  KvStoreStats stats = stats_.store;
+  if (!store_) return stats;
+  const PrefixStoreStats store = store_->stats();
+  stats.open = true;
+  stats.io_uring = store.io == "io_uring";
+  stats.direct = store.direct;
+  stats.capacity_blocks = store.capacity;
+  stats.blocks = store.blocks;
+  stats.read_bytes = store.read_bytes;
+  stats.written_bytes = store.written_bytes;
+  stats.dropped_blocks = store.dropped_blocks;
+  stats.corrupt_blocks = store.corrupt_blocks;
+  return stats;
+}
+
+}  // namespace millrace

@@ -1,0 +1,38 @@
+// PrefixKey: the name of a full block and of all that stands before it. Blocks form chains:
+//
+//   root(tenant, identity) -> key 0 = hash(root, tokens 0) -> key 1 = hash(key 0, tokens 1) -> ...
+//
+// All 128 bits of the key before enter, so that two chains share a key only where XXH3 gives equal 128-bit hashes. Keys
+// are written to disk by the prefix store: how they are made is frozen with its format's version.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <vector>
+
+#include "millrace/token.h"
+
+namespace millrace {
+
+struct PrefixKey {
+  uint64_t low = 0, high = 0;
+  bool operator==(const PrefixKey&) const = default;
+};
+
+struct PrefixKeyHash {
+  size_t operator()(const PrefixKey& key) const { return key.low; }
+};
+
+// One block of a chain. The tokens belong to somebody else.
+struct ChainLink {
+  PrefixKey key, parent;
+  std::span<const TokenId> tokens;
+};
+
+inline PrefixKey root_key(uint64_t tenant, uint64_t identity) { return {tenant, identity}; }
+PrefixKey next_key(const PrefixKey& parent, std::span<const TokenId> tokens);
+
+// The full blocks of `tokens`.
+std::vector<ChainLink> prefix_chain(std::span<const TokenId> tokens, int64_t block_tokens, uint64_t tenant, uint64_t identity = 0);
+
+}  // namespace millrace

@@ -1,0 +1,33 @@
+// The bytes of one block in one layer, in the order in which tiers keep them: [K, V][head][token in block][row bytes].
+#pragma once
+
+#include <cstring>
+
+#include "kv/pool.h"
+
+namespace millrace {
+
+// use(uint8_t* row, size_t bytes) for every run of bytes that lies in one piece in the pool.
+template <typename Use>
+void each_run_of(KvPool& pool, int64_t layer, BlockId block, Use&& use) {
+  const auto bytes = static_cast<size_t>(pool.layout().block_tokens * pool.row_bytes(layer));
+  const int64_t heads = pool.layout().layers[static_cast<size_t>(layer)].kv_heads;
+  for (int64_t head = 0; head < heads; ++head) use(pool.keys(layer, block, head), bytes);
+  for (int64_t head = 0; head < heads; ++head) use(pool.values(layer, block, head), bytes);
+}
+
+inline void copy_out(KvPool& pool, int64_t layer, BlockId block, uint8_t* to) {
+  each_run_of(pool, layer, block, [&](const uint8_t* row, size_t bytes) {
+    std::memcpy(to, row, bytes);
+    to += bytes;
+  });
+}
+
+inline void copy_in(KvPool& pool, int64_t layer, BlockId block, const uint8_t* from) {
+  each_run_of(pool, layer, block, [&](uint8_t* row, size_t bytes) {
+    std::memcpy(row, from, bytes);
+    from += bytes;
+  });
+}
+
+}  // namespace millrace

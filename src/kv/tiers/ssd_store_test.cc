@@ -1,0 +1,317 @@
+#include "kv/tiers/ssd_store.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <fstream>
+#include <map>
+
+#include "base/philox.h"
+#include "kv/tiers/block_runs.h"
+#include "kv/tiers/store_format.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlock = 4, kLayers = 3;
+constexpr int64_t kSlotFile = 4 * 4096;  // one block: its record and three parts
+
+KvPool make_pool(int64_t blocks = 8) {
+  auto pool = KvPool::create({find_format("f16"), kBlock, {{2, 8}, {1, 16}, {1, 32}}}, blocks);
+  EXPECT_TRUE(pool.ok());
+  return std::move(*pool);
+}
+
+std::vector<TokenId> prompt(int64_t seed, int64_t blocks) {
+  std::vector<TokenId> tokens;
+  for (int64_t i = 0; i < blocks * kBlock; ++i) tokens.push_back(static_cast<TokenId>(seed * 1000 + i));
+  return tokens;
+}
+
+// What a block of that key holds: the test's truth.
+std::vector<uint8_t> content(const PrefixKey& key, int64_t layer, size_t bytes) {
+  std::vector<uint8_t> out(bytes);
+  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(philox4x32(key.low, static_cast<uint64_t>(layer), i / 4)[0] >> (i % 4 * 8));
+  return out;
+}
+
+size_t part_bytes(const KvPool& pool, int64_t layer) {
+  return static_cast<size_t>(2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * kBlock * pool.row_bytes(layer));
+}
+
+void fill(KvPool& pool, BlockId block, const PrefixKey& key) {
+  for (int64_t layer = 0; layer < kLayers; ++layer) copy_in(pool, layer, block, content(key, layer, part_bytes(pool, layer)).data());
+}
+
+bool holds(KvPool& pool, BlockId block, const PrefixKey& key) {
+  for (int64_t layer = 0; layer < kLayers; ++layer) {
+    std::vector<uint8_t> bytes(part_bytes(pool, layer));
+    copy_out(pool, layer, block, bytes.data());
+    if (bytes != content(key, layer, bytes.size())) return false;
+  }
+  return true;
+}
+
+class SsdStore : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string pattern = ::testing::TempDir() + "kv_store_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+    path_ = folder_ + "/store";
+  }
+  void TearDown() override {
+    ::unlink(path_.c_str());
+    ::rmdir(folder_.c_str());
+  }
+
+  std::unique_ptr<PrefixStore> open(KvPool& pool, int64_t blocks = 16, SsdStoreOptions options = {}) {
+    options.path = path_;
+    options.bytes = 4096 + blocks * kSlotFile;
+    if (options.identity_text.empty()) options.identity_text = "a model";
+    auto store = make_ssd_store(pool, options);
+    EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error().message);
+    return store.ok() ? std::move(*store) : nullptr;
+  }
+
+  // Stores a prompt's blocks, the deepest first, as the prefix index lets go of them.
+  static void put(PrefixStore& store, KvPool& pool, std::span<const ChainLink> chain) {
+    for (size_t i = chain.size(); i-- > 0;) {
+      fill(pool, 0, chain[i].key);
+      store.put(chain[i], 0, true);
+      fill(pool, 0, PrefixKey{1, 2});  // the bytes were copied
+    }
+  }
+
+  // How many of the chain's blocks come back whole; every one that does is what was stored.
+  static int64_t load(PrefixStore& store, KvPool& pool, std::span<const ChainLink> chain) {
+    const int64_t found = store.find(chain);
+    if (found == 0) return 0;
+    std::vector<BlockId> into;
+    for (int64_t i = 0; i < found; ++i) into.push_back(static_cast<BlockId>(pool.total_blocks() - 1 - i));
+    for (BlockId block : into) fill(pool, block, PrefixKey{3, 4});
+    const TierTicket ticket = store.load(chain.first(static_cast<size_t>(found)), into);
+    store.wait_layer(ticket, kLayers - 1);
+    LoadProgress progress = store.poll(ticket);
+    while (progress.state == TierState::busy) progress = store.poll(ticket);
+    EXPECT_EQ(progress.state, TierState::ready);
+    EXPECT_EQ(progress.layers, kLayers);
+    for (int64_t i = 0; i < progress.blocks; ++i) EXPECT_TRUE(holds(pool, into[static_cast<size_t>(i)], chain[static_cast<size_t>(i)].key)) << i;
+    store.erase(ticket);
+    EXPECT_EQ(store.poll(ticket).state, TierState::failed);
+    return progress.blocks;
+  }
+
+  std::string folder_, path_;
+};
+
+TEST_F(SsdStore, BlocksComeBackWholeByEveryWay) {
+  const auto tokens = prompt(1, 5);
+  const auto chain = prefix_chain(tokens, kBlock, 0);
+  for (const bool uring : {true, false}) {
+    for (const bool direct : {true, false}) {
+      KvPool pool = make_pool();
+      {
+        auto store = open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
+        ASSERT_TRUE(store);
+        if (!uring) { EXPECT_EQ(store->stats().io, "pread"); }
+        if (!direct) { EXPECT_FALSE(store->stats().direct); }
+        EXPECT_EQ(load(*store, pool, chain), 0);
+        put(*store, pool, chain);
+      }
+      auto store = open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
+      ASSERT_TRUE(store);
+      EXPECT_EQ(store->stats().blocks, 5);
+      EXPECT_EQ(load(*store, pool, chain), 5);
+      EXPECT_EQ(load(*store, pool, std::span(chain).subspan(2)), 3);
+      EXPECT_EQ(store->stats().read_blocks, 8);
+      EXPECT_EQ(store->stats().corrupt_blocks, 0);
+      EXPECT_EQ(load(*store, pool, prefix_chain(tokens, kBlock, 7)), 0);  // another tenant
+    }
+  }
+}
+
+TEST_F(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
+  KvPool pool = make_pool();
+  auto store = open(pool, 4);
+  ASSERT_TRUE(store);
+  EXPECT_EQ(store->stats().capacity, 4);
+  const auto a = prompt(1, 2), b = prompt(2, 2), c = prompt(3, 1);
+  const auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0), chain_c = prefix_chain(c, kBlock, 0);
+  put(*store, pool, chain_a);
+  put(*store, pool, chain_b);
+  store.reset();
+  store = open(pool, 4);
+  EXPECT_EQ(load(*store, pool, chain_a), 2);  // used: b goes first, its second block before its first
+  put(*store, pool, chain_c);
+  store.reset();  // waits for the write
+  store = open(pool, 4);
+  EXPECT_EQ(load(*store, pool, chain_a), 2);
+  EXPECT_EQ(load(*store, pool, chain_b), 1);
+  EXPECT_EQ(load(*store, pool, chain_c), 1);
+  struct stat info;
+  ASSERT_EQ(::stat(path_.c_str(), &info), 0);
+  EXPECT_EQ(info.st_size, 4096 + 4 * kSlotFile);
+}
+
+TEST_F(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
+  KvPool pool = make_pool();
+  const auto tokens = prompt(1, 3);
+  const auto chain = prefix_chain(tokens, kBlock, 0);
+  auto fresh = [&](int64_t blocks, const std::string& identity) {
+    auto store = open(pool, blocks, {.identity_text = identity});
+    const int64_t loaded = load(*store, pool, chain);
+    put(*store, pool, chain);
+    return loaded;
+  };
+  EXPECT_EQ(fresh(8, "one"), 0);
+  EXPECT_EQ(fresh(8, "one"), 3);
+  EXPECT_EQ(fresh(8, "two"), 0);
+  EXPECT_EQ(fresh(9, "two"), 0);
+  EXPECT_EQ(fresh(9, "two"), 3);
+  ASSERT_EQ(::truncate(path_.c_str(), 3 * 4096), 0);  // a file whose making was cut short
+  EXPECT_EQ(fresh(9, "two"), 0);
+
+  auto first = open(pool, 9, {.identity_text = "two"});
+  auto second = make_ssd_store(pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two", .lock_seconds = 0});
+  ASSERT_FALSE(second.ok());
+  EXPECT_EQ(second.error().kind, ErrorKind::user);
+  first.reset();
+  EXPECT_FALSE(make_ssd_store(pool, {.path = path_, .bytes = 4096, .identity_text = "two"}).ok());
+  EXPECT_FALSE(make_ssd_store(pool, {.path = folder_, .bytes = 1 << 20, .identity_text = "two"}).ok());
+  EXPECT_FALSE(make_ssd_store(pool, {.path = folder_ + "/none/store", .bytes = 1 << 20, .identity_text = "two"}).ok());
+
+  std::ofstream(path_, std::ios::trunc) << "somebody's letters";
+  auto foreign = make_ssd_store(pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two"});
+  ASSERT_FALSE(foreign.ok());
+  EXPECT_EQ(foreign.error().kind, ErrorKind::user);
+  std::string kept;
+  std::getline(std::ifstream(path_), kept);
+  EXPECT_EQ(kept, "somebody's letters");
+}
+
+// Whatever byte is damaged, a block is right or not there.
+TEST_F(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
+  KvPool pool = make_pool();
+  const auto tokens = prompt(1, 6);
+  const auto chain = prefix_chain(tokens, kBlock, 0);
+  const int64_t layers_at = 4096 + 8 * 4096;
+  for (int64_t round = 0; round < 24; ++round) {
+    ::unlink(path_.c_str());
+    { put(*open(pool, 8), pool, chain); }
+    const auto draw = philox4x32(5, 0, static_cast<uint64_t>(round));
+    // Slots were taken in order of the puts, the deepest block first.
+    const int64_t slot = draw[0] % 6, block = 5 - slot, layer = round % 4 - 1;  // layer -1: the record
+    const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kBlock + 8 * kLayers : part_bytes(pool, layer));
+    const int64_t at = (layer < 0 ? 4096 + slot * 4096 : layers_at + (slot * 3 + layer) * 4096) + static_cast<int64_t>(draw[1]) % length;
+    const int fd = ::open(path_.c_str(), O_RDWR);
+    uint8_t byte = 0;
+    ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
+    byte ^= static_cast<uint8_t>(1 << draw[2] % 8);
+    ASSERT_EQ(::pwrite(fd, &byte, 1, at), 1);
+    ::close(fd);
+    auto store = open(pool, 8);
+    EXPECT_EQ(load(*store, pool, chain), block) << round;
+    EXPECT_EQ(store->stats().corrupt_blocks, 1);
+    EXPECT_EQ(store->stats().blocks, 5);
+    EXPECT_EQ(load(*store, pool, chain), block) << "found again";
+    EXPECT_EQ(load(*store, pool, std::span(chain).subspan(static_cast<size_t>(block) + 1)), 5 - block);
+    put(*store, pool, chain);  // computed again, stored again
+    store.reset();
+    store = open(pool, 8);
+    EXPECT_EQ(load(*store, pool, chain), 6);
+  }
+}
+
+TEST_F(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
+  KvPool pool = make_pool();
+  auto store = open(pool, 64, {.write_bytes = 1});  // one block at a time
+  const auto tokens = prompt(1, 40);
+  const auto chain = prefix_chain(tokens, kBlock, 0);
+  for (size_t i = chain.size(); i-- > 0;) {
+    fill(pool, 0, chain[i].key);
+    store->put(chain[i], 0, false);
+  }
+  const int64_t dropped = store->stats().dropped_blocks;
+  store.reset();
+  store = open(pool, 64);
+  EXPECT_EQ(store->stats().blocks, 40 - dropped);
+  EXPECT_LT(dropped, 40);
+  put(*store, pool, chain);
+  EXPECT_EQ(store->stats().dropped_blocks, 0);  // who waits loses nothing
+}
+
+TEST_F(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
+  KvPool pool = make_pool();
+  auto store = open(pool);
+  const auto tokens = prompt(1, 6);
+  const auto chain = prefix_chain(tokens, kBlock, 0);
+  put(*store, pool, chain);
+  while (store->find(chain) < 6) {}
+  for (int round = 0; round < 50; ++round) {
+    const BlockId into[] = {1, 2, 3, 4, 5, 6};
+    const TierTicket ticket = store->load(chain, into);
+    if (round % 2) store->wait_layer(ticket, 0);
+    store->erase(ticket);
+    for (BlockId block : into) fill(pool, block, PrefixKey{9, static_cast<uint64_t>(round)});
+    EXPECT_EQ(load(*store, pool, std::span(chain).first(1)), 1);  // into the last block; the reader is past the other load
+    for (BlockId block : into) EXPECT_TRUE(holds(pool, block, PrefixKey{9, static_cast<uint64_t>(round)}));
+  }
+  EXPECT_EQ(store->loading_blocks(), 0);
+}
+
+// A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is whole.
+TEST_F(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
+  constexpr int64_t kPrompts = 12;
+  std::vector<std::vector<TokenId>> prompts;
+  for (int64_t i = 0; i < kPrompts; ++i) prompts.push_back(prompt(i, 3));
+  int64_t whole = 0;
+  for (uint64_t round = 0; round < 12; ++round) {
+    int pipe_ends[2];
+    ASSERT_EQ(::pipe(pipe_ends), 0);
+    const pid_t child = ::fork();
+    ASSERT_GE(child, 0);
+    if (child == 0) {
+      KvPool pool = make_pool();
+      auto store = open(pool, 10, {.uring = round % 2 == 0, .write_bytes = 3 * kSlotFile});
+      for (uint64_t i = 0; store; ++i) {
+        const auto& tokens = prompts[static_cast<size_t>(philox_uniform(round, 1, i) * kPrompts)];
+        put(*store, pool, prefix_chain(tokens, kBlock, 0));
+        if (::write(pipe_ends[1], "x", 1) != 1) break;
+      }
+      ::_exit(1);
+    }
+    ::close(pipe_ends[1]);
+    char byte;
+    const auto reads = static_cast<int>(philox_uniform(round, 2, 0) * 60);
+    for (int i = 0; i < reads; ++i) ASSERT_EQ(::read(pipe_ends[0], &byte, 1), 1);
+    ::kill(child, SIGKILL);
+    int status = 0;
+    ASSERT_EQ(::waitpid(child, &status, 0), child);
+    ::close(pipe_ends[0]);
+    ASSERT_TRUE(WIFSIGNALED(status));
+
+    KvPool pool = make_pool();
+    auto store = open(pool, 10);
+    ASSERT_TRUE(store);
+    for (const auto& tokens : prompts) {
+      const auto chain = prefix_chain(tokens, kBlock, 0);
+      for (size_t i = 0; i < chain.size(); ++i) {
+        const auto one = std::span(chain).subspan(i, 1);
+        const int64_t found = store->find(one);
+        EXPECT_EQ(load(*store, pool, one), found) << round;
+        whole += found;
+      }
+    }
+    EXPECT_EQ(store->stats().corrupt_blocks, 0) << round;
+  }
+  EXPECT_GT(whole, 20);
+}
+
+}  // namespace
+}  // namespace millrace

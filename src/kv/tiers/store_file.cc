@@ -1,0 +1,138 @@
+#include "kv/tiers/store_file.h"
+
+#include <fcntl.h>
+#include <fmt/format.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <chrono>
+#include <cstring>
+#include <thread>
+#include <utility>
+
+#include "kv/tiers/block_io.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kScanBytes = int64_t{4} << 20;
+
+Error cannot(const std::string& path, const char* what) {
+  return Error::resource(fmt::format("KV store: {} cannot be {}: {}", path, what, std::strerror(errno)));
+}
+
+// A process that was killed holds its lock until the kernel is done with the writes that it had under way, which is after
+// its parent has heard of its end. The lock is what keeps those writes from a file that was opened again.
+bool lock(int fd, double seconds) {
+  for (double waited = 0;; waited += 0.01) {
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
+    if (errno != EINTR && (errno != EWOULDBLOCK || waited >= seconds)) return false;
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  }
+}
+
+// What the layout adds to the model's identity.
+std::string describe_layout(const KvLayout& layout) {
+  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format->name, layout.block_tokens, layout.layers.size());
+  for (size_t i = 0; i < layout.layers.size();) {
+    size_t same = i;
+    while (same < layout.layers.size() && layout.layers[same].kv_heads == layout.layers[i].kv_heads &&
+           layout.layers[same].head_dim == layout.layers[i].head_dim)
+      ++same;
+    out += fmt::format(" {} of {}x{}", same - i, layout.layers[i].kv_heads, layout.layers[i].head_dim);
+    i = same;
+  }
+  return out + "\n";
+}
+
+}  // namespace
+
+StoreFile::~StoreFile() {
+  if (fd_ >= 0) ::close(fd_);  // which unlocks
+}
+
+StoreFile& StoreFile::operator=(StoreFile&& other) noexcept {
+  std::swap(fd_, other.fd_);
+  std::swap(direct_, other.direct_);
+  std::swap(geometry_, other.geometry_);
+  std::swap(identity_, other.identity_);
+  std::swap(bad_records_, other.bad_records_);
+  return *this;
+}
+
+bool StoreFile::sync() const { return ::fdatasync(fd_) == 0; }
+
+Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout, const std::function<void(int64_t, StoreRecord&&)>& found) {
+  StoreFile file;
+  // Model, then layout: the front of it, as much as the header has room for, is what people read there.
+  const std::string text = describe_layout(layout) + options.identity_text;
+  const std::string hashed = text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
+  file.identity_ = store_identity(hashed);
+  MILLRACE_TRY(file.geometry_, StoreGeometry::create(layout, options.bytes));
+  file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
+  if (file.fd_ < 0) return cannot(options.path, "opened");
+  struct stat info;
+  if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "looked at");
+  if (!S_ISREG(info.st_mode)) return Error::user(fmt::format("KV store: {} is no regular file", options.path));
+  if (!lock(file.fd_, options.lock_seconds)) return Error::user(fmt::format("KV store: {} is in use by another engine; give each its own", options.path));
+
+  MILLRACE_TRY(auto page, AlignedBuffer::allocate(kStorePage, "KV store header"));
+  int64_t header_bytes = std::min<int64_t>(kStorePage, info.st_size);
+  const std::span<uint8_t> header(page.data(), static_cast<size_t>(header_bytes));
+  if (header_bytes > 0 && !move_bytes(file.fd_, {false, 0, page.data(), header_bytes, 0})) return cannot(options.path, "read");
+  HeaderState state = decode_header(header, file.geometry_, file.identity_);
+  if (state == HeaderState::foreign) return Error::user(fmt::format("KV store: {} is something else; choose another path or remove it", options.path));
+  if (state != HeaderState::good || info.st_size != file.geometry_.file_bytes()) {
+    MILLRACE_TRY_VOID(file.make_anew(options, hashed));
+  } else {
+    MILLRACE_TRY_VOID(file.read_records(options, found));
+  }
+  // From here on past the page cache, if the file system lets us: what is read was evicted from memory on purpose.
+  const int flags = ::fcntl(file.fd_, F_GETFL);
+  if (options.direct && flags >= 0 && ::fcntl(file.fd_, F_SETFL, flags | O_DIRECT) == 0) {
+    file.direct_ = move_bytes(file.fd_, {false, 0, page.data(), kStorePage, 0});
+    if (!file.direct_) ::fcntl(file.fd_, F_SETFL, flags);
+  }
+  return file;
+}
+
+// The header comes first: a file that was begun is known as ours whatever happens, and the wrong size gives it away.
+Result<void> StoreFile::make_anew(const Options& options, const std::string& text) {
+  std::vector<uint8_t> page(static_cast<size_t>(kStorePage));
+  encode_header(geometry_, text, page);
+  if (::ftruncate(fd_, 0) != 0 || !move_bytes(fd_, {true, 0, page.data(), kStorePage, 0})) return cannot(options.path, "written");
+  const int64_t bytes = geometry_.file_bytes();
+  if (::fallocate(fd_, 0, 0, bytes) != 0) {
+    if (errno == ENOSPC || errno == EFBIG) {
+      const int error = errno;
+      (void)!::ftruncate(fd_, 0);
+      return Error::resource(fmt::format("KV store: {} wants {} bytes: {}", options.path, bytes, std::strerror(error)));
+    }
+    if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "made so large");  // with holes, then
+  }
+  if (::fsync(fd_) != 0) return cannot(options.path, "synced");
+  return {};
+}
+
+Result<void> StoreFile::read_records(const Options& options, const std::function<void(int64_t, StoreRecord&&)>& found) {
+  const int64_t at_once = std::max<int64_t>(1, kScanBytes / geometry_.record_bytes);
+  std::vector<uint8_t> bytes(static_cast<size_t>(std::min(at_once, geometry_.capacity) * geometry_.record_bytes));
+  for (int64_t first = 0; first < geometry_.capacity; first += at_once) {
+    const int64_t count = std::min(at_once, geometry_.capacity - first);
+    if (!move_bytes(fd_, {false, geometry_.record_at(first), bytes.data(), count * geometry_.record_bytes, 0})) return cannot(options.path, "read");
+    for (int64_t i = 0; i < count; ++i) {
+      StoreRecord record;
+      const std::span one(bytes.data() + i * geometry_.record_bytes, static_cast<size_t>(geometry_.record_bytes));
+      const RecordState state = decode_record(geometry_, identity_, first + i, one, record);
+      bad_records_ += state == RecordState::bad;
+      if (state == RecordState::good) found(first + i, std::move(record));
+    }
+  }
+  return {};
+}
+
+}  // namespace millrace

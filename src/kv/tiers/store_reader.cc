@@ -1,0 +1,162 @@
+#include "kv/tiers/store_reader.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "kv/tiers/block_runs.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kReadBytes = 128 << 10;           // parts of neighbouring layers are read together up to this
+constexpr int64_t kBufferBytes = int64_t{16} << 20;  // of all reads that are under way
+constexpr int64_t kMostReads = 64;
+
+}  // namespace
+
+StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file_(file), pool_(pool) {
+  const StoreGeometry& g = file.geometry();
+  cuts_.push_back(0);
+  for (int64_t layer = 1; layer <= g.layers(); ++layer) {
+    const auto begin = static_cast<size_t>(cuts_.back());
+    const bool full = layer == g.layers() || g.part_at[static_cast<size_t>(layer) + 1] - g.part_at[begin] > kReadBytes;
+    if (!full) continue;
+    cuts_.push_back(layer);
+    buffer_bytes_ = std::max(buffer_bytes_, g.part_at[static_cast<size_t>(layer)] - g.part_at[begin]);
+  }
+  const int64_t depth = buffer_bytes_ > 0 ? std::clamp<int64_t>(kBufferBytes / buffer_bytes_, 2, kMostReads) : 1;
+  io_ = make_block_io(file.fd(), depth, uring);
+  if (auto buffers = AlignedBuffer::allocate(io_->depth() * buffer_bytes_, "KV store reads"); buffers.ok()) {
+    buffers_ = std::move(*buffers);
+    for (int64_t i = 0; i < io_->depth(); ++i) free_buffers_.push_back(i);
+  }
+  parts_.resize(static_cast<size_t>(io_->depth()));
+  thread_ = std::thread([this] { loop(); });
+}
+
+StoreReader::~StoreReader() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+    for (auto& load : queue_) load->given_up = true;
+  }
+  wake_.notify_one();
+  thread_.join();
+}
+
+void StoreReader::push(std::shared_ptr<StoreLoad> load) {
+  {
+    std::lock_guard lock(mutex_);
+    load->bad.assign(load->blocks.size(), 0);
+    queue_.push_back(std::move(load));
+  }
+  wake_.notify_one();
+}
+
+void StoreReader::give_up(StoreLoad& load) {
+  std::lock_guard lock(mutex_);
+  load.given_up = true;
+}
+
+void StoreReader::wait_layer(const StoreLoad& load, int64_t layer) {
+  std::unique_lock lock(mutex_);
+  moved_.wait(lock, [&] { return load.done || load.layers > layer; });
+}
+
+void StoreReader::wait_a_little() {
+  std::unique_lock lock(mutex_);
+  moved_.wait_for(lock, std::chrono::milliseconds(1));
+}
+
+void StoreReader::loop() {
+  for (;;) {
+    std::shared_ptr<StoreLoad> load;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || !queue_.empty(); });
+      if (stop_) return;
+      load = std::move(queue_.front());
+      queue_.pop_front();
+    }
+    const auto begin = std::chrono::steady_clock::now();
+    run(*load);
+    {
+      std::lock_guard lock(mutex_);
+      load->seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+      load->layers = file_.geometry().layers();
+      load->done = true;
+    }
+    moved_.notify_all();
+  }
+}
+
+void StoreReader::run(StoreLoad& load) {
+  const StoreGeometry& g = file_.geometry();
+  const auto groups = static_cast<int64_t>(cuts_.size()) - 1;
+  const auto blocks = static_cast<int64_t>(load.blocks.size());
+  left_.assign(static_cast<size_t>(groups), blocks);
+  if (free_buffers_.empty()) {  // no memory for reading
+    std::lock_guard lock(mutex_);
+    std::ranges::fill(load.bad, char{1});
+    return;
+  }
+  IoDone done[kMostReads];
+  int64_t next = 0, under_way = 0;
+  auto given_up = [&] {
+    std::lock_guard lock(mutex_);
+    return load.given_up || stop_;
+  };
+  while (under_way > 0 || next < groups * blocks) {
+    if (next < groups * blocks && given_up()) next = groups * blocks;  // what is under way comes to its end
+    while (next < groups * blocks && !free_buffers_.empty()) {
+      const int64_t group = next / blocks, block = next % blocks;
+      const int64_t first = cuts_[static_cast<size_t>(group)], end = cuts_[static_cast<size_t>(group) + 1];
+      const int64_t buffer = free_buffers_.back();
+      free_buffers_.pop_back();
+      parts_[static_cast<size_t>(buffer)] = {static_cast<size_t>(block), first, end, buffer};
+      const int64_t at = g.part_at[static_cast<size_t>(first)], bytes = g.part_at[static_cast<size_t>(end)] - at;
+      io_->start({false, g.slot_at(load.blocks[static_cast<size_t>(block)].slot) + at, buffers_.data() + buffer * buffer_bytes_, bytes,
+                  static_cast<uint64_t>(buffer)});
+      ++next, ++under_way;
+    }
+    const int64_t n = under_way > 0 ? io_->wait(done) : 0;
+    for (int64_t i = 0; i < n; ++i) {
+      take_part(load, parts_[done[i].tag], done[i].ok);
+      free_buffers_.push_back(static_cast<int64_t>(done[i].tag));
+    }
+    under_way -= n;
+  }
+}
+
+// Compares outside the lock, copies under it: give_up() must be able to say that nothing more is written. A damaged part
+// becomes zeros, so that a step that is computed over it has numbers, which nobody will look at.
+void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
+  const StoreGeometry& g = file_.geometry();
+  const StoreLoad::Block& block = load.blocks[part.block];
+  uint8_t* bytes = buffers_.data() + part.buffer * buffer_bytes_;
+  const int64_t begin = g.part_at[static_cast<size_t>(part.first_layer)];
+  bool good = read;
+  for (int64_t layer = part.first_layer; layer < part.end_layer && good; ++layer) {
+    const std::span one(bytes + g.part_at[static_cast<size_t>(layer)] - begin, static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
+    good = part_sum(block.key, layer, one) == block.sums[static_cast<size_t>(layer)];
+  }
+  if (!good) std::memset(bytes, 0, static_cast<size_t>(g.part_at[static_cast<size_t>(part.end_layer)] - begin));
+  bool moved = false;
+  {
+    std::lock_guard lock(mutex_);
+    if (!good) load.bad[part.block] = 1;
+    if (load.given_up) return;
+    for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer)
+      copy_in(pool_, layer, block.into, bytes + g.part_at[static_cast<size_t>(layer)] - begin);
+    const auto group = static_cast<size_t>(std::ranges::find(cuts_, part.first_layer) - cuts_.begin());
+    if (--left_[group] == 0) {
+      size_t whole = 0;
+      while (whole < left_.size() && left_[whole] == 0) ++whole;
+      moved = cuts_[whole] > load.layers;
+      load.layers = cuts_[whole];
+    }
+  }
+  if (moved) moved_.notify_all();
+}
+
+}  // namespace millrace

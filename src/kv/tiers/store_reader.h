@@ -1,0 +1,81 @@
+// StoreReader: brings blocks from the prefix store's file into the pool, on a thread of its own, layer by layer over all
+// blocks of a load, so that the first layers can be used while the last are on their way. Every part is compared with
+// its sum before a byte of it reaches the pool.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+#include "kv/tiers/block_io.h"
+#include "kv/tiers/store_file.h"
+#include "tensor/aligned_buffer.h"
+
+namespace millrace {
+
+// One load. What it shall do is const once it is pushed; how it stands is under the reader's mutex.
+struct StoreLoad {
+  struct Block {
+    int64_t slot = 0;
+    PrefixKey key;
+    std::vector<uint64_t> sums;
+    BlockId into = -1;
+  };
+  std::vector<Block> blocks;
+
+  bool given_up = false;
+  bool done = false;
+  int64_t layers = 0;      // the first so many of all blocks are in the pool, or never will be
+  std::vector<char> bad;   // of each block
+  double seconds = 0;
+};
+
+class StoreReader {
+ public:
+  StoreReader(const StoreFile& file, KvPool& pool, bool uring);
+  ~StoreReader();
+
+  std::string_view io() const { return io_->name(); }
+  void push(std::shared_ptr<StoreLoad> load);
+  // From the return on no byte of the load reaches the pool.
+  void give_up(StoreLoad& load);
+  // Runs `look` while nothing of a load changes.
+  template <typename Look>
+  void look_at(Look&& look) {
+    std::lock_guard lock(mutex_);
+    look();
+  }
+  void wait_layer(const StoreLoad& load, int64_t layer);
+  void wait_a_little();  // until some load moves on
+
+ private:
+  struct Part {
+    size_t block = 0;
+    int64_t first_layer = 0, end_layer = 0;
+    int64_t buffer = 0;
+  };
+  void loop();
+  void run(StoreLoad& load);
+  void take_part(StoreLoad& load, const Part& part, bool read);
+
+  const StoreFile& file_;
+  KvPool& pool_;
+  std::vector<int64_t> cuts_;  // layers between which a read ends: small parts are read together
+  std::unique_ptr<BlockIo> io_;
+  int64_t buffer_bytes_ = 0;
+  AlignedBuffer buffers_;      // [depth][buffer_bytes]
+  std::vector<int64_t> free_buffers_;
+  std::vector<Part> parts_;    // under way, by tag
+
+  std::mutex mutex_;
+  std::condition_variable wake_, moved_;
+  bool stop_ = false;
+  std::deque<std::shared_ptr<StoreLoad>> queue_;
+  std::vector<int64_t> left_;  // of the running load: parts of each layer group that are not there yet
+  std::thread thread_;
+};
+
+}  // namespace millrace

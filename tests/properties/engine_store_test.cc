@@ -1,0 +1,240 @@
+// Streams whose prompts come back from the disk in part: in memory that is never enough, over a store that is killed,
+// damaged and opened again, with cancellations and preemptions while blocks are on their way, what a stream shows is what
+// it shows alone, to the bit, and every block is accounted for after every step.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <filesystem>
+
+#include "engine/cpu_executor.h"
+#include "properties/stream_bits.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+// Says what the test wants: a token takes a second, a load as long as it is told.
+class FixedCost final : public CostModel {
+ public:
+  explicit FixedCost(double load) : load_(load) {}
+  double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.tokens); }
+  double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens); }
+  double load_seconds(int64_t) const override { return load_; }
+
+ private:
+  double load_;
+};
+
+// The model's executor with that cost.
+class CostedExecutor final : public Executor {
+ public:
+  CostedExecutor(std::unique_ptr<Executor> inner, double load) : inner_(std::move(inner)), cost_(load) {}
+  const ExecutorLimits& limits() const override { return inner_->limits(); }
+  KvPool& kv() override { return inner_->kv(); }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
+  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& o) override { return inner_->make_store(o); }
+  bool before_attention(std::function<void(int64_t)> ready) override { return inner_->before_attention(std::move(ready)); }
+  CostModel* cost() override { return &cost_; }
+  Result<void> check(const Request& request) const override { return inner_->check(request); }
+  Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
+  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
+  void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
+  const float* logits() const override { return inner_->logits(); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  FixedCost cost_;
+};
+
+struct Told {
+  std::vector<TokenId> tokens;
+  std::vector<float> logprobs;
+  FinishReason finish = FinishReason::none;
+};
+
+// Parameter: seconds that a load takes. Far less than a chunk: streams run at once and wait for each layer. More than
+// the chunk behind a prompt's last full block, and less than computing two blocks: they wait for the whole load.
+class EngineStore : public ::testing::TestWithParam<double> {
+ protected:
+  void SetUp() override {
+    model_ = load_for(golden_model("smollm3"), detect_isa());
+    ASSERT_TRUE(model_);
+    std::string pattern = ::testing::TempDir() + "engine_store_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+
+  int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(GetParam()) + 5, 6, draws_++) * static_cast<double>(n)); }
+  std::string path() const { return folder_ + "/store"; }
+
+  EngineOptions tight() {
+    EngineOptions o = options(1, 48, 8);
+    o.max_streams = 3;
+    o.kv_tokens = 208;
+    o.policy = "fcfs:reserve=prompt";
+    o.kv_ssd = path();
+    o.kv_ssd_size = 2 << 20;
+    return o;
+  }
+
+  std::unique_ptr<EngineCore> open(const EngineOptions& o) {
+    auto executor = CpuExecutor::create(model_, o);
+    EXPECT_TRUE(executor.ok());
+    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), GetParam()), o);
+    EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
+    return core.ok() ? std::move(*core) : nullptr;
+  }
+
+  // One of a few beginnings, as long as it likes, and an end of its own.
+  Request random_request() {
+    const int64_t vocab = model_->info().vocab;
+    Request request = make_request(draw(6), 16 + draw(70), 1 + draw(16), vocab);
+    const Request own = make_request(100 + draw(1000), draw(12), 1, vocab);
+    request.prompt.insert(request.prompt.end(), own.prompt.begin(), own.prompt.end());
+    request.tenant = draw(4) ? "" : "other";
+    return request;
+  }
+
+  const Told& alone(const Request& request) {
+    auto [found, fresh] = alone_.try_emplace({request.prompt, request.max_tokens, request.sampling.seed});
+    if (!fresh) return found->second;
+    auto core = make_core(model_, options());
+    EXPECT_TRUE(core->add(1, request).ok());
+    std::vector<TokenEvent> events;
+    while (!core->idle()) core->step(events);
+    for (const auto& event : events) take(found->second, event);
+    return found->second;
+  }
+
+  static void take(Told& told, const TokenEvent& event) {
+    if (event.token >= 0) {
+      told.tokens.push_back(event.token);
+      told.logprobs.push_back(event.logprob.logprob);
+    }
+    if (event.finish != FinishReason::none) told.finish = event.finish;
+  }
+
+  // Requests arrive, some are cancelled; `crash`: the file is copied at some moment, as a crash would have left it.
+  void run(EngineCore& core, bool crash) {
+    std::map<RequestId, std::pair<Request, Told>> streams;
+    std::vector<TokenEvent> events;
+    RequestId next = 1;
+    const int64_t copied_at = draw(60);
+    for (int64_t step = 0; next <= 14 || !core.idle(); ++step) {
+      ASSERT_LT(step, 100'000);
+      if (next <= 14 && draw(3) == 0) {
+        Request request = random_request();
+        ASSERT_TRUE(core.add(next, request).ok());
+        streams[next++].first = std::move(request);
+      }
+      if (next > 1 && draw(25) == 0) core.cancel(1 + static_cast<RequestId>(draw(static_cast<int64_t>(next) - 1)));
+      if (crash && step == copied_at) std::filesystem::copy_file(path(), folder_ + "/crashed", std::filesystem::copy_options::overwrite_existing);
+      events.clear();
+      core.step(events);
+      for (const auto& event : events) take(streams[event.request].second, event);
+      auto blocks = core.check_blocks();
+      ASSERT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
+    }
+    for (auto& [id, stream] : streams) {
+      Told expected = alone(stream.first);
+      const Told& told = stream.second;
+      if (told.finish == FinishReason::cancelled) {
+        ASSERT_LE(told.tokens.size(), expected.tokens.size());
+        expected.tokens.resize(told.tokens.size());
+        expected.logprobs.resize(told.tokens.size());
+      } else {
+        EXPECT_EQ(told.finish, FinishReason::length) << id;
+      }
+      EXPECT_EQ(told.tokens, expected.tokens) << id;
+      EXPECT_EQ(told.logprobs, expected.logprobs) << id;
+    }
+    const KvStoreStats store = core.stats().store;
+    hits_ += store.hit_tokens;
+    failed_ += store.failed_tokens;
+    corrupt_ += store.corrupt_blocks;
+  }
+
+  // Flips a bit in every third of the file's pages behind the header.
+  void damage() {
+    const int fd = ::open(path().c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    const int64_t size = ::lseek(fd, 0, SEEK_END);
+    for (int64_t page = 4096; page < size; page += 4096) {
+      if (draw(3) != 0) continue;
+      const int64_t at = page + draw(256);
+      uint8_t byte = 0;
+      ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
+      byte ^= static_cast<uint8_t>(1 << draw(8));
+      ASSERT_EQ(::pwrite(fd, &byte, 1, at), 1);
+    }
+    ::close(fd);
+  }
+
+  std::shared_ptr<const LanguageModel> model_;
+  std::string folder_;
+  uint64_t draws_ = 0;
+  std::map<std::tuple<std::vector<TokenId>, int64_t, uint64_t>, Told> alone_;
+  int64_t hits_ = 0, failed_ = 0, corrupt_ = 0;
+};
+
+TEST_P(EngineStore, StreamsShowWhatTheyShowAlone) {
+  for (int round = 0; round < 8; ++round) {
+    const bool crash = round % 2 == 1;
+    auto core = open(tight());
+    ASSERT_TRUE(core);
+    run(*core, crash);
+    if (HasFatalFailure()) return;
+    core.reset();
+    if (crash && std::filesystem::exists(folder_ + "/crashed")) std::filesystem::rename(folder_ + "/crashed", path());
+    if (round % 4 == 2) damage();
+  }
+  EXPECT_GT(hits_, 500);
+  EXPECT_GT(failed_, 0);
+  EXPECT_GT(corrupt_, 0);
+}
+
+TEST_P(EngineStore, WhatOneEngineLeavesTheNextOneNeedNotCompute) {
+  const Request request = make_request(1, 90, 5, model_->info().vocab);
+  for (const int64_t expected : {0, 88, 88}) {
+    auto core = open(tight());
+    ASSERT_TRUE(core->add(1, request).ok());
+    Told told;
+    std::vector<TokenEvent> events;
+    while (!core->idle()) core->step(events);
+    for (const auto& event : events) take(told, event);
+    EXPECT_EQ(events.back().timings.cached_tokens, expected);
+    EXPECT_EQ(core->stats().store.hit_tokens, expected);
+    EXPECT_EQ(core->stats().prompt_tokens, 90 - expected);
+    EXPECT_EQ(told.tokens, alone(request).tokens);
+    EXPECT_EQ(told.logprobs, alone(request).logprobs);
+  }
+  EngineOptions o = tight();
+  o.kv_format = "q8_0";  // another layout: the file is made anew
+  if (auto core = CpuExecutor::create(model_, o); core.ok()) { EXPECT_EQ(open(o)->stats().store.blocks, 0); }
+  o.prefix_cache = false;
+  EXPECT_FALSE(EngineCore::create(model_, o).ok());
+}
+
+TEST_P(EngineStore, WhatIsFasterToComputeIsComputed) {
+  const Request request = make_request(1, 16, 5, model_->info().vocab);
+  int64_t hits = -1;
+  for (int i = 0; i < 2; ++i) {
+    auto core = open(tight());
+    ASSERT_TRUE(core->add(1, request).ok());
+    std::vector<TokenEvent> events;
+    while (!core->idle()) core->step(events);
+    hits = core->stats().store.hit_tokens;
+    if (i == 1) { EXPECT_EQ(core->stats().store.passed_tokens, GetParam() > 8 ? 8 : 0); }
+  }
+  EXPECT_EQ(hits, GetParam() > 8 ? 0 : 8);
+}
+
+INSTANTIATE_TEST_SUITE_P(Loads, EngineStore, ::testing::Values(0.001, 9.0), [](const auto& test) {
+  return std::string(test.param < 1 ? "JoinEarly" : "AreAwaited");
+});
+
+}  // namespace
+}  // namespace millrace
