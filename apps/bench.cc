@@ -6,6 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
+#include "bench_calibrate.h"
 #include "bench_report.h"
 #include "bench_roof.h"
 #include "command.h"
@@ -22,7 +23,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
   millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  streams that generate together
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one
-  millrace bench --roof                             bandwidth of memory and caches, peaks of the instructions)";
+  millrace bench --roof                             bandwidth of memory and caches, peaks of the instructions
+  millrace bench -m model.gguf --calibrate -o here.json   what steps take, for simulate --cost and replay --predict)";
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
@@ -33,7 +35,9 @@ struct BenchFlags {
   std::vector<int> threads = {0};
   int64_t batch_tokens = 512;
   int repetitions = 5;
-  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false;
+  double seconds = 60;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false;
+  CLI::Option *depth_option = nullptr, *streams_option = nullptr;
 };
 
 // "512,128" or "512+128"
@@ -77,7 +81,30 @@ BenchRoof measure_roof(int threads, const LanguageModel& model) {
   return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
 }
 
+// -u, -b and -d bound the steps that are measured; -o names the file.
+Result<int> run_calibrate(const BenchFlags& flags) {
+  CalibrationPlan plan;
+  plan.threads = flags.threads.front();
+  plan.batch_tokens = std::min<int64_t>(flags.batch_tokens, 65536);
+  plan.kv_format = flags.kv_formats.front();
+  plan.seconds = flags.seconds;
+  if (flags.streams_option->count() > 0) plan.streams = std::ranges::max(flags.streams);
+  plan.streams = std::min(plan.streams, plan.batch_tokens);
+  const bool depth_given = flags.depth_option->count() > 0;
+  if (depth_given) plan.depth = std::ranges::max(flags.depth);
+  ModelFlags model_flags;
+  model_flags.path = flags.model;
+  if (depth_given) model_flags.context = plan.depth + plan.batch_tokens;
+  MILLRACE_TRY(auto model, model_flags.load());
+  const int64_t context = model->parts().model->context();
+  if (plan.batch_tokens > context) return Error::user(fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; give a smaller -u", plan.batch_tokens, context));
+  plan.depth = std::min(plan.depth, context - plan.batch_tokens);
+  return run_calibration(model, plan, flags.output == "md" ? "" : flags.output, flags.json);
+}
+
 Result<int> run(const BenchFlags& flags) {
+  if (flags.calibrate) return run_calibrate(flags);
+  if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl") return Error::user(fmt::format("-o: md, csv, json or jsonl, got {}", o));
   if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags;
@@ -117,15 +144,17 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
   command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
   command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")->delimiter(';');
-  command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")->delimiter(',')->check(tokens)->capture_default_str();
-  command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
+  flags->depth_option = command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")->delimiter(',')->check(tokens)->capture_default_str();
+  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
   command->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens, "Tokens in one forward pass of a prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
   command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->delimiter(',')->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
-  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl")->check(CLI::IsMember({"md", "csv", "json", "jsonl"}))->capture_default_str();
+  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
   command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");
+  command->add_flag("--calibrate", flags->calibrate, "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a cost model to them");
+  command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
   command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
   command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");

@@ -22,6 +22,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --policy stall_free:tbt_ms=100
   millrace simulate --trace gen:requests=500,rate=4 --cost llama-7b-a100 --kv-tokens 65536 --policy fcfs --policy skip_join_mlfq
   millrace simulate --trace load.csv --cost measured.json --tenants 1,3 --policy vtc --json
+  millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --nodes 10 --route prefix
 Several policies run one after the other on the same load, a line each. Built-in machines for --cost: see its help.)";
 
 struct SimulateFlags {
@@ -31,7 +32,8 @@ struct SimulateFlags {
   EngineOptions options;
   GoodputLimits limits;
   std::vector<double> tenants;  // shares of the requests
-  int64_t max_tokens = 0;
+  int64_t max_tokens = 0, nodes = 1;
+  std::string route = "in_turn";
   double deadline = 0, time_limit = 0, stop = 0;
   bool no_prefix_cache = false, json = false;
 };
@@ -119,8 +121,27 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
   out["streams_held"] = {{"mean", r.mean_running}, {"most", r.most_running}};
   out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds}, {"service_difference", r.fairness.difference}, {"service", r.fairness.service}};
+  if (r.nodes.size() > 1) {
+    for (const SimulatedNode& node : r.nodes)
+      out["nodes"].push_back({{"requests", node.requests}, {"completed", node.completed}, {"prompt_tokens", node.prompt_tokens}, {"cached_tokens", node.cached_tokens},
+                              {"output_tokens", node.output_tokens}, {"busy_seconds", node.busy_seconds}, {"steps", node.stats.steps}, {"preemptions", node.stats.preemptions},
+                              {"streams_held", {{"mean", node.mean_running}, {"most", node.most_running}}}});
+  }
   out["wall_seconds"] = f.wall_seconds;
   return out;
+}
+
+void print_nodes(const Figures& f) {
+  const SimulationResult& r = f.result;
+  if (r.nodes.size() < 2) return;
+  fmt::print("\n| {}: node | requests | done | prompt tokens | cached | output tok/s | busy | preempted | held mean / most |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", f.policy);
+  for (size_t i = 0; i < r.nodes.size(); ++i) {
+    const SimulatedNode& node = r.nodes[i];
+    fmt::print("| {} | {} | {} | {} | {:.1f} % | {:.0f} | {:.1f} % | {} | {:.1f} / {} |\n", i, node.requests, node.completed, node.prompt_tokens,
+               node.prompt_tokens ? 100.0 * static_cast<double>(node.cached_tokens) / static_cast<double>(node.prompt_tokens) : 0.0,
+               static_cast<double>(node.output_tokens) / std::max(r.seconds, 1e-9), 100 * node.busy_seconds / std::max(r.seconds, 1e-9), node.stats.preemptions, node.mean_running,
+               node.most_running);
+  }
 }
 
 void print_table(const std::vector<Figures>& all) {
@@ -138,6 +159,7 @@ void print_table(const std::vector<Figures>& all) {
                r.mean_running, r.most_running);
     fmt::print("{}\n", tenants ? fmt::format(" {:.0f} |", r.fairness.difference) : "");
   }
+  for (const Figures& f : all) print_nodes(f);
   double wall = 0, virtual_seconds = 0;
   for (const Figures& f : all) wall += f.wall_seconds, virtual_seconds += f.result.seconds;
   fmt::print(stderr, "{:.0f} virtual seconds in {:.1f} s\n", virtual_seconds, wall);
@@ -155,14 +177,19 @@ Result<int> run(SimulateFlags flags) {
   load.requests = static_cast<int64_t>(requests.size());
   load.arrival_seconds = [&](int64_t i) { return requests[static_cast<size_t>(i)].arrival_seconds; };
   load.request = [&](int64_t i) { return make_request(requests[static_cast<size_t>(i)], flags); };
+  MILLRACE_TRY(const SimulatedRoute route, find_simulated_route(flags.route));
   catch_interrupts();
   std::vector<Figures> all;
   for (const std::string& policy : flags.policies) {
     options.policy = policy;
-    MILLRACE_TRY(auto cost, load_cost_model(flags.cost));
+    std::vector<std::unique_ptr<CostModel>> costs;
+    for (int64_t node = 0; node < flags.nodes; ++node) {
+      MILLRACE_TRY(auto cost, load_cost_model(flags.cost));
+      costs.push_back(std::move(cost));
+    }
     const auto start = std::chrono::steady_clock::now();
     ProgressBar bar(policy);
-    MILLRACE_TRY(auto result, simulate(load, std::move(cost), options, flags.stop, [&](int64_t ended) {
+    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {route, flags.stop}, [&](int64_t ended) {
       bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
       return !interrupted();
     }));
@@ -193,6 +220,8 @@ void add_simulate_command(CLI::App& app) {
   command->add_option("--policy", flags->policies, "Who runs when: NAME[:key=value,...]; may be given several times (millrace techniques --family policy)")
       ->capture_default_str()->allow_extra_args(false);
   command->add_option("--cost", flags->cost, "What steps take: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100")->capture_default_str();
+  command->add_option("--nodes", flags->nodes, "Engines behind one router, each with memory and cache as the other flags say")->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
+  command->add_option("--route", flags->route, "Which node a request goes to: in_turn, prefix (the one that holds half its prompt or more), least_loaded")->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();

@@ -51,6 +51,8 @@ class EngineCore {
   Result<void> replay(const StepPlan& plan, std::vector<TokenEvent>& events);
 
   EngineStats stats() const;
+  // Of the request's prompt, what its prefix index holds now; what a router wants to know.
+  int64_t cached_tokens(const Request& request) const;
   int64_t context() const { return executor_->limits().context; }
   const KvPool& kv() const { return *kv_; }
   // free + held == total, and every held block is held by streams or the prefix index as often as it is counted; what

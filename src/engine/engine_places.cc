@@ -28,7 +28,7 @@ void EngineCore::let_go(LiveStream& stream) {
 void EngineCore::release(LiveStream& stream) {
   Sequence& s = stream.sequence;
   const bool stored = s.phase == StreamPhase::running && s.computed > 0;
-  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s));
+  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s.request));
   let_go(stream);
 }
 
@@ -98,12 +98,17 @@ void EngineCore::find_prefix(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!prefix_ || !s.request.cache_prompt) return;
   // At least one token is computed: its logits choose the next one.
-  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s));
+  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s.request));
   s.blocks.assign(shared.begin(), shared.end());
   for (BlockId block : s.blocks) hold(block);
   s.shared_blocks = static_cast<int64_t>(s.blocks.size());
   s.computed = s.shared_blocks * limits_.block_tokens;
   load_stored(stream);
+}
+
+int64_t EngineCore::cached_tokens(const Request& request) const {
+  if (!prefix_ || !request.cache_prompt || request.prompt.empty()) return 0;
+  return prefix_->found_tokens(std::span(request.prompt).first(request.prompt.size() - 1), tenant_salt(request));
 }
 
 void EngineCore::load_swapped(LiveStream& stream) {

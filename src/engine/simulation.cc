@@ -4,125 +4,142 @@
 
 #include <algorithm>
 #include <limits>
+#include <queue>
 
 #include "engine/engine_core.h"
+#include "engine/fairness_meter.h"
 #include "engine/simulated_executor.h"
 
 namespace millrace {
 namespace {
 
 constexpr int64_t kMostIdleSteps = 1'000'000;
-constexpr double kAnswerService = 2;  // of one answer token, beside 1 of a prompt token
+constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// The largest difference of two tenants' service over any interval in which every tenant has somebody waiting: the range
-// of (a's service - b's) since that state began.
-class FairnessMeter {
- public:
-  void arrived(const std::string& tenant) { ++tenants_[tenant].waiting; }
-  void started(const std::string& tenant) { --tenants_[tenant].waiting; }
-  void serve(const std::string& tenant, double service) { tenants_[tenant].served += service; }
+// One engine and its clock, which stands at the end of its last step.
+struct Node {
+  ManualClock clock;
+  SimulatedExecutor* executor = nullptr;
+  std::unique_ptr<EngineCore> core;
+  SimulatedNode figures;
+  double running_seconds = 0;
+  int64_t idle_steps = 0;
+  int64_t open_tokens = 0, open_requests = 0;  // prompts that were sent here and have not ended, by the router's account
 
-  void tick(double now) {
-    const bool backlogged = tenants_.size() > 1 && std::ranges::all_of(tenants_, [](const auto& t) { return t.second.waiting > 0; });
-    if (!backlogged) {
-      ranges_.clear();
-      last_ = now;
-      return;
-    }
-    out_.backlogged_seconds += now - last_;
-    last_ = now;
-    size_t pair = 0;
-    for (auto a = tenants_.begin(); a != tenants_.end(); ++a) {
-      for (auto b = std::next(a); b != tenants_.end(); ++b, ++pair) {
-        const double difference = a->second.served - b->second.served;
-        if (pair == ranges_.size()) ranges_.push_back({difference, difference});
-        Range& range = ranges_[pair];
-        range.low = std::min(range.low, difference);
-        range.high = std::max(range.high, difference);
-        out_.difference = std::max(out_.difference, range.high - range.low);
-      }
-    }
+  double now() const { return static_cast<double>(clock.now_ns() - 1) * 1e-9; }
+  // Never back.
+  void advance_to(double seconds) {
+    const int64_t to = static_cast<int64_t>(seconds * 1e9) + 2;
+    if (to > clock.now_ns()) clock.advance_ns(to - clock.now_ns());
   }
-
-  Fairness result() const {
-    Fairness out = out_;
-    for (const auto& [name, tenant] : tenants_) out.service[name] = tenant.served;
-    return out;
+  double next_move() const {
+    const int64_t ns = executor->next_move_ns();
+    return ns > 0 ? static_cast<double>(ns - 1) * 1e-9 : kNever;
   }
-
- private:
-  struct Tenant {
-    int64_t waiting = 0;
-    double served = 0;
-  };
-  struct Range {
-    double low = 0, high = 0;
-  };
-  std::map<std::string, Tenant> tenants_;
-  std::vector<Range> ranges_;
-  double last_ = 0;
-  Fairness out_;
 };
 
+// What happens next, over all nodes, is the next arrival or a step of the node whose clock is behind; so that no node
+// ever learns of what another one's future holds.
 class Simulation {
  public:
-  Simulation(const SimulatedLoad& load, double stop_seconds) : load_(load), stop_seconds_(stop_seconds) {}
+  Simulation(const SimulatedLoad& load, const SimulationOptions& options) : load_(load), options_(options) {}
 
-  Result<void> start(std::unique_ptr<CostModel> cost, const EngineOptions& options) {
-    MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), clock_, options));
-    executor_ = executor.get();
-    MILLRACE_TRY(core_, EngineCore::create(std::move(executor), options, &clock_));
-    result_.requests.resize(static_cast<size_t>(load_.requests));
-    last_token_.assign(static_cast<size_t>(load_.requests), -1.0);
-    started_.assign(static_cast<size_t>(load_.requests), false);
+  Result<void> start(std::vector<std::unique_ptr<CostModel>> costs, const EngineOptions& engine) {
+    if (costs.empty()) return Error::user("simulation: needs a node");
+    if (costs.size() > 1 && !engine.record_plans.empty()) return Error::user("plans: can be recorded of one node only");
+    for (auto& cost : costs) {
+      auto node = std::make_unique<Node>();
+      MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine));
+      node->executor = executor.get();
+      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock));
+      nodes_.push_back(std::move(node));
+    }
+    const auto requests = static_cast<size_t>(load_.requests);
+    result_.requests.resize(requests);
+    last_token_.assign(requests, -1.0);
+    started_.assign(requests, false);
     if (load_.requests > 0) offset_ = load_.arrival_seconds(0);
+    for (int64_t i = 0; i < load_.closed_loop; ++i) slots_.push(0);
     return {};
   }
 
   Result<SimulationResult> run(const std::function<bool(int64_t)>& progress) {
-    for (int64_t steps = 0;; ++steps) {
-      take_in();
-      if (core_->idle() && next_ == load_.requests) break;
-      if (stop_seconds_ > 0 && now() >= stop_seconds_) break;
-      const bool moved = !core_->idle() && step();
-      if (!moved && !wait()) return Error::internal("simulation: streams wait for nothing");
-      if (idle_steps_ > kMostIdleSteps) return Error::internal("simulation: streams displace each other without end");
-      if (steps % 1024 == 0 && progress && !progress(ended_)) return Error::cancelled("simulation: interrupted");
+    for (int64_t turns = 0;; ++turns) {
+      Node* behind = nullptr;
+      for (auto& node : nodes_)
+        if (!node->core->idle() && (!behind || node->now() < behind->now())) behind = node.get();
+      const double arrival = next_arrival(), step_at = behind ? behind->now() : kNever;
+      const double next = std::min(arrival, step_at);
+      if (next == kNever) break;
+      if (options_.stop_seconds > 0 && next >= options_.stop_seconds) break;
+      if (arrival <= step_at) {
+        take_in(arrival);
+      } else if (!step(*behind)) {
+        const double until = std::min(behind->next_move(), arrival);
+        if (until == kNever) return Error::internal("simulation: streams wait for nothing");
+        behind->advance_to(until);
+      }
+      if (behind && behind->idle_steps > kMostIdleSteps) return Error::internal("simulation: streams displace each other without end");
+      if (turns % 1024 == 0 && progress && !progress(ended_)) return Error::cancelled("simulation: interrupted");
     }
-    result_.stats = core_->stats();
-    result_.seconds = now();
-    result_.mean_running = result_.busy_seconds > 0 ? running_seconds_ / result_.busy_seconds : 0;
-    result_.fairness = fairness_.result();
-    return std::move(result_);
+    return finish();
   }
 
  private:
-  double now() const { return static_cast<double>(clock_.now_ns() - 1) * 1e-9; }
-  double arrival(int64_t i) const { return load_.arrival_seconds(i) - offset_; }
+  double next_arrival() const {
+    if (next_ == load_.requests) return kNever;
+    if (load_.closed_loop > 0) return slots_.empty() ? kNever : slots_.top();
+    return load_.arrival_seconds(next_) - offset_;
+  }
 
-  void take_in() {
-    for (; next_ < load_.requests && arrival(next_) <= now(); ++next_) {
-      SimulatedRequest& out = result_.requests[static_cast<size_t>(next_)];
-      Request request = load_.request(next_);
-      out.arrival = arrival(next_);
-      out.tenant = request.tenant;
-      out.prompt_tokens = static_cast<int64_t>(request.prompt.size());
-      if (auto added = core_->add(static_cast<RequestId>(next_ + 1), std::move(request)); !added.ok()) {
-        out.finish = FinishReason::error;
-        out.refused = added.error().message;
-        out.end = now();
-        ++ended_;
-      } else {
-        fairness_.arrived(out.tenant);
-      }
+  // The next request, which comes at `now`.
+  void take_in(double now) {
+    const int64_t index = next_++;
+    if (load_.closed_loop > 0) slots_.pop();
+    for (; !ends_.empty() && ends_.top().at <= now; ends_.pop()) close(ends_.top());
+    SimulatedRequest& out = result_.requests[static_cast<size_t>(index)];
+    Request request = load_.request(index);
+    out.arrival = now;
+    out.tenant = request.tenant;
+    out.prompt_tokens = static_cast<int64_t>(request.prompt.size());
+    out.node = static_cast<int64_t>(route(index, request));
+    Node& node = *nodes_[static_cast<size_t>(out.node)];
+    if (node.core->idle()) node.advance_to(now);
+    ++node.figures.requests;
+    node.open_tokens += out.prompt_tokens;
+    ++node.open_requests;
+    if (auto added = node.core->add(static_cast<RequestId>(index + 1), std::move(request)); !added.ok()) {
+      out.finish = FinishReason::error;
+      out.refused = added.error().message;
+      out.end = now;
+      end_request(out, now);
+    } else {
+      fairness_.arrived(out.tenant);
     }
   }
 
+  size_t route(int64_t index, const Request& request) const {
+    if (options_.route == SimulatedRoute::in_turn || nodes_.size() == 1) return static_cast<size_t>(index) % nodes_.size();
+    size_t idlest = 0, best = 0;
+    int64_t found = 0;
+    for (size_t i = 0; i < nodes_.size(); ++i) {
+      if (less_loaded(i, idlest)) idlest = i;
+      if (options_.route != SimulatedRoute::prefix) continue;
+      const int64_t cached = nodes_[i]->core->cached_tokens(request);
+      if (cached > found || (cached == found && less_loaded(i, best))) best = i, found = cached;
+    }
+    return found > 0 && 2 * found >= static_cast<int64_t>(request.prompt.size()) ? best : idlest;
+  }
+  bool less_loaded(size_t a, size_t b) const {
+    const Node &x = *nodes_[a], &y = *nodes_[b];
+    return std::pair(x.open_tokens, x.open_requests) < std::pair(y.open_tokens, y.open_requests);
+  }
+
   // False: nothing ran.
-  bool step() {
-    const double before = now();
+  bool step(Node& node) {
+    const double before = node.now();
     events_.clear();
-    const StepPlan& plan = core_->step(events_);
+    const StepPlan& plan = node.core->step(events_);
     for (RequestId id : plan.admitted) {
       const auto index = static_cast<size_t>(request_of(id) - 1);
       if (answer_of(id) > 0 || started_[index]) continue;
@@ -130,14 +147,14 @@ class Simulation {
       fairness_.started(result_.requests[index].tenant);
       fairness_.serve(result_.requests[index].tenant, static_cast<double>(result_.requests[index].prompt_tokens));
     }
-    const double after = now();
-    const auto running = core_->stats().running;
-    running_seconds_ += static_cast<double>(running) * (after - before);
-    result_.busy_seconds += after - before;
-    result_.most_running = std::max(result_.most_running, running);
+    const double after = node.now();
+    const auto running = node.core->stats().running;
+    node.running_seconds += static_cast<double>(running) * (after - before);
+    node.figures.busy_seconds += after - before;
+    node.figures.most_running = std::max(node.figures.most_running, running);
     for (const TokenEvent& event : events_) take(event, after);
     fairness_.tick(after);
-    idle_steps_ = plan.chunks.empty() ? idle_steps_ + 1 : 0;
+    node.idle_steps = plan.chunks.empty() ? node.idle_steps + 1 : 0;
     return !plan.empty() || !events_.empty();
   }
 
@@ -153,6 +170,7 @@ class Simulation {
         out.first_token = now;
       }
       last = now;
+      if (load_.keep_token_times) out.tokens.push_back(now);
       fairness_.serve(out.tenant, kAnswerService);
     }
     if (event.finish == FinishReason::none) return;
@@ -162,40 +180,90 @@ class Simulation {
     out.cached_tokens = event.timings.cached_tokens;
     out.generated_tokens += event.timings.generated_tokens;
     out.preemptions += event.timings.preemptions;
-    ended_ += event.last;
+    if (event.last) end_request(out, now);
   }
 
-  // To the next arrival or the end of the next move. False: there is none.
-  bool wait() {
-    int64_t next = std::numeric_limits<int64_t>::max();
-    if (next_ < load_.requests) next = static_cast<int64_t>(arrival(next_) * 1e9) + 2;
-    if (const int64_t move = executor_->next_move_ns()) next = std::min(next, move);
-    if (next == std::numeric_limits<int64_t>::max()) return false;
-    clock_.advance_ns(std::max<int64_t>(1, next - clock_.now_ns()));
-    return true;
+  void end_request(const SimulatedRequest& request, double now) {
+    ++ended_;
+    ends_.push({now, request.node, request.prompt_tokens});
+    if (load_.closed_loop > 0) slots_.push(now);
+    SimulatedNode& node = nodes_[static_cast<size_t>(request.node)]->figures;
+    if (request.finish != FinishReason::stop && request.finish != FinishReason::length) return;
+    ++node.completed;
+    node.prompt_tokens += request.prompt_tokens;
+    node.cached_tokens += request.cached_tokens;
+    node.output_tokens += request.generated_tokens;
+  }
+
+  SimulationResult finish() {
+    EngineStats& sum = result_.stats;
+    double running_seconds = 0;
+    for (auto& node : nodes_) {
+      SimulatedNode& figures = node->figures;
+      figures.stats = node->core->stats();
+      figures.mean_running = figures.busy_seconds > 0 ? node->running_seconds / figures.busy_seconds : 0;
+      for (auto field : {&EngineStats::running, &EngineStats::waiting, &EngineStats::kv_blocks, &EngineStats::kv_blocks_free, &EngineStats::kv_blocks_cached,
+                         &EngineStats::kv_bytes, &EngineStats::scratch_bytes, &EngineStats::steps, &EngineStats::prompt_tokens, &EngineStats::cached_tokens,
+                         &EngineStats::generated_tokens, &EngineStats::preemptions, &EngineStats::recomputed_tokens, &EngineStats::swapped_out_tokens,
+                         &EngineStats::swapped_in_tokens})
+        sum.*field += figures.stats.*field;
+      result_.seconds = std::max(result_.seconds, node->now());
+      result_.busy_seconds += figures.busy_seconds;
+      result_.most_running += figures.most_running;
+      running_seconds += node->running_seconds;
+      result_.nodes.push_back(figures);
+    }
+    result_.mean_running = result_.busy_seconds > 0 ? running_seconds / result_.busy_seconds : 0;
+    result_.fairness = fairness_.result();
+    return std::move(result_);
+  }
+
+  struct End {
+    double at = 0;
+    int64_t node = 0, tokens = 0;
+    bool operator>(const End& other) const { return at > other.at; }
+  };
+  // The router hears of an end when its moment has come, not when the step that holds it was computed.
+  void close(const End& end) {
+    Node& node = *nodes_[static_cast<size_t>(end.node)];
+    node.open_tokens -= end.tokens;
+    --node.open_requests;
   }
 
   const SimulatedLoad& load_;
-  double stop_seconds_;
-  ManualClock clock_;
-  SimulatedExecutor* executor_ = nullptr;
-  std::unique_ptr<EngineCore> core_;
+  SimulationOptions options_;
+  std::vector<std::unique_ptr<Node>> nodes_;
   SimulationResult result_;
   FairnessMeter fairness_;
   std::vector<TokenEvent> events_;
   std::vector<double> last_token_;  // of each request
   std::vector<bool> started_;
-  int64_t next_ = 0, ended_ = 0, idle_steps_ = 0;
-  double offset_ = 0, running_seconds_ = 0;
+  std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
+  std::priority_queue<double, std::vector<double>, std::greater<>> slots_;  // closed loop: when each place became free
+  int64_t next_ = 0, ended_ = 0;
+  double offset_ = 0;
 };
 
 }  // namespace
 
-Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& options,
-                                  double stop_seconds, const std::function<bool(int64_t)>& progress) {
-  Simulation simulation(load, stop_seconds);
-  MILLRACE_TRY_VOID(simulation.start(std::move(cost), options));
+Result<SimulatedRoute> find_simulated_route(const std::string& name) {
+  if (name == "in_turn") return SimulatedRoute::in_turn;
+  if (name == "prefix") return SimulatedRoute::prefix;
+  if (name == "least_loaded") return SimulatedRoute::least_loaded;
+  return Error::user(fmt::format("route '{}'; there are: in_turn, prefix, least_loaded", name));
+}
+
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs, const EngineOptions& engine,
+                                  const SimulationOptions& options, const std::function<bool(int64_t)>& progress) {
+  Simulation simulation(load, options);
+  MILLRACE_TRY_VOID(simulation.start(std::move(costs), engine));
   return simulation.run(progress);
+}
+
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& engine, double stop_seconds) {
+  std::vector<std::unique_ptr<CostModel>> costs;
+  costs.push_back(std::move(cost));
+  return simulate(load, std::move(costs), engine, {.stop_seconds = stop_seconds});
 }
 
 }  // namespace millrace

@@ -1,5 +1,8 @@
 // Simulation: a load of timed requests through the engine's own loop on a virtual clock (simulated_executor.h), and what
 // became of each request. Deterministic: the same load, options and cost model give the same result anywhere.
+//
+//   arrivals -> router -> node 0: engine, prefix index, tier     each node's clock moves by its own steps, and whose
+//                     \-> node 1: ...                            clock is behind steps next
 #pragma once
 
 #include <functional>
@@ -19,6 +22,22 @@ struct SimulatedLoad {
   int64_t requests = 0;
   std::function<double(int64_t)> arrival_seconds;
   std::function<Request(int64_t)> request;
+  int64_t closed_loop = 0;        // > 0: so many in flight all the time, whatever the arrivals say
+  bool keep_token_times = false;  // fill SimulatedRequest::tokens
+};
+
+// Which node a request goes to. The router knows what it sent where and what has ended, and for `prefix` what the nodes'
+// caches hold.
+enum class SimulatedRoute {
+  in_turn,       // request i to node i mod N
+  prefix,        // to the node that holds most of the prompt, when that is half of it or more; else as least_loaded
+  least_loaded,  // to the node with the fewest prompt tokens that have not ended
+};
+Result<SimulatedRoute> find_simulated_route(const std::string& name);
+
+struct SimulationOptions {
+  SimulatedRoute route = SimulatedRoute::in_turn;
+  double stop_seconds = 0;  // > 0 ends the simulation at that moment; what has not ended by then has no end
 };
 
 // Seconds of the virtual clock; the first moment is 0.
@@ -28,6 +47,8 @@ struct SimulatedRequest {
   double end = -1;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0;
   double worst_gap = 0;     // longest time between two of its tokens
+  int64_t node = 0;
+  std::vector<double> tokens;  // when each came, if asked for
   FinishReason finish = FinishReason::none;  // error: refused, with the reason in `refused`
   std::string tenant, refused;
 };
@@ -41,20 +62,31 @@ struct Fairness {
   std::map<std::string, double> service;  // over the whole simulation
 };
 
+struct SimulatedNode {
+  int64_t requests = 0, completed = 0;
+  int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of completed requests
+  double busy_seconds = 0, mean_running = 0;
+  int64_t most_running = 0;
+  EngineStats stats;
+};
+
 struct SimulationResult {
   std::vector<SimulatedRequest> requests;
   std::vector<float> gaps;      // between tokens of a stream, all of them
-  EngineStats stats;
+  EngineStats stats;            // sums over the nodes, as the next ones
   double seconds = 0;           // from the first arrival to the last end
   double busy_seconds = 0;      // in steps
-  double mean_running = 0;      // streams that held blocks, over the busy time
+  double mean_running = 0;      // streams of a node that held blocks, over the busy time
   int64_t most_running = 0;
+  std::vector<SimulatedNode> nodes;
   Fairness fairness;
 };
 
-// `stop_seconds` > 0 ends the simulation at that moment; what has not ended by then has no end. `progress` is called
-// now and then with the requests that have ended; false gives up. Errors: user (options), cancelled.
-Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& options,
-                                  double stop_seconds = 0, const std::function<bool(int64_t)>& progress = {});
+// One node for each cost model, each with an engine, a memory and a cache of its own. `progress` is called now and then
+// with the requests that have ended; false gives up. Errors: user (options), cancelled.
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs, const EngineOptions& engine,
+                                  const SimulationOptions& options, const std::function<bool(int64_t)>& progress = {});
+// The same on one node.
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& engine, double stop_seconds = 0);
 
 }  // namespace millrace

@@ -124,6 +124,97 @@ TEST(Simulation, DeadlinesThatCannotBeMetAreRefusedWithTheReason) {
   EXPECT_LT(refused, 100);
 }
 
+std::vector<std::unique_ptr<CostModel>> machines(int64_t nodes) {
+  std::vector<std::unique_ptr<CostModel>> costs;
+  for (int64_t i = 0; i < nodes; ++i) {
+    auto cost = load_cost_model("llama-7b-a100");
+    EXPECT_TRUE(cost.ok());
+    costs.push_back(std::move(*cost));
+  }
+  return costs;
+}
+
+TEST(Simulation, NodesShareALoadAndTheirSumsAreTheWhole) {
+  const Load load{.requests = 200, .rate = 40};
+  for (auto route : {SimulatedRoute::in_turn, SimulatedRoute::prefix, SimulatedRoute::least_loaded}) {
+    auto result = simulate(make_load(load), machines(4), machine("fcfs"), {.route = route});
+    ASSERT_TRUE(result.ok());
+    ASSERT_EQ(result->nodes.size(), 4u);
+    int64_t requests = 0, output = 0, steps = 0;
+    for (const SimulatedNode& node : result->nodes) {
+      EXPECT_GT(node.requests, 20);
+      requests += node.requests, output += node.output_tokens, steps += node.stats.steps;
+    }
+    EXPECT_EQ(requests, 200);
+    EXPECT_EQ(steps, result->stats.steps);
+    int64_t generated = 0;
+    for (const auto& r : result->requests) {
+      ASSERT_EQ(r.finish, FinishReason::stop);
+      ASSERT_GT(r.first_token, r.arrival);
+      generated += r.generated_tokens;
+    }
+    EXPECT_EQ(output, generated);
+  }
+  EXPECT_LT(mean_end(*simulate(make_load(load), machines(4), machine("fcfs"), {})), mean_end(run(load, machine("fcfs"))));
+}
+
+// A node's engine sees what it would see alone: with requests dealt in turn, node 0 of 2 serves what one engine serves
+// that is given every other request.
+TEST(Simulation, ANodeIsAnEngineOfItsOwn) {
+  const SimulatedLoad all = make_load({.requests = 100, .rate = 20});
+  auto two = simulate(all, machines(2), machine("fcfs"), {});
+  ASSERT_TRUE(two.ok());
+  SimulatedLoad half;
+  half.requests = 50;
+  half.arrival_seconds = [&](int64_t i) { return all.arrival_seconds(2 * i); };
+  half.request = [&](int64_t i) { return all.request(2 * i); };
+  auto alone = simulate(half, machines(1), machine("fcfs"), {});
+  ASSERT_TRUE(alone.ok());
+  for (size_t i = 0; i < 50; ++i) EXPECT_NEAR(two->requests[2 * i].end, alone->requests[i].end, 1e-6) << i;
+}
+
+TEST(Simulation, RoutingByPrefixFindsWhatANodeHolds) {
+  SimulatedLoad load;
+  load.requests = 120;
+  load.arrival_seconds = [](int64_t i) { return static_cast<double>(i); };
+  load.request = [](int64_t i) {  // seven conversations, over four nodes
+    Request request;
+    request.prompt.assign(512, static_cast<TokenId>(i % 7));
+    request.known_tokens = request.max_tokens = 4;
+    return request;
+  };
+  auto cached = [&](SimulatedRoute route) {
+    auto result = simulate(load, machines(4), machine("fcfs"), {.route = route});
+    EXPECT_TRUE(result.ok());
+    int64_t tokens = 0;
+    for (const SimulatedNode& node : result->nodes) tokens += node.cached_tokens;
+    return tokens;
+  };
+  EXPECT_EQ(cached(SimulatedRoute::prefix), (120 - 7) * 496);  // all but the last block, which holds the token that runs
+  EXPECT_EQ(cached(SimulatedRoute::in_turn), (120 - 28) * 496);
+}
+
+TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
+  SimulatedLoad load = make_load({.requests = 60, .rate = 1e-3});
+  load.closed_loop = 5;
+  load.keep_token_times = true;
+  auto result = simulate(load, machines(1), machine("fcfs"), {});
+  ASSERT_TRUE(result.ok());
+  EXPECT_LT(result->seconds - result->busy_seconds, 1e-3);  // nobody waits for arrivals
+  std::vector<std::pair<double, int>> changes;
+  for (const auto& r : result->requests) {
+    changes.push_back({r.arrival, 1}), changes.push_back({r.end, -1});
+    ASSERT_EQ(static_cast<int64_t>(r.tokens.size()), r.generated_tokens);
+    EXPECT_EQ(r.tokens.front(), r.first_token);
+    EXPECT_EQ(r.tokens.back(), r.end);
+  }
+  std::ranges::sort(changes);  // an end comes before the arrival that it makes room for
+  int in_flight = 0, most = 0;
+  for (const auto& change : changes) most = std::max(most, in_flight += change.second);
+  EXPECT_EQ(most, 5);
+  EXPECT_EQ(in_flight, 0);
+}
+
 // Agrawal et al., 2024: the worst times between tokens are those in which somebody else's prompt ran.
 TEST(Simulation, StallFreeKeepsTheTimeBetweenTokens) {
   const Load load{.requests = 150, .rate = 4, .prompt = 1500, .answer = 100};

@@ -3,15 +3,15 @@
 
 #include <cstdint>
 
-#include "flow/sequence.h"
+#include "millrace/request.h"
 
 namespace millrace {
 
 // FNV-1a; "" is 0. On disk as part of keys: frozen with the prefix store's version.
-inline uint64_t tenant_salt(const Sequence& stream) {
-  if (stream.request.tenant.empty()) return 0;
+inline uint64_t tenant_salt(const Request& request) {
+  if (request.tenant.empty()) return 0;
   uint64_t hash = 0xcbf29ce484222325u;
-  for (char c : stream.request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+  for (char c : request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
   return hash;
 }
 

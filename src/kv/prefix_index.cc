@@ -53,6 +53,20 @@ bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) con
   return true;
 }
 
+int64_t PrefixIndex::found_tokens(std::span<const TokenId> tokens, uint64_t tenant) const {
+  const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
+  Key above{tenant, 0};
+  Node parent = PrefixTree::kNone;
+  size_t begin = 0;
+  for (; begin + block_tokens <= tokens.size(); begin += block_tokens) {
+    const auto piece = tokens.subspan(begin, block_tokens);
+    above = chain(above, piece);
+    parent = find(above, parent, tenant, piece);
+    if (parent == PrefixTree::kNone) break;
+  }
+  return static_cast<int64_t>(begin);
+}
+
 void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds) {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;

@@ -49,6 +49,9 @@ class PrefixIndex {
   // Whether the index holds all full blocks of `tokens`; counts as no use.
   bool contains(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
 
+  // Tokens that match() would find; counts as no use.
+  int64_t found_tokens(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
+
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).
   // A block whose content is already indexed elsewhere is left alone. For `keep_seconds` they go only when nothing else
   // is left: a wish, for memory that was promised to a stream is never withheld.

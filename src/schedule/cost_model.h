@@ -40,7 +40,7 @@ class CostModel {
   double prefill_seconds(int64_t count, int64_t chunk) const;
 };
 
-// Made for given hardware. `text` is JSON; see costs/analytic.cc and costs/table.cc for the fields. Errors: user.
+// Made for given hardware. `text` is JSON; see costs/analytic.cc, costs/piecewise.cc and costs/table.cc for the fields. Errors: user.
 Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, const std::string& source);
 // A file, or the name of a machine that is built in (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);

@@ -46,12 +46,24 @@ TEST(CostModel, TablesAreLinearBetweenAndBeyond) {
   EXPECT_DOUBLE_EQ((*cost)->step_seconds(s), 4.0);
 }
 
+TEST(CostModel, PiecewiseIsASumOfCurves) {
+  auto cost = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "outputs": {"at": [0, 2], "seconds": [0, 4]},
+                                   "pairs": {"at": [0, 10], "seconds": [0, 1]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6})", "test");
+  ASSERT_TRUE(cost.ok()) << cost.error().message;
+  StepShape s;
+  s.tokens = 6, s.outputs = 1, s.pairs = 20, s.keys = 1000;
+  EXPECT_DOUBLE_EQ((*cost)->step_seconds(s), 2.0 + 2.0 + 2.0);
+  EXPECT_DOUBLE_EQ((*cost)->swap_seconds(1000), 0.01);
+}
+
 TEST(CostModel, DefectsAreNamed) {
   for (const char* text : {"", "[]", "{}", R"({"kind": "guess"})", R"({"kind": "analytic"})",
                            R"({"kind": "table", "tokens": [2, 1], "keys": [0], "seconds": [[1], [1]]})",
                            R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[1], [1]]})",
                            R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[-1]]})",
-                           R"({"kind": "table", "tokens": ["1"], "keys": [0], "seconds": [[1]]})"}) {
+                           R"({"kind": "table", "tokens": ["1"], "keys": [0], "seconds": [[1]]})", R"({"kind": "piecewise"})",
+                           R"({"kind": "piecewise", "tokens": 1})", R"({"kind": "piecewise", "tokens": {"at": [1, 1], "seconds": [1, 2]}})",
+                           R"({"kind": "piecewise", "tokens": {"at": [1, 2], "seconds": [1]}})", R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [-1]}})"}) {
     auto cost = parse_cost_model(text, "costs.json");
     ASSERT_FALSE(cost.ok()) << text;
     EXPECT_EQ(cost.error().kind, ErrorKind::user);

@@ -61,12 +61,28 @@ TEST(SkipJoinMlfq, LongPromptsJoinLowerAndServiceDemotes) {
   desk.ran(shorter, 5, true, 0.015);
   EXPECT_EQ(desk.chunks(), "2:[5+1]*");  // its quantum is not used up
   desk.ran(shorter, 1, true, 0.006);     // second level
-  desk.ran(shorter, 1, true, 0.05);      // third
-  desk.ran(shorter, 1, true, 0.09);      // fourth, where 1 came first
+  for (int i = 0; i < 3; ++i) desk.ran(shorter, 1, true, 0.5);  // long for the others' sake: its own part is 11 ms
+  EXPECT_EQ(desk.chunks(), "2:[5+1]*");
+  for (int i = 0; i < 9; ++i) desk.ran(shorter, 1, true, 0.5);  // fourth, where 1 came first
   EXPECT_EQ(desk.chunks(), "1:[0+100]*");
   desk.now_ns = static_cast<int64_t>(61e9);
   desk.ran(longer, 100, true, 0.01);
   EXPECT_EQ(desk.chunks(), "2:[5+1]*");  // starved: at the top again
+}
+
+TEST(SkipJoinMlfq, PromptsLeaveTheirTokenToThoseWhoDecode) {
+  Desk desk("skip_join_mlfq:quantum_ms=1000");
+  FixedCost cost;
+  desk.cost = &cost;
+  desk.limits.batch_tokens = 64;
+  desk.limits.max_streams = 2;
+  Sequence& decoding = desk.run(1, 8, 5, 12);
+  desk.chunks();  // joins
+  for (int i = 0; i < 200; ++i) desk.ran(decoding, 1, true, 0.011);  // far down
+  desk.run(2, 200, 0, 0);
+  EXPECT_EQ(desk.chunks(), "2:[0+63] 1:[12+1]*");
+  desk.run(3, 200, 0, 0);  // two above it: it has no place in the batch
+  EXPECT_EQ(desk.chunks(), "2:[0+64]");
 }
 
 TEST(SkipJoinMlfq, LeavesEarlyWhenMemoryRunsOut) {

@@ -46,6 +46,7 @@ struct CostFields {
 
 Result<std::unique_ptr<CostModel>> make_analytic_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields);
+Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields);
 
 // JSON of a machine that is built in; null: no such name.
 const char* builtin_cost(const std::string& name);

@@ -5,6 +5,8 @@
 // keep their blocks while there is room; the last in order is swapped out before memory runs out (proactive swap).
 //
 // To have paused streams at all, more of them must be resident than a step runs: EngineOptions::resident_streams.
+#include <iterator>
+#include <limits>
 #include <tuple>
 #include <unordered_map>
 
@@ -33,13 +35,19 @@ class SkipJoinMlfq final : public SchedulerPolicy {
 
   void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
     refresh(view);
-    order_.assign(view.running.begin(), view.running.end());
+    order_.clear();
+    std::ranges::copy_if(view.running, std::back_inserter(order_), [](const Sequence* stream) { return stream->phase == StreamPhase::running; });
     std::ranges::sort(order_, {}, [this](const Sequence* stream) { return std::tuple(level(*stream), stream->arrival); });
+    // The levels say who is in the batch; in it those that decode need a token each, and prompts get the rest. A prompt
+    // that took the whole step would stop every stream below it, for a single token's worth of room.
+    order_.resize(std::min(order_.size(), static_cast<size_t>(view.limits.max_streams)));
+    const auto decodes = std::ranges::count_if(order_, [](const Sequence* stream) { return stream->decoding(); });
+    int64_t prompts = token_budget - decodes;
     for (const Sequence* stream : order_) {
-      if (token_budget <= 0) break;
-      const int64_t tokens = std::min(token_budget, stream->remaining());
+      const int64_t tokens = stream->decoding() ? 1 : std::min(prompts, stream->remaining());
+      if (tokens <= 0) continue;
       out.push_back({stream, tokens});
-      token_budget -= tokens;
+      if (!stream->decoding()) prompts -= tokens;
     }
   }
 
@@ -68,7 +76,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
       places_.erase(event.stream->id);
     } else if (event.kind == ScheduleEvent::Kind::ran) {
       Place& place = places_[event.stream->id];
-      place.served += event.seconds;
+      place.served += std::min(event.seconds, own_seconds(*event.stream, event.tokens));
       place.ran = true;
       if (place.served >= quantum(place.level) && place.level + 1 < options_.levels) {
         ++place.level;
@@ -91,8 +99,18 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     return found == places_.end() || found->second.level < 0 ? 0 : found->second.level;
   }
 
+  // What the chunk that just ran would have taken alone. A stream is not charged for the prompts beside it: a step of
+  // many prompts would use up the quantum of each, and drop them all below the next one to come.
+  double own_seconds(const Sequence& stream, int64_t tokens) const {
+    if (!cost_) return std::numeric_limits<double>::max();
+    StepShape shape;
+    shape.add(std::max<int64_t>(0, stream.computed - tokens), tokens, true);
+    return cost_->step_seconds(shape);
+  }
+
   // Joins the new, lifts the starved.
   void refresh(const ScheduleView& view) {
+    cost_ = view.cost;
     for (const auto& streams : {view.waiting, view.running}) {
       for (const Sequence* stream : streams) {
         Place& place = places_[stream->id];
@@ -119,6 +137,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   }
 
   MlfqOptions options_;
+  const CostModel* cost_ = nullptr;  // the engine's
   std::unordered_map<RequestId, Place> places_;
   std::vector<const Sequence*> order_;
 };

@@ -1,0 +1,118 @@
+#include "step_timer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+
+#include "base/philox.h"
+#include "engine/cpu_executor.h"
+#include "engine/language_model.h"
+
+namespace millrace {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+}  // namespace
+
+StepShape shape_of(const StepDesign& design) {
+  StepShape shape;
+  for (const PlannedChunk& chunk : design) shape.add(chunk.first, chunk.count, chunk.sample);
+  return shape;
+}
+
+StepTimer::~StepTimer() = default;
+
+Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options, const StepTimerLimits& limits) {
+  auto timer = std::unique_ptr<StepTimer>(new StepTimer());
+  EngineOptions sized = options;
+  sized.kv_tokens = limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // every stream rounds up to whole blocks
+  timer->model_ = model;
+  MILLRACE_TRY(timer->executor_, CpuExecutor::create(std::move(model), sized));
+  const auto vocab = static_cast<double>(timer->model_->info().vocab);
+  for (int64_t i = 0; i < options.max_streams; ++i) {
+    auto stream = std::make_unique<LiveStream>();
+    Sequence& s = stream->sequence;
+    s.id = static_cast<RequestId>(i + 1);
+    s.request.prompt = {0};
+    s.request.ignore_eos = true;
+    s.request.sampling.temperature = 0;
+    s.prompt_tokens = 1;
+    for (int64_t at = 0; at < limits.stream_tokens; ++at)
+      s.tokens.push_back(static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));
+    MILLRACE_TRY_VOID(timer->executor_->begin(*stream));
+    timer->streams_.push_back(std::move(stream));
+  }
+  MILLRACE_TRY_VOID(timer->fill());
+  return timer;
+}
+
+// Blocks as a prompt leaves them: memory that nothing was written to would be one page of zeros, which a cache holds.
+Result<void> StepTimer::fill() {
+  KvPool& kv = executor_->kv();
+  for (int64_t i = 0; i < kv.total_blocks(); ++i) {
+    MILLRACE_TRY(BlockId block, kv.allocate());
+    blocks_.push_back(block);
+  }
+  const int64_t block_tokens = kv.layout().block_tokens;
+  const int64_t some = std::min({executor_->limits().tokens, executor_->limits().context, 4 * block_tokens, kv.total_blocks() * block_tokens});
+  MILLRACE_TRY_VOID(run({{0, 0, std::min(some, streams_[0]->sequence.size()), false}}));
+  const auto computed = static_cast<size_t>(std::max<int64_t>(1, std::min(some, streams_[0]->sequence.size()) / block_tokens));
+  for (size_t i = computed; i < blocks_.size(); ++i) kv.copy(blocks_[i % computed], blocks_[i]);
+  return {};
+}
+
+Result<double> StepTimer::run(const StepDesign& design) {
+  const KvPool& kv = executor_->kv();
+  work_.clear();
+  auto next = blocks_.begin();
+  for (const PlannedChunk& chunk : design) {
+    LiveStream& stream = *streams_.at(static_cast<size_t>(chunk.request));
+    const int64_t needed = kv.blocks_for(chunk.first + chunk.count);
+    if (needed > blocks_.end() - next || chunk.first + chunk.count > stream.sequence.size())
+      return Error::internal(fmt::format("step: {} + {} tokens are more than the timer was made for", chunk.first, chunk.count));
+    stream.sequence.blocks.assign(next, next + needed);
+    stream.sequence.computed = chunk.first;
+    next += needed;
+    work_.push_back({&stream, chunk});
+  }
+  const auto start = Clock::now();
+  executor_->forward(work_);
+  int64_t row = 0;
+  for (StepWork& item : work_) {
+    if (!item.chunk.sample) continue;
+    TokenEvent event;
+    MILLRACE_TRY_VOID(executor_->choose(*item.stream, row++, event));
+  }
+  return seconds_since(start);
+}
+
+Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
+  KvPool& kv = executor_->kv();
+  const int64_t blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
+  tokens = blocks * kv.layout().block_tokens;
+  MILLRACE_TRY(auto tier, executor_->make_tier(tokens));
+  const std::span<const BlockId> moved(blocks_.data(), static_cast<size_t>(blocks));
+  std::vector<double> times;
+  auto finish = [&](TierTicket ticket) {
+    while (tier->poll(ticket) == TierState::busy) {}
+    return tier->poll(ticket) == TierState::ready;
+  };
+  for (int i = 0; i < 5; ++i) {
+    const auto start = Clock::now();
+    MILLRACE_TRY(const TierTicket ticket, tier->put(moved, tokens));
+    bool good = finish(ticket);
+    MILLRACE_TRY_VOID(tier->get(ticket, moved));
+    good = good && finish(ticket);
+    times.push_back(seconds_since(start) / 2);
+    tier->erase(ticket);
+    if (!good) return Error::internal("KV tier: a move failed");
+  }
+  std::ranges::sort(times);
+  const auto each = static_cast<double>(kv.layout().bytes_per_token());
+  return SwapSpeed{each, static_cast<double>(tokens) * each / times[times.size() / 2]};
+}
+
+}  // namespace millrace

@@ -1,0 +1,47 @@
+// StepTimer: what one step of this machine takes, for any mixture of chunks, through the executor that the engine's own
+// loop runs: forward pass, then the next token of every sampled chunk. Keys and values are there but mean nothing.
+#pragma once
+
+#include <memory>
+#include <vector>
+
+#include "engine/executor.h"
+#include "millrace/model.h"
+#include "millrace/options.h"
+#include "schedule/cost_fit.h"
+
+namespace millrace {
+
+// Chunks of different streams; `request` counts from 0.
+using StepDesign = std::vector<PlannedChunk>;
+
+StepShape shape_of(const StepDesign& design);
+
+struct StepTimerLimits {
+  int64_t kv_tokens = 0;      // of all streams of a step
+  int64_t stream_tokens = 0;  // of one stream
+};
+
+class StepTimer {
+ public:
+  // Errors: user, unsupported, resource, as the engine's.
+  static Result<std::unique_ptr<StepTimer>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options, const StepTimerLimits& limits);
+  ~StepTimer();
+
+  // Seconds. Errors: internal, from the sampler.
+  Result<double> run(const StepDesign& design);
+  // Of keys and values on their way to host memory and back.
+  Result<SwapSpeed> swap_speed(int64_t tokens);
+
+ private:
+  StepTimer() = default;
+  Result<void> fill();
+
+  std::shared_ptr<const LanguageModel> model_;
+  std::unique_ptr<Executor> executor_;
+  std::vector<std::unique_ptr<LiveStream>> streams_;
+  std::vector<BlockId> blocks_;
+  std::vector<StepWork> work_;
+};
+
+}  // namespace millrace

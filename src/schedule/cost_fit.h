@@ -1,0 +1,30 @@
+// Fits a piecewise cost model (costs/piecewise.cc) to measured steps. What it minimizes is the relative error, with
+// outliers counted less: a neighbour on the machine slows some steps down and speeds none up.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "schedule/cost_model.h"
+
+namespace millrace {
+
+struct MeasuredStep {
+  StepShape shape;
+  double seconds = 0;
+};
+
+struct SwapSpeed {
+  double bytes_per_token = 0;
+  double bytes_per_second = 0;  // 0: not known
+};
+
+// The model as JSON that parse_cost_model() reads. No curve falls: more work never takes less time. Errors: user (fewer
+// than 8 steps, or one whose time is not above 0).
+Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap = {});
+
+// |predicted - measured| / measured of each step.
+std::vector<double> cost_errors(const CostModel& cost, std::span<const MeasuredStep> steps);
+
+}  // namespace millrace
