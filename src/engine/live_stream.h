@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/answer_group.h"
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
 #include "millrace/events.h"
@@ -15,6 +16,8 @@
 
 namespace millrace {
 
+struct BeamGroup;
+
 struct LiveStream {
   Sequence sequence;
   std::optional<SamplerChain> sampler;
@@ -23,7 +26,10 @@ struct LiveStream {
   bool cancelled = false;
   bool ended = false;
   TierTicket ticket = 0;                      // while swapping out, swapped or loading
-  std::shared_ptr<int64_t> answers_left;      // of the whole request; null: this is the only one
+  std::shared_ptr<AnswerGroup> answers;       // of the whole request; null: this is the only one
+  bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
+  double logprob_sum = 0;
+  std::shared_ptr<BeamGroup> beams;           // the search it is a beam of; null: none
 };
 
 }  // namespace millrace
