@@ -42,6 +42,10 @@ struct SamplingOptions {
   int64_t logprobs = -1;           // -1: none; k >= 0: the chosen token's and the k best ones'
 };
 
+// When a beam search ends, as Hugging Face's early_stopping: `yes`, as soon as there are as many finished answers as beams;
+// `no`, when the best beam, ended now, would not be among them; `never`, when it could not be at any length.
+enum class EarlyStopping { no, yes, never };
+
 struct Request {
   std::vector<TokenId> prompt;     // at least one token
   SamplingOptions sampling;
@@ -51,6 +55,15 @@ struct Request {
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
   bool cache_prompt = true;        // may reuse and leave prefix blocks
   int64_t n = 1;                   // answers; they share the prompt's work and memory, and differ by seed + answer
+  // Answers written, of which the n with the highest mean log-probability of their tokens are returned, best first, when
+  // all have ended; 0: n. More than n: nothing is streamed before the end.
+  int64_t best_of = 0;
+
+  // Beam search: the n likeliest of so many beams, best first, when the search has ended. It looks at the model's own
+  // distribution, without temperature and truncation; stop strings, penalties and biases are not supported with it.
+  int64_t beams = 1;
+  double length_penalty = 1;       // score = sum of log-probabilities / tokens ^ length_penalty
+  EarlyStopping early_stopping = EarlyStopping::no;
 
   // For the scheduler; which of these count is the policy's matter.
   std::string tenant;              // whose request it is

@@ -32,6 +32,18 @@ Result<int64_t> blocks_that_fit(const KvLayout& layout, int64_t wanted, int64_t 
   return std::max(blocks_of(least), fit);
 }
 
+// What changes the distribution would change which beams are likely.
+Result<void> check_beams(const Request& request) {
+  if (request.beams == 1) return {};
+  const SamplingOptions& s = request.sampling;
+  if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
+  const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
+  if (penalties || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
+    return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
+  }
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
@@ -99,7 +111,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
-  return {};
+  return check_beams(request);
 }
 
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
@@ -141,7 +153,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
   const std::span<float> logits(context_->logits() + static_cast<size_t>(row) * vocab, vocab);
   const Request& request = stream.sequence.request;
-  const bool wants_logprobs = request.sampling.logprobs >= 0;
+  const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
   if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
   MILLRACE_TRY(event.token, stream.sampler->sample(logits, stream.sequence.generated(), row_));
   stream.sampler->accept(event.token);
@@ -155,6 +167,22 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
   return stream.stop.stopped();
+}
+
+void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
+  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
+  out = compute_logprobs({context_->logits() + static_cast<size_t>(row) * vocab, vocab}, -1, count).top;
+}
+
+std::vector<TokenId> CpuExecutor::end_tokens() const {
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  return tokenizer ? tokenizer->spec().eog : std::vector<TokenId>();
+}
+
+void CpuExecutor::write(LiveStream& stream, TokenEvent& event) {
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  const bool silent = tokenizer && tokenizer->is_eog(event.token) && !stream.sequence.request.ignore_eos;
+  if (stream.detokenizer && !silent) event.text = stream.detokenizer->push(event.token);
 }
 
 void CpuExecutor::flush(LiveStream& stream, TokenEvent& event) {

@@ -26,6 +26,9 @@ class CpuExecutor final : public Executor {
   Result<void> begin(LiveStream& stream) const override;
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
+  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
+  std::vector<TokenId> end_tokens() const override;
+  void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
   const float* logits() const override { return context_->logits(); }
 

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/beam_group.h"
 #include "engine/cpu_executor.h"
 
 namespace millrace {
@@ -32,6 +33,19 @@ Result<void> check_options(const EngineOptions& options) {
   if (!options.kv_ssd.empty()) MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
+}
+
+Result<void> check_answers(const Request& request) {
+  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMostAnswers));
+  MILLRACE_TRY_VOID(check_range("beams", request.beams, 1, kMostAnswers));
+  if (request.best_of != 0) MILLRACE_TRY_VOID(check_range("best_of", request.best_of, request.n, kMostAnswers));
+  if (request.beams == 1) return {};
+  if (request.best_of > request.n) return Error::user("best_of: does not go with beams, which already choose the best");
+  if (request.n > request.beams) return Error::user(fmt::format("n: {} answers of {} beams", request.n, request.beams));
+  if (!(request.length_penalty >= -100 && request.length_penalty <= 100)) {
+    return Error::user(fmt::format("length penalty: must be between -100 and 100, got {}", request.length_penalty));
+  }
+  return {};
 }
 
 int64_t after_ns(int64_t now, double seconds) { return seconds > 0 ? now + static_cast<int64_t>(seconds * 1e9) : 0; }
@@ -94,15 +108,17 @@ Result<void> EngineCore::check(const Request& request) const {
   }
   if (request.max_tokens < -1) return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
   if (request.min_tokens < 0) return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
-  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMostAnswers));
+  MILLRACE_TRY_VOID(check_answers(request));
   MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(executor_->check(request));
-  Sequence whole;
-  whole.max_total = longest(request);
-  if (blocks_needed(whole, limits_) > limits_.total_blocks) {
-    return Error::resource(fmt::format("KV cache: {} tokens do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache",
-                                       whole.max_total, limits_.total_blocks, limits_.block_tokens));
+  if (request.beams > limits_.residents()) {
+    return Error::user(fmt::format("beams: at most {} streams run at once, {} asked for", limits_.residents(), request.beams));
+  }
+  const int64_t tokens = longest(request);
+  if (request.beams * limits_.blocks_for(tokens) > limits_.total_blocks) {
+    return Error::resource(fmt::format("KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
+                                       request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits_.total_blocks, limits_.block_tokens));
   }
   return {};
 }
@@ -132,23 +148,29 @@ Result<void> EngineCore::add(RequestId id, Request request) {
   if (static_cast<int64_t>(waiting_.size()) >= queue_limit_ && static_cast<int64_t>(running_.size()) >= limits_.max_streams) {
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting_.size()));
   }
-  const int64_t answers = request.n;
-  auto answers_left = answers > 1 ? std::make_shared<int64_t>(answers) : nullptr;
+  if (request.beams > 1) return add_beams(id, std::move(request));
+  const int64_t answers = std::max(request.n, request.best_of);
+  auto group = answers > 1 ? std::make_shared<AnswerGroup>(answers, request.n) : nullptr;
   for (int64_t answer = 0; answer < answers; ++answer) {
     Request one = answer + 1 == answers ? std::move(request) : request;
     one.sampling.seed += static_cast<uint64_t>(answer);
     MILLRACE_TRY(auto stream, make_stream(answer_stream(id, answer), std::move(one)));
     if (answer == 0) MILLRACE_TRY_VOID(accept(*stream));
-    Sequence& s = stream->sequence;
-    s.arrival = next_arrival_++;
-    s.parent = answer > 0 ? id : 0;
-    stream->answers_left = answers_left;
-    limited_ += s.time_limit > 0;
-    streams_[s.id] = stream.get();
-    tell(ScheduleEvent::Kind::queued, s);
-    enqueue(std::move(stream));
+    stream->sequence.parent = answer > 0 ? id : 0;
+    stream->answers = group;
+    stream->scored = group && group->ranks();
+    take_in(std::move(stream));
   }
   return {};
+}
+
+void EngineCore::take_in(StreamPtr stream) {
+  Sequence& s = stream->sequence;
+  s.arrival = next_arrival_++;
+  limited_ += s.time_limit > 0;
+  streams_[s.id] = stream.get();
+  tell(ScheduleEvent::Kind::queued, s);
+  enqueue(std::move(stream));
 }
 
 Result<void> EngineCore::accept(const LiveStream& stream) { return planner_->policy().accept(stream.sequence, make_view()); }
@@ -171,6 +193,7 @@ void EngineCore::drop_ended(std::vector<TokenEvent>& events) {
   cancelled_ = false;
   const int64_t now = clock_->now_ns();
   auto drop = [&](StreamPtr& stream) {
+    if (stream->ended) return true;  // with its search
     const bool late = stream->sequence.time_limit > 0 && now >= stream->sequence.time_limit;
     if (!stream->cancelled && !late) return false;
     finish(*stream, stream->cancelled ? FinishReason::cancelled : FinishReason::time_limit, TokenEvent{}, events);
@@ -256,6 +279,7 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     LiveStream& stream = *find(chunk.request);
     if (!reserve_blocks(stream, chunk.first + chunk.count)) {  // the prefix index could not give back what was counted on
       plan_.chunks.erase(plan_.chunks.begin() + static_cast<ptrdiff_t>(i));
+      if (stream.sequence.stays) continue;  // it waits
       plan_.squeezed.push_back({chunk.request, false});
       preempt(plan_.squeezed.back());
       continue;
@@ -296,6 +320,7 @@ void EngineCore::sample_chunks(std::vector<TokenEvent>& events) {
 
 // Chooses and appends one token and tells of it; false when that ended the stream.
 bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events) {
+  if (stream.beams) return commit_beam(stream, row, events);
   Sequence& s = stream.sequence;
   TokenEvent event;
   if (s.size() >= s.max_total) {  // nothing was to be generated (max_tokens 0)
@@ -311,10 +336,13 @@ bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<Token
   s.tokens.push_back(event.token);
   ++stats_.generated_tokens;
   if (s.first_token == 0) s.first_token = clock_->now_ns();
+  stream.logprob_sum += static_cast<double>(event.logprob.logprob);
+  if (s.request.sampling.logprobs < 0) event.logprob = {};
   if (!*stopped && s.size() < s.max_total) {
     event.request = request_of(s.id);
     event.answer = answer_of(s.id);
-    events.push_back(std::move(event));
+    if (stream.answers) stream.answers->tell(std::move(event), 0, events);
+    else events.push_back(std::move(event));
     return true;
   }
   finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
@@ -323,27 +351,34 @@ bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<Token
 
 // Says the last word of a stream and gives back all that it held; its owner's list is the caller's to clear.
 void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events) {
+  if (stream.beams) return finish_beams(*stream.beams, reason, events);
   Sequence& s = stream.sequence;
   event.request = request_of(s.id);
   event.answer = answer_of(s.id);
   event.finish = reason;
-  event.last = !stream.answers_left || --*stream.answers_left == 0;
+  event.last = true;
   if (reason != FinishReason::error) executor_->flush(stream, event);
-  const int64_t now = clock_->now_ns();
-  auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };
-  RequestTimings& t = event.timings;
-  t.prompt_tokens = s.prompt_tokens;
-  t.cached_tokens = s.cached;
-  t.generated_tokens = s.generated();
-  t.queue_seconds = seconds(s.submitted, s.admitted);
-  t.prefill_seconds = seconds(s.admitted, s.first_token);
-  t.decode_seconds = seconds(s.first_token, now);
-  t.first_token_seconds = seconds(s.submitted, s.first_token);
-  t.preemptions = s.preemptions;
+  event.timings = timings(s, s.generated());
   stats_.cached_tokens += s.cached;
   planner_->policy().observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
+  const double score = s.generated() > 0 ? stream.logprob_sum / static_cast<double>(s.generated()) : 0;
+  if (stream.answers) stream.answers->tell(std::move(event), score, events);
+  else events.push_back(std::move(event));
   forget(stream);
-  events.push_back(std::move(event));
+}
+
+RequestTimings EngineCore::timings(const Sequence& s, int64_t generated) const {
+  auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };
+  RequestTimings t;
+  t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
+  t.cached_tokens = s.cached;
+  t.generated_tokens = generated;
+  t.queue_seconds = seconds(s.submitted, s.admitted);
+  t.prefill_seconds = seconds(s.admitted, s.first_token);
+  t.decode_seconds = seconds(s.first_token, clock_->now_ns());
+  t.first_token_seconds = seconds(s.submitted, s.first_token);
+  t.preemptions = s.preemptions;
+  return t;
 }
 
 EngineStats EngineCore::stats() const {

@@ -4,6 +4,7 @@
 //   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
 //                                                                            swap, sharing among a request's answers
 //   engine_store.cc   the prefix store: what leaves the prefix index for the disk, and what comes back
+//   engine_beams.cc   beam search
 #pragma once
 
 #include <deque>
@@ -15,6 +16,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/beam_search.h"
 #include "engine/executor.h"
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
@@ -68,6 +70,8 @@ class EngineCore {
   int64_t longest(const Request& request) const;  // prompt and answer, tokens
   Result<StreamPtr> make_stream(RequestId id, Request request) const;
   Result<void> accept(const LiveStream& stream);
+  void take_in(StreamPtr stream);
+  RequestTimings timings(const Sequence& stream, int64_t generated) const;
   LiveStream* find(RequestId stream);
   ScheduleView make_view();
   Result<void> check_chunks(const StepPlan& plan) const;
@@ -79,6 +83,14 @@ class EngineCore {
   void drop_ended(std::vector<TokenEvent>& events);
   void tell(ScheduleEvent::Kind kind, const Sequence& stream) { planner_->policy().observe({kind, &stream}); }
 
+  // engine_beams.cc
+  Result<void> add_beams(RequestId id, Request request);
+  void admit_beams(BeamGroup& group);
+  bool commit_beam(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
+  void fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next>& next);
+  void fork(LiveStream& parent, LiveStream& child);
+  void finish_beams(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events);
+
   // engine_places.cc
   void hold(BlockId block);
   void let_go(LiveStream& stream);
@@ -88,6 +100,7 @@ class EngineCore {
   bool admit(RequestId id);
   void find_prefix(LiveStream& stream);
   bool share_prompt(LiveStream& stream);
+  void share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens);
   void load_swapped(LiveStream& stream);
   bool preempt(const PlannedPreemption& preemption);
   void enqueue(StreamPtr stream);

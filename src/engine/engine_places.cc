@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/beam_group.h"
 #include "engine/engine_core.h"
 #include "engine/tenant_salt.h"
 
@@ -74,11 +75,18 @@ void EngineCore::mark_answers() {
 // copy of the block that this one lies in. The last prompt token runs again: its logits are the first answer's.
 bool EngineCore::share_prompt(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  const int64_t full = s.shared_blocks;
   if (s.parent == 0 || s.generated() > 0) return false;
   LiveStream* first = find(s.parent);
   if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens) return false;
-  Sequence& owner = first->sequence;
+  share_blocks(first->sequence, stream, s.prompt_tokens - 1);
+  return s.computed > 0;
+}
+
+// A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too: full
+// blocks shared, the partly filled one copied. Where there is no block for the copy, its tokens are left to be computed.
+void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens) {
+  Sequence& s = stream.sequence;
+  const int64_t full = tokens / limits_.block_tokens;
   for (int64_t i = 0; i < full; ++i) {
     const BlockId block = owner.blocks[static_cast<size_t>(i)];
     kv_->share(block);
@@ -86,12 +94,12 @@ bool EngineCore::share_prompt(LiveStream& stream) {
     s.blocks.push_back(block);
   }
   owner.shared_blocks = std::max(owner.shared_blocks, full);
+  s.shared_blocks = full;
   s.computed = full * limits_.block_tokens;
-  if (s.computed < s.prompt_tokens - 1 && reserve_blocks(stream, s.prompt_tokens - 1)) {
+  if (s.computed < tokens && reserve_blocks(stream, tokens)) {
     kv_->copy(owner.blocks[static_cast<size_t>(full)], s.blocks.back());
-    s.computed = s.prompt_tokens - 1;
+    s.computed = tokens;
   }
-  return s.computed > 0;
 }
 
 void EngineCore::find_prefix(LiveStream& stream) {
@@ -152,6 +160,7 @@ bool EngineCore::admit(RequestId id) {
   running_.push_back(std::move(*at));
   waiting_.erase(at);
   tell(ScheduleEvent::Kind::admitted, s);
+  if (stream->beams) admit_beams(*stream->beams);
   return true;
 }
 
@@ -166,7 +175,7 @@ void EngineCore::enqueue(StreamPtr stream) {
 // False: the stream does not run.
 bool EngineCore::preempt(const PlannedPreemption& preemption) {
   LiveStream* stream = find(preemption.request);
-  if (!stream || stream->sequence.phase != StreamPhase::running) return false;
+  if (!stream || stream->sequence.phase != StreamPhase::running || stream->sequence.stays) return false;
   Sequence& s = stream->sequence;
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);

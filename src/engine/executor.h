@@ -55,6 +55,11 @@ class Executor {
   // After forward(): the next token of a stream whose chunk was the `row`-th sampled one, with its text, into `event`.
   // True when the stream ends with it.
   virtual Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) = 0;
+  // After forward(), instead of choose(): the `count` likeliest tokens of that row, best first, ties by id.
+  virtual void likeliest(int64_t /*row*/, int64_t /*count*/, std::vector<TokenLogprob>& out) { out.clear(); }
+  virtual std::vector<TokenId> end_tokens() const { return {}; }
+  // The text of event.token, which others chose, into `event`.
+  virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}
   // Text that was held back, when a stream ends.
   virtual void flush(LiveStream& stream, TokenEvent& event) = 0;
 

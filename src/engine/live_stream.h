@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/answer_group.h"
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
 #include "millrace/events.h"
@@ -14,6 +15,8 @@
 #include "text/detokenizer.h"
 
 namespace millrace {
+
+struct BeamGroup;
 
 struct LiveStream {
   Sequence sequence;
@@ -26,7 +29,10 @@ struct LiveStream {
   TierTicket store_ticket = 0;                // while blocks come from the prefix store
   int64_t store_blocks = 0;                   // of that load
   int64_t store_from = 0;                     // tokens before them
-  std::shared_ptr<int64_t> answers_left;      // of the whole request; null: this is the only one
+  std::shared_ptr<AnswerGroup> answers;       // of the whole request; null: this is the only one
+  bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
+  double logprob_sum = 0;
+  std::shared_ptr<BeamGroup> beams;           // the search it is a beam of; null: none
 };
 
 }  // namespace millrace

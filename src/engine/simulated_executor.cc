@@ -85,6 +85,7 @@ Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineO
 }
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
+  if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
   for (TokenId token : request.prompt)
     if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
   return {};

@@ -19,6 +19,7 @@ bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
 }  // namespace
 
 int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& limits) const {
+  if (stream.stays) return std::min(stream.width * blocks_needed(stream, limits), limits.total_blocks);
   const int64_t least = std::min(stream.size() + 1, stream.max_total);
   const int64_t tokens = std::max(least, policy_->promise(stream, limits));
   return std::min(limits.blocks_for(tokens), limits.total_blocks);
@@ -32,6 +33,17 @@ Planner::Account Planner::open_account(const ScheduleView& view) {
 }
 
 bool Planner::remains(const Sequence& stream) const { return std::ranges::find(residents_, &stream) != residents_.end(); }
+
+// The policy sees those that can give way. Null: nobody does.
+const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wanting) {
+  movable_.clear();
+  for (const Sequence* stream : residents_)
+    if (!stream->stays) movable_.push_back(stream);
+  ScheduleView rest = view;
+  rest.running = movable_;
+  const Sequence* victim = policy_->victim(rest, wanting);
+  return victim && remains(*victim) ? victim : nullptr;
+}
 
 // The victim's blocks become spare, at once or when they have reached the tier. Blocks that others share do not count.
 PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
@@ -56,13 +68,12 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
   const Account before = account;
   const size_t preempted_before = plan.preempted.size();
   saved_ = residents_;
-  while (account.streams >= limits.residents() || needed > account.spare) {
-    const bool only_wait = account.streams < limits.residents() && needed <= account.spare + account.arriving;
+  const auto full = [&] { return account.streams + candidate.width > limits.residents(); };
+  while (full() || needed > account.spare) {
+    const bool only_wait = !full() && needed <= account.spare + account.arriving;
     if (only_wait) return false;  // what was sent away is on its way out
-    ScheduleView rest = view;
-    rest.running = residents_;
-    const Sequence* victim = policy_->victim(rest, candidate);
-    if (!victim || !remains(*victim)) {
+    const Sequence* victim = ask_victim(view, candidate);
+    if (!victim) {
       account = before;
       residents_ = saved_;
       plan.preempted.resize(preempted_before);
@@ -71,7 +82,7 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
     plan.preempted.push_back(send_away(view, *victim, account));
   }
   account.spare -= promised_blocks(candidate, limits) - candidate.shared_blocks;
-  ++account.streams;
+  account.streams += candidate.width;
   plan.admitted.push_back(candidate.id);
   return true;
 }
@@ -90,6 +101,7 @@ void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
       if (!place(view, *candidate, account, plan)) break;  // nobody overtakes
   }
   if (account.swap_tokens == 0) return;
+  std::erase_if(residents_, [](const Sequence* stream) { return stream->stays; });
   ScheduleView rest = view;
   rest.running = residents_;
   rest.free_blocks = account.spare + account.arriving;
@@ -115,10 +127,9 @@ void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account&
 bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan) {
   while (account.spare < lacking) {
     if (account.spare + account.arriving >= lacking) return false;  // soon
-    ScheduleView rest = view;
-    rest.running = residents_;
-    const Sequence* victim = policy_->victim(rest, stream);
-    if (!victim || !remains(*victim)) victim = &stream;
+    const Sequence* victim = ask_victim(view, stream);
+    if (!victim && stream.stays) return false;  // cannot be: it was promised all that it may need
+    if (!victim) victim = &stream;
     squeeze(view, *victim, account, plan);
     if (victim == &stream) return false;
   }
@@ -130,7 +141,12 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
   Account account = open_account(view);
   shares_.clear();
   spare_taken_.clear();
-  policy_->share(view, limits.batch_tokens, shares_);
+  runnable_.clear();
+  for (const Sequence* stream : view.running)
+    if (stream->remaining() > 0 && !stream->held_back) runnable_.push_back(stream);
+  ScheduleView ready = view;
+  ready.running = runnable_;
+  policy_->share(ready, limits.batch_tokens, shares_);
   tokens_left_ = limits.batch_tokens;
   outputs_left_ = limits.outputs;
   for (const Share& share : shares_) {

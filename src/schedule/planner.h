@@ -47,9 +47,11 @@ class Planner {
   bool find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan);
   void squeeze(const ScheduleView& view, const Sequence& victim, Account& account, StepPlan& plan);
   bool remains(const Sequence& stream) const;
+  const Sequence* ask_victim(const ScheduleView& view, const Sequence& wanting);
 
   std::unique_ptr<SchedulerPolicy> policy_;
   std::vector<const Sequence*> queue_, residents_, saved_;  // residents_: running without those sent away in this plan
+  std::vector<const Sequence*> movable_, runnable_;
   std::vector<Share> shares_;
   std::vector<int64_t> spare_taken_;  // by each chunk of the plan
   int64_t tokens_left_ = 0, outputs_left_ = 0;
