@@ -228,9 +228,11 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   planner_->plan_places(make_view(), plan_);
   for (const PlannedPreemption& preemption : plan_.preempted) preempt(preemption);
   for (RequestId id : plan_.admitted) admit(id);
+  join_loads();
   planner_->plan_chunks(make_view(), plan_);
   for (const PlannedPreemption& preemption : plan_.squeezed) preempt(preemption);
   run_chunks(events);
+  part_loads();
   if (plan_.empty() && loads_ > 0 && events.empty()) store_->wait();
   return plan_;
 }
@@ -238,12 +240,12 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
 Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& events) {
   const Error misfit = Error::user(fmt::format("step plan: does not fit the streams as they stand: {}", plan.to_string()));
   begin_step(events);
-  finish_loads();  // where they stood when the plan was made is not known
   mark_answers();
   for (const PlannedPreemption& preemption : plan.preempted)
     if (!preempt(preemption)) return misfit;
   for (RequestId id : plan.admitted)
     if (!admit(id)) return misfit;
+  finish_loads();  // where they stood when the plan was made is not known
   for (const PlannedPreemption& preemption : plan.squeezed)
     if (!preempt(preemption)) return misfit;
   plan_ = plan;

@@ -112,7 +112,8 @@ class EngineCore {
   std::function<void(const ChainLink&, BlockId)> store_hook();
   void load_stored(LiveStream& stream);
   bool may_join(const LiveStream& stream, int64_t layers) const;
-  void join(LiveStream& stream);
+  void join_loads();
+  void part_loads();
   bool end_load(LiveStream& stream, const LoadProgress& progress);
   bool end_joined(LiveStream& stream);
   void abandon_load(LiveStream& stream);

@@ -57,14 +57,12 @@ void EngineCore::load_stored(LiveStream& stream) {
   stream.store_from = s.computed;
   s.phase = StreamPhase::loading;
   ++loads_;
-  if (may_join(stream, 0)) join(stream);
 }
 
 // Whether the stream's next chunk takes longer than what is left of its load: then the layers that come in while the
 // first ones are computed hold nobody up. `layers` are there.
 bool EngineCore::may_join(const LiveStream& stream, int64_t layers) const {
   const Sequence& s = stream.sequence;
-  if (!joins_early_ || s.generated() > 0) return false;
   const int64_t all = std::max<int64_t>(1, static_cast<int64_t>(kv_->layout().layers.size()));
   const int64_t end = stream.store_from + stream.store_blocks * limits_.block_tokens;
   StepShape next;
@@ -73,12 +71,26 @@ bool EngineCore::may_join(const LiveStream& stream, int64_t layers) const {
   return left <= cost_->step_seconds(next);
 }
 
-// From here on the stream runs as if its blocks were there; each layer's attention waits for them (wait_layer), and a
-// chunk that ran over damaged ones is not committed.
-void EngineCore::join(LiveStream& stream) {
-  Sequence& s = stream.sequence;
-  s.computed = stream.store_from + stream.store_blocks * limits_.block_tokens;
-  s.phase = StreamPhase::running;
+// For one step those that may run as if their blocks were there; each layer's attention waits for them (wait_layer), and a
+// chunk that ran over damaged ones is not committed. Outside of the step `computed` counts only what is there.
+void EngineCore::join_loads() {
+  if (loads_ == 0 || !joins_early_) return;
+  for (auto& stream : running_) {
+    Sequence& s = stream->sequence;
+    if (stream->store_ticket == 0 || !may_join(*stream, store_->poll(stream->store_ticket).layers)) continue;
+    s.computed = stream->store_from + stream->store_blocks * limits_.block_tokens;
+    s.phase = StreamPhase::running;
+  }
+}
+
+// After the step: who joined and had no chunk in it.
+void EngineCore::part_loads() {
+  if (loads_ == 0) return;
+  for (auto& stream : running_) {
+    if (stream->store_ticket == 0) continue;
+    stream->sequence.computed = stream->store_from;
+    stream->sequence.phase = StreamPhase::loading;
+  }
 }
 
 // The load is ready, in whole or in part. What came back is shared at once with the prompts that come next. False: some
@@ -127,7 +139,6 @@ void EngineCore::poll_store() {
     if (stream->store_ticket == 0) continue;
     const LoadProgress progress = store_->poll(stream->store_ticket);
     if (progress.state != TierState::busy) end_load(*stream, progress);
-    else if (stream->sequence.phase == StreamPhase::loading && may_join(*stream, progress.layers)) join(*stream);
   }
 }
 
