@@ -1,16 +1,20 @@
 // millrace replay: sends a recorded or generated load to an engine, at the recorded times, and says how it went.
 #include <fmt/format.h>
 
-#include <cstdio>
+#include <cstdlib>
 #include <nlohmann/json.hpp>
+#include <optional>
 
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"
 #include "model_flags.h"
 #include "progress.h"
+#include "replay_output.h"
+#include "replay_predict.h"
 #include "replay_run.h"
-#include "workload/report.h"
+#include "schedule/cost_model.h"
+#include "workload/remote/http_load.h"
 #include "workload_flags.h"
 
 namespace millrace {
@@ -20,87 +24,121 @@ constexpr const char* kExamples = R"(Examples:
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf
   millrace replay --trace conversation_trace.jsonl.xz --limit 50 --max-prompt 2000 --rate 0.5 --in-process --report replay.html
   millrace replay --trace gen:requests=64,prompt=fixed:128,output=fixed:64 --in-process --closed-loop 16 --json
+  millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf --predict here.json   (bench --calibrate made it)
+  millrace replay --trace gen:requests=100,rate=2 --url http://localhost:8080 --api chat --patience 60
 
 Open loop: a request goes out when the trace says so, however far behind the engine is, and its times count from then.
-Each answer has the recorded length. Prompts are made up so that they share what the recorded ones shared.)";
+Each answer has the recorded length. Prompts are made up so that they share what the recorded ones shared. A server's key
+is read from MILLRACE_API_KEY.)";
 
 struct ReplayFlags {
   ModelFlags model;
   EngineFlags engine;
   WorkloadFlags load;
-  GoodputLimits limits;
-  double patience = 0, ttft_ms = 0, tpot_ms = 0, e2e_ms = 0;
-  int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16;
-  std::string report;
-  bool in_process = false, json = false;
+  double patience = 0, silence = 600, ttft_ms = 0, tpot_ms = 0, e2e_ms = 0;
+  int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
+  std::string report, predict, url, api = "completions", served_model;
+  bool in_process = false, json = false, text_prompts = false;
+
+  GoodputLimits limits() const { return {ttft_ms / 1e3, tpot_ms / 1e3, e2e_ms / 1e3}; }
 };
 
-nlohmann::ordered_json in_ms(const Summary& s) {
-  return {{"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p90", s.p90 * 1e3}, {"p99", s.p99 * 1e3}, {"max", s.max * 1e3}};
+// What ran, for prediction and report.
+struct ReplayRun {
+  std::vector<RequestRecord> records;
+  EngineOptions options;   // with numbers for context and KV tokens
+  int64_t vocab = 0, steps = -1;  // -1: not known
+};
+
+auto show_progress(ProgressBar& bar, size_t requests) {
+  return [&bar, requests](int64_t done, int64_t in_flight) {
+    bar.update(static_cast<double>(done) / static_cast<double>(requests), fmt::format("{} done, {} in flight", done, in_flight));
+    return !interrupted();
+  };
 }
 
-void print_json(const LoadMetrics& m, const ReplayFlags& flags, const EngineStats& stats) {
-  nlohmann::ordered_json out = {{"trace", flags.load.path}, {"model", flags.model.path}, {"requests", m.requests}, {"completed", m.completed}, {"failed", m.failed},
-                                {"seconds", m.seconds}, {"prompt_tokens", m.prompt_tokens}, {"cached_tokens", m.cached_tokens}, {"output_tokens", m.output_tokens},
-                                {"request_throughput", m.request_rate}, {"output_throughput", m.output_rate}, {"total_token_throughput", m.total_rate},
-                                {"ttft_ms", in_ms(m.ttft)}, {"tpot_ms", in_ms(m.tpot)}, {"itl_ms", in_ms(m.itl)}, {"e2el_ms", in_ms(m.e2e)}, {"lag_ms", in_ms(m.lag)},
-                                {"steps", stats.steps}, {"errors", m.errors}};
-  if (flags.limits.any()) out["goodput"] = {{"requests_per_second", m.goodput}, {"good_requests", m.good}, {"ttft_ms", flags.ttft_ms}, {"tpot_ms", flags.tpot_ms}, {"e2el_ms", flags.e2e_ms}};
-  print_json_line(out);
-}
-
-void print_row(const char* name, const Summary& s) {
-  fmt::print("  {:<6} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n", name, s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p99 * 1e3, s.max * 1e3);
-}
-
-void print_text(const LoadMetrics& m, const ReplayFlags& flags) {
-  fmt::print("{} requests done, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
-  for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
-  fmt::print("{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts; {} of {} prompt tokens from the prefix cache\n", m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
-  if (flags.limits.any()) fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
-  fmt::print("\n  {:<6} {:>11} {:>11} {:>11} {:>11} {:>11}   milliseconds\n", "", "mean", "p50", "p90", "p99", "max");
-  print_row("TTFT", m.ttft);
-  print_row("TPOT", m.tpot);
-  print_row("ITL", m.itl);
-  print_row("E2E", m.e2e);
-  if (m.lag.p99 > 0.01) fmt::print("  requests went out up to {:.1f} ms late\n", m.lag.max * 1e3);
-}
-
-Result<void> write_report(const ReplayFlags& flags, const EngineOptions& options, std::span<const RequestRecord> records, const LoadMetrics& m) {
-  ReportFacts facts;
-  facts.title = fmt::format("{} on {}", flags.load.path, flags.model.path.empty() ? "the built-in model" : flags.model.path);
-  facts.settings = {{"load", flags.closed_loop ? fmt::format("closed loop, {} in flight", flags.closed_loop) : std::string("open loop")},
-                    {"streams", fmt::format("{}", options.max_streams)}, {"batch tokens", fmt::format("{}", options.batch_tokens)},
-                    {"prefix cache", options.prefix_cache ? options.prefix_evict : "off"}};
-  const std::string html = replay_report_html(facts, records, m);
-  std::FILE* file = std::fopen(flags.report.c_str(), "wb");
-  const bool written = file && std::fwrite(html.data(), 1, html.size(), file) == html.size();
-  if ((file && std::fclose(file) != 0) || !written) return Error::user(fmt::format("{}: cannot be written", flags.report));
-  return {};
-}
-
-Result<int> run(ReplayFlags flags) {
-  if (!flags.in_process) return Error::user("replay: give --in-process: the load goes to an engine in this process");
-  MILLRACE_TRY(const auto load, flags.load.load());
-  MILLRACE_TRY(const auto model, flags.model.load());
+EngineOptions engine_options(const ReplayFlags& flags) {
   EngineOptions options = flags.engine.get(flags.model);
   options.max_streams = flags.max_streams;
   options.queue = flags.queue;
-  MILLRACE_TRY(auto engine, Engine::create(model, options));
-  flags.limits = {flags.ttft_ms / 1e3, flags.tpot_ms / 1e3, flags.e2e_ms / 1e3};
-  catch_interrupts();
-  std::vector<RequestRecord> records;
-  {
-    ProgressBar bar("replaying");
-    records = run_replay(*engine, load, {flags.closed_loop, flags.patience, model->info().vocab}, [&](int64_t done, int64_t in_flight) {
-      bar.update(static_cast<double>(done) / static_cast<double>(load.size()), fmt::format("{} done, {} in flight", done, in_flight));
-      return !interrupted();
-    });
+  return options;
+}
+
+Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
+  MILLRACE_TRY(const auto model, flags.model.load());
+  ReplayRun run;
+  run.options = engine_options(flags);
+  MILLRACE_TRY(auto engine, Engine::create(model, run.options));
+  run.vocab = model->info().vocab;
+  ProgressBar bar("replaying");
+  run.records = run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
+  run.steps = engine->stats().steps;
+  run.options.context = engine->context();
+  run.options.kv_tokens = engine->stats().kv_blocks * run.options.block_tokens;
+  return run;
+}
+
+Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
+  MILLRACE_TRY(const Url url, Url::parse(flags.url));
+  HttpLoadOptions http;
+  MILLRACE_TRY(http.style.api, find_completion_api(flags.api));
+  http.style.model = flags.served_model;
+  http.style.text_prompts = flags.text_prompts;
+  http.style.vocab = flags.vocab;
+  http.closed_loop = flags.closed_loop;
+  http.patience = flags.patience;
+  http.silence = flags.silence;
+  if (const char* key = std::getenv("MILLRACE_API_KEY")) http.api_key = key;
+  ReplayRun run;
+  ProgressBar bar("replaying");
+  MILLRACE_TRY(run.records, run_http_load(url, load, http, show_progress(bar, load.size())));
+  run.vocab = flags.vocab;
+  run.options = engine_options(flags);  // what is known of the server's engine, for a prediction
+  if (run.options.context == 0)
+    for (const WorkloadRequest& r : load) run.options.context = std::max(run.options.context, r.prompt_tokens + std::max<int64_t>(1, r.output_tokens) + 1);
+  if (run.options.kv_tokens == 0) run.options.kv_tokens = run.options.max_streams * run.options.context;
+  return run;
+}
+
+ReportFacts make_facts(const ReplayFlags& flags, const ReplayRun& run) {
+  ReportFacts facts;
+  const std::string target = flags.in_process ? (flags.model.path.empty() ? "the built-in model" : flags.model.path) : flags.url;
+  facts.title = fmt::format("{} on {}", flags.load.path, target);
+  facts.settings = {{"load", flags.closed_loop ? fmt::format("closed loop, {} in flight", flags.closed_loop) : std::string("open loop")}};
+  if (!flags.in_process) {
+    facts.settings.emplace_back("api", flags.api);
+    return facts;
   }
-  const LoadMetrics metrics = measure_load(records, flags.limits);
-  if (flags.json) print_json(metrics, flags, engine->stats());
-  else print_text(metrics, flags);
-  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags, options, records, metrics));
+  facts.settings.emplace_back("policy", run.options.policy);
+  facts.settings.emplace_back("streams", fmt::format("{}", run.options.max_streams));
+  facts.settings.emplace_back("batch tokens", fmt::format("{}", run.options.batch_tokens));
+  facts.settings.emplace_back("prefix cache", run.options.prefix_cache ? run.options.prefix_evict : "off");
+  return facts;
+}
+
+Result<int> run(const ReplayFlags& flags) {
+  if (flags.in_process == !flags.url.empty()) return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
+  if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // before the run, not after it
+  MILLRACE_TRY(const auto load, flags.load.load());
+  catch_interrupts();
+  MILLRACE_TRY(const ReplayRun run, flags.in_process ? run_in_process(flags, load) : run_over_http(flags, load));
+  const LoadMetrics metrics = measure_load(run.records, flags.limits());
+  std::optional<LoadMetrics> predicted;
+  if (!flags.predict.empty() && !interrupted()) {
+    MILLRACE_TRY(const auto records, predict_replay(flags.predict, load, run.options, {flags.closed_loop, flags.patience, run.vocab}));
+    predicted = measure_load(records, flags.limits());
+  }
+  const LoadMetrics* beside = predicted ? &*predicted : nullptr;
+  if (flags.json) {
+    nlohmann::ordered_json facts = {{"trace", flags.load.path}};
+    if (flags.in_process) facts["model"] = flags.model.path;
+    else facts["url"] = flags.url, facts["api"] = flags.api;
+    if (run.steps >= 0) facts["steps"] = run.steps;
+    print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
+  } else {
+    print_replay_text(metrics, flags.limits(), beside);
+  }
+  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, beside));
   if (interrupted()) return 130;
   return metrics.completed > 0 ? 0 : 1;
 }
@@ -112,6 +150,13 @@ void add_replay_command(CLI::App& app) {
   CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it", kExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   command->add_flag("--in-process", flags->in_process, "To an engine in this process");
+  command->add_option("--url", flags->url, "To a server: http://HOST[:PORT][/PATH], before the path of its API");
+  command->add_option("--api", flags->api, "How the server is asked: completions (/v1/completions), chat (/v1/chat/completions), llama (llama-server's /completion)")->capture_default_str();
+  command->add_option("--served-model", flags->served_model, "The server's name of the model; absent: its only one");
+  command->add_flag("--text-prompts", flags->text_prompts, "Send words instead of token ids; chat always does");
+  command->add_option("--vocab", flags->vocab, "Token ids sent to the server are below that")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
+  command->add_option("--silence", flags->silence, "Give up a server's answer of which nothing came for so many seconds")->check(CLI::Range(0.001, 1e9))->capture_default_str();
+  command->add_option("--predict", flags->predict, "Cost model (bench --calibrate, or a built-in machine): what the simulator says of this run, beside what was measured");
   flags->model.add_to(command);
   flags->engine.add_to(command);
   command->add_option("--max-streams", flags->max_streams, "Streams that run at once")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));

@@ -23,13 +23,15 @@ struct RequestRecord {
   double finished = 0;
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;        // of the prompt, found in a prefix cache
+  int64_t output_tokens = 0;        // as the other side counts them, where several may come at a time; 0: one a time
   std::string error;                // empty: it went well
   std::string tenant;
 
   bool ok() const { return error.empty() && !tokens.empty(); }
   double ttft() const { return tokens.front() - arrival; }
   double e2e() const { return tokens.back() - arrival; }
-  double tpot() const { return tokens.size() > 1 ? (tokens.back() - tokens.front()) / static_cast<double>(tokens.size() - 1) : 0; }
+  int64_t count() const { return output_tokens > 0 ? output_tokens : static_cast<int64_t>(tokens.size()); }
+  double tpot() const { return count() > 1 ? (tokens.back() - tokens.front()) / static_cast<double>(count() - 1) : 0; }
 };
 
 // A request is good when it kept every limit that is set; 0: no limit.
@@ -53,6 +55,16 @@ struct LoadMetrics {
   double goodput = 0;                // of those, a second
   std::map<std::string, int64_t> errors;
 };
+
+// One figure of a run beside what was predicted of it.
+struct ComparedFigure {
+  const char* name;  // "TTFT p99, ms"
+  const char* key;   // "ttft_p99"
+  double measured = 0, predicted = 0;
+
+  double ratio() const { return measured > 0 ? predicted / measured : 0; }
+};
+std::vector<ComparedFigure> compare_loads(const LoadMetrics& measured, const LoadMetrics& predicted);
 
 LoadMetrics measure_load(std::span<const RequestRecord> records, const GoodputLimits& limits = {});
 

@@ -100,9 +100,16 @@ std::string metric_row(const char* name, const Summary& s, double unit) {
   return fmt::format("<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td></tr>\n", name, s.mean * unit, s.p50 * unit, s.p90 * unit, s.p99 * unit, s.max * unit);
 }
 
+std::string prediction_table(const LoadMetrics& measured, const LoadMetrics& predicted) {
+  std::string out = "</table>\n<table><tr><th></th><th>measured</th><th>predicted</th><th>predicted / measured</th></tr>\n";
+  for (const ComparedFigure& row : compare_loads(measured, predicted))
+    out += fmt::format("<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.3f}</td></tr>\n", row.name, row.measured, row.predicted, row.ratio());
+  return out;
+}
+
 }  // namespace
 
-std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics) {
+std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted) {
   std::string out = fmt::format(kHead, html_escape(facts.title));
   out += fmt::format("<h1>{}</h1>\n<table>\n", html_escape(facts.title));
   const auto line = [&](const std::string& name, const std::string& value) { out += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_escape(name), html_escape(value)); };
@@ -114,6 +121,7 @@ std::string replay_report_html(const ReportFacts& facts, std::span<const Request
   for (const auto& [text, count] : metrics.errors) line("error", fmt::format("{} x {}", count, text));
   out += "</table>\n<table><tr><th></th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>max</th></tr>\n";
   out += metric_row("TTFT, s", metrics.ttft, 1) + metric_row("TPOT, ms", metrics.tpot, 1000) + metric_row("ITL, ms", metrics.itl, 1000) + metric_row("E2E, s", metrics.e2e, 1);
+  if (predicted) out += prediction_table(metrics, *predicted);
   return out + "</table>\n<div class=\"charts\">\n" + charts(records, metrics) + "</div></body></html>\n";
 }
 

@@ -16,6 +16,7 @@ struct ReportFacts {
   std::vector<std::pair<std::string, std::string>> settings;  // name, value
 };
 
-std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics);
+std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics,
+                               const LoadMetrics* predicted = nullptr);  // of the same run, beside what was measured
 
 }  // namespace millrace

@@ -367,6 +367,91 @@ class Workload(unittest.TestCase):
         refused = millrace("replay", "--trace", "gen:requests=2,rate=100,prompt=fixed:9000", "--in-process", "-m", LLAMA, "--json")
         self.assertEqual((refused.returncode, json.loads(refused.stdout)["failed"]), (1, 2))
         self.assertEqual(millrace("replay", "--trace", "gen:requests=2", "-m", LLAMA).returncode, 2)
+    def test_replay_prediction(self):
+        table = {"kind": "piecewise", "tokens": {"at": [1, 100], "seconds": [0.001, 0.01]}}
+        with tempfile.TemporaryDirectory() as folder:
+            cost, report = write(folder, "cost.json", json.dumps(table)), os.path.join(folder, "r.html")
+            load = ["replay", "--trace", "gen:requests=4,rate=100,prompt=fixed:40,output=fixed:6", "--in-process", "-m", LLAMA, "--predict", cost]
+            result = self.run_json(*load, "--report", report)
+            self.assertEqual(result["predicted"]["output_tokens"], 24)
+            # One prompt, then five decodes, at the least; nobody else's clock comes into it.
+            self.assertGreater(result["predicted"]["e2el_ms"]["mean"], 4.5 + 5)
+            self.assertEqual(result["predicted"]["ttft_ms"], self.run_json(*load)["predicted"]["ttft_ms"])
+            self.assertIn("ttft_mean", result["predicted_over_measured"])
+            with open(report, encoding="utf-8") as file:
+                self.assertIn("predicted / measured", file.read())
+            self.assertIn("predicted", millrace(*load).stdout.decode())
+            self.assertEqual(millrace(*load[:-1], os.path.join(folder, "none.json")).returncode, 2)
+
+    def test_replay_over_http(self):
+        nobody = ["replay", "--trace", "gen:requests=2,rate=100", "--url"]
+        refused = millrace(*nobody, "http://127.0.0.1:1", "--json")
+        self.assertEqual(refused.returncode, 1)
+        [(error, count)] = json.loads(refused.stdout)["errors"].items()
+        self.assertEqual((error.split(":")[0], count), ("connect", 2))
+        self.assertEqual(millrace(*nobody, "localhost:80").returncode, 2)
+        self.assertEqual(millrace(*nobody, "https://localhost").returncode, 4)
+        self.assertEqual(millrace(*nobody, "http://127.0.0.1:1", "--api", "soap").returncode, 2)
+        self.assertEqual(millrace(*nobody, "http://127.0.0.1:1", "--in-process").returncode, 2)
+
+    def test_calibrate(self):
+        with tempfile.TemporaryDirectory() as folder:
+            cost = os.path.join(folder, "cost.json")
+            result = self.run_json("bench", "-m", LLAMA, "--calibrate", "-o", cost, "-u", "16", "-b", "4", "-d", "64", "--seconds", "0")
+            self.assertEqual((result["kind"], result["made_by"]["held_out_steps"], result["made_by"]["rounds"]), ("piecewise", 20, 2))
+            self.assertGreater(result["swap_bandwidth"], 0)
+            self.assertEqual(result["tokens"]["at"][-1], 16)
+            with open(cost, encoding="utf-8") as file:
+                self.assertEqual(json.load(file), result)
+            done = self.run_json("simulate", "--trace", "gen:requests=9,rate=5,prompt=fixed:30,output=fixed:5", "--cost", cost)
+            self.assertEqual(done[0]["completed"], 9)
+            self.assertEqual(millrace("bench", "-m", LLAMA, "--calibrate", "-u", "60000").returncode, 2)
+        self.assertEqual(millrace("bench", "-m", LLAMA, "-o", "xml").returncode, 2)
+
+
+class Simulate(unittest.TestCase):
+    LOAD = ["simulate", "--trace", "gen:requests=60,rate=20,prompt=fixed:200,output=fixed:30,prefix_tokens=160,prefix_groups=3"]
+
+    def run_json(self, *arguments):
+        done = millrace(*self.LOAD, *arguments, "--json")
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return json.loads(done.stdout)
+
+    def test_policies_side_by_side(self):
+        names = ["fcfs", "stall_free:tbt_ms=50", "orca"]
+        rows = self.run_json("--cost", "llama-7b-a100", *[flag for name in names for flag in ("--policy", name)])
+        self.assertEqual([row["policy"] for row in rows], names)
+        for row in rows:
+            self.assertEqual((row["completed"], row["refused"], row["unfinished"]), (60, 0, 0))
+        table = millrace(*self.LOAD, "--cost", "llama-7b-a100").stdout.decode().splitlines()
+        self.assertEqual(len(table), 3)
+        self.assertTrue(table[2].startswith("| fcfs | 60 | 0 |"))
+
+    def test_nodes_add_up(self):
+        for route in ("in_turn", "prefix", "least_loaded"):
+            [row] = self.run_json("--cost", "llama-7b-a100", "--nodes", "3", "--route", route)
+            self.assertEqual(len(row["nodes"]), 3)
+            for field in ("completed", "prompt_tokens", "cached_tokens", "steps"):
+                self.assertEqual(sum(node[field] for node in row["nodes"]), row[field], field)
+        self.assertIn("| fcfs: node |", millrace(*self.LOAD, "--nodes", "2").stdout.decode())
+
+    def test_the_same_again(self):
+        first, second = self.run_json(), self.run_json()
+        for row in first + second:
+            del row["wall_seconds"]
+        self.assertEqual(first, second)
+
+    def test_usage(self):
+        for arguments, message in ((["--policy", "nobody"], "nobody"), (["--cost", "/nowhere.json"], "/nowhere.json"), (["--route", "home"], "home"),
+                                   (["--nodes", "0"], "nodes"), (["--nodes", "2", "--record-plans", "/tmp/x"], "one node")):
+            done = millrace(*self.LOAD, *arguments)
+            self.assertEqual(done.returncode, 2, arguments)
+            self.assertIn(message, done.stderr.decode())
+        with tempfile.TemporaryDirectory() as folder:
+            bad = write(folder, "bad.json", json.dumps({"kind": "piecewise", "tokens": {"at": [2, 1], "seconds": [1, 1]}}))
+            done = millrace(*self.LOAD, "--cost", bad)
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("bad.json: tokens", done.stderr.decode())
 
 
 if __name__ == "__main__":

@@ -1,0 +1,79 @@
+#include "replay_output.h"
+
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <nlohmann/json.hpp>
+
+#include "base/result.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+Json in_ms(const Summary& s) {
+  return {{"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p90", s.p90 * 1e3}, {"p99", s.p99 * 1e3}, {"max", s.max * 1e3}};
+}
+
+void add_figures(Json& out, const LoadMetrics& m, const GoodputLimits& limits) {
+  out["requests"] = m.requests;
+  out["completed"] = m.completed;
+  out["failed"] = m.failed;
+  out["seconds"] = m.seconds;
+  out["prompt_tokens"] = m.prompt_tokens;
+  out["cached_tokens"] = m.cached_tokens;
+  out["output_tokens"] = m.output_tokens;
+  out["request_throughput"] = m.request_rate;
+  out["output_throughput"] = m.output_rate;
+  out["total_token_throughput"] = m.total_rate;
+  out["ttft_ms"] = in_ms(m.ttft);
+  out["tpot_ms"] = in_ms(m.tpot);
+  out["itl_ms"] = in_ms(m.itl);
+  out["e2el_ms"] = in_ms(m.e2e);
+  out["lag_ms"] = in_ms(m.lag);
+  out["errors"] = m.errors;
+  if (limits.any())
+    out["goodput"] = {{"requests_per_second", m.goodput}, {"good_requests", m.good}, {"ttft_ms", limits.ttft * 1e3}, {"tpot_ms", limits.tpot * 1e3}, {"e2el_ms", limits.e2e * 1e3}};
+}
+
+void print_row(const char* name, const Summary& s) {
+  fmt::print("  {:<6} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n", name, s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p99 * 1e3, s.max * 1e3);
+}
+
+}  // namespace
+
+void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted) {
+  fmt::print("{} requests done, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
+  for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
+  fmt::print("{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts; {} of {} prompt tokens from the prefix cache\n", m.request_rate, m.output_rate, m.total_rate,
+             m.cached_tokens, m.prompt_tokens);
+  if (limits.any()) fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
+  fmt::print("\n  {:<6} {:>11} {:>11} {:>11} {:>11} {:>11}   milliseconds\n", "", "mean", "p50", "p90", "p99", "max");
+  print_row("TTFT", m.ttft);
+  print_row("TPOT", m.tpot);
+  print_row("ITL", m.itl);
+  print_row("E2E", m.e2e);
+  if (m.lag.p99 > 0.01) fmt::print("  requests went out up to {:.1f} ms late\n", m.lag.max * 1e3);
+  if (!predicted) return;
+  fmt::print("\n  {:<22} {:>12} {:>12} {:>20}\n", "", "measured", "predicted", "predicted / measured");
+  for (const ComparedFigure& row : compare_loads(m, *predicted)) fmt::print("  {:<22} {:>12.2f} {:>12.2f} {:>20.3f}\n", row.name, row.measured, row.predicted, row.ratio());
+}
+
+Json replay_json(Json facts, const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted) {
+  add_figures(facts, metrics, limits);
+  if (!predicted) return facts;
+  add_figures(facts["predicted"], *predicted, limits);
+  for (const ComparedFigure& row : compare_loads(metrics, *predicted)) facts["predicted_over_measured"][row.key] = row.ratio();
+  return facts;
+}
+
+Result<void> write_replay_report(const std::string& path, const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted) {
+  const std::string html = replay_report_html(facts, records, metrics, predicted);
+  std::FILE* file = std::fopen(path.c_str(), "wb");
+  const bool written = file && std::fwrite(html.data(), 1, html.size(), file) == html.size();
+  if ((file && std::fclose(file) != 0) || !written) return Error::user(fmt::format("{}: cannot be written", path));
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+// What `millrace replay` prints and writes of a run.
+#pragma once
+
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+
+#include "base/result.h"
+#include "workload/metrics.h"
+#include "workload/report.h"
+
+namespace millrace {
+
+void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
+// The figures of `vllm bench serve` by its names; `facts` come first, "predicted" where there is a prediction.
+nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
+// Errors: user (the file).
+Result<void> write_replay_report(const std::string& path, const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted);
+
+}  // namespace millrace

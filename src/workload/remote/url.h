@@ -1,0 +1,19 @@
+// Url: where a load goes over HTTP.
+#pragma once
+
+#include <string>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct Url {
+  std::string host, port;  // of "http://[::1]:8080/base/": ::1, 8080
+  std::string path;        // without a slash at its end: /base; often empty
+
+  // "http://HOST[:PORT][/PATH]". Errors: user; unsupported (https).
+  static Result<Url> parse(const std::string& text);
+  std::string host_header() const;
+};
+
+}  // namespace millrace
