@@ -23,6 +23,7 @@ struct LiveStream {
   bool cancelled = false;
   bool ended = false;
   TierTicket ticket = 0;                      // while swapping out, swapped or loading
+  KvRange range;                              // its own in the pool, while it holds blocks
   std::shared_ptr<int64_t> answers_left;      // of the whole request; null: this is the only one
 };
 
