@@ -7,6 +7,7 @@
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"
+#include "memory_report.h"
 #include "model_flags.h"
 #include "progress.h"
 #include "replay_run.h"
@@ -44,7 +45,7 @@ void print_json(const LoadMetrics& m, const ReplayFlags& flags, const EngineStat
                                 {"seconds", m.seconds}, {"prompt_tokens", m.prompt_tokens}, {"cached_tokens", m.cached_tokens}, {"output_tokens", m.output_tokens},
                                 {"request_throughput", m.request_rate}, {"output_throughput", m.output_rate}, {"total_token_throughput", m.total_rate},
                                 {"ttft_ms", in_ms(m.ttft)}, {"tpot_ms", in_ms(m.tpot)}, {"itl_ms", in_ms(m.itl)}, {"e2el_ms", in_ms(m.e2e)}, {"lag_ms", in_ms(m.lag)},
-                                {"steps", stats.steps}, {"errors", m.errors}};
+                                {"steps", stats.steps}, {"kv_blocks", stats.kv_blocks}, {"kv_blocks_free", stats.kv_blocks_free}, {"errors", m.errors}, {"memory", memory_json(stats.memory_budget, stats.memory)}};
   if (flags.limits.any()) out["goodput"] = {{"requests_per_second", m.goodput}, {"good_requests", m.good}, {"ttft_ms", flags.ttft_ms}, {"tpot_ms", flags.tpot_ms}, {"e2el_ms", flags.e2e_ms}};
   print_json_line(out);
 }

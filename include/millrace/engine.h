@@ -10,6 +10,8 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "millrace/events.h"
 #include "millrace/model.h"
@@ -38,6 +40,13 @@ class Stream {
   std::shared_ptr<State> state_;
 };
 
+// Memory by what it is for: "weights", "KV", "activations" ...
+struct MemoryUse {
+  std::string name;
+  int64_t bytes = 0;  // taken now
+  int64_t peak = 0;
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -54,6 +63,8 @@ struct EngineStats {
   int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
+  int64_t memory_budget = 0;      // LoadOptions::memory
+  std::vector<MemoryUse> memory;  // of the model and all engines over it
 };
 
 class Engine {

@@ -25,6 +25,7 @@ class CpuExecutor final : public Executor {
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
+  const MemoryAccounts* accounts() const override;
   const float* logits() const override { return context_->logits(); }
 
  private:
@@ -32,6 +33,7 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options);
 
   std::shared_ptr<const LanguageModel> model_;
+  std::vector<MemoryHold> memory_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;

@@ -50,6 +50,7 @@ class EngineCore {
   EngineStats stats() const;
   int64_t context() const { return executor_->limits().context; }
   const KvPool& kv() const { return *kv_; }
+  const Executor& executor() const { return *executor_; }
   // free + held == total, and every held block is held by streams or the prefix index as often as it is counted; what
   // two streams hold, both know to be shared.
   Result<void> check_blocks() const;
