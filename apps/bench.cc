@@ -29,14 +29,15 @@ constexpr const char* kExamples = R"(Examples:
 constexpr int64_t kMostTokens = int64_t{1} << 24;
 
 struct BenchFlags {
-  std::string model, output = "md";
+  std::string model, output = "md", memory;
+  std::string kv_pool = "paged";
   std::vector<int64_t> prompt = {512}, generate = {128}, depth = {0}, streams = {1};
   std::vector<std::string> prompt_and_generate, kv_formats = {"f16"};
   std::vector<int> threads = {0};
-  int64_t batch_tokens = 512;
+  int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
-  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false, scatter = false;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr;
 };
 
@@ -67,7 +68,7 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
       for (int64_t depth : flags.depth)
         for (int64_t streams : flags.streams)
           for (const auto& [prompt, generate] : shapes)
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike});
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens, flags.scatter});
   return tests;
 }
 
@@ -109,6 +110,7 @@ Result<int> run(const BenchFlags& flags) {
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags;
   model_flags.path = flags.model;
+  model_flags.memory = flags.memory;
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
@@ -150,6 +152,10 @@ void add_bench_command(CLI::App& app) {
   command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")->check(CLI::Range(1, 10000))->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->delimiter(',')->check(CLI::Range(0, 1024))->capture_default_str();
   command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
+  command->add_option("--kv-pool", flags->kv_pool, "paged, or virtual: contiguous addresses for each stream")->check(CLI::IsMember({"paged", "virtual"}))->capture_default_str();
+  command->add_option("--block-tokens", flags->block_tokens, "Tokens per KV block")->check(CLI::Range(int64_t{1}, kMostBlockTokens))->capture_default_str();
+  command->add_flag("--scatter", flags->scatter, "Hand out the blocks in random order, as a pool does that ran for long");
+  command->add_option("--memory", flags->memory, "Most memory for everything, as 8G or 512MiB; a test that does not fit is refused");
   command->add_option("-o,--output", flags->output, "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
   command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");

@@ -12,6 +12,9 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "engine/memory_plan.h"
+#include "memory_report.h"
+
 namespace millrace {
 namespace {
 
@@ -106,6 +109,9 @@ std::string bench_name(const BenchTest& test) {
   if (test.depth > 0) name += fmt::format(" @ d{}", test.depth);
   if (test.streams > 1) name += fmt::format(" x{}", test.streams);
   if (test.alike) name += " alike";
+  if (test.kv_pool != "paged") name += " " + test.kv_pool;
+  if (test.block_tokens != 16) name += fmt::format(" blocks {}", test.block_tokens);
+  if (test.scatter) name += " scattered";
   return name;
 }
 
@@ -146,6 +152,9 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"n_gen", test.generate},
           {"n_depth", test.depth},
           {"n_streams", test.streams},
+          {"kv_pool", test.kv_pool},
+          {"block_tokens", test.block_tokens},
+          {"scattered", test.scatter},
           {"test_time", now_utc()},
           {"avg_ns", std::llround(time.mean)},
           {"stddev_ns", std::llround(time.deviation)},
@@ -163,7 +172,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"roof_gb_per_s", roof.gb_per_s},
           {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},
           {"roof_bf16_gflop_per_s", roof.peaks.bf16_gflop_per_s},
-          {"roof_int8_gop_per_s", roof.peaks.int8_gop_per_s}};
+          {"roof_int8_gop_per_s", roof.peaks.int8_gop_per_s},
+          {"memory", memory_json(model.parts().accounts->budget(), memory_uses(*model.parts().accounts))}};
 }
 
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
@@ -176,7 +186,7 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
   } else if (output_ == "csv") {
     std::string names, values;
     for (const auto& [key, value] : record.items()) {
-      if (value.is_array()) continue;  // samples stand in the JSON forms
+      if (value.is_structured()) continue;  // samples stand in the JSON forms
       names += (names.empty() ? "" : ",") + key;
       values += (values.empty() ? "" : ",") + csv_field(value);
     }

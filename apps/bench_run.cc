@@ -1,6 +1,7 @@
 #include "bench_run.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
@@ -10,8 +11,6 @@
 
 namespace millrace {
 namespace {
-
-constexpr int64_t kBlockTokens = 16;
 
 // Streams that all stand at the same position.
 class BenchStreams {
@@ -24,19 +23,41 @@ class BenchStreams {
       return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", test.kv_format));
     if (test.longest() > parts.model->context())
       return Error::user(fmt::format("context: the model was loaded for {} tokens, the test takes {}", parts.model->context(), test.longest()));
-    s->stream_blocks_ = (test.longest() + kBlockTokens - 1) / kBlockTokens;
-    MILLRACE_TRY(auto kv, KvPool::create({format, kBlockTokens, parts.model->kv_layers()}, s->stream_blocks_ * test.streams));
-    s->kv_ = std::make_unique<KvPool>(std::move(kv));
-    for (int64_t i = 0; i < s->kv_->total_blocks(); ++i) {
-      MILLRACE_TRY(BlockId block, s->kv_->allocate());
-      s->batch_.block_tables.push_back(block);
-    }
+    KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
+    MILLRACE_TRY_VOID(layout.check());
+    MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
+    if (mode == KvPoolMode::contiguous) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+    s->stream_blocks_ = (test.longest() + layout.block_tokens - 1) / layout.block_tokens;
+    const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
     // A batch is never larger than the test asks for; scratch memory is sized by it.
     s->batch_tokens_ = std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
-    MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_,
-                                                      {s->batch_tokens_, test.streams, s->stream_blocks_ * kBlockTokens}));
-    s->context_ = std::make_unique<ForwardContext>(std::move(context));
+    const ForwardLimits limits{s->batch_tokens_, test.streams, context};
+    const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, test.threads, layout.block_tokens);
+    for (const auto& [name, bytes] : {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations}, {"logits", forward.logits}}) {
+      MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "lower the test's tokens or streams, or raise the budget"));
+      s->memory_.push_back(std::move(hold));
+    }
+    MILLRACE_TRY(auto kv, KvPool::create(std::move(layout), blocks, {mode, context, test.streams}));
+    s->kv_ = std::make_unique<KvPool>(std::move(kv));
+    MILLRACE_TRY_VOID(s->take_blocks(test));
+    MILLRACE_TRY(auto forward_context, ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_, limits));
+    s->context_ = std::make_unique<ForwardContext>(std::move(forward_context));
     return s;
+  }
+
+  // All of the pool, each stream a part.
+  Result<void> take_blocks(const BenchTest& test) {
+    auto& tables = batch_.block_tables;
+    for (int64_t stream = 0; stream < test.streams; ++stream) {
+      KvRange range;
+      for (int64_t i = 0; i < stream_blocks_; ++i) {
+        MILLRACE_TRY(BlockId block, kv_->allocate(range));
+        tables.push_back(block);
+      }
+    }
+    for (size_t i = tables.size(); test.scatter && i > 1; --i)
+      std::swap(tables[i - 1], tables[static_cast<size_t>(philox_uniform(2, 0, i) * static_cast<double>(i))]);
+    return {};
   }
 
   // Adds `count` tokens to every stream: whole streams or parts of them fill each batch. The last token's logits are
@@ -92,6 +113,7 @@ class BenchStreams {
 
   const LanguageModel& model_;
   ThreadPool pool_;
+  std::vector<MemoryHold> memory_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;
   Batch batch_;

@@ -21,6 +21,9 @@ struct BenchTest {
   int64_t batch_tokens = 512;
   std::string kv_format = "f16";
   bool alike = false;    // token 0 everywhere, so that every stream chooses the same experts
+  std::string kv_pool = "paged";
+  int64_t block_tokens = 16;
+  bool scatter = false;  // blocks in random order
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t tokens() const { return streams * (prompt + generate); }

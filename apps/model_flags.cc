@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "base/memory_accounts.h"
 #include "engine/language_model.h"
 #include "progress.h"
 #include "sampling/schema.h"
@@ -13,8 +14,13 @@ void ModelFlags::add_to(CLI::App* command) {
   command->add_option("-m,--model", path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+  add_memory_to(command);
   command->add_flag("--packed-cache", packed_cache, "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
   command->add_flag("--verify-packed-cache", verify_packed_cache, "Compare all of its checksums, not only its header's");
+}
+
+void ModelFlags::add_memory_to(CLI::App* command) {
+  command->add_option("--memory", memory, "Most memory for everything, as 8G or 512MiB; the KV cache gets what is left. No more than the machine has when absent");
 }
 
 Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
@@ -22,6 +28,12 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
+  if (!memory.empty()) {
+    auto bytes = parse_bytes(memory);
+    if (!bytes.ok()) return Error{bytes.error().kind, "--memory: " + bytes.error().message};
+    if (*bytes == 0) return Error::user("--memory: must be more than 0");
+    options.memory = *bytes;
+  }
   options.packed_cache = !packed_cache.empty() && packed_cache != "false";
   if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
   options.verify_packed_cache = verify_packed_cache;
@@ -32,8 +44,9 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
 
 void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--kv-format", options.kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
-  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens; 0: as the context asks");
+  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens; 0: what --memory leaves, or as the context asks");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
+  command->add_option("--kv-pool", options.kv_pool, "paged, or virtual: contiguous addresses for each stream")->capture_default_str()->check(CLI::IsMember({"paged", "virtual"}));
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")->capture_default_str();
   command->add_option("--policy", options.policy, "Who runs when: NAME[:key=value,...]; see millrace techniques --family policy")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks, running or paused; 0: as many as run");

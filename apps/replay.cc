@@ -8,6 +8,7 @@
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"
+#include "memory_report.h"
 #include "model_flags.h"
 #include "progress.h"
 #include "replay_output.h"
@@ -47,7 +48,8 @@ struct ReplayFlags {
 struct ReplayRun {
   std::vector<RequestRecord> records;
   EngineOptions options;   // with numbers for context and KV tokens
-  int64_t vocab = 0, steps = -1;  // -1: not known
+  int64_t vocab = 0;
+  std::optional<EngineStats> stats;  // of an engine in this process, at the end
 };
 
 auto show_progress(ProgressBar& bar, size_t requests) {
@@ -72,9 +74,9 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   run.vocab = model->info().vocab;
   ProgressBar bar("replaying");
   run.records = run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
-  run.steps = engine->stats().steps;
+  run.stats = engine->stats();
   run.options.context = engine->context();
-  run.options.kv_tokens = engine->stats().kv_blocks * run.options.block_tokens;
+  run.options.kv_tokens = run.stats->kv_blocks * run.options.block_tokens;
   return run;
 }
 
@@ -116,6 +118,13 @@ ReportFacts make_facts(const ReplayFlags& flags, const ReplayRun& run) {
   return facts;
 }
 
+void add_engine_facts(nlohmann::ordered_json& facts, const EngineStats& stats) {
+  facts["steps"] = stats.steps;
+  facts["kv_blocks"] = stats.kv_blocks;
+  facts["kv_blocks_free"] = stats.kv_blocks_free;
+  facts["memory"] = memory_json(stats.memory_budget, stats.memory);
+}
+
 Result<int> run(const ReplayFlags& flags) {
   if (flags.in_process == !flags.url.empty()) return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
   if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // before the run, not after it
@@ -133,7 +142,7 @@ Result<int> run(const ReplayFlags& flags) {
     nlohmann::ordered_json facts = {{"trace", flags.load.path}};
     if (flags.in_process) facts["model"] = flags.model.path;
     else facts["url"] = flags.url, facts["api"] = flags.api;
-    if (run.steps >= 0) facts["steps"] = run.steps;
+    if (run.stats) add_engine_facts(facts, *run.stats);
     print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
   } else {
     print_replay_text(metrics, flags.limits(), beside);

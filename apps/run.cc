@@ -11,6 +11,7 @@
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"
+#include "memory_report.h"
 #include "model_flags.h"
 
 namespace millrace {
@@ -61,7 +62,7 @@ Speed measure(const RequestTimings& t, const LanguageModel& model) {
 }
 
 void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& tokens, const std::string& text,
-                const nlohmann::ordered_json& logprobs, const TokenEvent& last, const Speed& speed) {
+                const nlohmann::ordered_json& logprobs, const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
   const RequestTimings& t = last.timings;
   nlohmann::ordered_json out;
   out["prompt_tokens"] = prompt;
@@ -73,6 +74,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& 
                     {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
                     {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
                     {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second}};
+  out["memory"] = memory_json(stats.memory_budget, stats.memory);
   print_json_line(out);
 }
 
@@ -154,7 +156,7 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
-    print_json(prompt, tokens, text, logprobs, last, speed);
+    print_json(prompt, tokens, text, logprobs, last, speed, engine->stats());
   } else {
     std::fputs("\n", stdout);
     std::fflush(stdout);

@@ -10,6 +10,8 @@
 #include <chrono>
 #include <memory>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "millrace/events.h"
 #include "millrace/model.h"
@@ -53,6 +55,13 @@ struct KvStoreStats {
   int64_t corrupt_blocks = 0;      // found damaged
 };
 
+// Memory by what it is for: "weights", "KV", "activations" ...
+struct MemoryUse {
+  std::string name;
+  int64_t bytes = 0;  // taken now
+  int64_t peak = 0;
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -70,6 +79,8 @@ struct EngineStats {
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
   KvStoreStats store;
+  int64_t memory_budget = 0;      // LoadOptions::memory
+  std::vector<MemoryUse> memory;  // of the model and all engines over it
 };
 
 class Engine {

@@ -15,6 +15,9 @@ struct LoadOptions {
   int64_t context = 0;   // longest stream, tokens; 0: the trained length, at most kDefaultContext
   // Keeps the packed weights in a file and maps that at the next start, which then takes no time to speak of. A file of
   // another model, instruction set or version, or a damaged one, is written anew.
+  // Most memory, in bytes, that the model and the engines over it take of the system, everything counted; what does not
+  // fit is refused. 0: as much as there is.
+  int64_t memory = 0;
   bool packed_cache = false;
   std::string packed_cache_path;     // "": NAME.millrace-packed beside the model, or in the user's cache folder
   bool verify_packed_cache = false;  // read it all and compare its checksums; otherwise only those of its header
@@ -27,9 +30,10 @@ struct EngineOptions {
   int64_t context = 0;         // longest stream, tokens; 0: what the model was loaded for
   int64_t max_streams = 8;     // running at once; more wait in the queue
   int64_t queue = 1024;        // waiting at most; more are refused
-  int64_t kv_tokens = 0;       // KV cache size in tokens over all streams; 0: max_streams x context, at most 64k
+  int64_t kv_tokens = 0;       // KV cache size in tokens over all streams; 0: what the memory budget leaves, without one max_streams x context, at most 64k
   std::string kv_format = "f16";  // f32, f16, bf16, q8_0
-  int64_t block_tokens = 16;   // tokens per KV block
+  int64_t block_tokens = 16;   // tokens per KV block; raised to whole pages where kv_pool asks for them
+  std::string kv_pool = "paged";  // or virtual: each stream's blocks follow each other; a block is then whole memory pages
   int64_t batch_tokens = 512;  // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;    // keep finished streams' full blocks for prompts that begin alike
   std::string prefix_evict = "lru";  // which of those go first: lru, lfu, length_aware

@@ -51,6 +51,26 @@ TEST_F(Memory, EveryControlGroupUpToTheRootLimits) {
   EXPECT_EQ(available().limit, "the control group /");
 }
 
+TEST_F(Memory, OldControlGroupsLimitToo) {
+  put("proc/meminfo", "MemTotal:  3000000 kB\nMemAvailable:    1000000 kB\nSwapTotal: 0 kB\n");
+  put("proc/self/cgroup", "5:memory:/box\n4:cpu:/box\n0::/\n");
+  put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
+  put("sys/fs/cgroup/memory/memory.usage_in_bytes", "100000\n");
+  EXPECT_EQ(available().limit, "this machine");
+  EXPECT_EQ(total_memory(root_.string()).bytes, int64_t{3000000} * 1024);
+  put("sys/fs/cgroup/memory/box/memory.limit_in_bytes", "800000\n");
+  put("sys/fs/cgroup/memory/box/memory.usage_in_bytes", "500000\n");
+  put("sys/fs/cgroup/memory/box/memory.stat", "cache 1\ntotal_inactive_file 40000\ntotal_active_file 10000\n");
+  EXPECT_EQ(available().bytes, 350000);
+  EXPECT_EQ(available().limit, "the control group /box");
+  EXPECT_EQ(total_memory(root_.string()).bytes, 800000);
+}
+
+TEST_F(Memory, TheProcessKnowsItsPeak) {
+  EXPECT_GT(resident_bytes(), 0);
+  EXPECT_GE(peak_resident_bytes(), resident_bytes());
+}
+
 TEST_F(Memory, GarbageIsNoLimit) {
   put("proc/meminfo", "MemAvailable: lots\nSwapFree: -5 kB\n");
   put("proc/self/cgroup", "0::/\n");

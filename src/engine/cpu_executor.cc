@@ -1,13 +1,14 @@
 #include "engine/cpu_executor.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 
 #include "base/cpu.h"
-#include "base/memory.h"
 #include "engine/kv_identity.h"
 #include "engine/language_model.h"
+#include "engine/memory_plan.h"
 #include "kv/tiers/memory_tier.h"
 #include "kv/tiers/ssd_store.h"
 #include "sampling/logprobs.h"
@@ -18,19 +19,6 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kDefaultKvTokens = 65536;
-
-// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short.
-Result<int64_t> blocks_that_fit(const KvLayout& layout, int64_t wanted, int64_t least) {
-  const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
-  const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
-  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // which KvPool refuses
-  const AvailableMemory available = available_memory();
-  const int64_t fit = available.bytes / block_bytes;
-  if (blocks_of(wanted) <= fit) return blocks_of(wanted);
-  MILLRACE_TRY_VOID(check_memory(blocks_of(least) * block_bytes, fmt::format("KV cache of {} tokens", least),
-                                 "lower the context, the KV tokens or their format", available));
-  return std::max(blocks_of(least), fit);
-}
 
 // What changes the distribution would change which beams are likely.
 Result<void> check_beams(const Request& request) {
@@ -60,8 +48,6 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   if (limits_.context > model.context()) {
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
   }
-  int64_t kv_tokens = options.kv_tokens > 0 ? options.kv_tokens
-                                            : std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
   const Format* format = find_format(options.kv_format);
   if (!format || !model_->parts().kernels.find_attention(format)) {
     std::string known;
@@ -69,16 +55,26 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
-  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
   MILLRACE_TRY_VOID(layout.check());
-  MILLRACE_TRY(const int64_t blocks, blocks_that_fit(layout, kv_tokens, least));
-  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks));
-  kv_ = std::make_unique<KvPool>(std::move(pool));
+  MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
+  if (mode == KvPoolMode::contiguous) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+  const KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
 
   ForwardLimits forward;
   forward.tokens = std::max(options.batch_tokens, options.max_streams);
   forward.outputs = std::min(forward.tokens, options.max_streams);
   forward.context = limits_.context;
+  const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
+  const bool budget = accounts->budget() > 0;
+  int64_t kv_tokens = options.kv_tokens;
+  if (kv_tokens == 0 && !budget) kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
+  const EngineMemory memory = plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout);
+  MILLRACE_TRY(const int64_t blocks, plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least));
+  MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
+  if (budget) limits_.request_bytes = memory.requests;
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, places));
+  kv_ = std::make_unique<KvPool>(std::move(pool));
   MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
   context_ = std::make_unique<ForwardContext>(std::move(context));
   limits_.tokens = forward.tokens;
@@ -91,6 +87,8 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   batch_.block_tables.reserve(static_cast<size_t>(blocks));
   return {};
 }
+
+const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().accounts.get(); }
 
 Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(*kv_, tokens); }
 

@@ -30,6 +30,7 @@ class CpuExecutor final : public Executor {
   std::vector<TokenId> end_tokens() const override;
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
+  const MemoryAccounts* accounts() const override;
   const float* logits() const override { return context_->logits(); }
 
  private:
@@ -37,6 +38,7 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options);
 
   std::shared_ptr<const LanguageModel> model_;
+  std::vector<MemoryHold> memory_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;

@@ -2,6 +2,9 @@
 // out through one queue a stream, which its request's max_tokens bounds.
 #include "millrace/engine.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -10,11 +13,13 @@
 #include <unordered_map>
 
 #include "engine/engine_core.h"
+#include "engine/memory_plan.h"
 
 namespace millrace {
 
 struct Stream::State {
   RequestId id = 0;
+  int64_t memory = 0;  // counted for it while it is open
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<TokenEvent> events;
@@ -67,6 +72,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
+  int64_t open_memory = 0;  // of the open requests
 
   std::unordered_map<RequestId, std::shared_ptr<Stream::State>> streams;  // engine thread only
   std::thread thread;
@@ -86,6 +92,7 @@ void Engine::State::deliver(TokenEvent event) {
     streams.erase(found);
     std::lock_guard lock(mutex);
     --open_streams;
+    open_memory -= stream->memory;
   }
   std::lock_guard lock(stream->mutex);
   stream->events.push_back(std::move(event));
@@ -183,12 +190,21 @@ Engine::~Engine() {
 Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
   MILLRACE_TRY_VOID(state_->core->check(request));
   auto stream = std::make_shared<Stream::State>();
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  const int64_t memory = request.n * request_memory(request.max_tokens < 0 ? context() : std::min(context(), prompt + request.max_tokens));
   {
     std::lock_guard lock(state_->mutex);
     if (state_->stop) return Error::resource("engine: has stopped");
     if (state_->open_streams >= state_->stream_limit) {
       return Error::resource("queue: " + std::to_string(state_->open_streams) + " requests are open already; try again later");
     }
+    const int64_t limit = state_->core->executor().limits().request_bytes;
+    if (limit > 0 && state_->open_memory + memory > limit) {
+      return Error::resource(fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
+                                         format_bytes(state_->open_memory), format_bytes(limit)));
+    }
+    stream->memory = memory;
+    state_->open_memory += memory;
     ++state_->open_streams;
     stream->id = state_->next_id++;
     // Streams may outlive the engine: they then have nothing to cancel.
@@ -206,8 +222,14 @@ Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
 }
 
 EngineStats Engine::stats() const {
+  const MemoryAccounts* accounts = state_->core->executor().accounts();
   std::lock_guard lock(state_->mutex);
-  return state_->stats;
+  EngineStats stats = state_->stats;
+  if (accounts) {
+    stats.memory_budget = accounts->budget();
+    stats.memory = memory_uses(*accounts);
+  }
+  return stats;
 }
 
 int64_t Engine::context() const { return state_->core->context(); }

@@ -31,7 +31,7 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
   if (!options.kv_ssd.empty()) MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
-  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, 4096));
+  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMostBlockTokens));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
 
@@ -89,9 +89,9 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     MILLRACE_TRY(core->tier_, core->executor_->make_tier(options.swap_tokens));
   }
   const ExecutorLimits& limits = core->executor_->limits();
-  core->limits_ = {limits.tokens,        limits.outputs, options.max_streams, core->kv_->total_blocks(), options.block_tokens,
+  core->limits_ = {limits.tokens,        limits.outputs, options.max_streams, core->kv_->total_blocks(), core->kv_->layout().block_tokens,
                    options.resident_streams, limits.context};
-  core->holders_.assign(static_cast<size_t>(core->kv_->total_blocks()), 0);
+  core->holders_.assign(static_cast<size_t>(core->kv_->ids()), 0);
   if (!options.record_plans.empty()) {
     core->record_.open(options.record_plans);
     if (!core->record_) return Error::user(fmt::format("plans: {} cannot be written", options.record_plans));

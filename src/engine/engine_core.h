@@ -57,6 +57,7 @@ class EngineCore {
   int64_t cached_tokens(const Request& request) const;
   int64_t context() const { return executor_->limits().context; }
   const KvPool& kv() const { return *kv_; }
+  const Executor& executor() const { return *executor_; }
   // free + held == total, and every held block is held by streams or the prefix index as often as it is counted; what
   // two streams hold, both know to be shared.
   Result<void> check_blocks() const;

@@ -20,6 +20,7 @@ void EngineCore::let_go(LiveStream& stream) {
     if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
     kv_->release(block);
   }
+  kv_->close(stream.range);
   s.blocks.clear();
   s.shared_blocks = 0;
   s.reserved_blocks = 0;
@@ -48,8 +49,8 @@ void EngineCore::forget(LiveStream& stream) {
 bool EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
   while (static_cast<int64_t>(s.blocks.size()) < kv_->blocks_for(tokens)) {
-    auto block = kv_->allocate();
-    if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate();
+    auto block = kv_->allocate(stream.range);
+    if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate(stream.range);
     if (!block.ok()) return false;
     hold(*block);
     s.blocks.push_back(*block);
@@ -241,7 +242,8 @@ void EngineCore::poll_tier() {
 }
 
 Result<void> EngineCore::check_blocks() const {
-  std::vector<int32_t> held(static_cast<size_t>(kv_->total_blocks())), private_holders(held.size());
+  MILLRACE_TRY_VOID(kv_->check());
+  std::vector<int32_t> held(static_cast<size_t>(kv_->ids())), private_holders(held.size());
   for (const auto& [id, stream] : streams_) {
     const Sequence& s = stream->sequence;
     for (size_t i = 0; i < s.blocks.size(); ++i) {
@@ -252,7 +254,7 @@ Result<void> EngineCore::check_blocks() const {
       return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
   }
   int64_t in_use = 0, counted = 0, expected = prefix_ ? prefix_->size() : 0, held_blocks = 0;
-  for (BlockId block = 0; block < kv_->total_blocks(); ++block) {
+  for (BlockId block = 0; block < kv_->ids(); ++block) {
     const auto i = static_cast<size_t>(block);
     in_use += kv_->references(block) > 0;
     counted += kv_->references(block);

@@ -6,6 +6,7 @@
 #include <functional>
 #include <span>
 
+#include "base/memory_accounts.h"
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
@@ -20,6 +21,7 @@ struct ExecutorLimits {
   int64_t tokens = 0;         // in one step
   int64_t outputs = 0;        // sampled chunks in one step
   int64_t scratch_bytes = 0;
+  int64_t request_bytes = 0;  // of all open requests (request_memory()); 0: no limit
 };
 
 // One chunk of a step and whose it is. The stream's blocks cover the chunk.
@@ -62,6 +64,9 @@ class Executor {
   virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}
   // Text that was held back, when a stream ends.
   virtual void flush(LiveStream& stream, TokenEvent& event) = 0;
+
+  // Where its memory is counted; null: nowhere.
+  virtual const MemoryAccounts* accounts() const { return nullptr; }
 
   // Logits of the last step's sampled chunks, in plan order; null where there are none.
   virtual const float* logits() const { return nullptr; }

@@ -6,6 +6,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "base/memory.h"
 #include "engine/embedded_model.h"
 #include "engine/packed_cache_path.h"
 #include "text/template/chat_messages.h"
@@ -38,6 +39,29 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
   return path;
 }
 
+// What the program holds by itself, and what is too small for an account of its own: code that was not used yet, stacks,
+// the heap's small pieces.
+constexpr int64_t kProgramBytes = int64_t{24} << 20;
+constexpr int64_t kThreadBytes = int64_t{512} << 10;
+constexpr const char* kBudgetAdvice = "raise the budget";
+
+Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
+  if (options.memory < 0) return Error::user(fmt::format("memory: must be 0 or more bytes, got {}", options.memory));
+  auto accounts = std::make_shared<MemoryAccounts>(options.memory);
+  if (options.memory > 0) {
+    const AvailableMemory total = total_memory(), available = available_memory();
+    if (options.memory > total.bytes) {
+      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(options.memory), total.limit, format_bytes(total.bytes)));
+    }
+    if (options.memory > available.bytes && options.warn) {
+      options.warn(fmt::format("memory: the budget is {}, {} has {} left now", format_bytes(options.memory), available.limit, format_bytes(available.bytes)));
+    }
+  }
+  const int64_t threads = options.threads > 0 ? options.threads : available_cores();
+  MILLRACE_TRY_VOID(accounts->take("program", peak_resident_bytes() + kProgramBytes + threads * kThreadBytes, kBudgetAdvice));
+  return accounts;
+}
+
 }  // namespace
 
 LanguageModel::LanguageModel() : parts_(std::make_unique<Parts>()) {}
@@ -48,6 +72,8 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   auto loaded = std::shared_ptr<LanguageModel>(new LanguageModel());
   Parts& parts = *loaded->parts_;
   parts.kernels = make_kernel_table(isa);
+  MILLRACE_TRY(parts.accounts, open_accounts(options));
+  const int64_t before = peak_resident_bytes();
   MILLRACE_TRY(auto files, open_model(path));
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
   // The tokenizer is made meanwhile: with weights from a cache it is most of a start.
@@ -55,9 +81,13 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
     if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
     return Tokenizer::create(*files->tokenizer);
   });
+  if (options.memory > 0) {  // first, so that what it takes can be told from the weights
+    tokenizer.wait();
+    MILLRACE_TRY_VOID(parts.accounts->take("tokenizer", peak_resident_bytes() - before, kBudgetAdvice));
+  }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,
-                                .warn = options.warn};
+                                .warn = options.warn, .accounts = parts.accounts};
   if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
   auto made = tokenizer.get();

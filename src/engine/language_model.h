@@ -3,6 +3,7 @@
 
 #include <memory>
 
+#include "base/memory_accounts.h"
 #include "kernels/kernel_table.h"
 #include "loader/model_files.h"
 #include "millrace/model.h"
@@ -12,6 +13,7 @@
 namespace millrace {
 
 struct LanguageModel::Parts {
+  std::shared_ptr<MemoryAccounts> accounts;  // of the model, and of the engines over it
   KernelTable kernels;  // the weights are packed for this table
   std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<const Model> model;

@@ -26,6 +26,7 @@ struct LiveStream {
   bool cancelled = false;
   bool ended = false;
   TierTicket ticket = 0;                      // while swapping out, swapped or loading
+  KvRange range;                              // its own in the pool, while it holds blocks
   TierTicket store_ticket = 0;                // while blocks come from the prefix store
   int64_t store_blocks = 0;                   // of that load
   int64_t store_from = 0;                     // tokens before them

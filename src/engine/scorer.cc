@@ -68,17 +68,22 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->slots_ = options.batch_tokens / options.context + 2;
   KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
   scorer->slot_blocks_ = (options.context + kBlockTokens - 1) / kBlockTokens;
+  const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
+  const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
+  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens), scorer->slot_blocks_ * kBlockTokens};
+  const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kBlockTokens);
+  for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()), {"activations", forward.activations},
+                                    {"logits", forward.logits}}) {
+    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "lower the context or the batch, or raise the budget"));
+    scorer->memory_.push_back(std::move(hold));
+  }
   MILLRACE_TRY(auto kv, KvPool::create(layout, scorer->slots_ * scorer->slot_blocks_));
   scorer->kv_ = std::make_unique<KvPool>(std::move(kv));
   for (int64_t i = 0; i < scorer->slots_ * scorer->slot_blocks_; ++i) {
     MILLRACE_TRY(BlockId block, scorer->kv_->allocate());
     scorer->batch_.block_tables.push_back(block);
   }
-  const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
-  const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
-  const int64_t outputs = std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens);
-  MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_,
-                                                    {tokens, outputs, scorer->slot_blocks_ * kBlockTokens}));
+  MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_, limits));
   scorer->context_ = std::make_unique<ForwardContext>(std::move(context));
   scorer->model_ = std::move(model);
   return scorer;

@@ -72,6 +72,7 @@ class Scorer {
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ThreadPool> pool_;
+  std::vector<MemoryHold> memory_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;
   int64_t slots_ = 0;        // windows whose keys and values are held at once

@@ -2,10 +2,22 @@
 
 #include <fmt/format.h>
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cassert>
 #include <cstring>
+#include <numeric>
 
 namespace millrace {
+namespace {
+
+constexpr int64_t kIdsAimed = int64_t{1} << 20;           // of a contiguous pool: each costs a few bytes here and in the engine
+constexpr int64_t kMostAddresses = int64_t{1} << 45;      // bytes of address space; a process has 2^47 or more
+
+int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
+
+}  // namespace
 
 int64_t KvLayout::block_bytes() const {
   int64_t bytes = 0;
@@ -16,8 +28,8 @@ int64_t KvLayout::block_bytes() const {
 Result<void> KvLayout::check() const {
   constexpr int64_t kMaxDim = 1 << 20;
   if (!format) return Error::internal("KV cache: no format");
-  if (block_tokens < 1 || block_tokens > 4096) {
-    return Error::user(fmt::format("KV block size: must be between 1 and 4096 tokens, got {}", block_tokens));
+  if (block_tokens < 1 || block_tokens > kMostBlockTokens) {
+    return Error::user(fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMostBlockTokens, block_tokens));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
@@ -32,7 +44,30 @@ Result<void> KvLayout::check() const {
   return {};
 }
 
-Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks) {
+int64_t KvLayout::page_block_tokens(int64_t page_bytes) const {
+  int64_t least = 1;
+  for (const auto& layer : layers) {
+    const int64_t row = format->row_bytes(layer.head_dim);
+    least = std::lcm(least, page_bytes / std::gcd(page_bytes, row));
+  }
+  return (block_tokens + least - 1) / least * least;
+}
+
+Result<KvPoolMode> find_kv_pool_mode(const std::string& name) {
+  if (name == "paged") return KvPoolMode::paged;
+  if (name == "virtual") return KvPoolMode::contiguous;
+  return Error::user(fmt::format("KV pool: 'paged' or 'virtual', got '{}'", name));
+}
+
+// A range for every block that may outlive its stream, as far as that is cheap; twice the blocks at least, so that there
+// is always one to be found.
+int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
+  const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
+  const int64_t aimed = std::min(blocks + options.streams + 1, std::max<int64_t>(1, kIdsAimed / range));
+  return range * std::max({aimed, 2 * options.streams + 2, (2 * blocks + range - 1) / range});
+}
+
+Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptions& options) {
   MILLRACE_TRY_VOID(layout.check());
   if (blocks < 1) return Error::user(fmt::format("KV cache: needs at least one block, got {}", blocks));
   if (blocks > INT32_MAX) return Error::resource(fmt::format("KV cache: {} blocks are more than can be addressed; lower the KV tokens", blocks));
@@ -42,30 +77,76 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks) {
                                        blocks, per_block));
   }
   KvPool pool;
+  pool.contiguous_ = options.mode == KvPoolMode::contiguous;
+  pool.total_blocks_ = blocks;
+  int64_t ids = blocks;
+  if (pool.contiguous_) {
+    const int64_t page = system_page_bytes();
+    if (layout.page_block_tokens(page) != layout.block_tokens)
+      return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are", layout.block_tokens, layout.page_block_tokens(page)));
+    ids = kv_pool_ids(layout, blocks, options);
+    if (ids > INT32_MAX || ids > kMostAddresses / std::max<int64_t>(1, per_block))
+      return Error::resource(fmt::format("KV cache: {} ids of {} bytes are more addresses than a process has; lower the context or the number of streams", ids, per_block));
+    pool.huge_pages_ = layout.page_block_tokens(kHugePageBytes) == layout.block_tokens;
+    const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
+    pool.ranges_ = VirtualRanges(blocks, range, ids / range);
+  }
   for (const auto& layer : layout.layers) {
     int64_t row = layout.format->row_bytes(layer.head_dim);
-    MILLRACE_TRY(auto buffer, AlignedBuffer::allocate(blocks * 2 * layer.kv_heads * layout.block_tokens * row, "KV cache"));
+    const int64_t bytes = ids * 2 * layer.kv_heads * layout.block_tokens * row;
+    MILLRACE_TRY(auto buffer, pool.contiguous_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_) : AlignedBuffer::allocate(bytes, "KV cache"));
     pool.row_bytes_.push_back(row);
     pool.buffers_.push_back(std::move(buffer));
   }
   pool.layout_ = std::move(layout);
-  pool.references_.assign(static_cast<size_t>(blocks), 0);
+  pool.references_.assign(static_cast<size_t>(ids), 0);
+  if (pool.contiguous_) return pool;
   pool.free_.resize(static_cast<size_t>(blocks));
   for (int64_t i = 0; i < blocks; ++i) pool.free_[i] = static_cast<BlockId>(blocks - 1 - i);
   return pool;
 }
 
 Result<BlockId> KvPool::allocate() {
-  if (free_.empty()) return Error::resource("KV cache: no free block");
-  BlockId block = free_.back();
-  free_.pop_back();
+  KvRange none;
+  auto block = allocate(none);
+  close(none);
+  return block;
+}
+
+Result<BlockId> KvPool::allocate(KvRange& range) {
+  if (free_blocks() == 0) return Error::resource("KV cache: no free block");
+  BlockId block;
+  if (contiguous_) {
+    block = ranges_.take(range, [this](BlockId first, int64_t count) { give_back(first, count); });
+  } else {
+    block = free_.back();
+    free_.pop_back();
+  }
   references_[block] = 1;
   return block;
 }
 
 void KvPool::release(BlockId block) {
   assert(references_[block] > 0);
-  if (--references_[block] == 0) free_.push_back(block);
+  if (--references_[block] > 0) return;
+  if (contiguous_) ranges_.release(block);
+  else free_.push_back(block);
+}
+
+// Neighbours of one head lie together: one piece a plane.
+void KvPool::give_back(BlockId first, int64_t count) {
+  for (size_t layer = 0; layer < buffers_.size(); ++layer) {
+    const int64_t block_bytes = layout_.block_tokens * row_bytes_[layer];
+    for (int64_t plane = 0; plane < 2 * layout_.layers[layer].kv_heads; ++plane)
+      buffers_[layer].give_back((plane * ids() + first) * block_bytes, count * block_bytes);
+  }
+}
+
+Result<void> KvPool::check() const {
+  const int64_t held = std::ranges::count_if(references_, [](int32_t count) { return count > 0; });
+  if (held + free_blocks() != total_blocks_)
+    return Error::internal(fmt::format("KV blocks: {} held + {} free != {}", held, free_blocks(), total_blocks_));
+  return contiguous_ ? ranges_.check() : Result<void>();
 }
 
 void KvPool::copy(BlockId from, BlockId to) {

@@ -1,7 +1,12 @@
-// KvPool: keys and values in paged blocks with reference counts. It knows ids, counts and bytes; never a
+// KvPool: keys and values in blocks with reference counts. It knows ids, counts and bytes; never a
 // Request, and no policy. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
 //
-// One buffer a layer:  [K, V][kv_head][block][token in block][row_bytes]
+// Two modes behind the same ids. `paged`: an id for every block that there is memory for; a stream gets what is free.
+// `virtual`: many more ids than memory, cut into ranges as long as the longest stream; a stream's own blocks follow each
+// other in a range of its own, and pages come when they are written and go when another needs them (virtual_ranges.h).
+// Either way free_blocks() + blocks with a reference == total_blocks(), which is what the memory holds.
+//
+// One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
 // Blocks of one head lie behind each other, and ids are handed out ascending from a fresh pool: attention walks a lone
 // stream's keys as one run of memory, which the processor's own prefetch follows. Head by head inside a block would
@@ -9,15 +14,15 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
 #include "base/result.h"
 #include "formats/format.h"
+#include "kv/virtual_ranges.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
-
-using BlockId = int32_t;
 
 struct KvLayer {
   int64_t kv_heads = 0;
@@ -32,23 +37,48 @@ struct KvLayout {
   int64_t block_bytes() const;  // of one block in all layers, keys and values
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
   Result<void> check() const;   // head_dim is whole format blocks, sizes do not overflow
+  // The least block size, from block_tokens up, whose rows of one head fill whole pages in every layer.
+  int64_t page_block_tokens(int64_t page_bytes) const;
 };
+
+inline constexpr int64_t kMostBlockTokens = 65536;
+
+enum class KvPoolMode { paged, contiguous };
+
+struct KvPoolOptions {
+  KvPoolMode mode = KvPoolMode::paged;
+  int64_t longest = 0;  // contiguous: tokens of the longest stream, which a range has room for
+  int64_t streams = 8;  // contiguous: with a range of their own at once, about
+};
+// "paged" or "virtual". Errors: user.
+Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
+
+// Ids that a contiguous pool would have.
+int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
 
 class KvPool {
  public:
-  // Errors: user (layout), resource (memory).
-  static Result<KvPool> create(KvLayout layout, int64_t blocks);
+  // Errors: user (layout; in a contiguous pool, a block that is not whole pages), resource (memory, address space).
+  static Result<KvPool> create(KvLayout layout, int64_t blocks, const KvPoolOptions& options = {});
 
   const KvLayout& layout() const { return layout_; }
-  int64_t total_blocks() const { return static_cast<int64_t>(references_.size()); }
-  int64_t free_blocks() const { return static_cast<int64_t>(free_.size()); }
+  int64_t total_blocks() const { return total_blocks_; }  // that the memory holds
+  int64_t free_blocks() const { return contiguous_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size()); }
+  int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
   int64_t bytes() const { return total_blocks() * layout_.block_bytes(); }
+  // Blocks whose pages are there, in use or not; of a pool of pages all, from the beginning.
+  int64_t committed_blocks() const { return contiguous_ ? ranges_.committed() : total_blocks_; }
+  bool huge_pages() const { return huge_pages_; }  // asked for; the system may have none
 
   Result<BlockId> allocate();  // one reference; errors: resource when none is free
+  // The next block of a stream with a range of its own. Close the range when the stream lets go of its blocks.
+  Result<BlockId> allocate(KvRange& range);
+  void close(KvRange& range) { if (contiguous_) ranges_.close(range); }
   void share(BlockId block) { ++references_[block]; }
   void release(BlockId block);  // back to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes
+  Result<void> check() const;           // the pool's own counts agree with its references
 
   // Start of one head's rows: block_tokens rows of row_bytes().
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }
@@ -61,15 +91,21 @@ class KvPool {
  private:
   uint8_t* at(int64_t layer, BlockId block, int64_t kind, int64_t head) {
     const KvLayer& l = layout_.layers[layer];
-    int64_t head_block = (kind * l.kv_heads + head) * total_blocks() + block;
+    int64_t head_block = (kind * l.kv_heads + head) * ids() + block;
     return buffers_[layer].data() + head_block * layout_.block_tokens * row_bytes_[layer];
   }
 
+  void give_back(BlockId first, int64_t count);
+
   KvLayout layout_;
+  int64_t total_blocks_ = 0;
+  bool contiguous_ = false;
+  bool huge_pages_ = false;
   std::vector<int64_t> row_bytes_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<int32_t> references_;
-  std::vector<BlockId> free_;  // last one is handed out next
+  std::vector<BlockId> free_;  // paged: last one is handed out next
+  VirtualRanges ranges_;
 };
 
 }  // namespace millrace

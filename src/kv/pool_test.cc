@@ -67,6 +67,139 @@ TEST(KvPool, AFreshPoolsBlocksOfAHeadFollowEachOther) {
   }
 }
 
+// 4 KiB of one head of one layer: 64 tokens of 32 half-precision values.
+KvPool make_virtual_pool(int64_t blocks, int64_t range_blocks, int64_t streams) {
+  KvLayout layout{find_format("f16"), 64, {{2, 32}, {1, 32}}};
+  EXPECT_EQ(layout.page_block_tokens(4096), 64);
+  auto pool = KvPool::create(layout, blocks, {KvPoolMode::contiguous, 64 * range_blocks, streams});
+  EXPECT_TRUE(pool.ok()) << (pool.ok() ? "" : pool.error().message);
+  return std::move(pool).value();
+}
+
+void write(KvPool& pool, BlockId block, uint8_t mark) {
+  for (int layer = 0; layer < 2; ++layer)
+    for (int head = 0; head < (layer ? 1 : 2); ++head) {
+      std::fill_n(pool.keys(layer, block, head), 64 * pool.row_bytes(layer), mark);
+      std::fill_n(pool.values(layer, block, head), 64 * pool.row_bytes(layer), mark);
+    }
+}
+
+TEST(VirtualKvPool, StreamsThatTakeTurnsLieEachInOneRun) {
+  KvPool pool = make_virtual_pool(8, 4, 2);
+  KvRange a, b;
+  BlockId last_a = *pool.allocate(a), last_b = *pool.allocate(b);
+  for (int i = 1; i < 4; ++i) {
+    const BlockId next_a = *pool.allocate(a), next_b = *pool.allocate(b);
+    EXPECT_EQ(pool.keys(1, next_a, 0), pool.keys(1, last_a, 0) + 4096);
+    EXPECT_EQ(pool.values(0, next_b, 1), pool.values(0, last_b, 1) + 4096);
+    last_a = next_a, last_b = next_b;
+  }
+  EXPECT_EQ(pool.free_blocks(), 0);
+  EXPECT_FALSE(pool.allocate(a).ok());
+  EXPECT_TRUE(pool.check().ok());
+}
+
+TEST(VirtualKvPool, PagesOfTheDeadStayUntilSomebodyNeedsThem) {
+  KvPool pool = make_virtual_pool(6, 4, 2);
+  KvRange a;
+  std::vector<BlockId> blocks;
+  for (int i = 0; i < 4; ++i) blocks.push_back(*pool.allocate(a));
+  for (BlockId block : blocks) write(pool, block, 7);
+  for (BlockId block : blocks) pool.release(block);
+  pool.close(a);
+  EXPECT_EQ(pool.free_blocks(), 6);
+  EXPECT_EQ(pool.committed_blocks(), 4);
+  KvRange b;  // the warm range goes first
+  EXPECT_EQ(*pool.allocate(b), blocks[0]);
+  EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);
+  KvRange c;
+  std::vector<BlockId> others;
+  for (int i = 0; i < 5; ++i) others.push_back(*pool.allocate(c));  // one range and a bit
+  EXPECT_EQ(pool.committed_blocks(), 6);
+  EXPECT_EQ(pool.keys(0, others[0], 0)[0], 0);
+  EXPECT_EQ(pool.keys(0, blocks[0], 1)[100], 7);  // in use
+  EXPECT_EQ(pool.keys(0, blocks[3], 1)[100], 0);  // given back
+  EXPECT_EQ(pool.free_blocks(), 0);
+  EXPECT_TRUE(pool.check().ok());
+}
+
+TEST(VirtualKvPool, ABlockIsWholePages) {
+  EXPECT_EQ((KvLayout{find_format("f16"), 16, {{2, 64}}}).page_block_tokens(4096), 32);
+  EXPECT_EQ((KvLayout{find_format("f16"), 33, {{2, 64}}}).page_block_tokens(4096), 64);
+  EXPECT_EQ((KvLayout{find_format("q8_0"), 16, {{2, 64}}}).page_block_tokens(4096), 1024);
+  EXPECT_EQ((KvLayout{find_format("f16"), 16, {{2, 64}, {2, 96}}}).page_block_tokens(4096), 64);
+  auto pool = KvPool::create({find_format("f16"), 16, {{2, 64}}}, 4, {KvPoolMode::contiguous, 64, 2});
+  ASSERT_FALSE(pool.ok());
+  EXPECT_EQ(pool.error().kind, ErrorKind::user);
+  EXPECT_NE(pool.error().message.find("32 are"), std::string::npos);
+  auto huge = KvPool::create({find_format("f16"), 16384, {{1, 64}}}, 2, {KvPoolMode::contiguous, 32768, 1});
+  ASSERT_TRUE(huge.ok());
+  EXPECT_TRUE(huge->huge_pages());
+  EXPECT_FALSE(find_kv_pool_mode("both").ok());
+}
+
+// Random streams that grow, share, end and are cut off: the counts hold after every step, nothing is handed out twice,
+// and what a stream wrote is there until it lets go.
+TEST(VirtualKvPool, FreePlusHeldEqualsTotalAlways) {
+  constexpr int64_t kBlocks = 12;
+  KvPool pool = make_virtual_pool(kBlocks, 6, 3);
+  struct Stream {
+    KvRange range;
+    std::vector<std::pair<BlockId, uint8_t>> blocks;
+  };
+  std::vector<Stream> streams;
+  uint64_t state = 1;
+  const auto draw = [&](uint64_t n) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % n;
+  };
+  uint8_t mark = 0;
+  int64_t refused = 0;
+  for (int step = 0; step < 5000; ++step) {
+    const uint64_t what = draw(10);
+    if (streams.empty() || (what == 0 && streams.size() < 9)) {
+      Stream fresh;
+      if (!streams.empty() && draw(2)) {  // begins with another's blocks
+        const Stream& other = streams[draw(streams.size())];
+        for (size_t i = 0; i < other.blocks.size() / 2; ++i) {
+          pool.share(other.blocks[i].first);
+          fresh.blocks.push_back(other.blocks[i]);
+        }
+      }
+      streams.push_back(std::move(fresh));
+    } else if (what < 7) {
+      Stream& stream = streams[draw(streams.size())];
+      auto block = pool.allocate(stream.range);
+      if (!block.ok()) {
+        ASSERT_EQ(pool.free_blocks(), 0);
+        ++refused;
+      } else {
+        ASSERT_EQ(pool.references(*block), 1);
+        write(pool, *block, ++mark);
+        stream.blocks.push_back({*block, mark});
+      }
+    } else {
+      const size_t at = draw(streams.size());
+      Stream& stream = streams[at];
+      const bool whole = what < 9;
+      for (size_t keep = whole ? 0 : stream.blocks.size() / 2; stream.blocks.size() > keep;) {
+        pool.release(stream.blocks.back().first);
+        stream.blocks.pop_back();
+      }
+      if (whole) {
+        pool.close(stream.range);
+        streams.erase(streams.begin() + static_cast<ptrdiff_t>(at));
+      }
+    }
+    auto counts = pool.check();
+    ASSERT_TRUE(counts.ok()) << counts.error().message;
+    ASSERT_LE(pool.committed_blocks(), kBlocks);
+    for (const Stream& stream : streams)
+      for (const auto& [block, wrote] : stream.blocks) ASSERT_EQ(pool.values(1, block, 0)[4095], wrote) << step;
+  }
+  EXPECT_GT(refused, 100);
+}
+
 TEST(KvPool, RefusesWhatAFormatCannotHold) {
   KvLayout layout{find_format("q8_0"), 16, {{1, 40}}};
   auto pool = KvPool::create(layout, 4);

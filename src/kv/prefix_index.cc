@@ -55,12 +55,12 @@ bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) con
 
 int64_t PrefixIndex::found_tokens(std::span<const TokenId> tokens, uint64_t tenant) const {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  Key above{tenant, 0};
+  PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
   size_t begin = 0;
   for (; begin + block_tokens <= tokens.size(); begin += block_tokens) {
     const auto piece = tokens.subspan(begin, block_tokens);
-    above = chain(above, piece);
+    above = next_key(above, piece);
     parent = find(above, parent, tenant, piece);
     if (parent == PrefixTree::kNone) break;
   }

@@ -21,8 +21,16 @@ struct ForwardLimits {
   int64_t context = 2048;  // slots of one stream
 };
 
+struct ForwardBytes {
+  int64_t activations = 0;  // everything but
+  int64_t logits = 0;
+};
+
 class ForwardContext {
  public:
+  // What create() will allocate.
+  static ForwardBytes plan(const ArchSpec& spec, const ForwardLimits& limits, int threads, int64_t block_tokens);
+
   // Errors: resource.
   static Result<ForwardContext> create(const ArchSpec& spec, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
                                        const ForwardLimits& limits);

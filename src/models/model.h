@@ -6,6 +6,7 @@
 #include <memory>
 #include <vector>
 
+#include "base/memory_accounts.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/linear.h"
@@ -45,6 +46,7 @@ struct ModelOptions {
   std::string packed_cache;  // file that holds the packed weights between starts (models/packed_cache.h); "": none
   bool verify_packed_cache = false;
   std::function<void(const std::string&)> warn;  // may be null
+  std::shared_ptr<MemoryAccounts> accounts;      // what the weights take is counted there; may be null
 };
 
 class Model {

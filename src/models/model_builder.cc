@@ -183,11 +183,31 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
+// Takes what the weights will hold, and for as long as it is wanted what reading their files holds beside.
+Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool, const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
+  if (!accounts) return MemoryHold();
+  const char* advice = "choose a smaller model or format, or raise the budget";
+  int64_t unpacked = 0, lying = 0;
+  for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
+  // Tables are read where they lie, a little around each row; of an image in the program's own file, all was read.
+  for (const auto& stored : files_->tensors)
+    if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data || stored.tensor.data == model_->positions_.data))
+      lying += stored.tensor.format->row_bytes(stored.tensor.values());
+  if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
+  MILLRACE_TRY_VOID(accounts->take("tables in files", lying + kHugePageBytes, advice));
+  MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes(), advice));
+  if (files_->files.empty()) return MemoryHold();
+  if (accounts->budget() > 0) *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
+  return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window), advice);
+}
+
 // Maps the packed cache, or packs (and writes the cache where one is wanted).
 Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
   const auto warn = [&](const std::string& message) {
     if (options.warn) options.warn(message);
   };
+  int64_t window = WeightPacker::kWidestWindow;
+  MILLRACE_TRY(const MemoryHold loading, take_memory(packer, pool, options.accounts, &window));
   std::optional<PackedCache> cache;
   if (!options.packed_cache.empty()) cache.emplace(options.packed_cache, *files_, table.isa, packer);
   if (cache) {
@@ -199,7 +219,7 @@ Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const Kernel
     }
     if (!opened.ok()) warn(opened.error().message + "; packing again");
   }
-  MILLRACE_TRY(model_->packed_, packer.pack(pool, options.progress));
+  MILLRACE_TRY(model_->packed_, packer.pack(pool, options.progress, window));
   if (cache) {
     if (auto written = cache->write(pool, model_->packed_.data()); !written.ok()) warn(written.error().message);
   }
@@ -215,6 +235,7 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
+  for (const auto& file : files_->files) file->release(0, file->bytes().size());  // metadata that was read
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // what is read from now on are rows of tables
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;

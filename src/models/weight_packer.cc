@@ -15,7 +15,8 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;     // of the file: large enough to stream, small enough to balance
 constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: a part of a small L2
-constexpr int64_t kStretchBytes = int64_t{16} << 20;  // released together: a release interrupts the other cores
+constexpr int64_t kStretchBytes = int64_t{16} << 20;  // released together, at most: a release interrupts the other cores
+constexpr int64_t kShortestStretch = int64_t{2} << 20;
 constexpr int64_t kAlignment = 4096;                  // of a matrix in the packed memory
 
 int64_t stored_row_bytes(const Weight& weight) {
@@ -144,14 +145,34 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
   return {};
 }
 
-Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress) const {
+// Each worker has a range of pieces of its own, so a stretch that lies across two ranges stays until both are there; ranges
+// that others take over end in the middle of one too.
+constexpr int64_t open_stretches(int threads) { return 3 * threads + 1; }
+
+int64_t WeightPacker::stretch_bytes(int threads, int64_t window) const {
+  return std::clamp(window / open_stretches(threads) - kPieceBytes - kHugePageBytes, kShortestStretch, kStretchBytes);
+}
+
+int64_t WeightPacker::most_in_memory(int threads, int64_t window) const {
+  int64_t stored = 0, transposed = 0;
+  for (const Planned& planned : planned_) {
+    const int64_t bytes = planned.stored->rows * stored_row_bytes(*planned.stored);
+    stored += bytes;
+    if (planned.stored->column_format) transposed = std::max(transposed, bytes);
+  }
+  // A page that begins before a stretch, or a huge one, comes whole.
+  return std::min(stored, open_stretches(threads) * (stretch_bytes(threads, window) + kPieceBytes + kHugePageBytes) + transposed);
+}
+
+Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
+  const int64_t stretch = stretch_bytes(pool.threads(), window);
   MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
   std::vector<Piece> pieces = cut();
   std::deque<Stretch> stretches;
   int64_t total = 0;
   for (int64_t in_stretch = 0; Piece& piece : pieces) {
-    if (stretches.empty() || in_stretch >= kStretchBytes) {
+    if (stretches.empty() || in_stretch >= stretch) {
       in_stretch = 0;
       stretches.emplace_back().begin = piece.first();
     }

@@ -21,6 +21,9 @@ namespace millrace {
 
 class WeightPacker {
  public:
+  static constexpr int64_t kWidestWindow = int64_t{1} << 40;   // as wide as is good for speed
+  static constexpr int64_t kNarrowestWindow = int64_t{32} << 20;
+
   struct Planned {
     Weight* weight = nullptr;  // null: a table, which is checked and stays where it lies
     const Weight* stored = nullptr;
@@ -43,13 +46,17 @@ class WeightPacker {
 
   // Checks and packs everything. `progress` gets the fraction done, on the calling thread; may be null.
   // Errors: corrupt (NaN or infinity; of the first weight that was added), resource.
-  Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress) const;
+  // Of the files, about `window` bytes are in memory at a time.
+  Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window = kWidestWindow) const;
+  // Of the files' bytes, what packing within `window` can have in memory at once: all of a matrix that lies transposed.
+  int64_t most_in_memory(int threads, int64_t window) const;
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
   void point_weights(const uint8_t* packed) const;
 
  private:
   struct Piece;
   std::vector<Piece> cut() const;
+  int64_t stretch_bytes(int threads, int64_t window) const;
   Result<void> pack_piece(const Piece& piece, uint8_t* packed) const;
   const ModelFiles& files_;
   const KernelTable& table_;

@@ -10,10 +10,10 @@ namespace {
 constexpr int64_t kLarge = 2 * kHugePageBytes;  // below, huge pages would waste as much as they give
 
 // Maps `bytes` from an address that is a multiple of `alignment` (a power of two, at least a page).
-void* map_aligned(size_t bytes, size_t alignment) {
+void* map_aligned(size_t bytes, size_t alignment, int flags = 0) {
   const auto page = static_cast<uintptr_t>(sysconf(_SC_PAGESIZE));
   const size_t whole = bytes + alignment;
-  void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  void* memory = mmap(nullptr, whole, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | flags, -1, 0);
   if (memory == MAP_FAILED) return memory;
   const auto begin = reinterpret_cast<uintptr_t>(memory);
   const uintptr_t start = (begin + alignment - 1) & ~(alignment - 1);
@@ -42,6 +42,29 @@ Result<AlignedBuffer> AlignedBuffer::allocate(int64_t bytes, const char* what) {
   buffer.bytes_ = bytes;
   buffer.owned_ = true;
   return buffer;
+}
+
+Result<AlignedBuffer> AlignedBuffer::reserve(int64_t bytes, const char* what, bool huge) {
+  AlignedBuffer buffer;
+  if (bytes < 0 || bytes > INT64_MAX - 2 * kHugePageBytes) return Error::internal(fmt::format("{}: size {}", what, bytes));
+  if (bytes == 0) return buffer;
+  void* memory = map_aligned(static_cast<size_t>(bytes), kHugePageBytes, MAP_NORESERVE);
+  if (memory == MAP_FAILED) {
+    return Error::resource(fmt::format("{}: cannot reserve {} bytes of addresses; lower the size, or the limits on this process's addresses "
+                                       "(ulimit -v, vm.overcommit_memory)", what, bytes));
+  }
+  madvise(memory, static_cast<size_t>(bytes), huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
+  buffer.data_ = static_cast<uint8_t*>(memory);
+  buffer.bytes_ = bytes;
+  buffer.owned_ = true;
+  return buffer;
+}
+
+void AlignedBuffer::give_back(int64_t offset, int64_t bytes) {
+  if (!owned_ || offset < 0 || bytes <= 0 || offset > bytes_ - bytes) return;
+  const auto page = static_cast<int64_t>(sysconf(_SC_PAGESIZE));
+  const int64_t first = (offset + page - 1) / page * page, last = (offset + bytes) / page * page;
+  if (first < last) madvise(data_ + first, static_cast<size_t>(last - first), MADV_DONTNEED);
 }
 
 AlignedBuffer AlignedBuffer::view(const uint8_t* data, int64_t bytes) {

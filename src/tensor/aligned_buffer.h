@@ -27,6 +27,10 @@ class AlignedBuffer {
 
   // Errors: resource, naming `what` and the bytes wanted.
   static Result<AlignedBuffer> allocate(int64_t bytes, const char* what);
+  // Addresses without memory: pages come when they are written, read as zeros before, and go with give_back(). With
+  // `huge` they come in huge pages, otherwise never, so that no more is there than was touched.
+  // Errors: resource, when the process may not have as many addresses.
+  static Result<AlignedBuffer> reserve(int64_t bytes, const char* what, bool huge);
   // `data` must be 64-byte aligned and outlive the view. It may be read-only memory: then only read it.
   static AlignedBuffer view(const uint8_t* data, int64_t bytes);
 
@@ -35,6 +39,8 @@ class AlignedBuffer {
   template <typename T> T* as() { return reinterpret_cast<T*>(data_); }
   template <typename T> const T* as() const { return reinterpret_cast<const T*>(data_); }
   int64_t bytes() const { return bytes_; }
+  // Whole pages of [offset, offset + bytes) of an own buffer lose their memory and are zero from then on.
+  void give_back(int64_t offset, int64_t bytes);
 
  private:
   void release();

@@ -4,28 +4,26 @@
 #include <xxhash.h>
 
 #include <cstring>
-#include <new>
 #include <unordered_map>
 
 #include "kv/tiers/block_runs.h"
+#include "tensor/aligned_buffer.h"
 
 namespace millrace {
 namespace {
 
 class MemoryTier final : public KvTier {
  public:
-  MemoryTier(KvPool& pool, int64_t tokens) : pool_(pool), free_tokens_(tokens) {}
+  MemoryTier(KvPool& pool, int64_t tokens) : pool_(pool), free_tokens_(tokens), free_blocks_(pool.blocks_for(tokens)) {}
 
   int64_t free_tokens() const override { return free_tokens_; }
 
   Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) override {
-    if (tokens > free_tokens_) return Error::resource(fmt::format("KV tier: {} tokens do not fit, {} are free", tokens, free_tokens_));
+    const auto count = static_cast<int64_t>(blocks.size());  // whole blocks are copied, however little of the last is used
+    if (tokens > free_tokens_ || count > free_blocks_)
+      return Error::resource(fmt::format("KV tier: {} tokens in {} blocks do not fit, {} and {} are free", tokens, count, free_tokens_, free_blocks_));
     Entry entry;
-    try {
-      entry.bytes.resize(static_cast<size_t>(pool_.layout().block_bytes()) * blocks.size());
-    } catch (const std::bad_alloc&) {
-      return Error::resource("KV tier: out of memory");
-    }
+    MILLRACE_TRY(entry.bytes, AlignedBuffer::allocate(pool_.layout().block_bytes() * count, "KV tier"));
     entry.tokens = tokens;
     entry.blocks = blocks.size();
     uint8_t* to = entry.bytes.data();
@@ -33,8 +31,9 @@ class MemoryTier final : public KvTier {
       std::memcpy(to, row, bytes);
       to += bytes;
     });
-    entry.checksum = XXH3_64bits(entry.bytes.data(), entry.bytes.size());
+    entry.checksum = XXH3_64bits(entry.bytes.data(), static_cast<size_t>(entry.bytes.bytes()));
     free_tokens_ -= tokens;
+    free_blocks_ -= count;
     entries_[++last_] = std::move(entry);
     return last_;
   }
@@ -43,7 +42,7 @@ class MemoryTier final : public KvTier {
     auto found = entries_.find(ticket);
     if (found == entries_.end() || found->second.blocks != into.size()) return Error::internal("KV tier: no such ticket for that many blocks");
     Entry& entry = found->second;
-    entry.good = XXH3_64bits(entry.bytes.data(), entry.bytes.size()) == entry.checksum;
+    entry.good = XXH3_64bits(entry.bytes.data(), static_cast<size_t>(entry.bytes.bytes())) == entry.checksum;
     const uint8_t* from = entry.bytes.data();
     if (entry.good) {
       each_row_run(into, [&](uint8_t* row, size_t bytes) {
@@ -63,12 +62,13 @@ class MemoryTier final : public KvTier {
     auto found = entries_.find(ticket);
     if (found == entries_.end()) return;
     free_tokens_ += found->second.tokens;
+    free_blocks_ += static_cast<int64_t>(found->second.blocks);
     entries_.erase(found);
   }
 
  private:
   struct Entry {
-    std::vector<uint8_t> bytes;  // [block][layer][K, V][head][token in block][row bytes]
+    AlignedBuffer bytes;        // [block][layer][K, V][head][token in block][row bytes]
     uint64_t checksum = 0;
     int64_t tokens = 0;
     size_t blocks = 0;
@@ -83,6 +83,7 @@ class MemoryTier final : public KvTier {
 
   KvPool& pool_;
   int64_t free_tokens_;
+  int64_t free_blocks_;
   TierTicket last_ = 0;
   std::unordered_map<TierTicket, Entry> entries_;
 };

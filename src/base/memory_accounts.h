@@ -1,0 +1,71 @@
+// MemoryAccounts: who holds how much memory, by name, and the budget that all of it together stays within.
+//
+// Memory is taken from an account before it is allocated, so that what does not fit is refused and named instead of
+// found out by the system. Owned by whoever owns what it counts: two owners in one process have a budget each.
+// Thread-safe.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+
+namespace millrace {
+
+struct MemoryAccount {
+  std::string name;
+  int64_t bytes = 0;
+  int64_t peak = 0;
+};
+
+class MemoryAccounts {
+ public:
+  explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: none, everything fits
+
+  int64_t budget() const { return budget_; }
+  int64_t total() const;
+  int64_t left() const;  // of the budget; INT64_MAX without one
+
+  // Errors: resource, naming what is wanted, every account, and `advice`.
+  Result<void> take(const std::string& name, int64_t bytes, const std::string& advice);
+  void give_back(const std::string& name, int64_t bytes);
+
+  std::vector<MemoryAccount> list() const;  // in the order in which they were opened
+
+ private:
+  MemoryAccount& account(const std::string& name);
+  int64_t total_locked() const;
+
+  const int64_t budget_;
+  mutable std::mutex mutex_;
+  std::vector<MemoryAccount> accounts_;
+};
+
+// Memory that was taken; given back when this goes.
+class MemoryHold {
+ public:
+  MemoryHold() = default;
+  ~MemoryHold() { release(); }
+  MemoryHold(MemoryHold&& other) noexcept { *this = std::move(other); }
+  MemoryHold& operator=(MemoryHold&& other) noexcept;
+
+  // Null accounts: nothing is counted.
+  static Result<MemoryHold> take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes, const std::string& advice);
+  void release();
+
+ private:
+  std::shared_ptr<MemoryAccounts> accounts_;
+  std::string name_;
+  int64_t bytes_ = 0;
+};
+
+// "8G", "512M", "1.5GiB", "300MB", "1000000": K, M, G, T and KiB ... are powers of 1024, KB ... of 1000.
+// Errors: user.
+Result<int64_t> parse_bytes(std::string_view text);
+std::string format_bytes(int64_t bytes);  // "1.50 GB": powers of 1000
+
+}  // namespace millrace
