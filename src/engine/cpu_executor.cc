@@ -69,7 +69,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   int64_t kv_tokens = options.kv_tokens;
   if (kv_tokens == 0 && !budget) kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
-  const EngineMemory memory = plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout);
+  MILLRACE_TRY(const EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout));
   MILLRACE_TRY(const int64_t blocks, plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least));
   MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
   if (budget) limits_.request_bytes = memory.requests;

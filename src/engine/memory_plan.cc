@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "kv/tiers/ssd_store.h"
 
 namespace millrace {
 namespace {
@@ -28,13 +29,16 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 
 int64_t request_memory(int64_t tokens) { return kRequestBytes + tokens * kTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes; }
 
-EngineMemory plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout) {
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout.block_tokens);
   memory.activations = forward.activations;
   memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates, its raw form
   memory.requests = std::max(kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   memory.swap = (options.swap_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
+  if (!options.kv_ssd.empty()) {
+    MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}}));
+  }
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
@@ -56,10 +60,11 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
       std::string held;
       for (const MemoryAccount& one : accounts.list())
         if (one.bytes > 0) held += fmt::format("{} {}, ", one.name, format_bytes(one.bytes));
-      return Error::resource(fmt::format("memory: a KV cache of {} tokens does not fit in the budget of {} beside {}activations {}, logits {}, requests {}{}; "
+      return Error::resource(fmt::format("memory: a KV cache of {} tokens does not fit in the budget of {} beside {}activations {}, logits {}, requests {}{}{}; "
                                          "{} to {}", least, format_bytes(accounts.budget()), held, format_bytes(memory.activations),
                                          format_bytes(memory.logits), format_bytes(memory.requests),
-                                         memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "", kAdvice, need));
+                                         memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
+                                         memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "", kAdvice, need));
     }
     fit = blocks;
     if (wanted == 0) return fit;
@@ -79,6 +84,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"logits", memory.logits},
                                                    {"requests", memory.requests},
                                                    {"swap", memory.swap},
+                                                   {"KV store", memory.store},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));

@@ -1,6 +1,6 @@
 // What an engine takes of memory, and how much of it is left for keys and values: the sum behind a memory budget.
 //
-//   budget | process, weights, ... | activations | logits | requests | swap | KV: blocks x (bytes + their tables) |
+//   budget | process, weights, ... | activations | logits | requests | swap, store | KV: blocks x (bytes + their tables) |
 //            taken at load           fixed by the options                     what is left, or what was asked for
 #pragma once
 
@@ -18,12 +18,14 @@ struct EngineMemory {
   int64_t logits = 0;
   int64_t requests = 0;      // the running streams' tokens and unread events, and as much again for those that wait
   int64_t swap = 0;
+  int64_t store = 0;         // buffers and index of the prefix store
   int64_t prefix_block = 0;  // of the prefix index, one block
 
-  int64_t fixed() const { return activations + logits + requests + swap; }
+  int64_t fixed() const { return activations + logits + requests + swap + store; }
 };
 
-EngineMemory plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout);
+// Errors: user (the prefix store's size).
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout);
 
 // Of one request that may grow to `tokens`, with what has come of it and was not read.
 int64_t request_memory(int64_t tokens);

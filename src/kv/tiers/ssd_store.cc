@@ -170,6 +170,14 @@ class SsdStore final : public PrefixStore {
 
 }  // namespace
 
+Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& options) {
+  constexpr int64_t kSlotBytes = 512;  // state, keys and places of one block, beside its tokens and sums
+  MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(layout, options.bytes));
+  const int64_t index = geometry.capacity * (kSlotBytes + 4 * geometry.block_tokens + 8 * geometry.layers());
+  const int64_t writes = std::max(options.write_bytes, geometry.slot_bytes) + 64 * geometry.record_bytes;
+  return index + writes + StoreReader::most_bytes(geometry);
+}
+
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options) {
   MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(pool.layout(), options.bytes));
   StoreIndex index(geometry.capacity);

@@ -23,6 +23,10 @@ struct SsdStoreOptions {
   int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
 };
 
+// Memory that a store of so many bytes on disk takes at most: its buffers, and what it knows of each block. Errors: user
+// (not even one block fits).
+Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& options);
+
 // `pool` must outlive it. What the file holds of the same model and layout is found again; another's is overwritten. The
 // destructor finishes what is being written. Errors: user, resource (StoreFile::open).
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options);

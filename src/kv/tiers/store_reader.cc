@@ -34,6 +34,12 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
   thread_ = std::thread([this] { loop(); });
 }
 
+int64_t StoreReader::most_bytes(const StoreGeometry& geometry) {
+  int64_t part = kReadBytes;
+  for (int64_t layer = 0; layer < geometry.layers(); ++layer) part = std::max(part, geometry.padded(layer));
+  return std::max(kBufferBytes, 2 * part);
+}
+
 StoreReader::~StoreReader() {
   {
     std::lock_guard lock(mutex_);

@@ -37,6 +37,7 @@ class StoreReader {
  public:
   StoreReader(const StoreFile& file, KvPool& pool, bool uring);
   ~StoreReader();
+  static int64_t most_bytes(const StoreGeometry& geometry);  // of its buffers
 
   std::string_view io() const { return io_->name(); }
   void push(std::shared_ptr<StoreLoad> load);
