@@ -116,6 +116,7 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["goodput_requests_per_second"] = r.seconds > 0 ? static_cast<double>(f.good) / r.seconds : 0.0;
   out["prompt_tokens"] = f.prompt_tokens;
   out["cached_tokens"] = f.cached_tokens;
+  out["kv_ssd_tokens_loaded"] = r.stats.store.hit_tokens;
   out["preemptions"] = r.stats.preemptions;
   out["recomputed_tokens"] = r.stats.recomputed_tokens;
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
@@ -228,6 +229,10 @@ void add_simulate_command(CLI::App& app) {
   command->add_option("--max-streams", options.max_streams, "Streams in one step")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks; 0: as many as run");
   command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens");
+  command->add_option_function<int64_t>("--kv-ssd-tokens", [=](int64_t tokens) {
+    flags->options.kv_ssd = tokens > 0 ? "simulated" : "";
+    flags->options.kv_ssd_size = tokens;
+  }, "Disk for blocks that leave the prefix cache, in tokens; its speed is the cost model's disk_bandwidth")->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt whole");
   command->add_option("--max-tokens", flags->max_tokens, "What every request asks for; its true length ends it earlier. 0: its true length")->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
