@@ -39,7 +39,7 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks, running or paused; 0: as many as run");
   command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens; 0: they are computed again");
   command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
-  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware")->capture_default_str();
+  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
 }
 

@@ -39,14 +39,32 @@ nlohmann::ordered_json in_ms(const Summary& s) {
   return {{"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p90", s.p90 * 1e3}, {"p99", s.p99 * 1e3}, {"max", s.max * 1e3}};
 }
 
+// Buckets of the histograms: under 1 ms, then [2^(i-1), 2^i) ms.
+nlohmann::ordered_json ages_json(const AgeHistogram& ages) {
+  return {{"count", ages.count()}, {"mean", ages.mean_seconds()}, {"p50", ages.quantile_seconds(0.5)}, {"p99", ages.quantile_seconds(0.99)}, {"buckets", ages.buckets()}};
+}
+
+nlohmann::ordered_json prefix_json(const PrefixCacheStats& p) {
+  return {{"queries", p.queries}, {"query_tokens", p.query_tokens}, {"hit_tokens", p.hit_tokens}, {"stored_blocks", p.stored_blocks}, {"erased_blocks", p.erased_blocks},
+          {"block_lifetime_seconds", ages_json(p.lifetime)}, {"block_idle_seconds", ages_json(p.idle)}, {"reuse_gap_seconds", ages_json(p.reuse_gap)}};
+}
+
 void print_json(const LoadMetrics& m, const ReplayFlags& flags, const EngineStats& stats) {
   nlohmann::ordered_json out = {{"trace", flags.load.path}, {"model", flags.model.path}, {"requests", m.requests}, {"completed", m.completed}, {"failed", m.failed},
                                 {"seconds", m.seconds}, {"prompt_tokens", m.prompt_tokens}, {"cached_tokens", m.cached_tokens}, {"output_tokens", m.output_tokens},
                                 {"request_throughput", m.request_rate}, {"output_throughput", m.output_rate}, {"total_token_throughput", m.total_rate},
                                 {"ttft_ms", in_ms(m.ttft)}, {"tpot_ms", in_ms(m.tpot)}, {"itl_ms", in_ms(m.itl)}, {"e2el_ms", in_ms(m.e2e)}, {"lag_ms", in_ms(m.lag)},
-                                {"steps", stats.steps}, {"errors", m.errors}};
+                                {"steps", stats.steps}, {"errors", m.errors}, {"prefix_cache", prefix_json(stats.prefix)}};
   if (flags.limits.any()) out["goodput"] = {{"requests_per_second", m.goodput}, {"good_requests", m.good}, {"ttft_ms", flags.ttft_ms}, {"tpot_ms", flags.tpot_ms}, {"e2el_ms", flags.e2e_ms}};
   print_json_line(out);
+}
+
+void print_prefix(const PrefixCacheStats& p) {
+  if (p.queries == 0) return;
+  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} dropped", p.queries, p.hit_tokens, p.query_tokens, p.stored_blocks, p.erased_blocks);
+  if (p.erased_blocks > 0) fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
+  if (p.reuse_gap.count() > 0) fmt::print("; used again after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(), p.reuse_gap.quantile_seconds(0.99));
+  fmt::print("\n");
 }
 
 void print_row(const char* name, const Summary& s) {
@@ -99,7 +117,7 @@ Result<int> run(ReplayFlags flags) {
   }
   const LoadMetrics metrics = measure_load(records, flags.limits);
   if (flags.json) print_json(metrics, flags, engine->stats());
-  else print_text(metrics, flags);
+  else print_text(metrics, flags), print_prefix(engine->stats().prefix);
   if (!flags.report.empty()) MILLRACE_TRY_VOID(write_report(flags, options, records, metrics));
   if (interrupted()) return 130;
   return metrics.completed > 0 ? 0 : 1;

@@ -3,7 +3,7 @@
 //
 //   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
 //                                                                            swap, sharing among a request's answers
-//   engine_beams.cc   beam search
+//   engine_beams.cc   beam search                          engine_prefix.cc   the prefix index
 #pragma once
 
 #include <deque>
@@ -19,6 +19,7 @@
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
+#include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "millrace/engine.h"
 #include "schedule/planner.h"
@@ -63,7 +64,7 @@ class EngineCore {
 
   EngineCore() = default;
   int64_t longest(const Request& request) const;  // prompt and answer, tokens
-  Result<StreamPtr> make_stream(RequestId id, Request request) const;
+  Result<StreamPtr> make_stream(RequestId id, Request request);
   Result<void> accept(const LiveStream& stream);
   void take_in(StreamPtr stream);
   RequestTimings timings(const Sequence& stream, int64_t generated) const;
@@ -86,6 +87,13 @@ class EngineCore {
   void fork(LiveStream& parent, LiveStream& child);
   void finish_beams(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events);
 
+  // engine_prefix.cc
+  void store_prefix(const LiveStream& stream);
+  void find_prefix(LiveStream& stream);
+  bool wait_for_prefix(LiveStream& stream);
+  void end_wait(LiveStream& stream, bool again);
+  void end_waits();
+
   // engine_places.cc
   void hold(BlockId block);
   void let_go(LiveStream& stream);
@@ -93,7 +101,6 @@ class EngineCore {
   bool reserve_blocks(LiveStream& stream, int64_t tokens);
   void mark_answers();
   bool admit(RequestId id);
-  void find_prefix(LiveStream& stream);
   bool share_prompt(LiveStream& stream);
   void share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens);
   void load_swapped(LiveStream& stream);
@@ -107,6 +114,7 @@ class EngineCore {
   SteadyClock steady_clock_;  // outlives the prefix index, which reads it to the end
   const Clock* clock_ = nullptr;
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
+  PrefixScopes scopes_;
   std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<CostModel> learned_;

@@ -8,17 +8,6 @@
 #include "engine/engine_core.h"
 
 namespace millrace {
-namespace {
-
-// Tenants do not see each other's prefixes. FNV-1a; "" is 0.
-uint64_t tenant_salt(const Sequence& stream) {
-  if (stream.request.tenant.empty()) return 0;
-  uint64_t hash = 0xcbf29ce484222325u;
-  for (char c : stream.request.tenant) hash = (hash ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
-  return hash;
-}
-
-}  // namespace
 
 void EngineCore::hold(BlockId block) {
   if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
@@ -39,8 +28,7 @@ void EngineCore::let_go(LiveStream& stream) {
 // The same, and what is worth keeping stays in the prefix index.
 void EngineCore::release(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  const bool stored = s.phase == StreamPhase::running && s.computed > 0;
-  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s));
+  if (s.phase == StreamPhase::running) store_prefix(stream);
   let_go(stream);
 }
 
@@ -112,17 +100,6 @@ void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t token
   }
 }
 
-void EngineCore::find_prefix(LiveStream& stream) {
-  Sequence& s = stream.sequence;
-  if (!prefix_ || !s.request.cache_prompt) return;
-  // At least one token is computed: its logits choose the next one.
-  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s));
-  s.blocks.assign(shared.begin(), shared.end());
-  for (BlockId block : s.blocks) hold(block);
-  s.shared_blocks = static_cast<int64_t>(s.blocks.size());
-  s.computed = s.shared_blocks * limits_.block_tokens;
-}
-
 void EngineCore::load_swapped(LiveStream& stream) {
   Sequence& s = stream.sequence;
   const bool begun = reserve_blocks(stream, s.computed) && tier_->get(stream.ticket, s.blocks).ok();
@@ -157,7 +134,7 @@ bool EngineCore::admit(RequestId id) {
     s.phase = StreamPhase::running;
     if (!share_prompt(*stream)) {
       s.shared_blocks = 0;
-      find_prefix(*stream);
+      if (!wait_for_prefix(*stream)) find_prefix(*stream);
     }
     if (first_time) s.cached = s.computed;
   }
@@ -184,6 +161,9 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);
   running_.erase(at);
+  s.donor = 0;
+  s.held_back = false;
+  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.donor == s.id; })) store_prefix(*stream);
   ++s.preemptions;
   ++stats_.preemptions;
   tell(ScheduleEvent::Kind::preempted, s);
