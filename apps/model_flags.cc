@@ -54,7 +54,7 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--kv-ssd", options.kv_ssd, "File on a fast disk that blocks go to when they leave the prefix cache, and come back from");
   command->add_option("--kv-ssd-size", options.kv_ssd_size, "Bytes of that file at most: 500M, 8G; 8G when not given")->transform(CLI::AsSizeValue(false));
   command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
-  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware")->capture_default_str();
+  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
 }
 

@@ -59,6 +59,24 @@ auto show_progress(ProgressBar& bar, size_t requests) {
   };
 }
 
+// Buckets of the histograms: under 1 ms, then [2^(i-1), 2^i) ms.
+nlohmann::ordered_json ages_json(const AgeHistogram& ages) {
+  return {{"count", ages.count()}, {"mean", ages.mean_seconds()}, {"p50", ages.quantile_seconds(0.5)}, {"p99", ages.quantile_seconds(0.99)}, {"buckets", ages.buckets()}};
+}
+
+nlohmann::ordered_json prefix_json(const PrefixCacheStats& p) {
+  return {{"queries", p.queries}, {"query_tokens", p.query_tokens}, {"hit_tokens", p.hit_tokens}, {"stored_blocks", p.stored_blocks}, {"erased_blocks", p.erased_blocks},
+          {"block_lifetime_seconds", ages_json(p.lifetime)}, {"block_idle_seconds", ages_json(p.idle)}, {"reuse_gap_seconds", ages_json(p.reuse_gap)}};
+}
+
+void print_prefix(const PrefixCacheStats& p) {
+  if (p.queries == 0) return;
+  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} dropped", p.queries, p.hit_tokens, p.query_tokens, p.stored_blocks, p.erased_blocks);
+  if (p.erased_blocks > 0) fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
+  if (p.reuse_gap.count() > 0) fmt::print("; used again after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(), p.reuse_gap.quantile_seconds(0.99));
+  fmt::print("\n");
+}
+
 EngineOptions engine_options(const ReplayFlags& flags) {
   EngineOptions options = flags.engine.get(flags.model);
   options.max_streams = flags.max_streams;
@@ -122,6 +140,7 @@ void add_engine_facts(nlohmann::ordered_json& facts, const EngineStats& stats) {
   facts["steps"] = stats.steps;
   facts["kv_blocks"] = stats.kv_blocks;
   facts["kv_blocks_free"] = stats.kv_blocks_free;
+  facts["prefix_cache"] = prefix_json(stats.prefix);
   facts["memory"] = memory_json(stats.memory_budget, stats.memory);
 }
 
@@ -146,6 +165,7 @@ Result<int> run(const ReplayFlags& flags) {
     print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
   } else {
     print_replay_text(metrics, flags.limits(), beside);
+    if (run.stats) print_prefix(run.stats->prefix);
   }
   if (!flags.report.empty()) MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, beside));
   if (interrupted()) return 130;

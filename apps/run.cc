@@ -3,9 +3,10 @@
 #include <unistd.h>
 
 #include <chrono>
+#include <algorithm>
 #include <cstdio>
-#include <fstream>
-#include <iterator>
+#include <functional>
+#include <map>
 #include <nlohmann/json.hpp>
 
 #include "command.h"
@@ -22,7 +23,11 @@ constexpr const char* kExamples = R"(Examples:
   millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
   millrace run -m model.gguf -f prompt.txt --temp 0
   echo "The capital of France is" | millrace run -m model.gguf -n 8
-  millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json)";
+  millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json
+  millrace run -p "Once upon a time" --n 2 --best-of 8     the two likeliest of eight answers
+  millrace run -p "Once upon a time" --beams 4 --n 4       beam search
+
+Several answers, the best of several and beams are written one after the other when all of them have ended.)";
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
 
@@ -36,6 +41,17 @@ struct RunFlags {
   int64_t min_tokens = 0;
   std::vector<std::string> stop;
   bool ignore_eos = false, json = false, no_special = false;
+  int64_t answers = 1, best_of = 0, beams = 1;
+  double length_penalty = 1;
+  EarlyStopping early_stopping = EarlyStopping::no;
+};
+
+// One answer as it comes together.
+struct Answer {
+  std::vector<TokenId> tokens;
+  std::string text;
+  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
+  TokenEvent last;
 };
 
 Result<std::string> read_prompt(const RunFlags& flags, bool prompt_given) {
@@ -61,15 +77,28 @@ Speed measure(const RequestTimings& t, const LanguageModel& model) {
   return speed;
 }
 
-void print_json(const std::vector<TokenId>& prompt, const std::vector<TokenId>& tokens, const std::string& text,
-                const nlohmann::ordered_json& logprobs, const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
+nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
+  nlohmann::ordered_json out;
+  out["tokens"] = answer.tokens;
+  out["text"] = answer.text;
+  out["finish_reason"] = finish_reason_name(answer.last.finish);
+  if (ranked) out["score"] = answer.last.score;
+  if (!answer.logprobs.empty()) out["logprobs"] = answer.logprobs;
+  return out;
+}
+
+// The first answer's fields stand in the object itself; with several, all of them stand in "answers".
+void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags, const TokenEvent& last, const Speed& speed,
+                const EngineStats& stats) {
   const RequestTimings& t = last.timings;
+  const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
   out["prompt_tokens"] = prompt;
-  out["tokens"] = tokens;
-  out["text"] = text;
-  out["finish_reason"] = finish_reason_name(last.finish);
-  if (!logprobs.empty()) out["logprobs"] = logprobs;
+  out.update(answer_json(answers.front(), ranked));
+  if (flags.answers > 1) {
+    out["answers"] = nlohmann::ordered_json::array();
+    for (const Answer& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
+  }
   out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"prompt_seconds", t.prefill_seconds},
                     {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
                     {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
@@ -110,56 +139,76 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   return ids;
 }
 
-Result<int> run(const RunFlags& flags, bool prompt_given) {
-  MILLRACE_TRY(auto model, flags.model.load());
+Result<Request> make_request(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown) {
   Request request;
-  std::string shown;
-  MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, *model, &shown));
-  MILLRACE_TRY(request.sampling, flags.sampling.get(*model));
+  MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
+  MILLRACE_TRY(request.sampling, flags.sampling.get(model));
   request.max_tokens = flags.max_tokens;
   request.min_tokens = flags.min_tokens;
   request.ignore_eos = flags.ignore_eos;
   request.stop = flags.stop;
-  EngineOptions options = flags.engine.get(flags.model);
-  options.max_streams = 1;
-  MILLRACE_TRY(auto engine, Engine::create(model, options));
-  const std::vector<TokenId> prompt = request.prompt;
-  const bool wants_logprobs = request.sampling.logprobs >= 0;
-  MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
+  request.n = flags.answers;
+  request.best_of = flags.best_of;
+  request.beams = flags.beams;
+  request.length_penalty = flags.length_penalty;
+  request.early_stopping = flags.early_stopping;
+  return request;
+}
 
-  catch_interrupts();
-  if (!flags.json) std::fwrite(shown.data(), 1, shown.size(), stdout);
-  std::vector<TokenId> tokens;
-  std::string text;
-  nlohmann::ordered_json logprobs = nlohmann::ordered_json::array();
+// Collects the answers; `print` gets the text of a lone one as it comes. Returns the request's last event.
+TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers, const std::function<bool(const std::string&)>& print) {
   TokenEvent last;
   for (bool stopping = false, timed_out = false;;) {
-    auto event = stream->next(std::chrono::milliseconds(50), &timed_out);
-    if (!event && !timed_out) break;
+    auto event = stream.next(std::chrono::milliseconds(50), &timed_out);
+    if (!event && !timed_out) return last;
     if (interrupted() && !stopping) {
-      stream->cancel();
+      stream.cancel();
       stopping = true;
     }
     if (!event) continue;
+    if (event->answer >= static_cast<int64_t>(answers.size())) answers.resize(static_cast<size_t>(event->answer) + 1);
+    Answer& answer = answers[static_cast<size_t>(event->answer)];
     if (event->token >= 0) {
-      tokens.push_back(event->token);
-      if (flags.json && wants_logprobs) logprobs.push_back(logprob_json(*event));
+      answer.tokens.push_back(event->token);
+      if (wants_logprobs) answer.logprobs.push_back(logprob_json(*event));
     }
-    text += event->text;
-    if (!flags.json) {
-      std::fwrite(event->text.data(), 1, event->text.size(), stdout);
-      if (std::fflush(stdout) != 0) stream->cancel();  // nobody reads any more
-    }
-    if (event->finish != FinishReason::none) last = std::move(*event);
+    answer.text += event->text;
+    if (!print(event->text)) stream.cancel();  // nobody reads any more
+    if (event->finish == FinishReason::none) continue;
+    answer.last = *event;
+    last = std::move(*event);
   }
+}
+
+bool print_text(const std::string& text) {
+  std::fwrite(text.data(), 1, text.size(), stdout);
+  return std::fflush(stdout) == 0;
+}
+
+Result<int> run(const RunFlags& flags, bool prompt_given) {
+  MILLRACE_TRY(auto model, flags.model.load());
+  std::string shown;
+  MILLRACE_TRY(Request request, make_request(flags, prompt_given, *model, &shown));
+  EngineOptions options = flags.engine.get(flags.model);
+  options.max_streams = std::clamp<int64_t>(std::max({flags.answers, flags.best_of, flags.beams}), 1, 128);
+  MILLRACE_TRY(auto engine, Engine::create(model, options));
+  const std::vector<TokenId> prompt = request.prompt;
+  const bool wants_logprobs = flags.json && request.sampling.logprobs >= 0;
+  MILLRACE_TRY(auto stream, engine->submit(std::move(request)));
+
+  catch_interrupts();
+  const bool several = flags.answers > 1;
+  if (!flags.json) print_text(several ? shown + "\n" : shown);
+  std::vector<Answer> answers(1);
+  const TokenEvent last = collect(*stream, wants_logprobs, answers, [&](const std::string& text) { return flags.json || several || print_text(text); });
   if (last.finish == FinishReason::error) return last.error;
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
-    print_json(prompt, tokens, text, logprobs, last, speed, engine->stats());
+    print_json(prompt, answers, flags, last, speed, engine->stats());
   } else {
-    std::fputs("\n", stdout);
-    std::fflush(stdout);
+    for (size_t i = 0; several && i < answers.size(); ++i) print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
+    if (!several) print_text("\n");
     print_timings(last, speed);
   }
   return last.finish == FinishReason::cancelled ? 130 : 0;
@@ -179,6 +228,13 @@ void add_run_command(CLI::App& app) {
   command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_option("--min-tokens", flags->min_tokens, "End tokens are held back before so many");
   command->add_option("--stop", flags->stop, "Stop before this text; may be given several times");
+  const auto count = CLI::Range(int64_t{1}, int64_t{128});
+  command->add_option("--n", flags->answers, "Answers; they differ by the seed")->capture_default_str()->check(count);
+  command->add_option("--best-of", flags->best_of, "Write so many answers and give the n with the highest mean log-probability")->check(count);
+  command->add_option("--beams", flags->beams, "Beam search of this width, by the model's own distribution; gives the n best")->capture_default_str()->check(count);
+  command->add_option("--length-penalty", flags->length_penalty, "Beams: score = sum of log-probabilities / tokens ^ this")->capture_default_str();
+  command->add_option("--early-stopping", flags->early_stopping, "Beams: no, yes (as soon as there are enough answers) or never (while a better one could come)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, EarlyStopping>{{"no", EarlyStopping::no}, {"yes", EarlyStopping::yes}, {"never", EarlyStopping::never}}));
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the model's end token");
   command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");

@@ -13,6 +13,7 @@
 #include <string>
 #include <vector>
 
+#include "millrace/age_histogram.h"
 #include "millrace/events.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
@@ -62,6 +63,18 @@ struct MemoryUse {
   int64_t peak = 0;
 };
 
+// The prefix cache since the engine began.
+struct PrefixCacheStats {
+  int64_t queries = 0;           // lookups, one an admission
+  int64_t query_tokens = 0;      // that were looked up
+  int64_t hit_tokens = 0;        // of those, found
+  int64_t stored_blocks = 0;
+  int64_t erased_blocks = 0;
+  AgeHistogram lifetime;         // of erased blocks: since they were stored
+  AgeHistogram idle;             // of erased blocks: since their last use
+  AgeHistogram reuse_gap;        // of uses: since the one before
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -78,6 +91,7 @@ struct EngineStats {
   int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
+  PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory
   std::vector<MemoryUse> memory;  // of the model and all engines over it

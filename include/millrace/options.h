@@ -36,7 +36,7 @@ struct EngineOptions {
   std::string kv_pool = "paged";  // or virtual: each stream's blocks follow each other; a block is then whole memory pages
   int64_t batch_tokens = 512;  // most tokens in one step; longer prompts run in chunks
   bool prefix_cache = true;    // keep finished streams' full blocks for prompts that begin alike
-  std::string prefix_evict = "lru";  // which of those go first: lru, lfu, length_aware
+  std::string prefix_evict = "lru";  // which of those go first: lru, lfu, length_aware, importance
   std::string policy = "fcfs"; // who runs when: NAME[:key=value,...]; `millrace techniques --family policy`
   int64_t resident_streams = 0;  // streams that may hold KV blocks, running or paused; 0: max_streams
   int64_t swap_tokens = 0;     // host memory for streams that had to give way, in tokens; 0: they are computed again

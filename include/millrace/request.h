@@ -54,6 +54,11 @@ struct Request {
   bool ignore_eos = false;
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
   bool cache_prompt = true;        // may reuse and leave prefix blocks
+  double keep_seconds = 0;         // what it leaves goes last for so long after it has ended, 1e9 at most; memory that a
+                                   // stream was promised is never withheld for it. 0: as the evictor has it
+  // Whose prefixes it finds, and who finds its own: "": its tenant's requests, and no others. Requests that name the same
+  // group share with each other, whatever their tenants, and with nobody else.
+  std::string prefix_group;
   int64_t n = 1;                   // answers; they share the prompt's work and memory, and differ by seed + answer
   // Answers written, of which the n with the highest mean log-probability of their tokens are returned, best first, when
   // all have ended; 0: n. More than n: nothing is streamed before the end.

@@ -144,7 +144,42 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
     }
     if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
   }
+  if (observes_) ask_mass(work);
   model_->parts().model->forward(batch_, *context_);
+  if (observes_) take_mass(work);
+}
+
+// The last query of every chunk of a prompt, in the middle layer; a window layer only where there is no other behind it.
+void CpuExecutor::ask_mass(std::span<const StepWork> work) {
+  AttentionMass& mass = context_->mass;
+  const auto& layers = model_->parts().model->spec().layers;
+  mass.layer = static_cast<int64_t>(layers.size()) / 2;
+  for (size_t i = static_cast<size_t>(mass.layer); i < layers.size(); ++i) {
+    if (layers[i].window > 0) continue;
+    mass.layer = static_cast<int64_t>(i);
+    break;
+  }
+  mass.spans.clear();
+  for (size_t i = 0; i < work.size(); ++i)
+    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches) mass.spans.push_back(static_cast<int64_t>(i));
+}
+
+// In even shares, so that blocks of long and short prompts compare.
+void CpuExecutor::take_mass(std::span<const StepWork> work) {
+  const AttentionMass& mass = context_->mass;
+  const int64_t block_tokens = kv_->layout().block_tokens;
+  const float* next = mass.mass.data();
+  for (int64_t index : mass.spans) {
+    const StepWork& item = work[static_cast<size_t>(index)];
+    const int64_t tokens = item.chunk.first + item.chunk.count;
+    auto& importance = item.stream->importance;
+    const auto blocks = static_cast<size_t>(kv_->blocks_for(tokens));
+    importance.resize(std::max(importance.size(), blocks));
+    for (size_t b = 0; b < blocks; ++b) {
+      const int64_t held = std::min(block_tokens, tokens - static_cast<int64_t>(b) * block_tokens);
+      importance[b] = std::max(importance[b], *next++ * static_cast<float>(tokens) / static_cast<float>(held));
+    }
+  }
 }
 
 Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {

@@ -24,6 +24,7 @@ class CpuExecutor final : public Executor {
   bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;
   Result<void> begin(LiveStream& stream) const override;
+  void observe_attention() override { observes_ = true; }
   void forward(std::span<const StepWork> work) override;
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override;
@@ -36,6 +37,8 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options);
+  void ask_mass(std::span<const StepWork> work);
+  void take_mass(std::span<const StepWork> work);
 
   std::shared_ptr<const LanguageModel> model_;
   std::vector<MemoryHold> memory_;
@@ -43,6 +46,7 @@ class CpuExecutor final : public Executor {
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;
   ExecutorLimits limits_;
+  bool observes_ = false;
   Batch batch_;
   SamplingRow row_;
   std::vector<float> raw_logits_;

@@ -82,6 +82,7 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     MILLRACE_TRY_VOID(core->open_store(options));
     core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_,
                                                                                  .leaving = core->store_hook()});
+    if (evictor->needs & kNeedsAttentionMass) core->executor_->observe_attention();
   } else if (!options.kv_ssd.empty()) {
     return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
   }
@@ -111,6 +112,7 @@ Result<void> EngineCore::check(const Request& request) const {
   MILLRACE_TRY_VOID(check_answers(request));
   MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
+  MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(executor_->check(request));
   if (request.beams > limits_.residents()) {
     return Error::user(fmt::format("beams: at most {} streams run at once, {} asked for", limits_.residents(), request.beams));
@@ -128,13 +130,16 @@ int64_t EngineCore::longest(const Request& request) const {
   return request.max_tokens < 0 ? context() : std::min(context(), prompt + request.max_tokens);
 }
 
-Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request request) const {
+Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request request) {
   auto stream = std::make_unique<LiveStream>();
   Sequence& s = stream->sequence;
   s.id = id;
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.max_total = longest(request);
+  const auto scope = scopes_.of(request.tenant, request.prefix_group);
+  s.caches = prefix_ && request.cache_prompt && scope;
+  s.prefix_scope = scope.value_or(0);
   s.submitted = clock_->now_ns();
   s.deadline = after_ns(s.submitted, request.deadline_seconds);
   s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
@@ -221,6 +226,7 @@ void EngineCore::begin_step(std::vector<TokenEvent>& events) {
   drop_ended(events);
   poll_tier();
   poll_store();
+  end_waits();
 }
 
 const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
@@ -390,6 +396,11 @@ EngineStats EngineCore::stats() const {
   stats.kv_blocks = kv_->total_blocks();
   stats.kv_blocks_free = kv_->free_blocks();
   stats.kv_blocks_cached = prefix_ ? prefix_->size() : 0;
+  if (prefix_) {
+    const PrefixStats index = prefix_->stats();
+    stats.prefix = {index.queries,          index.query_tokens,    index.hit_tokens,  index.blocks.stored, index.blocks.erased,
+                    index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
+  }
   stats.kv_bytes = kv_->bytes();
   stats.scratch_bytes = executor_->limits().scratch_bytes;
   stats.store = store_stats();

@@ -3,8 +3,8 @@
 //
 //   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
 //                                                                            swap, sharing among a request's answers
+//   engine_beams.cc   beam search                          engine_prefix.cc   the prefix index
 //   engine_store.cc   the prefix store: what leaves the prefix index for the disk, and what comes back
-//   engine_beams.cc   beam search
 #pragma once
 
 #include <deque>
@@ -21,6 +21,7 @@
 #include "engine/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
+#include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "millrace/engine.h"
 #include "schedule/planner.h"
@@ -54,7 +55,7 @@ class EngineCore {
 
   EngineStats stats() const;
   // Of the request's prompt, what its prefix index holds now; what a router wants to know.
-  int64_t cached_tokens(const Request& request) const;
+  int64_t cached_tokens(const Request& request);
   int64_t context() const { return executor_->limits().context; }
   const KvPool& kv() const { return *kv_; }
   const Executor& executor() const { return *executor_; }
@@ -69,7 +70,7 @@ class EngineCore {
 
   EngineCore() = default;
   int64_t longest(const Request& request) const;  // prompt and answer, tokens
-  Result<StreamPtr> make_stream(RequestId id, Request request) const;
+  Result<StreamPtr> make_stream(RequestId id, Request request);
   Result<void> accept(const LiveStream& stream);
   void take_in(StreamPtr stream);
   RequestTimings timings(const Sequence& stream, int64_t generated) const;
@@ -92,6 +93,13 @@ class EngineCore {
   void fork(LiveStream& parent, LiveStream& child);
   void finish_beams(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events);
 
+  // engine_prefix.cc
+  void store_prefix(const LiveStream& stream);
+  void find_prefix(LiveStream& stream);
+  bool wait_for_prefix(LiveStream& stream);
+  void end_wait(LiveStream& stream, bool again);
+  void end_waits();
+
   // engine_places.cc
   void hold(BlockId block);
   void let_go(LiveStream& stream);
@@ -99,7 +107,6 @@ class EngineCore {
   bool reserve_blocks(LiveStream& stream, int64_t tokens);
   void mark_answers();
   bool admit(RequestId id);
-  void find_prefix(LiveStream& stream);
   bool share_prompt(LiveStream& stream);
   void share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens);
   void load_swapped(LiveStream& stream);
@@ -128,6 +135,7 @@ class EngineCore {
   const Clock* clock_ = nullptr;
   std::unique_ptr<PrefixStore> store_;   // null: what leaves the prefix index is lost; outlives the index
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
+  PrefixScopes scopes_;
   std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<CostModel> learned_;

@@ -6,7 +6,6 @@
 
 #include "engine/beam_group.h"
 #include "engine/engine_core.h"
-#include "engine/tenant_salt.h"
 
 namespace millrace {
 void EngineCore::hold(BlockId block) {
@@ -29,8 +28,7 @@ void EngineCore::let_go(LiveStream& stream) {
 // The same, and what is worth keeping stays in the prefix index.
 void EngineCore::release(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  const bool stored = s.phase == StreamPhase::running && s.computed > 0;
-  if (prefix_ && s.request.cache_prompt && stored) prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s.request));
+  if (s.phase == StreamPhase::running) store_prefix(stream);
   let_go(stream);
 }
 
@@ -103,21 +101,10 @@ void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t token
   }
 }
 
-void EngineCore::find_prefix(LiveStream& stream) {
-  Sequence& s = stream.sequence;
-  if (!prefix_ || !s.request.cache_prompt) return;
-  // At least one token is computed: its logits choose the next one.
-  const auto shared = prefix_->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), tenant_salt(s.request));
-  s.blocks.assign(shared.begin(), shared.end());
-  for (BlockId block : s.blocks) hold(block);
-  s.shared_blocks = static_cast<int64_t>(s.blocks.size());
-  s.computed = s.shared_blocks * limits_.block_tokens;
-  load_stored(stream);
-}
-
-int64_t EngineCore::cached_tokens(const Request& request) const {
-  if (!prefix_ || !request.cache_prompt || request.prompt.empty()) return 0;
-  return prefix_->found_tokens(std::span(request.prompt).first(request.prompt.size() - 1), tenant_salt(request));
+int64_t EngineCore::cached_tokens(const Request& request) {
+  const auto scope = scopes_.of(request.tenant, request.prefix_group);
+  if (!prefix_ || !request.cache_prompt || !scope || request.prompt.empty()) return 0;
+  return prefix_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), *scope) * limits_.block_tokens;
 }
 
 void EngineCore::load_swapped(LiveStream& stream) {
@@ -154,7 +141,7 @@ bool EngineCore::admit(RequestId id) {
     s.phase = StreamPhase::running;
     if (!share_prompt(*stream)) {
       s.shared_blocks = 0;
-      find_prefix(*stream);
+      if (!wait_for_prefix(*stream)) find_prefix(*stream);
     }
     if (first_time) s.cached = s.computed;
   }
@@ -181,6 +168,9 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);
   running_.erase(at);
+  s.donor = 0;
+  s.held_back = false;
+  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.donor == s.id; })) store_prefix(*stream);
   ++s.preemptions;
   ++stats_.preemptions;
   abandon_load(*stream);

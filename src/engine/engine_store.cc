@@ -3,7 +3,6 @@
 // others go on; when what is left to load takes less time than its next chunk, it joins them, and each layer's attention
 // waits for that layer. What does not come back is computed.
 #include "engine/engine_core.h"
-#include "engine/tenant_salt.h"
 
 namespace millrace {
 
@@ -38,7 +37,7 @@ EngineCore::~EngineCore() {
 void EngineCore::load_stored(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!store_) return;
-  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, tenant_salt(s.request));
+  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, s.prefix_scope);
   const int64_t first = s.computed / limits_.block_tokens;
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);
@@ -108,7 +107,7 @@ bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
   if (s.preemptions == 0) s.cached = s.computed;
   s.phase = StreamPhase::running;
   if (tokens > 0) {
-    prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, tenant_salt(s.request));
+    store_prefix(stream);
     s.shared_blocks = s.computed / limits_.block_tokens;
   }
   return progress.blocks == stream.store_blocks;

@@ -52,6 +52,8 @@ class Executor {
   // Gives a new stream what choose() will want of it; stream.sequence.request is filled. Errors as check().
   virtual Result<void> begin(LiveStream& stream) const = 0;
 
+  // From now on, forward() observes which blocks the prompts look at, into LiveStream::importance, if it can.
+  virtual void observe_attention() {}
   // Computes the chunks and stores their keys and values.
   virtual void forward(std::span<const StepWork> work) = 0;
   // After forward(): the next token of a stream whose chunk was the `row`-th sampled one, with its text, into `event`.

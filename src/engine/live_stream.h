@@ -33,6 +33,7 @@ struct LiveStream {
   std::shared_ptr<AnswerGroup> answers;       // of the whole request; null: this is the only one
   bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
   double logprob_sum = 0;
+  std::vector<float> importance;              // of its first blocks, observed; see kv/prefix_evictor.h
   std::shared_ptr<BeamGroup> beams;           // the search it is a beam of; null: none
 };
 

@@ -39,7 +39,13 @@ struct Sequence {
 
   StreamPhase phase = StreamPhase::waiting;
   RequestId parent = 0;          // the first answer's stream, whose prompt blocks this one will share; 0: it is the first
-  bool held_back = false;        // waits for the parent's prompt
+  bool held_back = false;        // waits for the parent's prompt, or, running, for the donor's prefix
+  bool caches = false;           // may find and leave prefix blocks, in its scope
+  uint64_t prefix_scope = 0;     // whose prefixes those are
+  RequestId donor = 0;           // running stream that computes the same beginning; 0: it waits for nobody
+  int64_t donor_tokens = 0;      // of the donor's that it waits for
+  int64_t donor_computed = 0;    // at the last look
+  int64_t donor_still = 0;       // steps without any more
   int64_t preemptions = 0;
   // Nanoseconds of the engine's clock; 0: not yet, or none.
   int64_t submitted = 0;

@@ -16,6 +16,7 @@ struct PrefixUse {
   int64_t last_use = 0;         // counts calls of the index, not seconds: ties between blocks of one prompt are wanted
   double stored_seconds = 0;
   double last_seconds = 0;      // of its last use
+  double importance = 0;        // attention mass, in even shares; 0: nobody has looked
   double keep_until = 0;        // on the same clock; until then it goes only when nothing else is left
 };
 
@@ -25,6 +26,9 @@ struct EvictRank {
   auto operator<=>(const EvictRank&) const = default;
 };
 
+// What an evictor wants to know beyond uses and times; computed only if the chosen one does.
+enum PrefixNeeds : uint32_t { kNeedsNothing = 0, kNeedsAttentionMass = 1 };
+
 struct PrefixEvictor {
   std::string_view name;     // as typed: --prefix-evict lru
   std::string_view summary;
@@ -32,6 +36,7 @@ struct PrefixEvictor {
   // Pure. Only blocks that no other block follows are asked about: what stands before an indexed block stays, or the
   // block could never be found again.
   EvictRank (*rank)(const PrefixUse& use);
+  PrefixNeeds needs = kNeedsNothing;
 };
 
 std::span<const PrefixEvictor* const> prefix_evictors();

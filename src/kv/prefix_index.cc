@@ -40,34 +40,26 @@ std::vector<BlockId> PrefixIndex::match(std::span<const TokenId> tokens, uint64_
   return blocks;
 }
 
-bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) const {
+int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tenant) const {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   PrefixKey above = root_key(tenant, identity_);
   Node parent = PrefixTree::kNone;
-  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens) {
-    const auto piece = tokens.subspan(begin, block_tokens);
-    above = next_key(above, piece);
-    parent = find(above, parent, tenant, piece);
-    if (parent == PrefixTree::kNone) return false;
-  }
-  return true;
-}
-
-int64_t PrefixIndex::found_tokens(std::span<const TokenId> tokens, uint64_t tenant) const {
-  const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
-  PrefixKey above = root_key(tenant, identity_);
-  Node parent = PrefixTree::kNone;
-  size_t begin = 0;
-  for (; begin + block_tokens <= tokens.size(); begin += block_tokens) {
+  int64_t known = 0;
+  for (size_t begin = 0; begin + block_tokens <= tokens.size(); begin += block_tokens, ++known) {
     const auto piece = tokens.subspan(begin, block_tokens);
     above = next_key(above, piece);
     parent = find(above, parent, tenant, piece);
     if (parent == PrefixTree::kNone) break;
   }
-  return static_cast<int64_t>(begin);
+  return known;
 }
 
-void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds) {
+bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) const {
+  return known_blocks(tokens, tenant) == static_cast<int64_t>(tokens.size()) / pool_.layout().block_tokens;
+}
+
+void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds,
+                         std::span<const float> importance) {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
   PrefixKey above = root_key(tenant, identity_);
@@ -88,6 +80,7 @@ void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockI
       tree_.refresh(node);
       tree_.keep(node, keep_until);
     }
+    if (i < importance.size()) tree_.weigh(node, static_cast<double>(importance[i]));
     parent = node;
   }
 }

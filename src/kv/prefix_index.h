@@ -48,14 +48,15 @@ class PrefixIndex {
 
   // Whether the index holds all full blocks of `tokens`; counts as no use.
   bool contains(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
-
-  // Tokens that match() would find; counts as no use.
-  int64_t found_tokens(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
+  // How many of them it holds, from the first one on; counts as no use.
+  int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
 
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).
   // A block whose content is already indexed elsewhere is left alone. For `keep_seconds` they go only when nothing else
-  // is left: a wish, for memory that was promised to a stream is never withheld.
-  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0, double keep_seconds = 0);
+  // is left: a wish, for memory that was promised to a stream is never withheld. `importance`: of the first blocks, where
+  // it was observed.
+  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0, double keep_seconds = 0,
+              std::span<const float> importance = {});
 
   // Lets go of up to `count` blocks that nobody else holds, in the evictor's order. Returns how many: fewer only when
   // there are no more such blocks.

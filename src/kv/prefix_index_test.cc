@@ -59,6 +59,35 @@ TEST(PrefixIndex, WhatIsToBeKeptGoesLastAndGoesAllTheSame) {
   EXPECT_EQ(pool.free_blocks(), 4);
 }
 
+TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
+  KvPool pool = make_pool(8);
+  PrefixIndex index(pool, {.identity = 1, .evictor = find_prefix_evictor("importance"), .clock = nullptr});
+  auto store_weighed = [&](const std::vector<TokenId>& tokens, std::vector<float> importance) {
+    std::vector<BlockId> blocks;
+    for (size_t i = 0; i < tokens.size() / kBlock; ++i) blocks.push_back(*pool.allocate());
+    index.insert(tokens, blocks, 0, 0, importance);
+    for (BlockId block : blocks) pool.release(block);
+  };
+  store_weighed({1, 1}, {3});
+  store_weighed({2, 2}, {0.25f});
+  store_weighed({3, 3}, {});        // nobody looked: an even share
+  store_weighed({4, 4, 5, 5}, {0.1f, 0.5f});
+  const auto gone = [&](const std::vector<TokenId>& tokens) { return !index.contains(tokens); };
+  ASSERT_EQ(index.evict(1), 1);
+  EXPECT_TRUE(gone({2, 2}));
+  ASSERT_EQ(index.evict(2), 2);
+  EXPECT_TRUE(gone({4, 4}));  // and before it what stood behind it
+  ASSERT_EQ(found(index, pool, {3, 3}), 1);
+  ASSERT_EQ(found(index, pool, {3, 3}), 1);
+  ASSERT_EQ(found(index, pool, {3, 3}), 1);  // used four times now
+  ASSERT_EQ(index.evict(1), 1);
+  EXPECT_TRUE(gone({1, 1}));
+  store_weighed({3, 3}, {5});  // seen again, with more
+  store_weighed({6, 6}, {4});
+  ASSERT_EQ(index.evict(1), 1);
+  EXPECT_TRUE(gone({6, 6}));
+}
+
 TEST(PrefixIndex, BlocksBeforeOneThatAStreamHoldsCanStillBeHad) {
   KvPool pool = make_pool(6);
   PrefixIndex index(pool, 1);

@@ -73,6 +73,15 @@ void PrefixTree::keep(Node node, double until) {
   if (leaf) list(node);
 }
 
+void PrefixTree::weigh(Node node, double importance) {
+  Entry& entry = nodes_[static_cast<size_t>(node)];
+  if (!(importance > entry.use.importance)) return;
+  const bool leaf = entry.children == 0;
+  if (leaf) unlist(node);
+  entry.use.importance = importance;
+  if (leaf) list(node);
+}
+
 void PrefixTree::erase(Node leaf, double now_seconds) {
   now_ = std::max(now_, now_seconds);
   unlist(leaf);

@@ -12,8 +12,8 @@
 #include <utility>
 #include <vector>
 
-#include "kv/age_histogram.h"
 #include "kv/prefix_evictor.h"
+#include "millrace/age_histogram.h"
 
 namespace millrace {
 
@@ -43,6 +43,7 @@ class PrefixTree {
   void use(Node node);      // found by a lookup
   void refresh(Node node);  // stored once more: as recent, and no use more
   void keep(Node node, double until);            // prolongs, never shortens
+  void weigh(Node node, double importance);      // what was observed of it; the most counts
 
   // The leaf that goes first among those that `may_go(node)` allows; kNone when there is none. Leaves that are to be
   // kept are asked last, those that are to be kept longest at the very end.

@@ -5,6 +5,7 @@
 #include <functional>
 #include <vector>
 
+#include "attention/mass.h"
 #include "base/thread_pool.h"
 #include "flow/batch.h"
 #include "kernels/kernel_table.h"
@@ -66,6 +67,7 @@ class ForwardContext {
   std::vector<int32_t> expert_rows;  // rows grouped by expert
   std::vector<int64_t> expert_begin; // [experts + 1]
   std::vector<LinearPart> expert_parts;  // [2 * experts]
+  AttentionMass mass;                // what is to be observed beside the step
   Batch outputs;                     // the last layer's, when logits of some tokens only are wanted
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 

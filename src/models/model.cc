@@ -67,6 +67,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
       fill_rope_row(spec_, rope_frequencies_, rope_scales_, all.positions[t], t, context);
     });
     attention_keys(spec_, layer, i, weights, all, x, context);
+    if (i == context.mass.layer && !context.mass.spans.empty()) observe_attention(spec_, layer, i, all, context);
     const Batch* batch = &all;
     if (i + 1 == spec_.layer_count()) {  // nobody reads the other tokens' outputs
       if (all.output_rows.empty()) return;

@@ -1,6 +1,8 @@
-// Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits and several
-// answers a request, in memory that is never enough: after every step every block is accounted for and none belongs to
-// two, nothing starves, and what a stream shows is what it shows alone. 10,000 steps over all policies.
+// Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers a
+// request, the best of several, beams, and shared prefixes under every evictor, in memory that is never enough: after every
+// step every block is accounted for and none belongs to two, nothing starves, and what a stream shows is what it shows
+// alone. 10,000 steps over all policies.
+#include "kv/prefix_evictor.h"
 #include "properties/stream_bits.h"
 #include "schedule/policy.h"
 
@@ -15,6 +17,39 @@ struct Outcome {
   Request request;  // of this answer, as if asked alone
   Shown shown;
   FinishReason finish = FinishReason::none;
+};
+
+// A request whose answers are chosen among several streams: what the client got, and what every stream showed.
+struct Chosen {
+  struct Answer {
+    std::vector<TokenId> tokens;
+    double score = 0;
+    bool operator==(const Answer&) const = default;
+  };
+  Request request;
+  std::map<int64_t, Answer> answers;
+  std::map<int64_t, std::vector<std::vector<float>>> logits;  // by stream of the request
+  FinishReason finish = FinishReason::none;                   // of the last answer
+  bool cut = false;  // some of its streams may not have come to their end
+
+  void row(int64_t stream, const float* logits_row, int64_t vocab) { logits[stream].emplace_back(logits_row, logits_row + vocab); }
+  void take(const TokenEvent& event) {
+    Answer& answer = answers[event.answer];
+    if (event.token >= 0) answer.tokens.push_back(event.token);
+    if (event.finish != FinishReason::none) answer.score = event.score;
+    if (event.last) finish = event.finish;
+  }
+  bool whole() const { return !cut && (finish == FinishReason::stop || finish == FinishReason::length); }
+  // Every stream showed the beginning of what it shows there.
+  bool begins_like(const Chosen& other) const {
+    for (const auto& [stream, rows] : logits) {
+      const auto found = other.logits.find(stream);
+      if (found == other.logits.end() || found->second.size() < rows.size()) return false;
+      for (size_t i = 0; i < rows.size(); ++i)
+        if (std::memcmp(rows[i].data(), found->second[i].data(), rows[i].size() * sizeof(float)) != 0) return false;
+    }
+    return true;
+  }
 };
 
 class EngineSchedule : public ::testing::TestWithParam<std::string> {
@@ -38,6 +73,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     o.policy = GetParam();
     o.swap_tokens = draw(3) ? 150 : 0;
     o.prefix_cache = draw(3) != 0;
+    o.prefix_evict = prefix_evictors()[static_cast<size_t>(draw(static_cast<int64_t>(prefix_evictors().size())))]->name;
     return o;
   }
 
@@ -48,6 +84,17 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     r.priority = draw(3);
     r.tenant = draw(2) ? "a" : "b";
     r.cache_prompt = draw(4) != 0;
+    if (draw(4) == 0) r.prefix_group = "shared";
+    if (draw(4) == 0) r.keep_seconds = static_cast<double>(draw(100));
+    if (draw(6) == 0) r.best_of = r.n + 1 + draw(2);
+    if (draw(6) == 0) {
+      r.beams = 2 + draw(2);
+      r.n = 1 + draw(r.beams);
+      r.best_of = 0;
+      r.max_tokens = 1 + draw(12);
+      r.ignore_eos = draw(2) == 0;
+      r.early_stopping = static_cast<EarlyStopping>(draw(3));
+    }
     if (draw(3) == 0) r.deadline_seconds = 5 + static_cast<double>(draw(100));
     if (draw(10) == 0) r.time_limit_seconds = 1 + static_cast<double>(draw(20));
     r.known_tokens = draw(2) ? r.max_tokens : -1;
@@ -56,21 +103,33 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
 
   // Sends somebody away who runs, whatever the policy would have.
   void preempt_someone(EngineCore& core, std::vector<TokenEvent>& events) {
-    StepPlan plan;
-    for (RequestId id = next_; id-- > 1 && plan.preempted.empty();)
-      if (outcomes_.contains(id) && outcomes_[id].finish == FinishReason::none && draw(2)) plan.preempted = {{id, draw(2) == 0}};
-    if (!plan.preempted.empty() && core.replay(plan, events).ok()) ++forced_;  // refused where the stream does not run
-    take(core, {}, events);
+    for (RequestId id = next_; id-- > 1;) {
+      if (!outcomes_.contains(id) || outcomes_[id].finish != FinishReason::none || draw(2)) continue;
+      StepPlan plan;
+      plan.preempted = {{id, draw(2) == 0}};
+      events.clear();
+      const bool ran = core.replay(plan, events).ok();  // refused where the stream does not run
+      take(core, {}, events);
+      forced_ += ran;
+      if (ran) return;
+    }
   }
 
   void take(const EngineCore& core, const StepPlan& plan, const std::vector<TokenEvent>& events) {
     const float* row = core.last_logits();
     for (const auto& chunk : plan.chunks) {
       if (!chunk.sample) continue;
-      outcomes_[chunk.request].shown.logits.emplace_back(row, row + vocab_);
+      const auto chosen = chosen_.find(request_of(chunk.request));
+      if (chosen != chosen_.end()) chosen->second.row(answer_of(chunk.request), row, vocab_);
+      else outcomes_[chunk.request].shown.logits.emplace_back(row, row + vocab_);
       row += vocab_;
     }
     for (const auto& event : events) {
+      if (const auto chosen = chosen_.find(event.request); chosen != chosen_.end()) {
+        chosen->second.take(event);
+        if (event.last) ++ended_;
+        continue;
+      }
       Outcome& out = outcomes_[answer_stream(event.request, event.answer)];
       ASSERT_EQ(out.finish, FinishReason::none);
       if (event.token >= 0) out.shown.tokens.push_back(event.token);
@@ -83,6 +142,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     std::vector<TokenEvent> events;
     if (draw(15) == 0) preempt_someone(core, events);
     events.clear();
+    // A tier that outlives the engine is to die and come back here, between two steps.
     const StepPlan plan = core.step(events);
     clock.advance_ns(1'000'000 * (1 + draw(200)));
     take(core, plan, events);
@@ -95,7 +155,29 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   uint64_t seed_ = 0, draws_ = 0;
   RequestId next_ = 1;
   int64_t added_ = 0, ended_ = 0, forced_ = 0;
+  // What a chosen request shows in an engine of its own.
+  Chosen run_alone(Request request) {
+    Chosen out;
+    request.time_limit_seconds = request.deadline_seconds = 0;
+    auto core = make_core(model_, options());
+    EXPECT_TRUE(core->add(1, request).ok());
+    std::vector<TokenEvent> events;
+    while (!core->idle()) {
+      events.clear();
+      const StepPlan& plan = core->step(events);
+      const float* row = core->last_logits();
+      for (const auto& chunk : plan.chunks) {
+        if (!chunk.sample) continue;
+        out.row(answer_of(chunk.request), row, vocab_);
+        row += vocab_;
+      }
+      for (const auto& event : events) out.take(event);
+    }
+    return out;
+  }
+
   std::map<RequestId, Outcome> outcomes_;  // by stream
+  std::map<RequestId, Chosen> chosen_;     // by request
 };
 
 TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
@@ -110,7 +192,9 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
       Request request = random_request();
       if (core.add(next_, request).ok()) {
         ++added_;
-        for (int64_t answer = 0; answer < request.n; ++answer) {
+        const bool chooses = request.best_of > request.n || request.beams > 1;
+        if (chooses) chosen_[next_] = {.request = request, .answers = {}, .logits = {}, .cut = request.time_limit_seconds > 0};
+        for (int64_t answer = 0; !chooses && answer < request.n; ++answer) {
           Request alone = request;
           alone.n = 1;
           alone.time_limit_seconds = alone.deadline_seconds = 0;
@@ -120,7 +204,11 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
       }
       ++next_;
     }
-    if (next_ > 1 && draw(40) == 0) core.cancel(1 + static_cast<RequestId>(draw(static_cast<int64_t>(next_) - 1)));
+    if (next_ > 1 && draw(40) == 0) {
+      const RequestId id = 1 + static_cast<RequestId>(draw(static_cast<int64_t>(next_) - 1));
+      core.cancel(id);
+      if (const auto chosen = chosen_.find(id); chosen != chosen_.end()) chosen->second.cut |= chosen->second.finish == FinishReason::none;
+    }
     step(core, clock);
     if (HasFatalFailure()) return;
   }
@@ -147,6 +235,15 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     EXPECT_TRUE(out.shown.same_bits(expected)) << id;
   }
   EXPECT_GT(whole, 20);
+  int64_t whole_choices = 0;
+  for (auto& [id, chosen] : chosen_) {
+    ASSERT_TRUE(chosen.finish != FinishReason::none && chosen.finish != FinishReason::error) << id;
+    const Chosen expected = run_alone(chosen.request);
+    EXPECT_TRUE(chosen.begins_like(expected)) << id;
+    if (chosen.whole()) { EXPECT_EQ(chosen.answers, expected.answers) << id; }
+    whole_choices += chosen.whole();
+  }
+  EXPECT_GT(whole_choices, 10);
 }
 
 std::vector<std::string> every_policy() {

@@ -169,6 +169,24 @@ class Run(unittest.TestCase):
         self.assertEqual(result["finish_reason"], "stop")
         self.assertEqual(result["text"], text[: text.index(stop)])
 
+    def test_several_answers(self):
+        several = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--n", "2")
+        self.assertEqual(len(several["answers"]), 2)
+        self.assertEqual(several["tokens"], several["answers"][0]["tokens"])
+        second = self.run_json("-p", "ab", "-n", "6", "-s", "4", "--temp", "1", "--ignore-eos")
+        self.assertEqual(several["answers"][1]["tokens"], second["tokens"])
+        best = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--best-of", "4", "--logprobs", "0")
+        self.assertNotIn("answers", best)
+        self.assertAlmostEqual(best["score"], sum(token["logprob"] for token in best["logprobs"]) / 6, places=5)
+        beams = self.run_json("-p", "ab", "-n", "6", "--ignore-eos", "--beams", "4", "--n", "3", "--length-penalty", "0")
+        scores = [answer["score"] for answer in beams["answers"]]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        self.assertEqual(len({tuple(answer["tokens"]) for answer in beams["answers"]}), 3)
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "--beams", "2", "--n", "3")
+        self.assertIn("beams", done.stderr.decode())
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--- 2", millrace("run", "-m", LLAMA, "-p", "ab", "-n", "3", "--n", "2").stdout.decode())
+
     def test_timing_line(self):
         done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "4", "--temp", "0", "--ignore-eos")
         self.assertTrue(done.stdout.decode().startswith("ab"))

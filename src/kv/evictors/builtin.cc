@@ -4,7 +4,7 @@
 namespace millrace {
 
 std::span<const PrefixEvictor* const> prefix_evictors() {
-  static constexpr const PrefixEvictor* kEvictors[] = {&kLru, &kLfu, &kLengthAware};
+  static constexpr const PrefixEvictor* kEvictors[] = {&kLru, &kLfu, &kLengthAware, &kImportance};
   return kEvictors;
 }
 

@@ -5,6 +5,6 @@
 
 namespace millrace {
 
-extern const PrefixEvictor kLru, kLfu, kLengthAware;
+extern const PrefixEvictor kLru, kLfu, kLengthAware, kImportance;
 
 }  // namespace millrace

@@ -55,6 +55,8 @@ void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>&
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
                     const ActivationRows& rows, ForwardContext& context);
+// context.q of the whole batch -> context.mass
+void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch, ForwardContext& context);
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
                      ForwardContext& context);

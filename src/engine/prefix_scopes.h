@@ -1,0 +1,44 @@
+// PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the same
+// prefix group share with each other, whatever their tenants, and with nobody else. Each scope is a number that enters the
+// prefix index's keys: a hash of its name, so that it is the same after a restart, kept free of collisions here, so that no
+// name can be made up that reads another's prefixes.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <unordered_map>
+
+namespace millrace {
+
+class PrefixScopes {
+ public:
+  static constexpr size_t kMostNames = 65536;
+
+  // Neither tenant nor group: 0. Nothing: there are too many names already; such a request goes without the index.
+  std::optional<uint64_t> of(const std::string& tenant, const std::string& group) {
+    if (tenant.empty() && group.empty()) return 0;
+    const std::string name = group.empty() ? "t" + tenant : "g" + group;
+    uint64_t scope = hash(name);
+    for (;; ++scope) {
+      if (scope == 0) continue;
+      const auto found = names_.find(scope);
+      if (found == names_.end()) break;
+      if (found->second == name) return scope;
+    }
+    if (names_.size() >= kMostNames) return std::nullopt;
+    names_.emplace(scope, name);
+    return scope;
+  }
+
+ private:
+  static uint64_t hash(const std::string& name) {  // FNV-1a; frozen: persistent tiers keep it
+    uint64_t value = 0xcbf29ce484222325u;
+    for (char c : name) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
+    return value;
+  }
+
+  std::unordered_map<uint64_t, std::string> names_;
+};
+
+}  // namespace millrace
