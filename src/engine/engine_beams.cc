@@ -65,7 +65,7 @@ void EngineCore::admit_beams(BeamGroup& group) {
     running_.push_back(std::move(stream));
   }
   group.parked.clear();
-  for (LiveStream* slot : group.slots) slot->sequence.reserved_blocks = limits_.blocks_for(slot->sequence.max_total);
+  promise_blocks(group);
 }
 
 // Takes the likeliest next tokens of one beam; when all are there, the search goes on. False when it came to its end.
@@ -102,7 +102,6 @@ void EngineCore::fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next
     if (std::ranges::find(hosts, slot) != hosts.end()) continue;
     let_go(*slot);
     empty(slot->sequence);
-    slot->sequence.reserved_blocks = limits_.blocks_for(slot->sequence.max_total);
     spare.push_back(slot);
   }
   size_t used = 0;
@@ -114,6 +113,19 @@ void EngineCore::fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next
   for (size_t i = 0; i < next.size(); ++i) hosts[i]->sequence.tokens.push_back(next[i].token);
   group.live = std::move(hosts);
   group.candidates.resize(group.live.size());
+  promise_blocks(group);
+}
+
+// width x longest in all, whatever is shared: what beams save by sharing now they may need when they part, so nobody else
+// is admitted on it. The first slot stands for it.
+void EngineCore::promise_blocks(BeamGroup& group) {
+  std::vector<BlockId> held;
+  for (LiveStream* slot : group.slots) {
+    slot->sequence.reserved_blocks = limits_.blocks_for(slot->sequence.max_total);
+    held.insert(held.end(), slot->sequence.blocks.begin(), slot->sequence.blocks.end());
+  }
+  std::ranges::sort(held);
+  group.slots.front()->sequence.reserved_blocks += std::ranges::ssize(std::ranges::unique(held));
 }
 
 void EngineCore::fork(LiveStream& parent, LiveStream& child) {

@@ -89,6 +89,7 @@ class EngineCore {
   Result<void> add_beams(RequestId id, Request request);
   void admit_beams(BeamGroup& group);
   bool commit_beam(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
+  void promise_blocks(BeamGroup& group);
   void fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next>& next);
   void fork(LiveStream& parent, LiveStream& child);
   void finish_beams(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events);
