@@ -223,6 +223,7 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples, [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model.path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
   command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
+  flags->model.add_memory_to(command);
   command->add_option("-c,--context,--ctx-size", flags->model.context, "Tokens in a window [512, or the model's context if that is less]")->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   command->add_option("-f,--file", flags->file, "Text to score; - is standard input")->required();
   auto* stride = command->add_option("--stride,--ppl-stride", flags->stride, "A window starts every so many tokens and its last so many are scored")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));

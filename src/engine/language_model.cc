@@ -42,7 +42,7 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
 // What the program holds by itself, and what is too small for an account of its own: code that was not used yet, stacks,
 // the heap's small pieces.
 constexpr int64_t kProgramBytes = int64_t{24} << 20;
-constexpr int64_t kThreadBytes = int64_t{512} << 10;
+constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, where the system makes everything huge pages
 constexpr const char* kBudgetAdvice = "raise the budget";
 
 Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
