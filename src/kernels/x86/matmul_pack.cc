@@ -162,9 +162,9 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   static constexpr QuantCell kCell = quant_cell(kShape);
   const int64_t at = (kShape.per_group_scale() ? group : 0) * kRows + row;
   if constexpr (kShape.e8m0) {
-    out[kCell.scale_at + at] = block[0];
+    out[at] = block[0];
   } else if constexpr (kShape.sub == SubScales::none) {
-    std::memcpy(out + kCell.scale_at + at * 2, block, 2);
+    std::memcpy(out + at * 2, block, 2);
     if constexpr (kShape.has_min) {
       out[kCell.min_at + at * 2] = block[2];
       out[kCell.min_at + at * 2 + 1] = block[3] ^ 0x80;  // what is subtracted
@@ -172,7 +172,7 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   } else {
     QuantBlock raw;
     quant_source_at(N)->split_scales(block, raw);
-    std::memcpy(out + kCell.scale_at + at * 2, &raw.d, 2);
+    std::memcpy(out + at * 2, &raw.d, 2);
     if constexpr (kShape.has_min) std::memcpy(out + kCell.min_at + at * 2, &raw.min, 2);
     uint8_t fields[kShape.sub_fields()];
     for (int i = 0; i < kShape.sub_count(); ++i) {
@@ -208,7 +208,7 @@ void pack_cell(const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int
   for (int64_t b = 0; b < blocks; ++b) {
     for (int g = 0; g < kShape.groups; ++g) {
       for (int row = 0; row < rows; ++row) row_words<N>(block + row * row_bytes + b * block_bytes, g, words[row]);
-      store_group<N>(words, out + (b * kShape.groups + g) * kCell.group_bytes);
+      store_group<N>(words, out + kCell.planes_at + (b * kShape.groups + g) * kCell.group_bytes);
     }
     for (int row = 0; row < rows; ++row) place_scales<N>(block + row * row_bytes + b * block_bytes, b, row, out);
   }

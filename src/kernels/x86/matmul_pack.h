@@ -9,7 +9,10 @@
 // Quantized panel, kPanelRows = 32 rows whatever the vectors' width, so that a matrix is one stream of memory: a run of
 // cells, one for each 64 columns (32-value blocks) or 256 columns (super-blocks), each whole cache lines:
 //
-//   | group 0 planes | group 1 planes | ... | scales | minimums | fields | high fields |
+//   | scales | minimums | fields | high fields | group 0 planes | group 1 planes | ... |
+//
+// in the order in which a kernel needs them: memory then delivers what is needed next, and no line of scales is waited
+// for that lies behind all the levels.
 //
 //   planes   A group's 32 columns make 8 wide vectors W[0..7] of 32 lanes (128 bytes); lane r of W[j] holds the levels
 //   of
@@ -46,10 +49,11 @@ struct QuantCell {
   int64_t groups = 0;       // of 32 columns
   int64_t plane_bytes = 0;  // of one plane of one group
   int64_t group_bytes = 0;
-  int64_t scale_at = 0;
+  // Bytes into the cell; the scales are at its start.
   int64_t min_at = 0;
   int64_t field_at = 0;
   int64_t high_field_at = 0;
+  int64_t planes_at = 0;
   int64_t bytes = 0;
 };
 
@@ -59,12 +63,12 @@ struct QuantCell {
   cell.plane_bytes = kPanelRows * 4;
   cell.group_bytes = cell.plane_bytes * (shape.low_bits + shape.high_bits);
   int64_t scales = (shape.per_group_scale() ? cell.groups : 1) * kPanelRows;
-  cell.scale_at = cell.groups * cell.group_bytes;
-  cell.min_at = cell.scale_at + scales * (shape.e8m0 ? 1 : 2);
+  cell.min_at = scales * (shape.e8m0 ? 1 : 2);
   cell.field_at = cell.min_at + (shape.has_min ? scales * 2 : 0);
   int64_t fields = shape.sub_fields() * kPanelRows;
   cell.high_field_at = cell.field_at + (shape.sub_bits == 8 ? fields : fields / 2);
-  cell.bytes = cell.high_field_at + (shape.sub_bits == 6 ? fields / 4 : 0);
+  cell.planes_at = cell.high_field_at + (shape.sub_bits == 6 ? fields / 4 : 0);
+  cell.bytes = cell.planes_at + cell.groups * cell.group_bytes;
   return cell;
 }
 

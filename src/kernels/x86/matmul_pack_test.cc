@@ -28,7 +28,7 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   const QuantCell cell = quant_cell(shape);
   for (int64_t i = 0; i < shape.groups * 32; ++i) {
     const int64_t group = first_group + i / 32, vector = i % 32 / 4;
-    const int64_t planes = panel + group / cell.groups * cell.bytes + group % cell.groups * cell.group_bytes;
+    const int64_t planes = panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
     auto put_bits = [&](int64_t first_plane, int bits, int value) {
       put(out, planes + (first_plane + vector % bits) * cell.plane_bytes + row * 4 + i % 4, value << (vector / bits * bits));
     };
@@ -39,10 +39,10 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   const int64_t at = panel + first_group / cell.groups * cell.bytes;
   const int64_t scale = (shape.per_group_scale() ? first_group % cell.groups : 0) * kPanelRows + row;
   if (shape.e8m0) {
-    put(out, at + cell.scale_at + scale, block.d);
+    put(out, at + scale, block.d);
   } else {
-    put(out, at + cell.scale_at + scale * 2, block.d & 255);
-    put(out, at + cell.scale_at + scale * 2 + 1, block.d >> 8);
+    put(out, at + scale * 2, block.d & 255);
+    put(out, at + scale * 2 + 1, block.d >> 8);
   }
   if (shape.has_min) {
     put(out, at + cell.min_at + scale * 2, block.min & 255);

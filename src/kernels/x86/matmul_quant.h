@@ -107,35 +107,52 @@ struct Tokens {
   int64_t count = 0;   // <= kTokenTile
 };
 
-// acc = R parts of a panel, from row `lane` of it on, times the tokens (one when kOne).
-template <typename V, int N, int R, bool kOne>
+// acc = R parts of a panel, from row `lane` of it on, times the tokens.
+template <typename V, int N, int R>
 void multiply_parts(const uint8_t* cell, int64_t cells, int64_t lane, const Tokens& tokens,
                     typename V::F (&acc)[kTokenTile][R]) {
-  static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S);
-  typename V::F one[1][R];
-  unroll<R>([&](auto r) __attribute__((always_inline)) { one[0][r] = V::zero_f(); });
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   for (int64_t t = 0; t < tokens.count; ++t) {
     for (int r = 0; r < R; ++r) acc[t][r] = V::zero_f();
   }
-  const int64_t distance = prefetch_distance(tokens.count);
   const uint8_t* x = tokens.x;
+  const int64_t distance = prefetch_distance();
+  CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
+    const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       Group<V, N> group[R];
-      unroll<R>([&](auto r)
-                    __attribute__((always_inline)) { load_group<V, N>(cell, g, lane + r * V::kLanes, group[r]); });
-      prefetch_group<N>(cell + distance, g);
-      if constexpr (kOne) {
-        multiply_group<V, N, R, 1>(group, x, tokens.stride, one);
-      } else {
-        multiply_tokens<V, N, R>(group, x, tokens.stride, tokens.count, acc);
-      }
+      load_group<V, N, true>(cell, sub, g, lane, cell + distance, group);
+      multiply_tokens<V, N, R>(group, x, tokens.stride, tokens.count, acc);
     }
   }
-  if constexpr (kOne) {
-    unroll<R>([&](auto r) __attribute__((always_inline)) { acc[0][r] = one[0][r]; });
+}
+
+// acc = all parts of a panel times one token: the sums stay in registers, and memory is one stream, read once.
+template <typename V, int N, int R>
+void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+  constexpr int kTurns = kPanelRows / V::kLanes / R;
+  typename V::F sum[kTurns][1][R];
+  unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
+    unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
+  });
+  const int64_t distance = prefetch_distance();
+  CellFields<N> fields;
+  for (; cells > 0; --cells, cell += kCell.bytes) {
+    const uint8_t* sub = fields.read(cell);
+    for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
+      unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
+        constexpr int64_t kLane = turn * R * V::kLanes;
+        Group<V, N> group[R];
+        load_group<V, N, turn == 0>(cell, sub, g, kLane, cell + distance, group);
+        multiply_group<V, N, R, 1>(group, x, 0, sum[turn]);
+      });
+    }
   }
+  unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
+    unroll<R>([&](auto r) __attribute__((always_inline)) { acc[turn * R + r] = sum[turn][0][r]; });
+  });
 }
 
 // One format on one vector type.
@@ -161,7 +178,7 @@ struct QuantKernel {
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
     const int64_t tile = a.x_stride * kTokenTile <= kTileBytes ? kTokenTile : kTokenTile / 2;
     const bool past_caches = a.tokens >= kManyTokens;
-    prefetch_start(weights, prefetch_distance(a.tokens));
+    prefetch_start(weights, kPrefetchQuant);
     for (int64_t token = 0; token < a.tokens; token += tile) {
       const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile};
       float* y = a.y + token * a.y_stride;
@@ -178,13 +195,15 @@ struct QuantKernel {
                         int64_t rows, bool past_caches) {
     const int64_t cells = quant_cells(kCell, cols);
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
+    if (tokens.count == 1) {
+      typename V::F acc[kPanelRows / V::kLanes];
+      multiply_one<V, N, R>(panel, cells, tokens.x, acc);
+      for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) V::store(y + at, acc[at / V::kLanes], rows - at);
+      return;
+    }
     for (int64_t lane = 0; lane < kPanelRows && lane < rows; lane += R * V::kLanes) {
       typename V::F acc[kTokenTile][R];
-      if (tokens.count == 1) {
-        multiply_parts<V, N, R, true>(panel, cells, lane, tokens, acc);
-      } else {
-        multiply_parts<V, N, R, false>(panel, cells, lane, tokens, acc);
-      }
+      multiply_parts<V, N, R>(panel, cells, lane, tokens, acc);
       for (int64_t t = 0; t < tokens.count; ++t) {
         for (int r = 0; r < R; ++r) {
           const int64_t at = lane + r * V::kLanes;
@@ -204,7 +223,7 @@ void add_quant_kernel(KernelTable& table) {
   using Kernel = QuantKernel<V, N>;
   MatmulKernel kernel;
   kernel.format = quant_format_at(N);
-  kernel.layout = "panels32";
+  kernel.layout = "cells32";
   kernel.row_tile = kPanelRows;
   kernel.packed_bytes = Kernel::packed_bytes;
   kernel.pack = Kernel::pack;

@@ -1,5 +1,6 @@
 // One group of 32 columns of a quantized panel (matmul_pack.h) made ready to multiply: levels unpacked from their
-// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc).
+// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc, which
+// bring the intrinsics of AVX2).
 // Included only by files compiled for one instruction set; everything is in an unnamed namespace so that nothing is
 // shared between them.
 #pragma once
@@ -50,13 +51,19 @@ constexpr TableBytes kIq4Signed = table_bytes(kIq4Levels, 0);
 constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
 
-// How many bytes ahead of the group in hand weights are asked for: the more tokens a group meets, the less of the
-// reading ahead the processor does by itself (with 8 tokens: 13 GB/s without, 28 at 2 KB, 36 at 4 KB, 41 at 8 KB; Q4_K
-// on one core, 2 KB and twice that: one token 25 and 31 GB/s, two tokens 30 and 38). Panels follow each other, so the
-// end of one asks for the start of the next.
-[[gnu::always_inline]] inline int64_t prefetch_distance(int64_t tokens) { return tokens == 1 ? 4096 : 8192; }
+// How many bytes ahead of the group in hand weights are asked for. Panels follow each other, so the end of one asks for
+// the start of the next.
+inline constexpr int64_t kPrefetchQuant = 8192;
 
-// Asks for the lines of group g of the cell at `cell`.
+// Not a constant for the compiler: it would count the lines from the cell's end, and schedule them out of order.
+[[gnu::always_inline]] inline int64_t prefetch_distance() {
+  int64_t distance = kPrefetchQuant;
+  asm("" : "+r"(distance));
+  return distance;
+}
+
+// Asks for the lines of group g of the cell at `cell`, in ascending order; the compiler spreads them among the loads of
+// the group in hand. In another order, or in a row before or behind the loads, Q6_K was up to a fifth slower.
 template <int N>
 [[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
@@ -65,20 +72,43 @@ template <int N>
                                  __attribute__((always_inline)) { __builtin_prefetch(cell + g * kShare + line * 64); });
 }
 
+// The same in `turns` parts. Not the built-in, which compilers move.
+template <int N, int turn, int turns>
+[[gnu::always_inline]] inline void prefetch_turn(const uint8_t* cell, int64_t g) {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+  static constexpr int64_t kShare = kCell.bytes / kCell.groups;
+  static constexpr int kLines = (kShare + 63) / 64, kFirst = turn * kLines / turns;
+  const uint8_t* at = cell + g * kShare + kFirst * 64;
+  unroll<(turn + 1) * kLines / turns - kFirst>(
+      [&](auto line) __attribute__((always_inline)) { asm volatile("prefetcht0 %0" : : "m"(at[line * 64])); });
+}
+
 // What nobody has asked for yet when a piece of work begins.
 [[gnu::always_inline]] inline void prefetch_start(const uint8_t* cell, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(cell + at);
 }
 
-// W[0..7] of one group from its planes.
+// One group of one part (vector of rows) of a panel, ready to multiply.
 template <typename V, int N>
-[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, typename V::I (&w)[8]) {
+struct Group {
+  typename V::I w[8];
+  typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
+  typename V::F minimum;   // mw
+  typename V::I minimums;  // per16: int16 pairs
+};
+
+// W[0..7] of one group from its planes; next(p) is called after the load of plane p of the low bits.
+template <typename V, int N, typename Next>
+[[gnu::always_inline]] inline void unpack_levels(const uint8_t* planes, const Next& next, typename V::I (&w)[8]) {
   static constexpr QuantShape S = kQuantShapes[N];
   constexpr int64_t kPlane = kPanelRows * 4;
   constexpr int L = S.low_bits;
   constexpr int H = S.high_bits;
   typename V::I low[L];
-  unroll<L>([&](auto p) __attribute__((always_inline)) { low[p] = V::load(planes + p * kPlane); });
+  unroll<L>([&](auto p) __attribute__((always_inline)) {
+    low[p] = V::load(planes + p * kPlane);
+    next(p);
+  });
   unroll<8>([&](auto j) __attribute__((always_inline)) {
     constexpr int kShift = j / L * L;
     if constexpr (L == 8) {
@@ -102,50 +132,58 @@ template <typename V, int N>
   }
 }
 
-// One group of one part (vector of rows) of a panel, ready to multiply.
-template <typename V, int N>
-struct Group {
-  typename V::I w[8];
-  typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
-  typename V::F minimum;   // mw
-  typename V::I minimums;  // per16: int16 pairs
+// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are taken apart together, once for the
+// eight groups; widened lane by lane this was a third of what one token executes with Q4_K on AVX2.
+template <int N>
+struct CellFields {
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr QuantCell kCell = quant_cell(S);
+  static constexpr bool kPacked = S.sub_bits == 4 || S.sub_bits == 6;
+  alignas(64) uint8_t bytes[kPacked ? S.sub_fields() * kPanelRows : 1];
+
+  // Does nothing for fields of 8 bits: they are read where they are.
+  [[gnu::always_inline]] const uint8_t* read(const uint8_t* cell) {
+    auto load = [](const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
+    unroll<kPacked ? S.sub_fields() / 2 : 0>([&](auto pair) __attribute__((always_inline)) {
+      const __m256i nibbles = _mm256_set1_epi8(15), top = _mm256_set1_epi8(48);
+      __m256i low = load(cell + kCell.field_at + pair * kPanelRows);
+      __m256i even = _mm256_and_si256(low, nibbles), odd = _mm256_and_si256(_mm256_srli_epi16(low, 4), nibbles);
+      if constexpr (S.sub_bits == 6) {
+        __m256i high = load(cell + kCell.high_field_at + pair / 2 * kPanelRows);
+        constexpr bool kUpper = pair % 2 != 0;  // bits 4..7 of the byte, else 0..3
+        __m256i high_even = kUpper ? high : _mm256_slli_epi16(high, 4);
+        __m256i high_odd = kUpper ? _mm256_srli_epi16(high, 2) : _mm256_slli_epi16(high, 2);
+        even = _mm256_or_si256(even, _mm256_and_si256(high_even, top));
+        odd = _mm256_or_si256(odd, _mm256_and_si256(high_odd, top));
+      }
+      auto* to = reinterpret_cast<__m256i*>(bytes + pair * 2 * kPanelRows);
+      _mm256_store_si256(to, even);
+      _mm256_store_si256(to + 1, odd);
+    });
+    return bytes;
+  }
 };
 
-// Sub-scale field `field` of the group as int32 lanes.
+// Scales and minimums of group g of one part, rows from `lane` on; fields: CellFields.
 template <typename V, int N>
-[[gnu::always_inline]] inline typename V::I load_field(const uint8_t* cell, int64_t field, int64_t lane) {
+[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
+                                               Group<V, N>& out) {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(S);
-  if constexpr (S.sub_bits == 8) {
-    return V::load_i8(cell + kCell.field_at + field * kPanelRows + lane);
-  } else {
-    typename V::I v = V::load_u8(cell + kCell.field_at + field / 2 * kPanelRows + lane);
-    v = V::bit_and(V::shift_right32(v, static_cast<int>(field % 2 * 4)), V::set1_32(15));
-    if constexpr (S.sub_bits == 6) {
-      typename V::I high = V::load_u8(cell + kCell.high_field_at + field / 4 * kPanelRows + lane);
-      v = V::or_and(v, V::template shift_left32<4>(V::shift_right32(high, static_cast<int>(field % 4 * 2))),
-                    V::set1_32(48));
-    }
-    return v;
-  }
-}
-
-// Group g of the cell, V::kLanes rows from `lane` on.
-template <typename V, int N>
-[[gnu::always_inline]] inline void load_group(const uint8_t* cell, int64_t g, int64_t lane, Group<V, N>& out) {
-  static constexpr QuantShape S = kQuantShapes[N];
-  static constexpr QuantCell kCell = quant_cell(S);
-  unpack_levels<V, N>(cell + g * kCell.group_bytes + lane * 4, out.w);
   int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
   if constexpr (S.e8m0) {
-    out.scale[0] = V::load_e8m0(cell + kCell.scale_at + scale);
+    out.scale[0] = V::load_e8m0(cell + scale);
   } else {
-    out.scale[0] = V::load_f16(cell + kCell.scale_at + scale * 2);
+    out.scale[0] = V::load_f16(cell + scale * 2);
   }
   if constexpr (S.has_min) out.minimum = V::load_f16(cell + kCell.min_at + scale * 2);
-  auto sub_scale = [&](int field) __attribute__((always_inline)) {
-    typename V::I v = load_field<V, N>(cell, g * S.group_fields() + field, lane);
-    return V::to_float(S.sub_bias == 0 ? v : V::add32(v, V::set1_32(-S.sub_bias)));
+  auto field = [&](int i) __attribute__((always_inline)) {
+    const uint8_t* first = CellFields<N>::kPacked ? fields : cell + kCell.field_at;
+    const uint8_t* at = first + (g * S.group_fields() + i) * kPanelRows + lane;
+    return S.sub_bits == 8 ? V::load_i8(at) : V::load_u8(at);
+  };
+  auto sub_scale = [&](int i) __attribute__((always_inline)) {
+    return V::to_float(S.sub_bias == 0 ? field(i) : V::add32(field(i), V::set1_32(-S.sub_bias)));
   };
   if constexpr (S.sub == SubScales::per32) {
     out.scale[0] = V::mul(out.scale[0], sub_scale(0));
@@ -154,10 +192,26 @@ template <typename V, int N>
   if constexpr (S.sub == SubScales::per16) {
     out.scale[1] = V::mul(out.scale[0], sub_scale(1));
     out.scale[0] = V::mul(out.scale[0], sub_scale(0));
-    if constexpr (S.has_min) {
-      out.minimums = V::pairs(load_field<V, N>(cell, 4 * g + 2, lane), load_field<V, N>(cell, 4 * g + 3, lane));
-    }
+    if constexpr (S.has_min) out.minimums = V::pairs(field(2), field(3));
   }
+}
+
+// R parts of group g, rows from `lane` on, one part after the other. With kAsk, asks for group g of the cell at `ahead`:
+// 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between the loads.
+template <typename V, int N, bool kAsk, int R>
+[[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
+                                              const uint8_t* ahead, Group<V, N> (&out)[R]) {
+  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
+  constexpr int L = kQuantShapes[N].low_bits;
+  unroll<R>([&](auto r) __attribute__((always_inline)) {
+    const int64_t at = lane + r * V::kLanes;
+    auto next = [&](auto p) __attribute__((always_inline)) {
+      if constexpr (kAsk && L == 8) prefetch_turn<N, r * L + p, R * L>(ahead, g);
+    };
+    unpack_levels<V, N>(cell + kCell.planes_at + g * kCell.group_bytes + at * 4, next, out[r].w);
+    load_scales<V, N>(cell, fields, g, at, out[r]);
+  });
+  if constexpr (kAsk && L != 8) prefetch_group<N>(ahead, g);
 }
 
 }  // namespace
