@@ -1,8 +1,11 @@
 // Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers a
-// request, the best of several, beams, and shared prefixes under every evictor, in memory that is never enough: after every
-// step every block is accounted for and none belongs to two, nothing starves, and what a stream shows is what it shows
-// alone. 10,000 steps over all policies.
+// request, the best of several, beams, and shared prefixes under every evictor and over a prefix store that is killed and
+// opened again with its engine, in memory that is never enough: after every step every block is accounted for and none
+// belongs to two, nothing starves, and what a stream shows is what it shows alone. 10,000 steps over all policies.
+#include <filesystem>
+
 #include "kv/prefix_evictor.h"
+#include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
 #include "schedule/policy.h"
 
@@ -61,6 +64,13 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     const char* seed = std::getenv("MILLRACE_PROPERTY_SEED");  // other draws, to look further than every run does
     seed_ = seed ? std::strtoull(seed, nullptr, 10) : 17;
     for (char c : GetParam()) seed_ = seed_ * 31 + static_cast<uint64_t>(c);
+    std::string pattern = ::testing::TempDir() + "engine_schedule_XXXXXX";
+    ASSERT_NE(mkdtemp(pattern.data()), nullptr);
+    folder_ = pattern;
+  }
+  void TearDown() override { std::filesystem::remove_all(folder_); }
+  static void TearDownTestSuite() {  // which of the engines get to load something is chance
+    if (crashes_ > 10) { EXPECT_GT(loaded_, 0); }
   }
 
   int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(seed_, 4, draws_++) * static_cast<double>(n)); }
@@ -75,7 +85,49 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     o.swap_tokens = draw(3) ? 150 : 0;
     o.prefix_cache = draw(3) != 0;
     o.prefix_evict = prefix_evictors()[static_cast<size_t>(draw(static_cast<int64_t>(prefix_evictors().size())))]->name;
+    if (o.prefix_cache) {
+      o.kv_ssd = folder_ + "/store";
+      o.kv_ssd_size = 1 << 20;
+    }
     return o;
+  }
+
+  std::unique_ptr<EngineCore> open(const EngineOptions& o, const Clock& clock) {
+    auto executor = CpuExecutor::create(model_, o);
+    EXPECT_TRUE(executor.ok()) << (executor.ok() ? "" : executor.error().message);
+    if (!executor.ok()) return nullptr;
+    std::unique_ptr<Executor> used = std::move(*executor);
+    // Without a store the engine learns its costs, with one it is told that loads are cheap and every other swap is.
+    if (!o.kv_ssd.empty()) used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
+    auto core = EngineCore::create(std::move(used), o, &clock);
+    EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
+    return core.ok() ? std::move(*core) : nullptr;
+  }
+
+  // The engine ends with all that it did, and another one opens its file: every other time as it lay there before the
+  // engine could write what it still held. (Steps of this model are faster than a disk: it holds nearly all.)
+  std::unique_ptr<EngineCore> restart(std::unique_ptr<EngineCore> core, const EngineOptions& o, const Clock& clock) {
+    const bool crash = draw(2) == 0;
+    const std::string copy = folder_ + "/crashed";
+    if (crash) std::filesystem::copy_file(o.kv_ssd, copy, std::filesystem::copy_options::overwrite_existing);
+    count(*core);
+    core.reset();
+    if (crash) std::filesystem::rename(copy, o.kv_ssd);
+    for (auto& [id, out] : outcomes_)
+      if (out.finish == FinishReason::none) out.finish = FinishReason::cancelled;
+    for (auto& [id, chosen] : chosen_) {
+      if (chosen.finish != FinishReason::none) continue;
+      chosen.finish = FinishReason::cancelled;
+      chosen.cut = true;
+    }
+    ended_ = added_;
+    crashes_ += crash;
+    return open(o, clock);
+  }
+
+  void count(const EngineCore& core) {
+    preemptions_ += core.stats().preemptions;
+    loaded_ += core.stats().store.hit_tokens;
   }
 
   Request random_request() {
@@ -143,7 +195,6 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     std::vector<TokenEvent> events;
     if (draw(15) == 0) preempt_someone(core, events);
     events.clear();
-    // A tier that outlives the engine is to die and come back here, between two steps.
     const StepPlan plan = core.step(events);
     clock.advance_ns(1'000'000 * (1 + draw(200)));
     take(core, plan, events);
@@ -157,7 +208,9 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
   uint64_t seed_ = 0, draws_ = 0;
   std::string last_plan_;
   RequestId next_ = 1;
-  int64_t added_ = 0, ended_ = 0, forced_ = 0;
+  int64_t added_ = 0, ended_ = 0, forced_ = 0, preemptions_ = 0;
+  static inline int64_t crashes_ = 0, loaded_ = 0;  // of all policies
+  std::string folder_;
   // What a chosen request shows in an engine of its own.
   Chosen run_alone(Request request) {
     Chosen out;
@@ -186,11 +239,15 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
 TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
   ManualClock clock;
   EngineOptions o = tight();
-  auto made = EngineCore::create(model_, o, &clock);
-  ASSERT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
-  EngineCore& core = **made;
+  auto engine = open(o, clock);
+  ASSERT_TRUE(engine);
   int steps = 0;
-  for (; steps < kSteps || (!core.idle() && steps < 4 * kSteps); ++steps) {
+  for (; steps < kSteps || (!engine->idle() && steps < 4 * kSteps); ++steps) {
+    if (!o.kv_ssd.empty() && steps < kSteps && draw(100) == 0) {
+      engine = restart(std::move(engine), o, clock);
+      ASSERT_TRUE(engine);
+    }
+    EngineCore& core = *engine;
     if (steps < kSteps && draw(6) == 0) {
       Request request = random_request();
       if (core.add(next_, request).ok()) {
@@ -215,12 +272,14 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     step(core, clock);
     if (HasFatalFailure()) return;
   }
+  EngineCore& core = *engine;
+  count(core);
   ASSERT_TRUE(core.idle()) << "streams displace each other without end: " << core.stats().running << " run, " << core.stats().waiting
                            << " wait, the last plan was '" << last_plan_ << "'";
   EXPECT_EQ(ended_, added_);
   if (!o.prefix_cache) { EXPECT_EQ(core.kv().free_blocks(), core.kv().total_blocks()); }
   EXPECT_GT(forced_, 0);
-  EXPECT_GT(core.stats().preemptions, 0);
+  EXPECT_GT(preemptions_, 0);
 
   int64_t whole = 0;
   auto alone = make_core(model_, options());

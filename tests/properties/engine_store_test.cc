@@ -6,47 +6,13 @@
 
 #include <filesystem>
 
-#include "engine/cpu_executor.h"
+#include "properties/costed_executor.h"
 #include "properties/stream_bits.h"
 
 namespace millrace {
 namespace {
 
 using namespace testing;
-
-// Says what the test wants: a token takes a second, a load as long as it is told.
-class FixedCost final : public CostModel {
- public:
-  explicit FixedCost(double load) : load_(load) {}
-  double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.tokens); }
-  double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens); }
-  double load_seconds(int64_t) const override { return load_; }
-
- private:
-  double load_;
-};
-
-// The model's executor with that cost.
-class CostedExecutor final : public Executor {
- public:
-  CostedExecutor(std::unique_ptr<Executor> inner, double load) : inner_(std::move(inner)), cost_(load) {}
-  const ExecutorLimits& limits() const override { return inner_->limits(); }
-  KvPool& kv() override { return inner_->kv(); }
-  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
-  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& o) override { return inner_->make_store(o); }
-  bool before_attention(std::function<void(int64_t)> ready) override { return inner_->before_attention(std::move(ready)); }
-  CostModel* cost() override { return &cost_; }
-  Result<void> check(const Request& request) const override { return inner_->check(request); }
-  Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
-  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
-  void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
-  const float* logits() const override { return inner_->logits(); }
-
- private:
-  std::unique_ptr<Executor> inner_;
-  FixedCost cost_;
-};
 
 struct Told {
   std::vector<TokenId> tokens;
@@ -83,7 +49,7 @@ class EngineStore : public ::testing::TestWithParam<double> {
   std::unique_ptr<EngineCore> open(const EngineOptions& o) {
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
-    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), GetParam()), o);
+    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = GetParam()}), o);
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
   }

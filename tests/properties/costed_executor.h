@@ -1,0 +1,54 @@
+// The model's executor under a cost model that says what a test wants: what a step and a swap take by their tokens, and a
+// load whatever the test told.
+#pragma once
+
+#include "engine/cpu_executor.h"
+
+namespace millrace::testing {
+
+struct FixedSeconds {
+  double token = 1;          // of a step
+  double swapped_token = 1;  // one way
+  double load = 1;           // of any load from the prefix store
+};
+
+class FixedCost final : public CostModel {
+ public:
+  explicit FixedCost(const FixedSeconds& seconds) : seconds_(seconds) {}
+  double step_seconds(const StepShape& shape) const override { return seconds_.token * static_cast<double>(shape.tokens); }
+  double swap_seconds(int64_t tokens) const override { return seconds_.swapped_token * static_cast<double>(tokens); }
+  double load_seconds(int64_t) const override { return seconds_.load; }
+
+ private:
+  FixedSeconds seconds_;
+};
+
+class CostedExecutor final : public Executor {
+ public:
+  // Without `joins_early` streams run when all that they load is there.
+  CostedExecutor(std::unique_ptr<Executor> inner, const FixedSeconds& seconds, bool joins_early = true)
+      : inner_(std::move(inner)), cost_(seconds), joins_early_(joins_early) {}
+  const ExecutorLimits& limits() const override { return inner_->limits(); }
+  KvPool& kv() override { return inner_->kv(); }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
+  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& o) override { return inner_->make_store(o); }
+  bool before_attention(std::function<void(int64_t)> ready) override { return joins_early_ && inner_->before_attention(std::move(ready)); }
+  CostModel* cost() override { return &cost_; }
+  Result<void> check(const Request& request) const override { return inner_->check(request); }
+  Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
+  void observe_attention() override { inner_->observe_attention(); }
+  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
+  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override { inner_->likeliest(row, count, out); }
+  std::vector<TokenId> end_tokens() const override { return inner_->end_tokens(); }
+  void write(LiveStream& stream, TokenEvent& event) override { inner_->write(stream, event); }
+  void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
+  const float* logits() const override { return inner_->logits(); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  FixedCost cost_;
+  bool joins_early_;
+};
+
+}  // namespace millrace::testing
