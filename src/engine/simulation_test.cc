@@ -194,6 +194,31 @@ TEST(Simulation, RoutingByPrefixFindsWhatANodeHolds) {
   EXPECT_EQ(cached(SimulatedRoute::in_turn), (120 - 28) * 496);
 }
 
+TEST(Simulation, RequestsThatComeTogetherComputeTheirCommonPrefixOnce) {
+  constexpr int64_t kRequests = 64, kPrefix = 1024, kOwn = 40;
+  SimulatedLoad load;
+  load.requests = kRequests;
+  load.arrival_seconds = [](int64_t) { return 0.0; };
+  load.request = [](int64_t i) {
+    Request request;
+    request.prompt.assign(kPrefix, 7);
+    request.prompt.insert(request.prompt.end(), kOwn, static_cast<TokenId>(100 + i));
+    request.known_tokens = request.max_tokens = 16;
+    return request;
+  };
+  for (const char* policy : {"fcfs", "decode_first", "stall_free", "vtc"}) {
+    EngineOptions o = machine(policy);
+    o.max_streams = kRequests;
+    o.batch_tokens = 512;
+    auto cost = load_cost_model("llama-7b-a100");
+    ASSERT_TRUE(cost.ok());
+    auto result = simulate(load, std::move(*cost), o);
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->stats.prompt_tokens, kPrefix + kRequests * kOwn) << policy;
+    EXPECT_EQ(result->stats.cached_tokens, (kRequests - 1) * kPrefix) << policy;
+  }
+}
+
 TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
   SimulatedLoad load = make_load({.requests = 60, .rate = 1e-3});
   load.closed_loop = 5;

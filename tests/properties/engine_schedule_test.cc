@@ -243,7 +243,7 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
   ASSERT_TRUE(engine);
   int steps = 0;
   for (; steps < kSteps || (!engine->idle() && steps < 4 * kSteps); ++steps) {
-    if (!o.kv_ssd.empty() && steps < kSteps && draw(100) == 0) {
+    if (!o.kv_ssd.empty() && steps < kSteps && draw(150) == 0) {
       engine = restart(std::move(engine), o, clock);
       ASSERT_TRUE(engine);
     }
