@@ -35,6 +35,8 @@ Result<int64_t> blocks_that_fit(const KvLayout& layout, int64_t wanted, int64_t 
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
+  if (const Tokenizer* tokenizer = executor->model_->parts().tokenizer.get())
+    executor->grammars_ = std::make_unique<GrammarCache>([tokenizer] { return constrained_pieces(*tokenizer); });
   executor->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   MILLRACE_TRY_VOID(executor->size_memory(options));
   return std::unique_ptr<Executor>(std::move(executor));
@@ -87,6 +89,9 @@ Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
+  if (request.constraint.kind == Constraint::Kind::none) return {};
+  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  if (auto grammar = grammars_->get(request.constraint); !grammar.ok()) return grammar.error();
   return {};
 }
 
@@ -101,6 +106,9 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
     setup.options = request.sampling;
   }
   setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
+  if (request.constraint.kind != Constraint::Kind::none) {
+    MILLRACE_TRY(setup.grammar, grammars_->get(request.constraint));
+  }
   MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
   for (TokenId token : request.prompt) stream.sampler->accept(token);
   MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop));
@@ -142,7 +150,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   if (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) return true;
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
-  return stream.stop.stopped();
+  return stream.stop.stopped() || stream.sampler->ended();
 }
 
 void CpuExecutor::flush(LiveStream& stream, TokenEvent& event) {

@@ -78,6 +78,7 @@ Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
 }
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
+  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("constraint: a simulation writes no text");
   for (TokenId token : request.prompt)
     if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
   return {};
