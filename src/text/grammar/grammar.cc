@@ -192,9 +192,10 @@ void Grammar::number_states(RuleId root) {
     for (int32_t s = 0; s < rule.dfa.size(); ++s) {
       const auto at = static_cast<size_t>(s);
       const auto row = std::span(rule.dfa.next).subspan(at * static_cast<size_t>(rule.dfa.classes), static_cast<size_t>(rule.dfa.classes));
-      const bool leaves = !rule.dfa.calls[at].empty() || std::ranges::any_of(row, [](int32_t to) { return to >= 0; });
+      const bool moves = std::ranges::any_of(row, [](int32_t to) { return to >= 0; });
+      const bool leaves = moves || !rule.dfa.calls[at].empty();
       flags_.push_back(static_cast<uint8_t>((rule.dfa.accepting[at] ? kAccepting : 0) | (rule.dfa.ticks[at] ? kTicks : 0) |
-                                            (rule.dfa.accepting[at] && !leaves ? kEnds : 0) | (rule.counted ? kCounted : 0)));
+                                            (rule.dfa.accepting[at] && !leaves ? kEnds : 0) | (rule.counted ? kCounted : 0) | (moves ? kMoves : 0)));
       rule_of_.push_back(static_cast<uint32_t>(r));
       for (const Dfa::Call& call : rule.dfa.calls[at]) {
         const RuleTable& callee = rules_[static_cast<size_t>(call.rule)];

@@ -41,6 +41,7 @@ class Grammar {
   bool accepting(int32_t state) const { return flags_[static_cast<size_t>(state)] & kAccepting; }
   bool ticks(int32_t state) const { return flags_[static_cast<size_t>(state)] & kTicks; }
   bool ends(int32_t state) const { return flags_[static_cast<size_t>(state)] & kEnds; }  // accepting, and nothing leaves it
+  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }  // it has byte edges
   bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
   std::span<const Call> calls(int32_t state) const {
     const auto s = static_cast<size_t>(state);
@@ -62,7 +63,7 @@ class Grammar {
   std::vector<std::string> notes;  // what the source asks for and is only partly kept; shown to the user
 
  private:
-  static constexpr uint8_t kAccepting = 1, kTicks = 2, kEnds = 4, kCounted = 8;
+  static constexpr uint8_t kAccepting = 1, kTicks = 2, kEnds = 4, kCounted = 8, kMoves = 16;
   struct RuleTable {
     Dfa dfa;
     int32_t base = 0;

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include <cmath>
+
 namespace millrace {
 namespace {
 
@@ -125,6 +127,8 @@ ExprId JsonRules::any_value() {
 
 ExprId JsonRules::literal(const SchemaJson& value) {
   if (const auto* text = value.get_ptr<const std::string*>()) return spec_.bytes("\"" + spell_json(*text) + "\"");
+  if (value.is_number_float() && std::fabs(value.get<double>()) < 9e15 && value.get<double>() == std::floor(value.get<double>()))
+    return spec_.choice({spec_.bytes(value.dump()), spec_.bytes(fmt::format("{:.0f}", value.get<double>()))});  // 2.0 and 2
   if (!value.is_structured()) return spec_.bytes(value.dump());
   std::vector<ExprId> members;
   for (const auto& [key, item] : value.items()) {

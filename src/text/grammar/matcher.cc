@@ -25,7 +25,7 @@ void GrammarMatcher::add_walk(uint32_t first, uint32_t last, SetId from, std::sp
 void GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
   const Grammar& grammar = *compiled_.grammar;
   const ParseTable::Frame frame = table_.frame(config.frame);
-  if (grammar.ends(config.state)) return;
+  if (!grammar.moves(config.state)) return;
   const auto mask = compiled_.masks->find(compiled_.grammar, compiled_.id, config.state);
   const bool plain = !grammar.counted(config.state) || (frame.need == 0 && frame.room >= mask->most_ticks);
   if (plain) {

@@ -77,13 +77,12 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   configs_.insert(configs_.end(), configs.begin(), configs.end());
   for (const ParseConfig& config : configs) {
     const Frame& frame = frames_[config.frame];
-    const bool ends = grammar_->ends(config.state);
     const bool bottom = frame.kind != Frame::Kind::call;
     if (bottom && grammar_->accepting(config.state)) {
       if (frame.kind == Frame::Kind::root) set.complete = true;
       else set.exit_ticks = std::min(set.exit_ticks, frame.floor_ticks);
     }
-    if (bottom && ends) continue;
+    if (!grammar_->moves(config.state)) continue;
     set.goes_on = true;
     set.open_ticks = std::min(set.open_ticks, frame.floor_ticks);
   }
@@ -193,7 +192,8 @@ SetId ParseTable::close() {
   for (ParseConfig config : work_) {
     config.frame = resolve(config.frame);
     const bool bottom = frames_[config.frame].kind != Frame::Kind::call;
-    if (grammar_->ends(config.state) && !bottom) continue;  // has returned
+    // What has returned or only calls leads nowhere by itself.
+    if (!grammar_->moves(config.state) && !(bottom && grammar_->accepting(config.state))) continue;
     whole.push_back(config);
   }
   std::ranges::sort(whole);

@@ -7,7 +7,8 @@
 // schema_strings.h. oneOf is kept as anyOf, with a note. What is not kept is refused with its place; nothing is left out
 // in silence: what the standard says to ignore (unknown keywords and formats) is named in the notes.
 //
-// Texts are narrower than the values they stand for: properties come in the order of the schema, then the others; see
+// Texts are narrower than the values they stand for: properties come in the order of the schema, then the others
+// (under minProperties or maxProperties the required ones come first); see
 // json_rules.h for white space and numbers. Keys that the schema does not name may come twice; JSON readers take the last.
 #pragma once
 

@@ -148,6 +148,7 @@ Result<const SchemaJson*> SchemaDocument::resolve(const std::string& reference, 
 
 void SchemaDocument::place_all(const SchemaJson& part, const Place& place) {
   places_[&part] = place;
+  adopted_.insert(&part);
   if (part.is_structured())
     for (const auto& child : part) place_all(child, place);
 }

@@ -6,6 +6,7 @@
 #include <map>
 #include <string>
 #include <unordered_map>
+#include <unordered_set>
 
 #include "base/result.h"
 #include "text/grammar/json_rules.h"
@@ -28,6 +29,7 @@ class SchemaDocument {
 
   // Keeps a schema that the compiler made from the part `origin`; its parts are taken to stand there.
   const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
+  bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
 
  private:
   struct Place {
@@ -40,6 +42,7 @@ class SchemaDocument {
   SchemaJson root_;
   bool old_draft_ = false, draft4_ = false;
   std::deque<SchemaJson> made_;
+  std::unordered_set<const SchemaJson*> adopted_;
   std::unordered_map<const SchemaJson*, Place> places_;
   std::map<std::string, const SchemaJson*> addresses_;  // "base" and "base#anchor"
 };

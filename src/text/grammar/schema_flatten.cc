@@ -158,7 +158,7 @@ Result<SchemaFlattener::Options> SchemaFlattener::negate_keyword(const SchemaJso
     MILLRACE_TRY(const SchemaJson* target, document_.resolve(value.get<std::string>(), schema));
     return negate(*target, depth + 1);
   }
-  if (key == "not") return Options{{&value}};
+  if (key == "not") return one(value);
   if (key == "const") return one({{kNotEnum, SchemaJson::array({value})}});
   if (key == "enum") return one({{kNotEnum, value}});
   if (key == "pattern") return one({{"type", "string"}, {kNotPattern, value}});

@@ -49,7 +49,8 @@ bool SchemaCompiler::unevaluated(const FlatSchema& parts, size_t at, const std::
   for (size_t p = 0; p < parts.size(); ++p) {
     size_t up = p;
     while (up != at && parts[up].parent >= 0) up = static_cast<size_t>(parts[up].parent);
-    if (up == at && !parts[p].reference && evaluates(*parts[p].schema)) return false;
+    if (up != at || parts[p].reference || document_.adopted(*parts[p].schema)) continue;  // what `not` says evaluates nothing
+    if (evaluates(*parts[p].schema) || (p != at && parts[p].schema->contains("unevaluatedProperties"))) return false;
   }
   return true;
 }
@@ -249,21 +250,22 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
   return groups;
 }
 
-// How many members are counted, where that is asked for. Required ones are not: they always have their place. Keys that
-// the schema does not name may come twice, so that beyond the required ones only one member can be counted on.
+// How many members there may be, where that is asked for. Counted objects begin with their required members, so that
+// there is always room for those. Keys that the schema does not name may come twice, so that beyond the required ones
+// only one member can be counted on.
 Result<bool> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls) {
   const auto required = static_cast<uint32_t>(merged.required.size());
-  const uint32_t least = merged.min_properties > required ? merged.min_properties - required : 0;
   if (merged.max_properties < required) {
     calls.need = 1;
     calls.room = 0;
     return true;
   }
-  calls.room = merged.max_properties == kNoLimit ? kNoLimit : merged.max_properties - required;
+  calls.room = merged.max_properties;
+  const uint32_t least = merged.min_properties > required ? merged.min_properties - required : 0;
   if (least == 0 || (least == 1 && required == 0)) return calls.room != kNoLimit;  // the list is not empty: see build_object
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(parts, named_keys(parts), merged.path));
   if (groups.empty() || least > 1) return Error::unsupported(fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported here", merged.path, merged.min_properties, required));
-  calls.need = least;
+  calls.need = merged.min_properties;
   return true;
 }
 
@@ -277,18 +279,20 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
   const ExprId colon = spec_.sequence({spec_.bytes(":"), json_.space()});
   std::vector<ExprId> members;
   std::string counts;
-  const std::vector<std::string> named = named_keys(task.parts);
+  std::vector<std::string> named = named_keys(task.parts);
+  const auto is_required = [&](const std::string& name) { return std::ranges::find(task.merged.required, name) != task.merged.required.end(); };
+  if (task.counted) std::stable_partition(named.begin(), named.end(), is_required);
   for (const std::string& name : named) {
     MILLRACE_TRY(const SchemaConjunction schemas, values_of_key(task.parts, name));
     MILLRACE_TRY(const bool allowed, key_allowed(task.parts, name));
-    const bool required = std::ranges::find(task.merged.required, name) != task.merged.required.end();
+    const bool required = is_required(name);
     MILLRACE_TRY(const ExprId content, value(schemas));
     if (!allowed || never(content)) {
       if (!required) continue;
       spec_.set_body(task.rule, spec_.never());
       return {};
     }
-    members.push_back(spec_.sequence({required ? spec_.bytes("\"") : quote, spec_.bytes(spell_json(name) + "\""), colon, content}));
+    members.push_back(spec_.sequence({quote, spec_.bytes(spell_json(name) + "\""), colon, content}));
     counts += required ? '1' : '?';
   }
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(task.parts, named, what));
