@@ -1,5 +1,6 @@
 // Keeps the tokens with which the answer still fits its grammar, and the end of generation where it may end. After the
 // steps that edit logits and before those that narrow them, so that these see what is possible alone.
+#include <algorithm>
 #include <bit>
 #include <limits>
 
@@ -52,16 +53,23 @@ class ConstraintStep final : public SamplerStep {
     row.keep_tokens(kept_);
   }
 
+  // Sixty-four at a time: nothing, the struck ones one by one, or all of them but the kept ones.
   void strike(std::span<float> logits) const {
     constexpr float kNone = -std::numeric_limits<float>::infinity();
-    for (size_t word = 0; word * 64 < logits.size(); ++word) {
-      const uint64_t bits = word < bits_.size() ? bits_[word] : 0;  // rows may be wider than the vocabulary
+    for (size_t at = 0; at < logits.size(); at += 64) {
+      const uint64_t bits = at / 64 < bits_.size() ? bits_[at / 64] : 0;  // rows may be wider than the vocabulary
+      const size_t count = std::min<size_t>(64, logits.size() - at);
+      float* row = logits.data() + at;
       if (bits == ~uint64_t{0}) continue;
-      const size_t end = std::min(logits.size(), word * 64 + 64);
-      for (uint64_t left = ~bits; left != 0; left &= left - 1) {
-        const size_t at = word * 64 + static_cast<size_t>(std::countr_zero(left));
-        if (at < end) logits[at] = kNone;
+      if (std::popcount(bits) < 32) {
+        float before[64];
+        std::copy_n(row, count, before);
+        std::fill_n(row, count, kNone);
+        for (uint64_t left = bits; left != 0; left &= left - 1) row[std::countr_zero(left)] = before[std::countr_zero(left)];
+        continue;
       }
+      for (uint64_t left = ~bits; left != 0; left &= left - 1)
+        if (const auto struck = static_cast<size_t>(std::countr_zero(left)); struck < count) row[struck] = kNone;
     }
   }
 

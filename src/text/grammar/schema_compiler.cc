@@ -20,6 +20,12 @@ Result<void> SchemaCompiler::compile() {
   return {};
 }
 
+Result<ExprId> SchemaCompiler::automaton(Dfa dfa) {
+  states_ += dfa.size();
+  if (states_ > limits_.total_states) return Error::unsupported(fmt::format("JSON schema: too large, it has more than {} states; simplify it", limits_.total_states));
+  return spec_.dfa(std::make_shared<const Dfa>(std::move(dfa)));
+}
+
 Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
   const std::set<const SchemaJson*> key(all.begin(), all.end());
   if (auto found = values_.find(key); found != values_.end()) return found->second;
@@ -60,7 +66,10 @@ Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
       ways.push_back(merged.numbers.integer ? json_.integer() : json_.number());
     } else {
       MILLRACE_TRY(Dfa dfa, number_dfa(merged.numbers, limits_, merged.path));
-      if (!dfa.empty()) ways.push_back(spec_.dfa(std::make_shared<const Dfa>(std::move(dfa))));
+      if (!dfa.empty()) {
+        MILLRACE_TRY(const ExprId number, automaton(std::move(dfa)));
+        ways.push_back(number);
+      }
     }
   }
   if (merged.types & kString) {
@@ -97,7 +106,8 @@ Result<ExprId> SchemaCompiler::string_value(const MergedSchema& merged) {
   if (bounds.lengths_only()) return json_.string(bounds.min_length, bounds.max_length);
   MILLRACE_TRY(Dfa dfa, string_dfa(bounds, limits_, merged.path));
   if (dfa.empty()) return spec_.never();
-  return spec_.sequence({spec_.bytes("\""), spec_.dfa(std::make_shared<const Dfa>(std::move(dfa))), spec_.bytes("\"")});
+  MILLRACE_TRY(const ExprId text, automaton(std::move(dfa)));
+  return spec_.sequence({spec_.bytes("\""), text, spec_.bytes("\"")});
 }
 
 // { or [ and a call of the rule for the rest.

@@ -39,6 +39,8 @@ class SchemaCompiler {
   Result<ExprId> literals(const FlatSchema& parts, const MergedSchema& merged);
   Result<ExprId> string_value(const MergedSchema& merged);
   Result<ExprId> container(bool object, const FlatSchema& parts, const MergedSchema& merged);
+  // A part of the grammar, counted against the whole's size: what is refused in the end is refused before it costs time.
+  Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
 
   // schema_objects.cc
@@ -49,7 +51,7 @@ class SchemaCompiler {
   Result<std::vector<KeyGroup>> other_keys(const FlatSchema& parts, const std::vector<std::string>& named, std::string_view what);
   Result<bool> key_allowed(const FlatSchema& parts, const std::string& key);
   Result<Dfa> narrow_keys(const FlatSchema& parts, Dfa keys, std::string_view what);
-  ExprId key_expr(Dfa keys);
+  Result<ExprId> key_expr(Dfa keys);
   bool unevaluated(const FlatSchema& parts, size_t at, const std::function<bool(const SchemaJson&)>& evaluates) const;
   Result<const Dfa*> pattern(const std::string& text);
 
@@ -73,6 +75,7 @@ class SchemaCompiler {
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
   std::deque<Task> tasks_;
+  int64_t states_ = 0;  // of all automata so far
 };
 
 }  // namespace millrace

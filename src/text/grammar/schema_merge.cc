@@ -198,8 +198,11 @@ Result<bool> allows_value(const MergedSchema& schema, const SchemaJson& value, c
     const uint32_t length = code_points(text);
     if (!is(kString) || length < schema.strings.min_length || length > schema.strings.max_length) return false;
     if (schema.strings.lengths_only()) return true;
-    MILLRACE_TRY(const Dfa dfa, string_dfa(schema.strings, limits, schema.path));
-    return dfa.accepts(spell_json(text));
+    if (!schema.string_automaton) {
+      MILLRACE_TRY(Dfa dfa, string_dfa(schema.strings, limits, schema.path));
+      schema.string_automaton = std::make_shared<const Dfa>(std::move(dfa));
+    }
+    return schema.string_automaton->accepts(spell_json(text));
   }
   if (!is(value.is_array() ? kArray : kObject)) return false;
   const bool bounded = value.is_array() ? value.size() < schema.min_items || value.size() > schema.max_items

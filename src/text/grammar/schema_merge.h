@@ -2,6 +2,7 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <optional>
 
 #include "text/grammar/schema_flatten.h"
@@ -22,6 +23,7 @@ struct MergedSchema {
   bool unique_items = false;
   std::vector<std::string> required;
   std::string path;  // of the first part, for messages
+  mutable std::shared_ptr<const Dfa> string_automaton;  // of `strings`, once allows_value() has needed it
 };
 
 // Errors: user (a keyword's value), unsupported (a keyword, with its place).

@@ -91,6 +91,7 @@ Result<SchemaConjunction> SchemaCompiler::values_of_key(const FlatSchema& parts,
 }
 
 Result<bool> SchemaCompiler::key_allowed(const FlatSchema& parts, const std::string& key) {
+  if (std::ranges::none_of(parts, [](const SchemaPart& p) { return p.schema->contains("propertyNames"); })) return true;
   GrammarSpec spec;
   MILLRACE_TRY(Dfa one, make_dfa(spec, spec.bytes(spell_json(key)), limits_, "key"));
   MILLRACE_TRY(const Dfa kept, narrow_keys(parts, std::move(one), "propertyNames"));
@@ -127,7 +128,7 @@ Result<Dfa> SchemaCompiler::narrow_keys(const FlatSchema& parts, Dfa keys, std::
 }
 
 // The keys with their closing quote. Once nothing can be excluded any more, the rest is the rule that all such keys share.
-ExprId SchemaCompiler::key_expr(Dfa keys) {
+Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   const ExprId tail = json_.key_tail();
   const auto classes = static_cast<size_t>(keys.classes);
   const auto at = [&](int32_t s, uint8_t byte) { return keys.step(s, byte); };
@@ -194,7 +195,7 @@ ExprId SchemaCompiler::key_expr(Dfa keys) {
   keys.accepting.push_back(1);
   keys.ticks.push_back(0);
   keys.calls.emplace_back();
-  return spec_.dfa(std::make_shared<const Dfa>(std::move(keys)));
+  return automaton(std::move(keys));
 }
 
 Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const FlatSchema& parts, const std::vector<std::string>& named, std::string_view what) {
@@ -244,7 +245,7 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
       MILLRACE_TRY(some, combine(some, *dfa, subset >> t & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, what));
     }
     if (some.empty()) continue;
-    group.key = key_expr(std::move(some));
+    MILLRACE_TRY(group.key, key_expr(std::move(some)));
     groups.push_back(std::move(group));
   }
   return groups;
