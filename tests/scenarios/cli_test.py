@@ -172,7 +172,7 @@ class Run(unittest.TestCase):
             schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 99}, "s": {"type": "string", "maxLength": 4},
                                                        "l": {"type": "array", "items": {"enum": [True, None]}, "maxItems": 3}},
                       "required": ["n", "s", "l"], "additionalProperties": False}
-            for ignore in [], ["--ignore-eos"], ["--temp", "0"]:
+            for ignore in [], ["--ignore-eos"], ["--min-tokens", "40"]:
                 result = self.run_json(*common, "--json-schema", json.dumps(schema), *ignore)
                 value = json.loads(result["text"])
                 self.assertEqual(list(value), ["n", "s", "l"])
