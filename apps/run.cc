@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
+#include "constraint_flags.h"
 #include "input.h"
 #include "interrupt.h"
 #include "memory_report.h"
@@ -24,6 +25,8 @@ constexpr const char* kExamples = R"(Examples:
   millrace run -m model.gguf -f prompt.txt --temp 0
   echo "The capital of France is" | millrace run -m model.gguf -n 8
   millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json
+  millrace run -m model.gguf -p "Name and age: " --json-schema person.json
+  millrace run -p "Was it good? " --choice yes,no,maybe
   millrace run -p "Once upon a time" --n 2 --best-of 8     the two likeliest of eight answers
   millrace run -p "Once upon a time" --beams 4 --n 4       beam search
 
@@ -35,6 +38,7 @@ struct RunFlags {
   ModelFlags model;
   EngineFlags engine;
   SamplingFlags sampling;
+  ConstraintFlags constraint;
   std::string prompt, file;
   std::vector<TokenId> prompt_tokens;
   int64_t max_tokens = 256;
@@ -143,6 +147,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
   Request request;
   MILLRACE_TRY(request.prompt, prompt_ids(flags, prompt_given, model, shown));
   MILLRACE_TRY(request.sampling, flags.sampling.get(model));
+  MILLRACE_TRY(request.constraint, flags.constraint.get());
   request.max_tokens = flags.max_tokens;
   request.min_tokens = flags.min_tokens;
   request.ignore_eos = flags.ignore_eos;
@@ -240,6 +245,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
+  flags->constraint.add_to(command);
 }
 
 }  // namespace millrace

@@ -42,6 +42,16 @@ struct SamplingOptions {
   int64_t logprobs = -1;           // -1: none; k >= 0: the chosen token's and the k best ones'
 };
 
+// What the answer must be written like. The tokens that would break it cannot be chosen; the answer ends when nothing can
+// follow, or with an end-of-generation token where it may end.
+struct Constraint {
+  enum class Kind { none, json_object, json_schema, regex, grammar, choice };
+  Kind kind = Kind::none;
+  std::string text;                  // the JSON Schema, the regex (the whole answer matches), or the grammar in GBNF
+  std::vector<std::string> choices;  // for choice: the answer is one of these
+  std::string trigger;               // not empty: the answer is free until this occurs in it, and held from there on
+};
+
 // When a beam search ends, as Hugging Face's early_stopping: `yes`, as soon as there are as many finished answers as beams;
 // `no`, when the best beam, ended now, would not be among them; `never`, when it could not be at any length.
 enum class EarlyStopping { no, yes, never };
@@ -53,6 +63,7 @@ struct Request {
   int64_t min_tokens = 0;          // end-of-generation tokens are held back before that many
   bool ignore_eos = false;
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
+  Constraint constraint;
   bool cache_prompt = true;        // may reuse and leave prefix blocks
   double keep_seconds = 0;         // what it leaves goes last for so long after it has ended, 1e9 at most; memory that a
                                    // stream was promised is never withheld for it. 0: as the evictor has it

@@ -24,6 +24,7 @@ constexpr int64_t kDefaultKvTokens = 65536;
 Result<void> check_beams(const Request& request) {
   if (request.beams == 1) return {};
   const SamplingOptions& s = request.sampling;
+  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("beams: constraints are not supported with beam search");
   if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
   const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
   if (penalties || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
@@ -37,6 +38,8 @@ Result<void> check_beams(const Request& request) {
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
+  if (const Tokenizer* tokenizer = executor->model_->parts().tokenizer.get())
+    executor->grammars_ = std::make_unique<GrammarCache>([tokenizer] { return constrained_pieces(*tokenizer); });
   executor->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   MILLRACE_TRY_VOID(executor->size_memory(options));
   return std::unique_ptr<Executor>(std::move(executor));
@@ -109,7 +112,12 @@ Result<void> CpuExecutor::check(const Request& request) const {
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
-  return check_beams(request);
+  MILLRACE_TRY_VOID(check_beams(request));
+  if (request.constraint.kind == Constraint::Kind::none) return {};
+  if (model_->parts().accounts->budget() > 0) return Error::unsupported("constraint: what it takes is not counted in the memory budget yet; run without --memory");
+  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  if (auto grammar = grammars_->get(request.constraint); !grammar.ok()) return grammar.error();
+  return {};
 }
 
 Result<void> CpuExecutor::begin(LiveStream& stream) const {
@@ -123,6 +131,9 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
     setup.options = request.sampling;
   }
   setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
+  if (request.constraint.kind != Constraint::Kind::none) {
+    MILLRACE_TRY(setup.grammar, grammars_->get(request.constraint));
+  }
   MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
   for (TokenId token : request.prompt) stream.sampler->accept(token);
   MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop));
@@ -199,7 +210,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   if (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) return true;
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
-  return stream.stop.stopped();
+  return stream.stop.stopped() || stream.sampler->ended();
 }
 
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {

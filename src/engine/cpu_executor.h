@@ -9,6 +9,7 @@
 #include "flow/batch.h"
 #include "millrace/model.h"
 #include "models/forward_context.h"
+#include "text/grammar/constraint.h"
 
 namespace millrace {
 
@@ -42,6 +43,7 @@ class CpuExecutor final : public Executor {
 
   std::shared_ptr<const LanguageModel> model_;
   std::vector<MemoryHold> memory_;
+  std::unique_ptr<GrammarCache> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;

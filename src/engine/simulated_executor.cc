@@ -86,6 +86,7 @@ Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineO
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
   if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
+  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("constraint: a simulation writes no text");
   for (TokenId token : request.prompt)
     if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
   return {};

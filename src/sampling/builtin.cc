@@ -14,6 +14,7 @@ const Registry<SamplerFactory>& samplers() {
       {{"sampler", "banned_tokens", "never chooses these tokens", "", sampling_options({"banned_tokens"})}, make_banned_tokens},
       {{"sampler", "end_of_generation", "holds back the end of generation: before min_tokens, or always (ignore_eos)", "", {}}, make_end_of_generation},
       {{"sampler", "allowed_tokens", "chooses only these tokens", "", sampling_options({"allowed_tokens"})}, make_allowed_tokens},
+      {{"sampler", "constraint", "keeps the tokens with which the answer still fits its JSON Schema, regex, grammar or choice", "Dong et al., 2024, XGrammar (arXiv 2411.15100)", {}}, make_constraint},
       {{"sampler", "greedy", "the most likely token (temperature 0)", "", {}}, make_greedy},
       {{"sampler", "top_n_sigma", "keeps logits within n standard deviations of the largest", "Tang et al., 2024, Top-n-sigma: Not All Logits Are You Need", sampling_options({"top_n_sigma"})}, make_top_n_sigma},
       {{"sampler", "top_k", "keeps the k most likely tokens", "Fan et al., 2018, Hierarchical Neural Story Generation", sampling_options({"top_k"})}, make_top_k},

@@ -39,6 +39,12 @@ void SamplerChain::reset() {
   for (auto& step : steps_) step->reset();
 }
 
+bool SamplerChain::ended() const {
+  for (const auto& step : steps_)
+    if (step->ended()) return true;
+  return false;
+}
+
 Result<TokenId> draw(SamplingRow& row) {
   const auto& list = row.candidates();
   if (list.empty()) {

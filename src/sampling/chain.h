@@ -34,6 +34,7 @@ class SamplerChain {
 
   void accept(TokenId token);
   void reset();
+  bool ended() const;  // some step says that nothing can follow
 
  private:
   SamplerChain() = default;

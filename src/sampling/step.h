@@ -3,11 +3,13 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <vector>
 
 #include "base/registry.h"
 #include "millrace/request.h"
 #include "sampling/row.h"
+#include "text/grammar/matcher.h"
 
 namespace millrace {
 
@@ -19,6 +21,7 @@ struct SamplerSetup {
   std::vector<TokenId> end_of_generation;          // every id that ends a generation
   std::vector<std::vector<TokenId>> dry_breakers;  // options.dry_breakers as token sequences (setup.h)
   int32_t vocab_size = 0;
+  std::optional<CompiledGrammar> grammar;          // what the request's constraint was compiled to
 
   bool greedy() const { return options.temperature == 0; }
   // Truncating steps do nothing for greedy decoding, and mirostat replaces them.
@@ -31,6 +34,7 @@ class SamplerStep {
   virtual void apply(SamplingRow& row) = 0;
   virtual void accept(TokenId /*token*/) {}  // a token of the prompt, or the one chosen after apply()
   virtual void reset() {}                    // back to before the first accept()
+  virtual bool ended() const { return false; }  // nothing can follow what was accepted
   virtual std::unique_ptr<SamplerStep> clone() const = 0;
 };
 

@@ -162,6 +162,34 @@ class Run(unittest.TestCase):
             path = write(folder, "prompt.txt", "abc")
             self.assertEqual(self.run_json("-n", "2", "--temp", "0", "-f", path)["prompt_tokens"], expected)
 
+    def test_answers_keep_their_constraint(self):
+        for seed in "1", "2", "3":
+            common = ["-p", "ab", "-n", "200", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "-s", seed]
+            result = self.run_json(*common, "--choice", "yes,no,not at all")
+            self.assertIn(result["text"], ("yes", "no", "not at all"))
+            self.assertEqual(result["finish_reason"], "stop")
+            self.assertRegex(self.run_json(*common, "--regex", "[0-9]{2,4}-x")["text"], "^[0-9]{2,4}-x$")
+            schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 99}, "s": {"type": "string", "maxLength": 4},
+                                                       "l": {"type": "array", "items": {"enum": [True, None]}, "maxItems": 3}},
+                      "required": ["n", "s", "l"], "additionalProperties": False}
+            for ignore in [], ["--ignore-eos"], ["--min-tokens", "40"]:
+                result = self.run_json(*common, "--json-schema", json.dumps(schema), *ignore)
+                value = json.loads(result["text"])
+                self.assertEqual(list(value), ["n", "s", "l"])
+                self.assertTrue(5 <= value["n"] <= 99 and len(value["s"]) <= 4 and len(value["l"]) <= 3, result["text"])
+                self.assertEqual(result["finish_reason"], "stop")
+            with tempfile.TemporaryDirectory() as folder:
+                path = write(folder, "list.gbnf", 'root ::= item item\nitem ::= "- " [a-c]{1,3} "\\n"\n')
+                self.assertRegex(self.run_json(*common, "--grammar", path)["text"], r"^(- [a-c]{1,3}\n){2}$")
+
+    def test_constraints_that_cannot_be_kept_are_refused(self):
+        for arguments, code, words in ((["--regex", "(?=a)b"], 4, b"look-ahead"), (["--regex", "(a"], 2, b"not closed"),
+                                       (["--json-schema", '{"contains": {}}'], 4, b"/contains"), (["--json-schema", "/nowhere.json"], 3, b"nowhere"),
+                                       (["--constraint-trigger", "x"], 2, b"needs one of"), (["--json-object", "--regex", "a"], 2, b"")):
+            done = millrace("run", "-m", LLAMA, "-p", "ab", *arguments)
+            self.assertEqual(done.returncode, code, (arguments, done.stderr))
+            self.assertIn(words, done.stderr)
+
     def test_stop_string_never_shows(self):
         text = self.run_json("-p", "ab", "-n", "30", "--temp", "0", "--ignore-eos")["text"]
         stop = text[4:6]

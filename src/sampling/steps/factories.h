@@ -14,6 +14,7 @@ std::unique_ptr<SamplerStep> make_logit_bias(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_banned_tokens(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_end_of_generation(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_allowed_tokens(const SamplerSetup& setup);
+std::unique_ptr<SamplerStep> make_constraint(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_greedy(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_top_n_sigma(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_top_k(const SamplerSetup& setup);

@@ -1,0 +1,142 @@
+#include "text/grammar/constraint.h"
+
+#include <fmt/format.h>
+
+#include "text/grammar/gbnf.h"
+#include "text/grammar/json_rules.h"
+#include "text/grammar/pattern.h"
+#include "text/grammar/schema.h"
+#include "text/unicode.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostTrigger = 1024;
+constexpr size_t kMostChoices = 10'000;
+
+using Kind = Constraint::Kind;
+
+Result<void> set_root(GrammarSpec& spec, const char* name, ExprId body) {
+  spec.root = spec.add_rule(name);
+  spec.set_body(spec.root, body);
+  return {};
+}
+
+Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, const GrammarLimits& limits, std::vector<std::string>& notes) {
+  if (static_cast<int64_t>(constraint.text.size()) > limits.source_bytes) return Error::unsupported(fmt::format("constraint: longer than {} bytes", limits.source_bytes));
+  switch (constraint.kind) {
+    case Kind::none: return Error::internal("constraint: there is none");
+    case Kind::json_object: return set_root(spec, "a JSON object", JsonRules(spec).any_object());
+    case Kind::json_schema: return compile_json_schema(spec, constraint.text, limits, notes);
+    case Kind::grammar:
+      MILLRACE_TRY_VOID(parse_gbnf(spec, constraint.text, limits));
+      spec.inline_rules();
+      return {};
+    case Kind::regex: {
+      GrammarSpec own;  // an automaton first, since ^ and $ mean something there alone
+      MILLRACE_TRY(const ExprId body, parse_pattern(own, constraint.text, Spelling::utf8, limits));
+      MILLRACE_TRY(Dfa dfa, make_dfa(own, body, limits, "regex"));
+      return set_root(spec, "the regex", spec.dfa(std::make_shared<const Dfa>(std::move(dfa))));
+    }
+    case Kind::choice: {
+      size_t bytes = 0;
+      std::vector<ExprId> ways;
+      if (constraint.choices.empty()) return Error::user("choice: there is nothing to choose from");
+      for (const std::string& choice : constraint.choices) {
+        if (choice.empty()) return Error::user("choice: an empty text cannot be chosen");
+        bytes += choice.size();
+        ways.push_back(spec.bytes(choice));
+      }
+      if (ways.size() > kMostChoices || static_cast<int64_t>(bytes) > limits.source_bytes) return Error::unsupported(fmt::format("choice: more than {} texts or {} bytes", kMostChoices, limits.source_bytes));
+      return set_root(spec, "the choice", spec.choice(std::move(ways)));
+    }
+  }
+  return {};
+}
+
+// Free text until the trigger has come, then the root. Knuth, Morris and Pratt's automaton: state s, s bytes of the
+// trigger are behind us. The text may end wherever it has not come.
+void add_trigger(GrammarSpec& spec, const std::string& trigger) {
+  const size_t n = trigger.size();
+  Dfa dfa;
+  std::array<bool, 256> used{};
+  for (char c : trigger) used[static_cast<uint8_t>(c)] = true;
+  dfa.classes = 0;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (byte == 0 || used[byte] || used[byte - 1]) ++dfa.classes;
+    dfa.class_of[byte] = static_cast<uint8_t>(dfa.classes - 1);
+  }
+  const auto classes = static_cast<size_t>(dfa.classes);
+  dfa.next.assign((n + 2) * classes, -1);
+  std::vector<size_t> border(n + 1, 0);  // [s]: the longest proper prefix that the first s bytes end in
+  for (size_t s = 1, length = 0; s < n; border[++s] = length) {
+    while (length > 0 && trigger[s] != trigger[length]) length = border[length];
+    if (trigger[s] == trigger[length]) ++length;
+  }
+  for (size_t s = 0; s < n; ++s) {
+    for (size_t byte = 0; byte < 256; ++byte) {
+      const size_t c = dfa.class_of[byte];
+      const bool fits = static_cast<uint8_t>(trigger[s]) == byte;
+      dfa.next[s * classes + c] = fits ? static_cast<int32_t>(s) + 1 : s == 0 ? 0 : dfa.next[border[s] * classes + c];
+    }
+  }
+  dfa.accepting.assign(n + 2, 1);
+  dfa.accepting[n] = 0;
+  dfa.ticks.assign(n + 2, 0);
+  dfa.calls.resize(n + 2);
+  dfa.calls[n].push_back({spec.root, 0, kNoLimit, static_cast<int32_t>(n) + 1});
+  set_root(spec, "the text up to the trigger", spec.dfa(std::make_shared<const Dfa>(std::move(dfa)))).ok();
+}
+
+std::string key_of(const Constraint& c) {
+  std::string key = fmt::format("{} {} {} ", static_cast<int>(c.kind), c.text.size(), c.trigger.size()) + c.text + c.trigger;
+  for (const std::string& choice : c.choices) key += fmt::format(" {} ", choice.size()) + choice;
+  return key;
+}
+
+}  // namespace
+
+Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits) {
+  if (constraint.trigger.size() > kMostTrigger) return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
+  GrammarSpec spec;
+  std::vector<std::string> notes;
+  MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
+  if (!constraint.trigger.empty()) add_trigger(spec, constraint.trigger);
+  MILLRACE_TRY(Grammar grammar, Grammar::create(spec, limits));
+  grammar.notes = std::move(notes);
+  return grammar;
+}
+
+Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint) {
+  const std::string key = key_of(constraint);
+  {
+    std::lock_guard lock(mutex_);
+    if (auto found = entries_.find(key); found != entries_.end()) {
+      uses_.splice(uses_.begin(), uses_, found->second.use);
+      return found->second.compiled;
+    }
+  }
+  MILLRACE_TRY(Grammar grammar, compile_constraint(constraint));
+  std::lock_guard lock(mutex_);
+  if (!masks_) masks_ = std::make_shared<TokenMasks>(pieces_());
+  const CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar()};
+  if (entries_.contains(key)) return entries_.at(key).compiled;  // another thread was first
+  uses_.push_front(key);
+  const size_t bytes = compiled.grammar->bytes() + 2 * key.size();
+  entries_.emplace(key, Entry{compiled, bytes, uses_.begin()});
+  bytes_ += bytes;
+  while (bytes_ > limit_bytes_ && uses_.size() > 1) {
+    auto last = entries_.find(uses_.back());
+    bytes_ -= last->second.bytes;
+    entries_.erase(last);
+    uses_.pop_back();
+  }
+  return compiled;
+}
+
+size_t GrammarCache::bytes() const {
+  std::lock_guard lock(mutex_);
+  return bytes_;
+}
+
+}  // namespace millrace

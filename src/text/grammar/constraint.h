@@ -1,0 +1,42 @@
+// From a request's constraint to a compiled grammar, kept for the next request that asks for the same.
+#pragma once
+
+#include <functional>
+#include <list>
+#include <mutex>
+#include <unordered_map>
+
+#include "millrace/request.h"
+#include "text/grammar/matcher.h"
+
+namespace millrace {
+
+// Errors: user (syntax, nothing satisfies it), unsupported (a construct or a size, with the place).
+Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
+
+// Any thread. One for each vocabulary, which is looked at when the first constraint comes.
+class GrammarCache {
+ public:
+  using Pieces = std::function<std::vector<std::string>()>;  // see constrained_pieces()
+  explicit GrammarCache(Pieces pieces, size_t limit_bytes = size_t{64} << 20) : pieces_(std::move(pieces)), limit_bytes_(limit_bytes) {}
+
+  // Errors as compile_constraint.
+  Result<CompiledGrammar> get(const Constraint& constraint);
+  size_t bytes() const;
+
+ private:
+  struct Entry {
+    CompiledGrammar compiled;
+    size_t bytes = 0;
+    std::list<std::string>::iterator use;
+  };
+  Pieces pieces_;
+  std::shared_ptr<TokenMasks> masks_;
+  size_t limit_bytes_;
+  mutable std::mutex mutex_;
+  size_t bytes_ = 0;
+  std::unordered_map<std::string, Entry> entries_;  // by all that the constraint says
+  std::list<std::string> uses_;                     // the latest first
+};
+
+}  // namespace millrace

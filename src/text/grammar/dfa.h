@@ -1,0 +1,57 @@
+// Dfa: a deterministic automaton over bytes and rule calls, made from an expression by Thompson's construction and the
+// subset construction. Calls are symbols of their own: a state may have byte edges and call edges.
+//
+// Everything here is bounded by counting states, so that the same text is refused everywhere alike.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string_view>
+#include <vector>
+
+#include "base/result.h"
+#include "text/grammar/expr.h"
+
+namespace millrace {
+
+struct GrammarLimits {
+  int64_t nfa_states = 400'000;     // of one rule or pattern
+  int64_t dfa_states = 30'000;      // of one rule or pattern
+  int64_t total_states = 200'000;   // of a whole grammar
+  int64_t rules = 20'000;
+  int64_t source_bytes = 1 << 20;
+  int64_t alternatives = 256;       // that combining anyOf and its kin may give at one place
+  int64_t depth = 200;              // of nesting in the source
+};
+
+struct Dfa {
+  struct Call {
+    RuleId rule = -1;
+    uint32_t need = 0, room = kNoLimit;
+    int32_t to = -1;
+    bool same_call(const Call& o) const { return rule == o.rule && need == o.need && room == o.room; }
+  };
+
+  int32_t classes = 1;                   // bytes of one class lead to the same state everywhere
+  std::array<uint8_t, 256> class_of{};
+  std::vector<int32_t> next;             // [state, class]; -1: none
+  std::vector<uint8_t> accepting;        // [state]
+  std::vector<uint8_t> ticks;            // [state]: coming here counts one
+  std::vector<std::vector<Call>> calls;  // [state]
+
+  int32_t size() const { return static_cast<int32_t>(accepting.size()); }
+  int32_t step(int32_t state, uint8_t byte) const {
+    return next[static_cast<size_t>(state) * static_cast<size_t>(classes) + class_of[byte]];
+  }
+  bool accepts(std::string_view text) const;  // without calls
+  bool empty() const;                         // accepts nothing; without calls
+};
+
+// Errors: unsupported (too many states, with `what` as the thing that is too large).
+Result<Dfa> make_dfa(const GrammarSpec& spec, ExprId expr, const GrammarLimits& limits, std::string_view what);
+
+// Texts in both, or in `a` alone; both without calls. Ticks are those of `a`. Errors as above.
+enum class DfaProduct { both, first_only };
+Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const GrammarLimits& limits, std::string_view what);
+
+}  // namespace millrace

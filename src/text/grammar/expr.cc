@@ -1,0 +1,133 @@
+#include "text/grammar/expr.h"
+
+#include <utility>
+
+namespace millrace {
+
+ExprId GrammarSpec::bytes(std::string_view text) {
+  Expr expr;
+  expr.kind = Expr::Kind::bytes;
+  expr.text = text;
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::byte_set(std::string members) {
+  Expr expr;
+  expr.kind = Expr::Kind::byte_set;
+  expr.text = std::move(members);
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::chars(CharSet set, Spelling spelling) {
+  Expr expr;
+  expr.kind = Expr::Kind::chars;
+  expr.set = std::move(set);
+  expr.spelling = spelling;
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::sequence(std::vector<ExprId> parts) {
+  if (parts.size() == 1) return parts[0];
+  Expr expr;
+  expr.kind = Expr::Kind::sequence;
+  expr.parts = std::move(parts);
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::choice(std::vector<ExprId> parts) {
+  if (parts.size() == 1) return parts[0];
+  Expr expr;
+  expr.kind = parts.empty() ? Expr::Kind::never : Expr::Kind::choice;
+  expr.parts = std::move(parts);
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::repeat(ExprId part, uint32_t min, uint32_t max) {
+  Expr expr;
+  expr.kind = Expr::Kind::repeat;
+  expr.parts = {part};
+  expr.min = min;
+  expr.max = max;
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::list(ExprId separator, const std::vector<ExprId>& members, std::string counts, bool filled) {
+  Expr expr;
+  expr.kind = Expr::Kind::list;
+  expr.min = filled;
+  expr.parts = {separator};
+  expr.parts.insert(expr.parts.end(), members.begin(), members.end());
+  expr.text = std::move(counts);
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::call(RuleId rule, uint32_t need, uint32_t room) {
+  Expr expr;
+  expr.kind = Expr::Kind::call;
+  expr.rule = rule;
+  expr.need = need;
+  expr.room = room;
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::dfa(std::shared_ptr<const Dfa> dfa) {
+  Expr expr;
+  expr.kind = Expr::Kind::dfa;
+  expr.dfa = std::move(dfa);
+  return add(std::move(expr));
+}
+
+namespace {
+
+constexpr double kMostInlined = 3000;  // leaves that a rule may have when it is written out
+
+class Inliner {
+ public:
+  Inliner(const std::vector<Expr>& exprs, const std::vector<GrammarSpec::Rule>& rules)
+      : exprs_(exprs), rules_(rules), sizes_(rules.size(), kUnknown) {
+    for (size_t r = 0; r < rules.size(); ++r) size_of_rule(static_cast<RuleId>(r), 0);
+  }
+  bool inlined(RuleId rule) const { return sizes_[static_cast<size_t>(rule)] <= kMostInlined; }
+
+ private:
+  static constexpr double kUnknown = -1, kOnTheWay = -2, kNever = 1e300;
+
+  // Leaves of the rule with its inlined calls written out; kNever when it is part of a circle.
+  double size_of_rule(RuleId rule, int depth) {
+    double& size = sizes_[static_cast<size_t>(rule)];
+    if (size == kOnTheWay || depth > 500) return kNever;
+    if (size != kUnknown) return size;
+    size = kOnTheWay;
+    const double found = size_of(rules_[static_cast<size_t>(rule)].body, depth + 1);
+    sizes_[static_cast<size_t>(rule)] = found > kMostInlined ? kNever : found;
+    return sizes_[static_cast<size_t>(rule)];
+  }
+  double size_of(ExprId id, int depth) {
+    if (depth > 500) return kNever;
+    const Expr& expr = exprs_[static_cast<size_t>(id)];
+    if (expr.kind == Expr::Kind::call) return size_of_rule(expr.rule, depth + 1);
+    double size = 1 + static_cast<double>(expr.text.size()) + 3 * static_cast<double>(expr.set.size());
+    for (ExprId part : expr.parts) size += size_of(part, depth + 1);
+    if (expr.kind == Expr::Kind::repeat) size *= expr.max == kNoLimit ? expr.min + 1 : expr.max;
+    return size;
+  }
+
+  const std::vector<Expr>& exprs_;
+  const std::vector<GrammarSpec::Rule>& rules_;
+  std::vector<double> sizes_;
+};
+
+}  // namespace
+
+void GrammarSpec::inline_rules() {
+  const Inliner inliner(exprs_, rules_);
+  for (Expr& expr : exprs_) {
+    if (expr.kind != Expr::Kind::call || expr.need != 0 || expr.room != kNoLimit || !inliner.inlined(expr.rule)) continue;
+    const ExprId body = rules_[static_cast<size_t>(expr.rule)].body;
+    expr = Expr{};
+    expr.kind = Expr::Kind::sequence;
+    expr.parts = {body};
+  }
+}
+
+}  // namespace millrace

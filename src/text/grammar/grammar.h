@@ -1,0 +1,91 @@
+// Grammar: rules as deterministic automata over bytes that call each other: a pushdown automaton whose states are numbered
+// through. Immutable; shared by every stream that is held to it. parse_table.h runs it.
+//
+//   rule "object"   {0} --"--> {1} ... {7} --call value--> {8} --,--> ...      states base + 0, base + 1, ...
+//   rule "value"    {0} --{--> {1} --call object--> {2}
+//
+// No state is a dead end: from each one the rule's end can be reached. No rule calls itself before it has written a byte
+// (left recursion), so that what is reached without a byte is finite.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/grammar/dfa.h"
+
+namespace millrace {
+
+class Grammar {
+ public:
+  // Errors: user (left recursion; no text satisfies it), unsupported (too large).
+  static Result<Grammar> create(const GrammarSpec& spec, const GrammarLimits& limits = {});
+
+  struct Call {
+    int32_t start = 0;               // state that the called rule begins in
+    int32_t to = 0;                  // state after it
+    uint32_t need = 0, room = kNoLimit;
+    bool nullable = false;           // the called rule may write nothing
+    bool counts = false;             // the called rule has ticks
+  };
+
+  int32_t states() const { return static_cast<int32_t>(flags_.size()); }
+  int32_t start() const { return start_; }
+
+  int32_t step(int32_t state, uint8_t byte) const {
+    const RuleTable& rule = rules_[rule_of_[static_cast<size_t>(state)]];
+    const int32_t to = rule.dfa.step(state - rule.base, byte);
+    return to < 0 ? -1 : to + rule.base;
+  }
+  bool accepting(int32_t state) const { return flags_[static_cast<size_t>(state)] & kAccepting; }
+  bool ticks(int32_t state) const { return flags_[static_cast<size_t>(state)] & kTicks; }
+  bool ends(int32_t state) const { return flags_[static_cast<size_t>(state)] & kEnds; }  // accepting, and nothing leaves it
+  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }  // it has byte edges
+  bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
+  std::span<const Call> calls(int32_t state) const {
+    const auto s = static_cast<size_t>(state);
+    return std::span(calls_).subspan(static_cast<size_t>(first_call_[s]), static_cast<size_t>(first_call_[s + 1] - first_call_[s]));
+  }
+
+  // Bytes of one class are alike to every rule.
+  int32_t classes() const { return classes_; }
+  uint8_t class_of(uint8_t byte) const { return class_of_[byte]; }
+  uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // the first of its bytes
+  bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }    // it has one byte
+
+  // Text that stands for what a state's rule accepts, where that rule calls no other: equal texts, equal rules. Empty
+  // for rules that call others or are large.
+  const std::string& fingerprint(int32_t state) const { return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint; }
+  int32_t state_in_rule(int32_t state) const { return state - rules_[rule_of_[static_cast<size_t>(state)]].base; }
+
+  size_t bytes() const { return bytes_; }
+  std::vector<std::string> notes;  // what the source asks for and is only partly kept; shown to the user
+
+ private:
+  static constexpr uint8_t kAccepting = 1, kTicks = 2, kEnds = 4, kCounted = 8, kMoves = 16;
+  struct RuleTable {
+    Dfa dfa;
+    int32_t base = 0;
+    bool used = false, nullable = false, counted = false;
+    std::string fingerprint;
+  };
+  Result<void> keep_productive(const GrammarSpec& spec);
+  Result<void> check_left_recursion(const GrammarSpec& spec) const;
+  void find_used(RuleId root);
+  void set_classes();
+  void number_states(RuleId root);
+
+  std::vector<RuleTable> rules_;
+  std::vector<uint32_t> rule_of_;    // [state]
+  std::vector<uint8_t> flags_;       // [state]
+  std::vector<int32_t> first_call_;  // [state + 1]
+  std::vector<Call> calls_;
+  std::array<uint8_t, 256> class_of_{};
+  std::vector<uint8_t> samples_, single_;
+  int32_t classes_ = 1;
+  int32_t start_ = 0;
+  size_t bytes_ = 0;
+};
+
+}  // namespace millrace

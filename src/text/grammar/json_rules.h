@@ -1,0 +1,48 @@
+// JsonRules: the pieces of JSON that grammars are put together from.
+//
+// White space goes where printers put it: after { [ , : and before } ], either one space, or a line's end and up to 24
+// spaces or tabs. Numbers have at most 20 digits before the point, 20 behind it and an exponent of 2, so that every one
+// of them fits a double. Strings hold any character but raw control characters; \u escapes come in pairs where UTF-16
+// needs two.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "text/grammar/expr.h"
+
+namespace millrace {
+
+using SchemaJson = nlohmann::ordered_json;
+
+class JsonRules {
+ public:
+  explicit JsonRules(GrammarSpec& spec) : spec_(spec) {}
+
+  ExprId space();
+  ExprId comma() { return spec_.sequence({spec_.bytes(","), space()}); }
+  ExprId string(uint32_t min_length, uint32_t max_length);  // with its quotes; lengths in code points
+  ExprId key_tail();                                       // any characters in their one spelling, and the closing quote
+  ExprId integer();
+  ExprId number();
+  ExprId any_value();
+  ExprId any_object();
+  ExprId any_array();
+  ExprId literal(const SchemaJson& value);                 // this value; white space as everywhere
+
+  // The rest of an object after {, of an array after [. `members` as in GrammarSpec::list.
+  ExprId object_rest(const std::vector<ExprId>& members, std::string counts, bool filled = false);
+  ExprId array_rest(ExprId items);
+
+ private:
+  RuleId string_rule();
+  GrammarSpec& spec_;
+  ExprId space_ = -1, integer_ = -1, number_ = -1, key_tail_ = -1;
+  RuleId string_ = -1, object_ = -1, array_ = -1;
+};
+
+// The characters of a JSON string in their one spelling, without the quotes.
+std::string spell_json(std::string_view text);
+
+}  // namespace millrace

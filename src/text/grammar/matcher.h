@@ -1,0 +1,65 @@
+// GrammarMatcher: holds one stream to a grammar. Asks for the tokens that may come next, takes the one that came, and can
+// go back. One thread at a time; a copy is independent from here on.
+//
+//   GrammarMatcher matcher(compiled);
+//   matcher.mask(bits);                  // one bit a token, 1: may come next
+//   if (matcher.accept(token)) ...
+//   matcher.rollback(2);                 // the last two tokens did not come
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "text/grammar/token_masks.h"
+
+namespace millrace {
+
+// A grammar for one vocabulary.
+struct CompiledGrammar {
+  std::shared_ptr<const Grammar> grammar;
+  std::shared_ptr<TokenMasks> masks;
+  int64_t id = 0;
+};
+
+class GrammarMatcher {
+ public:
+  static constexpr size_t kMostRollback = 1024;  // tokens that can be taken back
+
+  explicit GrammarMatcher(CompiledGrammar compiled);
+
+  size_t words() const { return compiled_.masks->trie().words(); }
+  // Sets bits[token / 64] >> token % 64 for tokens that may come next. Ids that end a generation are not among them: see
+  // complete(). Returns how many there are.
+  size_t mask(std::span<uint64_t> bits);
+  bool allows(TokenId token);
+
+  // False, and nothing changes, when the token may not come next.
+  bool accept(TokenId token);
+  bool accept_text(std::string_view text);  // the same for bytes; counts as one token
+  void rollback(size_t tokens);             // at most kMostRollback and what was accepted
+  void reset();
+
+  bool complete() const { return table_.complete(set_); }                         // the text may end here
+  bool exhausted() const { return complete() && !table_.can_go_on(set_); }        // ... and must
+  // The longest text that has to come next, whatever the choice of tokens: at most `limit` bytes. Not to be tokenised
+  // without thought: a model writes text in the tokens that its tokenizer prefers, also across the end of this.
+  std::string jump_ahead(size_t limit = 4096);
+
+  size_t bytes() const { return table_.bytes(); }
+
+ private:
+  void advance(SetId set);
+  void add_state(ParseConfig config, std::span<uint64_t> bits);
+  void add_walk(uint32_t first, uint32_t last, SetId from, std::span<uint64_t> bits);
+  void shrink();
+
+  CompiledGrammar compiled_;
+  ParseTable table_;
+  SetId set_;
+  std::vector<SetId> history_;  // sets before the last tokens
+};
+
+}  // namespace millrace

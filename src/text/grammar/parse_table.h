@@ -1,0 +1,120 @@
+// ParseTable: a grammar run over bytes. All ways to read the text so far are kept at once, as a set of configurations: a
+// state, and the frame of the call that it belongs to. Frames form a graph that grows to the left (GSS: Tomita, 1985;
+// Scott and Johnstone, 2010, GLL parsing), so that ways which differ in the past alone share what follows.
+//
+//   set 7 = { (state 41, frame 3), (state 90, frame 5) }        frame 3: return to state 12 with frame 1 or frame 2
+//
+// Sets and frames are interned and the transitions between sets are kept, so that text like text seen before costs one
+// table look-up a byte. Bounded: see bytes(). Not thread-safe.
+//
+// To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A floor
+// counts the ticks that passed on it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <unordered_map>
+#include <vector>
+
+#include "text/grammar/grammar.h"
+
+namespace millrace {
+
+using SetId = int32_t;
+using FrameId = uint32_t;
+inline constexpr SetId kDead = -1;
+inline constexpr uint32_t kMaxFrames = 1000;  // nested calls
+inline constexpr uint8_t kNoTicks = 255;
+
+struct ParseConfig {
+  int32_t state = 0;
+  FrameId frame = 0;
+  bool operator==(const ParseConfig&) const = default;
+  auto operator<=>(const ParseConfig&) const = default;
+};
+
+class ParseTable {
+ public:
+  explicit ParseTable(std::shared_ptr<const Grammar> grammar);
+
+  const Grammar& grammar() const { return *grammar_; }
+  SetId begin();                       // before the first byte
+  SetId begin_on_floor(int32_t state);
+  SetId import(const ParseTable& from, SetId set);  // the same set in this table; both have one grammar
+
+  SetId step(SetId set, uint8_t byte) {
+    const SetId to = next_[static_cast<size_t>(set) * classes_ + grammar_->class_of(byte)];
+    return to != kUnknown ? to : compute_step(set, grammar_->class_of(byte));
+  }
+  // The set after the calls in `frame` returned; kDead for the outermost one and for floors.
+  SetId returned(FrameId frame);
+
+  std::span<const ParseConfig> configs(SetId set) const {
+    const Set& s = sets_[static_cast<size_t>(set)];
+    return std::span(configs_).subspan(s.first, s.count);
+  }
+  bool complete(SetId set) const { return sets_[static_cast<size_t>(set)].complete; }
+  bool can_go_on(SetId set) const { return sets_[static_cast<size_t>(set)].goes_on; }
+  // Fewest ticks on the floor with which something still goes on above it, or with which its end is reached; kNoTicks.
+  uint8_t open_ticks(SetId set) const { return sets_[static_cast<size_t>(set)].open_ticks; }
+  uint8_t exit_ticks(SetId set) const { return sets_[static_cast<size_t>(set)].exit_ticks; }
+
+  struct Frame {
+    enum class Kind : uint8_t { call, root, floor };
+    Kind kind = Kind::call;
+    uint8_t floor_ticks = 0;   // of the floor below; kNoTicks: there is none
+    uint16_t depth = 0;
+    int32_t to = -1;           // state after the call
+    uint32_t need = 0, room = kNoLimit;
+    uint32_t first = 0, count = 0;  // parents
+  };
+  const Frame& frame(FrameId id) const { return frames_[id]; }
+  size_t bytes() const;
+
+ private:
+  static constexpr SetId kUnknown = -2;
+  static constexpr uint32_t kMaxConfigs = 1024;
+  static constexpr FrameId kPending = 1u << 31;
+
+  struct Set {
+    size_t first = 0;
+    uint32_t count = 0;
+    bool complete = false, goes_on = false;
+    uint8_t open_ticks = kNoTicks, exit_ticks = kNoTicks;
+  };
+  struct Pending {  // a frame that the current position makes
+    int32_t start = 0;
+    Frame frame;
+    std::vector<FrameId> parents;
+    FrameId id = 0;
+    bool resolved = false;
+  };
+
+  std::span<const FrameId> parents(FrameId id) const { return std::span(parents_).subspan(frames_[id].first, frames_[id].count); }
+  FrameId intern_frame(Frame frame, std::span<const FrameId> parents);
+  SetId intern_set(std::span<const ParseConfig> configs);
+  FrameId ticked(FrameId id);
+  SetId compute_step(SetId set, int32_t byte_class);
+  void add(ParseConfig config);
+  void enter(ParseConfig config, const Grammar::Call& call);
+  FrameId resolve(FrameId id);
+  SetId close();
+
+  std::shared_ptr<const Grammar> grammar_;
+  size_t classes_;
+  std::vector<Frame> frames_;
+  std::vector<FrameId> parents_;
+  std::unordered_multimap<uint64_t, FrameId> frame_ids_;
+  std::vector<SetId> returned_;  // [frame]
+  std::vector<Set> sets_;
+  std::vector<ParseConfig> configs_;
+  std::unordered_multimap<uint64_t, SetId> set_ids_;
+  std::vector<SetId> next_;  // [set, class]
+
+  std::vector<ParseConfig> work_;  // of the set in the making
+  std::vector<Pending> pending_;
+  bool overflow_ = false;
+};
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// SchemaDocument: a JSON Schema's text, with the place and base address of each of its parts, and its references resolved.
+// Nothing is ever fetched: a reference leads to a part of this document or is an error.
+#pragma once
+
+#include <deque>
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "base/result.h"
+#include "text/grammar/json_rules.h"
+
+namespace millrace {
+
+class SchemaDocument {
+ public:
+  // Errors: user (not JSON, with the byte), unsupported (nested too deeply).
+  Result<void> load(std::string_view text, int64_t most_depth);
+
+  const SchemaJson& root() const { return root_; }
+  bool draft_before_2019() const { return old_draft_; }  // where what stands beside $ref does not count
+
+  // Where a part stands, as a JSON pointer: "/properties/name"; "" is the whole.
+  const std::string& path(const SchemaJson& part) const;
+
+  // The part that `reference`, written in `from`, leads to. Errors: unsupported (not in this document).
+  Result<const SchemaJson*> resolve(const std::string& reference, const SchemaJson& from) const;
+
+  // Keeps a schema that the compiler made from the part `origin`; its parts are taken to stand there.
+  const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
+  bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
+
+ private:
+  struct Place {
+    std::string path;
+    std::string base;  // address that references are relative to
+  };
+  void index(const SchemaJson& part, const std::string& path, std::string base, bool schema);
+  void place_all(const SchemaJson& part, const Place& place);
+
+  SchemaJson root_;
+  bool old_draft_ = false, draft4_ = false;
+  std::deque<SchemaJson> made_;
+  std::unordered_set<const SchemaJson*> adopted_;
+  std::unordered_map<const SchemaJson*, Place> places_;
+  std::map<std::string, const SchemaJson*> addresses_;  // "base" and "base#anchor"
+};
+
+}  // namespace millrace

@@ -1,0 +1,105 @@
+// Published schemas with valid and invalid instances: how many compile, how many accept exactly the valid ones, what is
+// refused and why. Needs the shared test data; prints a table.
+#include <fmt/format.h>
+
+#include <iostream>
+#include <map>
+#include <sstream>
+
+#include "shared_data.h"
+#include "text/grammar/grammar_test.h"
+
+namespace millrace {
+namespace {
+
+using testing::TextMatcher;
+
+struct Tally {
+  int schemas = 0, compiled = 0, exact = 0, invalid_accepted = 0, valid_rejected = 0, instances = 0;
+  int invalid_accepted_unnoted = 0;
+  std::map<std::string, int> reasons;
+  std::vector<std::string> wrong;
+
+  void add(const SchemaJson& one, const std::string& name) {
+    ++schemas;
+    TextMatcher matcher(testing::schema_of(one["schema"].dump()));
+    if (!matcher.ok()) {
+      ++reasons[reason(matcher.error.message)];
+      return;
+    }
+    ++compiled;
+    bool all = true;
+    const bool noted = std::ranges::any_of(matcher.notes, [](const std::string& n) { return n.find("oneOf") != std::string::npos || n.find("format") != std::string::npos; });
+    for (const SchemaJson& test : one["tests"]) {
+      ++instances;
+      const bool valid = test["valid"].get<bool>(), accepted = matcher.accepts_value(test["data"]);
+      if (valid == accepted) continue;
+      all = false;
+      (valid ? valid_rejected : invalid_accepted)++;
+      if (!valid && !noted) ++invalid_accepted_unnoted;
+      wrong.push_back(fmt::format("{} {}: {}", valid ? "rejected" : "ACCEPTED", name, test.value("description", "")));
+    }
+    exact += all;
+  }
+  // The message without what is particular to one schema.
+  static std::string reason(const std::string& message) {
+    const size_t key = message.rfind('/');
+    std::string out = key == std::string::npos ? message : message.substr(key + 1);
+    for (char& c : out)
+      if (c >= '0' && c <= '9') c = 'N';
+    return out.substr(0, 90);
+  }
+  void print(const char* title) const {
+    std::cout << fmt::format("{}: {} schemas, {} compile ({:.1f} %), {} accept exactly the valid instances ({:.1f} % of those); of {} instances {} valid ones "
+                             "are rejected, {} invalid ones accepted ({} without a note)\n",
+                             title, schemas, compiled, 100.0 * compiled / schemas, exact, 100.0 * exact / std::max(1, compiled), instances, valid_rejected,
+                             invalid_accepted, invalid_accepted_unnoted);
+    std::vector<std::pair<int, std::string>> order;
+    for (const auto& [why, count] : reasons) order.emplace_back(count, why);
+    std::sort(order.rbegin(), order.rend());
+    for (size_t i = 0; i < order.size() && i < 25; ++i) std::cout << fmt::format("  refused {:4}: {}\n", order[i].first, order[i].second);
+    if (std::getenv("MILLRACE_VERBOSE"))
+      for (const std::string& one : wrong) std::cout << "  " << one << "\n";
+  }
+};
+
+TEST(SchemaSuites, RealWorldSchemas) {
+  MILLRACE_NEEDS_SHARED("benchmarks/jsonschemabench_maskbench_sample.jsonl.xz");
+  std::istringstream lines(testing::read_maybe_xz(testing::shared_data() / "benchmarks/jsonschemabench_maskbench_sample.jsonl.xz"));
+  Tally tally;
+  for (std::string line; std::getline(lines, line);) {
+    const SchemaJson one = SchemaJson::parse(line, nullptr, false);
+    if (one.is_object()) tally.add(one, one["file"].get<std::string>());
+  }
+  tally.print("JSONSchemaBench");
+  EXPECT_GT(tally.compiled, tally.schemas * 80 / 100);
+  EXPECT_GT(tally.exact, tally.compiled * 95 / 100);
+  EXPECT_EQ(tally.invalid_accepted_unnoted, 0);
+}
+
+class OfficialSuite : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(OfficialSuite, Drafts) {
+  const std::string file = fmt::format("benchmarks/json_schema_test_suite_{}.json.xz", GetParam());
+  MILLRACE_NEEDS_SHARED(file);
+  const SchemaJson suite = SchemaJson::parse(testing::read_maybe_xz(testing::shared_data() / file), nullptr, false);
+  ASSERT_TRUE(suite.is_object());
+  Tally tally;
+  for (const auto& [name, groups] : suite.items()) {
+    if (name.starts_with("optional/")) continue;
+    for (SchemaJson group : groups) {
+      // The suite of a draft is written for it where a schema does not say so itself.
+      if (std::string(GetParam()) == "draft7" && group["schema"].is_object() && !group["schema"].contains("$schema"))
+        group["schema"]["$schema"] = "http://json-schema.org/draft-07/schema#";
+      tally.add(group, name + " " + group.value("description", ""));
+    }
+  }
+  tally.print(GetParam());
+  EXPECT_GT(tally.compiled, tally.schemas * 60 / 100);
+  EXPECT_EQ(tally.invalid_accepted_unnoted, 0);
+}
+
+INSTANTIATE_TEST_SUITE_P(Files, OfficialSuite, ::testing::Values("draft7", "draft2020-12"), [](const auto& one) { return std::string(one.param) == "draft7" ? "Draft7" : "Draft2020"; });
+
+}  // namespace
+}  // namespace millrace

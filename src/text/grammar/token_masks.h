@@ -1,0 +1,105 @@
+// TokenMasks: which tokens a grammar's state allows, worked out once per state and kept (XGrammar: Dong et al., 2024,
+// arXiv 2411.15100). Nearly every token can be decided from the state alone; those that run past the end of the state's
+// rule ("exits") depend on what called the rule and are walked when the mask is asked for, from the exit on.
+//
+//   state inside a string:   abc    allowed                       bits
+//                            ab"    closes it                     bits, an exit token
+//                            ",     closes it and goes on         an exit: node of `"` in the trie, walked with the caller
+//
+// A rule's ticks (see expr.h) are counted on the floor: a token with t of them is allowed where need and room of the
+// call agree. One StateMask serves all lengths.
+//
+// States of equal rules share a mask, across grammars. Kept under a byte bound, least recently used ones go first. All
+// of it may be used from any thread.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "text/grammar/parse_table.h"
+#include "text/grammar/token_trie.h"
+
+namespace millrace {
+
+struct StateMask {
+  struct Exit {
+    uint32_t node = 0;   // of the trie, with nodes below it
+    uint8_t ticks = 0;
+  };
+  struct Counted {       // a token that a call's need and room decide about
+    TokenId token = 0;
+    uint8_t open = kNoTicks;  // ticks when it stays inside the rule; kNoTicks: it does not
+    uint8_t exit = kNoTicks;  // ticks when it ends the rule
+  };
+  // Allowed where need is 0 and room at least most_ticks. One of the two forms: few tokens as a list, or a bit each.
+  std::vector<uint64_t> bits;
+  std::vector<TokenId> list;
+  std::vector<Counted> counted_open;  // those of them that stay inside with ticks, most ticks first
+  std::vector<Counted> counted_exit;  // those that end a counted rule
+  std::vector<Exit> exits;
+  uint8_t most_ticks = 0;
+
+  size_t bytes() const {
+    return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) +
+           (counted_open.size() + counted_exit.size()) * sizeof(Counted) + exits.size() * sizeof(Exit);
+  }
+};
+
+class TokenMasks {
+ public:
+  explicit TokenMasks(std::vector<std::string> pieces, size_t limit_bytes = size_t{64} << 20);
+
+  const TokenTrie& trie() const { return trie_; }
+  int64_t new_grammar() {
+    std::lock_guard lock(mutex_);
+    return ++grammars_;
+  }
+  // The mask of one state; `grammar_id` names the grammar for states that no other can share.
+  std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id, int32_t state);
+
+  size_t bytes() const;
+  int64_t computed() const;  // masks worked out so far
+
+ private:
+  struct Entry {
+    std::shared_ptr<const StateMask> mask;
+    std::list<uint64_t>::iterator use;
+  };
+  uint64_t key_of(const Grammar& grammar, int64_t grammar_id, int32_t state);
+
+  TokenTrie trie_;
+  size_t limit_bytes_;
+  mutable std::mutex mutex_;
+  int64_t grammars_ = 0;
+  int64_t computed_ = 0;
+  size_t bytes_ = 0;
+  std::unordered_map<std::string, int64_t> rules_;  // fingerprint -> a grammar id of its own
+  std::unordered_map<uint64_t, Entry> entries_;     // grammar id, state
+  std::list<uint64_t> uses_;                        // the latest first
+};
+
+// Calls visit(node, set) for every node in [first, last) of the trie that the table can reach from `from`, which stands
+// for the parent of `first`.
+template <typename Visit>
+void walk_trie(const TokenTrie& trie, ParseTable& table, uint32_t first, uint32_t last, SetId from, Visit visit) {
+  const auto nodes = trie.nodes();
+  SetId sets[TokenTrie::kMaxTokenBytes + 1];
+  if (first < last) sets[nodes[first].depth - 1] = from;
+  for (uint32_t i = first; i < last;) {
+    const TokenTrie::Node& node = nodes[i];
+    const SetId set = table.step(sets[node.depth - 1], node.byte);
+    if (set == kDead) {
+      i = node.end;
+      continue;
+    }
+    sets[node.depth] = set;
+    visit(i, set);
+    ++i;
+  }
+}
+
+}  // namespace millrace
