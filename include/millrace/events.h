@@ -51,6 +51,7 @@ struct TokenEvent {
   TokenLogprob logprob;          // of `token`, when asked for
   std::vector<TokenLogprob> top_logprobs;
   FinishReason finish = FinishReason::none;  // set on the last event of an answer
+  std::string stopped_by;        // the stop string that ended the answer; "": none did
   bool last = false;             // of the whole request
   Error error;                   // when finish is error
   RequestTimings timings;        // filled on the last event
