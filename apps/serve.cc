@@ -7,6 +7,7 @@
 
 #include "command.h"
 #include "model_flags.h"
+#include "server/api_docs.h"
 #include "server/server.h"
 
 namespace millrace {
@@ -28,7 +29,7 @@ struct ServeFlags {
   ServiceOptions service;
   std::string name, key_file;
   std::vector<std::string> aliases;
-  bool allow_public = false;
+  bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
 };
 
@@ -71,6 +72,10 @@ void wait_for_drain(Server& server, const sigset_t& signals, double limit) {
 }
 
 Result<int> serve(ServeFlags flags) {
+  if (flags.api_docs) {
+    fmt::print("{}", api_markdown());
+    return 0;
+  }
   MILLRACE_TRY(flags.service.api_keys, read_keys(flags));
   if (!is_loopback(flags.http.host) && flags.service.api_keys.empty() && !flags.allow_public)
     return Error::user(fmt::format("host {}: others could use this server; give --api-key or --api-key-file, or say --allow-public", flags.http.host));
@@ -84,8 +89,8 @@ Result<int> serve(ServeFlags flags) {
     if (alias == "*") flags.service.any_name = true;
     if (alias != "*") flags.service.names.push_back(alias);
   }
-  flags.service.max_streams = flags.engine.options.max_streams;
-  MILLRACE_TRY(auto engine, Engine::create(model, flags.engine.get(flags.model)));
+  flags.service.engine = flags.engine.get(flags.model);
+  MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
   MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   fmt::print("millrace: {} at http://{}:{}\n", flags.service.names.front(), host, server->port());
@@ -114,6 +119,7 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--api-key", service.api_keys, "Key that requests must bring; may be given several times");
   command->add_option("--api-key-file", flags->key_file, "File with such keys, one a line");
   command->add_flag("--allow-public", flags->allow_public, "Listen at a public address without keys");
+  command->add_flag("--api-docs", flags->api_docs, "Print what requests may hold, and leave");
   command->add_option("--cors-origin", service.origins, "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");
   command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags->engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));

@@ -13,6 +13,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, Http
   answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
+  last_token_.resize(answer_.choices.size());
   open_prompts_ = ask.prompts.size();
   answer_.ask = std::move(ask);
 }
@@ -28,8 +29,28 @@ void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, Http
   auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
   exchange.on_gone([self] { self->gone(); });
-  self->submit();
+  if (self->answer_.ask.echo && self->answer_.ask.request.sampling.logprobs >= 0) {
+    self->score_prompts();
+  } else {
+    self->submit();
+  }
   if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(self->stream_head(), self->format_.ping);
+}
+
+// The prompts' own log-probabilities come before anything is generated: an answer begins with them.
+void Generation::score_prompts() {
+  PromptScorer::Work work{.top = answer_.ask.request.sampling.logprobs, .unwanted = unwanted_};
+  for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
+  work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
+    self->exchange_.post([self, scored = std::move(scored)]() mutable {
+      if (self->over_) return;
+      if (!scored.ok()) return self->fail(ApiError::from(scored.error()));
+      self->answer_.prompt_logprobs = std::move(*scored);
+      self->submit();
+    });
+  };
+  auto added = service_.scorer().add(std::move(work));
+  if (!added.ok()) exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
 }
 
 void Generation::submit() {
@@ -37,7 +58,7 @@ void Generation::submit() {
     Request request = answer_.ask.request;
     request.prompt = answer_.ask.prompts[i].tokens;
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
-      self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
+      self->exchange_.post([self, i, event = std::move(event), now = std::chrono::steady_clock::now()]() mutable { self->take(i, std::move(event), now); });
     };
     auto id = service_.engine().submit(std::move(request), std::move(sink));
     if (!id.ok()) return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
@@ -48,12 +69,17 @@ void Generation::submit() {
   }
 }
 
-void Generation::take(size_t prompt, TokenEvent event) {
+void Generation::take(size_t prompt, TokenEvent event, std::chrono::steady_clock::time_point when) {
   if (over_) return;
   if (event.finish == FinishReason::error) return fail(ApiError::from(event.error));
   if (event.finish == FinishReason::cancelled) return fail({ApiErrorKind::draining, "the server is shutting down", ""});
   const size_t index = prompt * static_cast<size_t>(answer_.ask.request.n) + static_cast<size_t>(event.answer);
   Choice& choice = answer_.choices[index];
+  if (event.token >= 0) {
+    auto& before = last_token_[index];
+    if (before.time_since_epoch().count() > 0) service_.metrics().token_gap(std::chrono::duration<double>(when - before).count());
+    before = when;
+  }
   Delta delta{std::move(event.text), event.token, nullptr, event.finish};
   ChosenToken chosen;
   const bool end_token = event.finish == FinishReason::stop && event.stopped_by.empty();
@@ -84,6 +110,7 @@ void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& cho
   choice.stopped_by = event.stopped_by;
   answer_.timings = event.timings;
   answer_.generated_tokens += event.timings.generated_tokens;
+  service_.metrics().finished(answer_, choice, event.timings);
   if (event.answer == 0) answer_.cached_tokens += event.timings.cached_tokens;
 }
 
@@ -98,11 +125,11 @@ void Generation::answer_empty() {
 void Generation::complete() {
   over_ = true;
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  service_.metrics().answered(answer_);
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
-    HttpReply late = endpoint_.dialect->refuse({ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"});
-    late.headers = headers_;
-    return exchange_.reply(std::move(late));
+    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"};
+    return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
   exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
 }
@@ -110,16 +137,19 @@ void Generation::complete() {
 // Before the first token an error has a status of its own; after it, it is the stream's last event.
 void Generation::fail(const ApiError& error) {
   if (over_) return;
-  gone();
-  HttpReply reply = endpoint_.dialect->refuse(error);
-  reply.headers = headers_;
-  if (error.kind == ApiErrorKind::overloaded) reply.headers.emplace_back("Retry-After", "1");
-  exchange_.end(std::move(reply), endpoint_.dialect->refuse_in_stream(error));
+  cancel();
+  exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
 }
 
 void Generation::gone() {
   if (over_) return;
+  service_.metrics().aborted();
+  cancel();
+}
+
+void Generation::cancel() {
   over_ = true;
+  *unwanted_ = true;
   for (RequestId id : ids_) service_.engine().cancel(id);
 }
 

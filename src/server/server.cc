@@ -10,7 +10,12 @@ Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageMode
   HttpHandler handler{[service](const HttpRequest& request) { return service->admit(request); },
                       [service](HttpRequest request, Exchange exchange) { service->handle(std::move(request), std::move(exchange)); },
                       [service](const HttpRequest& request, int status, const std::string& message) { return service->refuse(request, status, message); }};
+  service->count_connections_with([server = server.get()] {
+    const HttpServer* http = server->listening_;
+    return http ? http->counts() : HttpCounts();
+  });
   MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler)));
+  server->listening_ = server->http_.get();
   return server;
 }
 

@@ -1,6 +1,7 @@
 // Server: a Service behind HTTP, from start to drained.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "server/http.h"
@@ -27,6 +28,7 @@ class Server {
   Server() = default;
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
+  std::atomic<const HttpServer*> listening_{nullptr};  // http_, once its threads may see it
 };
 
 }  // namespace millrace

@@ -44,6 +44,8 @@ bool same_secret(std::string_view left, std::string_view right) {
 
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
+  metrics_ = std::make_unique<Metrics>(options_.names.front());
+  scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -88,19 +90,23 @@ HttpHeaders Service::headers(const HttpRequest& request) const {
 }
 
 HttpReply Service::refuse(const HttpRequest& request, int status, const std::string& message) const {
-  HttpReply reply = dialect_of_path(request.path).refuse({kind_of_status(status), message, ""});
-  reply.headers = headers(request);
+  return refused(dialect_of_path(request.path), {kind_of_status(status), message, ""}, headers(request));
+}
+
+HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const {
+  metrics_->refused(error.kind);
+  HttpReply reply = dialect.refuse(error);
+  reply.headers = std::move(headers);
+  if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (error.kind == ApiErrorKind::draining) reply.headers.emplace_back("Retry-After", "5");
+  if (error.kind == ApiErrorKind::overloaded) reply.headers.emplace_back("Retry-After", "1");
   return reply;
 }
 
 // What can be said from the head alone.
 std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
-  const auto refused = [&](ApiErrorKind kind, const std::string& message) {
-    HttpReply reply = dialect_of_path(request.path).refuse({kind, message, ""});
-    reply.headers = headers(request);
-    if (kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-    if (kind == ApiErrorKind::draining) reply.headers.emplace_back("Retry-After", "5");
-    return reply;
+  const auto refused_for = [&](ApiErrorKind kind, const std::string& message) {
+    return refused(dialect_of_path(request.path), {kind, message, ""}, headers(request));
   };
   const std::string_view origin = request.header("origin");
   if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
@@ -114,12 +120,12 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
   if ((!endpoint || !endpoint->open) && !has_key(request))
-    return refused(ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
-  if (!endpoint) return refused(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
-  if (wrong_method) return refused(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
+    return refused_for(ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+  if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
+  if (wrong_method) return refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
   if (!origin.empty() && options_.api_keys.empty() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
-    return refused(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
-  if (draining_ && !endpoint->open) return refused(ApiErrorKind::draining, "the server is shutting down");
+    return refused_for(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
+  if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
   return std::nullopt;
 }
 
@@ -136,11 +142,7 @@ void Service::handle(HttpRequest request, Exchange exchange) {
     if (!wrong) wrong = read_fields(endpoint.fields, call.body, call.ask);
     if (!wrong && !serves(call.ask.model)) wrong = no_such_model(call.ask.model);
     if (!wrong && endpoint.prepare) wrong = endpoint.prepare(call.body, call.ask);
-    if (wrong) {
-      HttpReply reply = endpoint.dialect->refuse(*wrong);
-      reply.headers = headers(request);
-      return exchange.reply(std::move(reply));
-    }
+    if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   }
   answer(endpoint, call, exchange);
 }
@@ -151,8 +153,8 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
     return generate(endpoint, std::move(call.ask), call.request, exchange);
   }
   Handled handled = endpoint.handle(call);
-  const ApiError* wrong = std::get_if<ApiError>(&handled);
-  HttpReply reply = wrong ? endpoint.dialect->refuse(*wrong) : std::move(std::get<HttpReply>(handled));
+  if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+  HttpReply reply = std::move(std::get<HttpReply>(handled));
   for (auto& header : headers(call.request)) reply.headers.push_back(std::move(header));
   exchange.reply(std::move(reply));
 }
@@ -216,11 +218,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
 
 void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
-  if (auto wrong = complete(ask)) {
-    HttpReply reply = endpoint.dialect->refuse(*wrong);
-    reply.headers = headers(request);
-    return exchange.reply(std::move(reply));
-  }
+  if (auto wrong = complete(ask)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   HttpHeaders head = headers(request);
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
   Generation::start(*this, endpoint, std::move(ask), std::move(head), exchange);

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <string>
 #include <vector>
@@ -10,6 +11,8 @@
 #include "millrace/engine.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/metrics.h"
+#include "server/prompt_scorer.h"
 
 namespace millrace {
 
@@ -21,7 +24,7 @@ struct ServiceOptions {
   std::vector<std::string> api_keys;  // none: everybody may ask
   std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
   double timeout_seconds = 0;         // of a request; 0: none
-  int64_t max_streams = 0;            // the engine's, to be told
+  EngineOptions engine;               // what the engine was made with
   std::string metrics_alias;          // "vllm": its names beside our own
 };
 
@@ -35,10 +38,18 @@ class Service {
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
 
+  std::string metrics_text() const { return metrics_->text(engine_->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
+  void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
+  Metrics& metrics() const { return *metrics_; }
+  PromptScorer& scorer() const { return *scorer_; }
+
   // No new work from now on.
   void drain() { draining_ = true; }
   // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
-  void stop_engine() { engine_.reset(); }
+  void stop_engine() {
+    scorer_.reset();
+    engine_.reset();
+  }
 
   const LanguageModel& model() const { return *model_; }
   std::shared_ptr<const LanguageModel> shared_model() const { return model_; }
@@ -50,6 +61,8 @@ class Service {
   int64_t context() const { return context_; }
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
+  // An error in the dialect's shape, counted.
+  HttpReply refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const;
   // Headers of every answer to this request: its id, and what browsers ask for.
   HttpHeaders headers(const HttpRequest& request) const;
   std::string new_id() const;  // 24 hexadecimal digits
@@ -68,6 +81,9 @@ class Service {
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<Engine> engine_;
   ServiceOptions options_;
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<PromptScorer> scorer_;
+  std::function<HttpCounts()> counts_;
   int64_t context_ = 0;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};

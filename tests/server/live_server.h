@@ -33,6 +33,7 @@ struct LiveServer {
     http.port = 0;
     http.io_threads = 1;
     if (service.names.empty()) service.names = {"stories"};
+    service.engine = engine;
     auto made = Engine::create(shipped_model(), engine);
     EXPECT_TRUE(made.ok());
     auto started = Server::start(shipped_model(), std::move(*made), std::move(service), http);

@@ -208,7 +208,7 @@ Handled props(Call& call) {
                  {"repeat_penalty", s.repetition_penalty}, {"repeat_last_n", s.penalty_window}, {"presence_penalty", s.presence_penalty},
                  {"frequency_penalty", s.frequency_penalty}, {"mirostat", s.mirostat}, {"n_predict", -1}};
   return json_reply({{"default_generation_settings", {{"n_ctx", service.context()}, {"params", std::move(params)}}},
-                     {"total_slots", service.options().max_streams},
+                     {"total_slots", service.options().engine.max_streams},
                      {"model_path", service.names().front()},
                      {"model_alias", service.names().front()},
                      {"modalities", {{"vision", false}, {"audio", false}}},
@@ -220,7 +220,7 @@ Handled props(Call& call) {
 
 // The engine has no slots: a running stream is shown as one that is busy.
 Handled slots(Call& call) {
-  const int64_t running = call.service.engine().stats().running, total = call.service.options().max_streams;
+  const int64_t running = call.service.engine().stats().running, total = call.service.options().engine.max_streams;
   if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos) return ApiError{ApiErrorKind::draining, "no slot available", ""};
   Json list = Json::array();
   for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"n_ctx", call.service.context()}, {"is_processing", i < running}});
