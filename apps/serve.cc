@@ -79,6 +79,7 @@ Result<int> serve(ServeFlags flags) {
   MILLRACE_TRY(flags.service.api_keys, read_keys(flags));
   if (!is_loopback(flags.http.host) && flags.service.api_keys.empty() && !flags.allow_public)
     return Error::user(fmt::format("host {}: others could use this server; give --api-key or --api-key-file, or say --allow-public", flags.http.host));
+  flags.service.local_only = is_loopback(flags.http.host) && flags.service.api_keys.empty() && !flags.allow_public;
   const sigset_t signals = block_signals();
   MILLRACE_TRY(auto model, flags.model.load());
   if (auto text = model->encode("a"); !text.ok()) return text.error();
@@ -118,7 +119,7 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--alias", flags->aliases, "Further name that requests may use; '*': any name. May be given several times");
   command->add_option("--api-key", service.api_keys, "Key that requests must bring; may be given several times");
   command->add_option("--api-key-file", flags->key_file, "File with such keys, one a line");
-  command->add_flag("--allow-public", flags->allow_public, "Listen at a public address without keys");
+  command->add_flag("--allow-public", flags->allow_public, "Whoever reaches the address may ask without a key, under any host name");
   command->add_flag("--api-docs", flags->api_docs, "Print what requests may hold, and leave");
   command->add_option("--cors-origin", service.origins, "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");
   command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));

@@ -96,7 +96,8 @@ void Generation::take(size_t prompt, TokenEvent event, std::chrono::steady_clock
       head.body = format_.begin(answer_);
       exchange_.begin_stream(std::move(head));
     }
-    exchange_.write(format_.delta(answer_, index, delta));
+    if (std::string bytes = format_.delta(answer_, index, delta); !bytes.empty()) exchange_.write(std::move(bytes));
+    if (over_) return;  // the reader was too slow, and is cut
   } else {
     choice.text += delta.text;
     if (delta.token >= 0 && answer_.ask.return_tokens) choice.tokens.push_back(delta.token);

@@ -3,7 +3,7 @@
 #include <fmt/format.h>
 #include <sys/socket.h>
 
-#include <boost/asio/bind_executor.hpp>
+#include <boost/asio/dispatch.hpp>
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/read.hpp>
 #include <charconv>
@@ -64,6 +64,9 @@ void HttpConnection::limit(double seconds, std::function<void()> late) {
   });
 }
 
+// Later than any late() that is queued already, which then does nothing.
+void HttpConnection::no_limit() { timer_.expires_at(Clock::time_point::max()); }
+
 void HttpConnection::leave_if_idle() {
   if (!answering_ && !parser_) close();
 }
@@ -74,7 +77,7 @@ void HttpConnection::close() {
   if (closed_) return;
   closed_ = true;
   ErrorCode ignored;
-  timer_.cancel();
+  no_limit();
   ping_timer_.cancel();
   socket_.close(ignored);
   if (!answering_) return;
@@ -170,7 +173,7 @@ void HttpConnection::body_came(ErrorCode failed) {
   request_.body = std::move(parser_->get().body());
   parser_.reset();
   if (buffer_.size() == 0) buffer_.shrink_to_fit();
-  timer_.cancel();
+  no_limit();
   ++number_;
   answering_ = true;
   ++server_.answering;
@@ -303,7 +306,7 @@ void HttpConnection::send() {
     sending_.clear();
     sent_ = 0;
     if (queue_.empty()) {
-      timer_.cancel();
+      no_limit();
       if (complete_) answered();
       return;
     }
@@ -326,7 +329,7 @@ void HttpConnection::sent(ErrorCode failed, size_t bytes) {
 }
 
 void HttpConnection::answered() {
-  timer_.cancel();
+  no_limit();
   ping_timer_.cancel();
   answering_ = streaming_ = complete_ = false;
   --server_.answering;
@@ -363,11 +366,11 @@ void HttpConnection::discard() {
 
 namespace {
 
-// Runs `work` on the connection's strand if the request is still the one being answered.
+// Runs `work` on the connection's strand, at once where that is where we are, if the request is still being answered.
 template <typename Work>
 void on_strand(const std::shared_ptr<HttpConnection>& connection, uint64_t number, Work work) {
   if (!connection) return;
-  asio::post(connection->executor(), [connection, number, work = std::move(work)]() mutable {
+  asio::dispatch(connection->executor(), [connection, number, work = std::move(work)]() mutable {
     if (connection->current(number)) work(*connection);
   });
 }

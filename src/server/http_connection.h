@@ -43,6 +43,7 @@ struct HttpServer::State {
 
   State(const HttpLimits& l, HttpHandler h) : limits(l), handler(std::move(h)), workers(static_cast<size_t>(l.workers)) {}
   void accept();
+  void run();
   template <typename Work>
   void for_each_connection(Work work);
 };
@@ -91,6 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void discard();
   void close();
   void limit(double seconds, std::function<void()> late);
+  void no_limit();
   void arm_ping();
   std::string head_text(const HttpReply& reply, bool chunked) const;
 

@@ -93,6 +93,17 @@ void HttpServer::State::for_each_connection(Work work) {
   for (auto& one : alive) asio::post(one->executor(), [one, work] { work(*one); });
 }
 
+// A handler that found no memory costs its own connection at most.
+void HttpServer::State::run() {
+  for (;;) {
+    try {
+      io.run();
+      return;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
 HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() { stop(); }
 
@@ -112,7 +123,7 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
   if (failed) return Error::resource(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
   state.bound_port = state.acceptor.local_endpoint(failed).port();
   state.accept();
-  for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.io.run(); });
+  for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.run(); });
   return server;
 }
 

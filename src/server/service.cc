@@ -34,6 +34,13 @@ bool is_id(std::string_view text) {
   return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
+// An address or localhost. A web page can make its own name mean 127.0.0.1, but not change what the browser calls it.
+bool is_local_name(std::string_view host) {
+  if (host.empty() || host.starts_with('[')) return true;
+  host = host.substr(0, host.rfind(':'));
+  return host == "localhost" || host.ends_with(".localhost") || host.find_first_not_of("0123456789.") == std::string_view::npos;
+}
+
 }  // namespace
 
 bool same_secret(std::string_view left, std::string_view right) {
@@ -123,6 +130,8 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
     return refused_for(ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
   if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
   if (wrong_method) return refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
+  if (options_.local_only && !is_local_name(request.header("host")))
+    return refused_for(ApiErrorKind::forbidden, fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public", request.header("host").substr(0, 200)));
   if (!origin.empty() && options_.api_keys.empty() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
     return refused_for(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
   if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
@@ -130,6 +139,16 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
 }
 
 void Service::handle(HttpRequest request, Exchange exchange) {
+  try {
+    take(request, exchange);
+  } catch (const std::bad_alloc&) {
+    exchange.reply(refused(dialect_of_path(request.path), {ApiErrorKind::overloaded, "not enough memory for this request", ""}, headers(request)));
+  } catch (const std::exception& error) {
+    exchange.reply(refused(dialect_of_path(request.path), {ApiErrorKind::internal, std::string("internal error: ") + error.what(), ""}, headers(request)));
+  }
+}
+
+void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::string rest;
   bool wrong_method = false;
   const Endpoint& endpoint = *find_endpoint(request.method, request.path, &rest, &wrong_method);

@@ -23,6 +23,7 @@ struct ServiceOptions {
   bool seed_given = false;            // ... the seed too
   std::vector<std::string> api_keys;  // none: everybody may ask
   std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
+  bool local_only = false;            // it listens to this machine, and asks for no keys
   double timeout_seconds = 0;         // of a request; 0: none
   EngineOptions engine;               // what the engine was made with
   std::string metrics_alias;          // "vllm": its names beside our own
@@ -74,6 +75,7 @@ class Service {
  private:
   bool has_key(const HttpRequest& request) const;
   bool origin_allowed(std::string_view origin) const;
+  void take(HttpRequest& request, const Exchange& exchange);
   void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
   std::optional<ApiError> complete(Ask& ask) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);

@@ -195,6 +195,22 @@ TEST(Keys, CoverEveryPathButHealth) {
   EXPECT_FALSE(same_secret("", "a"));
 }
 
+TEST(Origins, ALocalServerIsCalledByLocalNames) {
+  ServiceOptions service;
+  service.local_only = true;
+  LiveServer live(service);
+  for (const char* host : {"localhost", "localhost:8080", "127.0.0.1:8080", "[::1]:8080", "a.localhost"}) {
+    Client client(live.port());
+    client.send(std::string("GET /v1/models HTTP/1.1\r\nHost: ") + host + "\r\n\r\n");
+    EXPECT_EQ(client.response().status, 200) << host;
+  }
+  for (const char* host : {"evil.example", "evil.example:8080", "localhost.evil.example", "127.0.0.1.evil.example"}) {
+    Client client(live.port());
+    client.send(std::string("GET /v1/models HTTP/1.1\r\nHost: ") + host + "\r\n\r\n");
+    EXPECT_EQ(client.response().status, 403) << host;
+  }
+}
+
 TEST(Origins, WebPagesFromElsewhereMayNotAsk) {
   ServiceOptions service;
   LiveServer closed(service);

@@ -154,6 +154,8 @@ TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
       {R"("model": "other")", "model", 404},
       {R"("tools": [{}])", "tools", 501},
       {R"("response_format": {"type": "json_object"})", "response_format", 501},
+      {R"("stop_token_ids": [1])", "stop_token_ids", 501},
+      {R"("truncate_prompt_tokens": 5)", "truncate_prompt_tokens", 501},
       {R"("messages": "hi")", "messages"},
       {R"("messages": [])", "messages"},
       {R"("messages": [1])", "messages[0]"},

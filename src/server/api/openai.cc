@@ -1,6 +1,7 @@
 // OpenAI's API: how it refuses, its list of models, and what its answers have in common.
 #include "server/api/openai.h"
 
+#include "server/api/sampling_fields.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -78,6 +79,15 @@ Json openai_usage(const Answer& answer) {
           {"completion_tokens", answer.generated_tokens},
           {"total_tokens", answer.prompt_tokens + answer.generated_tokens},
           {"prompt_tokens_details", {{"cached_tokens", answer.cached_tokens}}}};
+}
+
+std::vector<Field> unsupported_extensions() {
+  const auto is_true = [](const Json& value) { return value.is_boolean() && value.get<bool>(); };
+  const auto is_off = [](const Json& value) { return is_false(value) || (value.is_number() && value.get<double>() <= 0); };
+  return {unsupported_field("stop_token_ids", is_empty), unsupported_field("include_stop_str_in_output", is_false),
+          unsupported_field("skip_special_tokens", is_true), unsupported_field("truncate_prompt_tokens", is_off),
+          unsupported_field("return_token_ids", is_false), unsupported_field("bad_words", is_empty),
+          unsupported_field("thinking_token_budget", is_off), unsupported_field("prompt_embeds", is_empty)};
 }
 
 std::vector<Endpoint> openai_endpoints() {

@@ -9,6 +9,7 @@ extern const AnswerFormat kChatCompletions;
 extern const AnswerFormat kCompletions;
 
 std::vector<Field> chat_completion_fields();
+std::vector<Field> unsupported_extensions();  // of other servers
 std::vector<Field> completion_fields();
 std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
 std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);

@@ -180,7 +180,8 @@ std::vector<Field> chat_completion_fields() {
                   unsupported_field("structured_outputs", is_empty), unsupported_field("guided_json", is_empty), unsupported_field("guided_regex", is_empty),
                   unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty), unsupported_field("modalities", is_text_alone),
                   unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false),
-                  unsupported_field("lora", is_empty)}});
+                  unsupported_field("lora", is_empty)},
+                 unsupported_extensions()});
 }
 
 Wrong prepare_chat_completion(const Json& body, Ask& ask) {

@@ -124,7 +124,8 @@ std::vector<Field> completion_fields() {
                  extension_fields(),
                  {unsupported_field("suffix", is_empty), unsupported_field("best_of", is_one), unsupported_field("response_format", is_no_format),
                   unsupported_field("structured_outputs", is_empty), unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty),
-                  unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)}});
+                  unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)},
+                 unsupported_extensions()});
 }
 
 Wrong prepare_completion(const Json& body, Ask& ask) {
