@@ -35,6 +35,12 @@ void append_chunk(std::string& out, std::string_view bytes) {
   out.append(size, end).append("\r\n").append(bytes).append("\r\n");
 }
 
+// The other side left, with or without a part of a request.
+bool is_gone(const boost::system::error_code& failed) {
+  return failed == http::error::end_of_stream || failed == http::error::partial_message || failed == asio::error::connection_reset ||
+         failed == asio::error::operation_aborted;
+}
+
 void shrink(std::string& text) {
   if (text.capacity() > kKeptBytes) std::string().swap(text);
 }
@@ -126,7 +132,7 @@ void HttpConnection::take_head() {
 void HttpConnection::head_came(ErrorCode failed) {
   reading_ = false;
   if (closed_ || answering_) return;
-  if (failed == http::error::end_of_stream || failed == asio::error::connection_reset || failed == asio::error::operation_aborted) return close();
+  if (is_gone(failed)) return close();
   if (failed == http::error::header_limit) return refuse(431, fmt::format("the request's head is longer than {} bytes", server_.limits.header_bytes));
   if (failed) return refuse(400, "not an HTTP request: " + failed.message());
   take_head();
@@ -166,9 +172,7 @@ void HttpConnection::body_came(ErrorCode failed) {
   reading_ = false;
   if (closed_ || answering_) return;
   if (failed == http::error::body_limit) return refuse(413, too_large());
-  if (failed == http::error::partial_message || failed == http::error::end_of_stream || failed == asio::error::connection_reset ||
-      failed == asio::error::operation_aborted)
-    return close();
+  if (is_gone(failed)) return close();
   if (failed) return refuse(400, "not an HTTP request: " + failed.message());
   request_.body = std::move(parser_->get().body());
   parser_.reset();

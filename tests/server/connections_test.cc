@@ -104,6 +104,16 @@ TEST(Connections, AFullQueueIsRefusedWithRetryAfter) {
   EXPECT_EQ(second.json()["error"]["code"], "queue_full");
 }
 
+TEST(Connections, ThousandsThatAskNothing) {
+  LiveServer live;
+  for (int i = 0; i < 2000; ++i) {
+    Client client(live.port());
+    if (i % 2 == 0) client.send("GET /health HT");
+  }
+  EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
+  EXPECT_EQ(get(live.port(), "/metrics").body.find("millrace_requests_refused_total{"), std::string::npos);
+}
+
 TEST(Connections, StaysOpenForManyRequests) {
   LiveServer live;
   Client client(live.port());
