@@ -43,15 +43,6 @@ std::vector<ChatMessage> Conversation::messages() const {
   return all;
 }
 
-std::string Conversation::plain_text() const {
-  std::string text = system;
-  for (const ChatMessage& turn : turns) {
-    if (turn.role == "user" && !text.empty() && !text.ends_with('\n')) text += '\n';
-    text += turn.content;
-  }
-  return text;
-}
-
 int Conversation::drop_oldest() {
   size_t count = 1;
   while (count < turns.size() && turns[count].role != "user") ++count;

@@ -20,9 +20,6 @@ struct Conversation {
   // The system message and the turns, in order.
   std::vector<ChatMessage> messages() const;
 
-  // For a model without a chat template: everything as one text; what a person typed begins on a new line.
-  std::string plain_text() const;
-
   // Drops the oldest turn and what answered it, so that a person's turn comes first again; how many went. The last
   // turn always stays.
   int drop_oldest();

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "engine/language_model.h"
+#include "engine/chat_prompt.h"
 #include "interrupt.h"
 
 namespace millrace {
@@ -46,14 +46,11 @@ Result<std::unique_ptr<ChatSession>> ChatSession::create(std::shared_ptr<const L
   return session;
 }
 
-bool ChatSession::has_template() const { return !model_->parts().files->chat_template.empty(); }
+bool ChatSession::has_template() const { return has_chat_template(*model_); }
 
 Result<std::vector<TokenId>> ChatSession::encode(const Conversation& asked, bool add_generation_prompt) const {
-  if (!has_template()) return model_->encode(asked.plain_text());
-  const std::string messages =
-      to_json(asked.messages()).dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
-  MILLRACE_TRY(std::string text, model_->apply_chat_template(messages, add_generation_prompt));
-  return model_->encode(text, /*add_special=*/false);  // the template writes its own start token
+  MILLRACE_TRY(std::string text, chat_text(*model_, to_json(asked.messages()), add_generation_prompt));
+  return encode_chat(*model_, text);
 }
 
 Result<int64_t> ChatSession::count_tokens() const {

@@ -54,6 +54,7 @@ int run_main(int argc, char** argv) {
   app.footer(kFooter);
   add_run_command(app);
   add_chat_command(app);
+  add_serve_command(app);
   add_inspect_command(app);
   add_convert_command(app);
   add_tokenize_command(app);

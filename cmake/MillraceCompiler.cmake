@@ -11,6 +11,7 @@ pkg_check_modules(PCRE2 REQUIRED IMPORTED_TARGET libpcre2-8)
 pkg_check_modules(XXHASH REQUIRED IMPORTED_TARGET libxxhash)
 pkg_check_modules(URING REQUIRED IMPORTED_TARGET liburing)
 pkg_check_modules(EDIT REQUIRED IMPORTED_TARGET libedit)
+pkg_check_modules(PROMETHEUS REQUIRED IMPORTED_TARGET prometheus-cpp-core)
 pkg_check_modules(UTF8PROC IMPORTED_TARGET libutf8proc)
 if(NOT UTF8PROC_FOUND)  # Debian's package ships no .pc file in some releases
   find_library(UTF8PROC_LIBRARY utf8proc REQUIRED)

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <chrono>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -97,6 +98,12 @@ struct EngineStats {
   std::vector<MemoryUse> memory;  // of the model and all engines over it
 };
 
+// Whether the engine's thread comes forward.
+struct EnginePulse {
+  bool stopped = false;     // it has ended, and takes no requests
+  double step_seconds = 0;  // since the step under way began; 0 between steps
+};
+
 class Engine {
  public:
   // Errors: user (an option), resource (memory).
@@ -106,7 +113,17 @@ class Engine {
   // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full).
   Result<std::unique_ptr<Stream>> submit(Request request);
 
+  // The same, with every event handed to `sink` on the engine's thread, which waits for it: take the event over and
+  // return. The first one may come before submit() returns. Such a request goes on until its last event or cancel().
+  using EventSink = std::function<void(TokenEvent&&)>;
+  Result<RequestId> submit(Request request, EventSink sink);
+  void cancel(RequestId id);
+
+  // What submit() would refuse whatever else runs; a full queue is not among it.
+  Result<void> check(const Request& request) const;
+
   EngineStats stats() const;
+  EnginePulse pulse() const;
   int64_t context() const;
 
  private:

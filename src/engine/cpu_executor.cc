@@ -210,6 +210,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   if (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) return true;
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
+  if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
   return stream.stop.stopped() || stream.sampler->ended();
 }
 

@@ -1,10 +1,11 @@
 // Engine: EngineCore on a thread of its own. Requests and cancellations go in through one locked queue, events come
-// out through one queue a stream, which its request's max_tokens bounds.
+// out through one queue a stream, which its request's max_tokens bounds, or straight to the request's sink.
 #include "millrace/engine.h"
 
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <atomic>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -25,6 +26,7 @@ struct Stream::State {
   std::deque<TokenEvent> events;
   bool ended = false;  // the last event was taken
   std::function<void(RequestId)> cancel;
+  Engine::EventSink sink;  // takes the events instead of the queue
 };
 
 Stream::Stream(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -73,6 +75,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
   int64_t open_memory = 0;  // of the open requests
+  std::atomic<int64_t> step_began{0};  // steady clock, ns; 0: between steps
 
   std::unordered_map<RequestId, std::shared_ptr<Stream::State>> streams;  // engine thread only
   std::thread thread;
@@ -81,6 +84,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void loop();
   void end_all(const Error& failure);
   void take_in();
+  Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
+  void cancel(RequestId id);
 };
 
 void Engine::State::deliver(TokenEvent event) {
@@ -93,6 +98,10 @@ void Engine::State::deliver(TokenEvent event) {
     std::lock_guard lock(mutex);
     --open_streams;
     open_memory -= stream->memory;
+  }
+  if (stream->sink) {
+    stream->sink(std::move(event));
+    return;
   }
   std::lock_guard lock(stream->mutex);
   stream->events.push_back(std::move(event));
@@ -134,7 +143,9 @@ void Engine::State::loop() {
         if (stop) break;
       }
       events.clear();
+      step_began = std::chrono::steady_clock::now().time_since_epoch().count();
       core->step(events);
+      step_began = 0;
       {
         std::lock_guard lock(mutex);
         stats = core->stats();
@@ -187,39 +198,57 @@ Engine::~Engine() {
   state_->thread.join();
 }
 
-Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
-  MILLRACE_TRY_VOID(state_->core->check(request));
-  auto stream = std::make_shared<Stream::State>();
+Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream) {
+  MILLRACE_TRY_VOID(core->check(request));
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t memory = request.n * request_memory(request.max_tokens < 0 ? context() : std::min(context(), prompt + request.max_tokens));
+  const int64_t tokens = request.max_tokens < 0 ? core->context() : std::min(core->context(), prompt + request.max_tokens);
+  const int64_t memory = std::max({request.n, request.best_of, request.beams}) * request_memory(tokens);
   {
-    std::lock_guard lock(state_->mutex);
-    if (state_->stop) return Error::resource("engine: has stopped");
-    if (state_->open_streams >= state_->stream_limit) {
-      return Error::resource("queue: " + std::to_string(state_->open_streams) + " requests are open already; try again later");
+    std::lock_guard lock(mutex);
+    if (stop) return Error::resource("engine: has stopped");
+    if (open_streams >= stream_limit) {
+      return Error::resource("queue: " + std::to_string(open_streams) + " requests are open already; try again later");
     }
-    const int64_t limit = state_->core->executor().limits().request_bytes;
-    if (limit > 0 && state_->open_memory + memory > limit) {
+    const int64_t limit = core->executor().limits().request_bytes;
+    if (limit > 0 && open_memory + memory > limit) {
       return Error::resource(fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
-                                         format_bytes(state_->open_memory), format_bytes(limit)));
+                                         format_bytes(open_memory), format_bytes(limit)));
     }
     stream->memory = memory;
-    state_->open_memory += memory;
-    ++state_->open_streams;
-    stream->id = state_->next_id++;
-    // Streams may outlive the engine: they then have nothing to cancel.
-    stream->cancel = [weak = std::weak_ptr<State>(state_)](RequestId id) {
-      if (auto state = weak.lock()) {
-        std::lock_guard guard(state->mutex);
-        state->cancelled.push_back(id);
-        state->wake.notify_one();
-      }
-    };
-    state_->submitted.emplace_back(stream, std::move(request));
+    open_memory += memory;
+    ++open_streams;
+    stream->id = next_id++;
+    submitted.emplace_back(stream, std::move(request));
   }
-  state_->wake.notify_one();
+  wake.notify_one();
+  return stream->id;
+}
+
+void Engine::State::cancel(RequestId id) {
+  std::lock_guard guard(mutex);
+  cancelled.push_back(id);
+  wake.notify_one();
+}
+
+Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
+  auto stream = std::make_shared<Stream::State>();
+  // Streams may outlive the engine: they then have nothing to cancel.
+  stream->cancel = [weak = std::weak_ptr<State>(state_)](RequestId id) {
+    if (auto state = weak.lock()) state->cancel(id);
+  };
+  if (auto id = state_->submit(std::move(request), stream); !id.ok()) return id.error();
   return std::unique_ptr<Stream>(new Stream(std::move(stream)));
 }
+
+Result<RequestId> Engine::submit(Request request, EventSink sink) {
+  auto stream = std::make_shared<Stream::State>();
+  stream->sink = std::move(sink);
+  return state_->submit(std::move(request), stream);
+}
+
+void Engine::cancel(RequestId id) { state_->cancel(id); }
+
+Result<void> Engine::check(const Request& request) const { return state_->core->check(request); }
 
 EngineStats Engine::stats() const {
   const MemoryAccounts* accounts = state_->core->executor().accounts();
@@ -230,6 +259,18 @@ EngineStats Engine::stats() const {
     stats.memory = memory_uses(*accounts);
   }
   return stats;
+}
+
+EnginePulse Engine::pulse() const {
+  EnginePulse pulse;
+  {
+    std::lock_guard lock(state_->mutex);
+    pulse.stopped = state_->stop;
+  }
+  if (const int64_t began = state_->step_began) {
+    pulse.step_seconds = static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count() - began) * 1e-9;
+  }
+  return pulse;
 }
 
 int64_t Engine::context() const { return state_->core->context(); }

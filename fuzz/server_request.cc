@@ -1,0 +1,44 @@
+// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an Ask within its
+// bounds or an error in the API's shape, and what was refused for its content is never the server's fault.
+#include <cstdint>
+#include <cstdlib>
+#include <string>
+
+#include "server/endpoint.h"
+
+namespace {
+
+using namespace millrace;
+
+void check_refusal(const Endpoint& endpoint, const ApiError& error) {
+  const HttpReply reply = endpoint.dialect->refuse(error);
+  if (reply.status < 400 || reply.status == 500 || error.message.empty()) std::abort();
+  if (!Json::parse(reply.body, nullptr, false).is_object()) std::abort();
+  if (endpoint.dialect->refuse_in_stream(error).empty()) std::abort();
+}
+
+}  // namespace
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  if (size == 0) return 0;
+  const auto all = endpoints();
+  const Endpoint& endpoint = all[data[0] % all.size()];
+  Json body = Json::object();
+  Ask ask;
+  auto wrong = parse_body(std::string(reinterpret_cast<const char*>(data) + 1, size - 1), &body);
+  if (!wrong) wrong = read_fields(endpoint.fields, body, ask);
+  if (!wrong && endpoint.prepare) wrong = endpoint.prepare(body, ask);
+  if (wrong) {
+    check_refusal(endpoint, *wrong);
+    return 0;
+  }
+  const Request& request = ask.request;
+  if (request.n < 1 || request.n > 128 || request.max_tokens < -1 || request.min_tokens < 0) std::abort();
+  if (request.sampling.logprobs < -1 || request.sampling.logprobs > 100 || request.stop.size() > 64 || ask.prompts.size() > 128) std::abort();
+  if (!(ask.timeout_seconds >= 0 && ask.timeout_seconds <= 1e6)) std::abort();
+  for (const AskedPrompt& prompt : ask.prompts)
+    for (TokenId token : prompt.tokens)
+      if (token < 0) std::abort();
+  if (!ask.messages.is_null() && !ask.messages.is_array()) std::abort();
+  return 0;
+}

@@ -1,0 +1,19 @@
+#include "server/answer.h"
+
+#include "engine/language_model.h"
+#include "text/detokenizer.h"
+
+namespace millrace {
+
+std::string token_bytes(const LanguageModel& model, TokenId token) {
+  const Tokenizer* tokenizer = model.parts().tokenizer.get();
+  return tokenizer && token >= 0 && token < tokenizer->vocab_size() ? tokenizer->piece(token) : std::string();
+}
+
+std::string token_text(const LanguageModel& model, TokenId token) {
+  Utf8Stream text;
+  std::string out = text.push(token_bytes(model, token));
+  return out + text.flush();
+}
+
+}  // namespace millrace

@@ -1,0 +1,20 @@
+// The APIs that the server speaks: one file each, over Ask and Answer. A new one is its file, its line here and its line
+// in endpoints.cc.
+#pragma once
+
+#include "server/endpoint.h"
+
+namespace millrace {
+
+extern const Dialect kOpenAi;
+extern const Dialect kAnthropic;
+extern const Dialect kLlamaServer;
+extern const Dialect kOllama;
+
+std::vector<Endpoint> openai_endpoints();
+std::vector<Endpoint> anthropic_endpoints();
+std::vector<Endpoint> llama_server_endpoints();
+std::vector<Endpoint> ollama_endpoints();
+std::vector<Endpoint> operation_endpoints();  // health, metrics, the schema
+
+}  // namespace millrace

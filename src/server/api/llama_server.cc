@@ -1,0 +1,257 @@
+// llama-server's own API: completion by its names, the tokenizer, and what editors and dashboards read of it.
+//
+//   stream   data: {"content", "stop": false} ...   data: {"content": "", "stop": true, timings}      no [DONE]
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/chat_prompt.h"
+#include "engine/language_model.h"
+#include "server/api/api.h"
+#include "server/api/sampling_fields.h"
+#include "server/service.h"
+#include "text/detokenizer.h"
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+
+const char* error_type(ApiErrorKind kind) {
+  switch (kind) {
+    case ApiErrorKind::too_long: return "exceed_context_size_error";
+    case ApiErrorKind::unauthorized: return "authentication_error";
+    case ApiErrorKind::forbidden: return "permission_error";
+    case ApiErrorKind::not_found:
+    case ApiErrorKind::no_model: return "not_found_error";
+    case ApiErrorKind::unsupported: return "not_supported_error";
+    case ApiErrorKind::overloaded:
+    case ApiErrorKind::draining: return "unavailable_error";
+    case ApiErrorKind::time_limit:
+    case ApiErrorKind::internal: return "server_error";
+    default: return "invalid_request_error";
+  }
+}
+
+Json error_json(const ApiError& error) {
+  Json inner = {{"code", http_status(error.kind)}, {"message", error.message}, {"type", error_type(error.kind)}};
+  if (!error.field.empty()) inner["param"] = error.field;
+  if (error.kind == ApiErrorKind::too_long) {
+    inner["n_prompt_tokens"] = error.prompt_tokens;
+    inner["n_ctx"] = error.context;
+  }
+  return {{"error", std::move(inner)}};
+}
+
+HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
+std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
+
+double per_second(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
+
+Json timings_json(const Answer& answer) {
+  const RequestTimings& t = answer.timings;
+  const int64_t prompt = answer.prompt_tokens - answer.cached_tokens;
+  return {{"cache_n", answer.cached_tokens},
+          {"prompt_n", prompt},
+          {"prompt_ms", t.prefill_seconds * 1e3},
+          {"prompt_per_token_ms", prompt > 0 ? t.prefill_seconds * 1e3 / static_cast<double>(prompt) : 0},
+          {"prompt_per_second", per_second(prompt, t.prefill_seconds)},
+          {"predicted_n", answer.generated_tokens},
+          {"predicted_ms", t.decode_seconds * 1e3},
+          {"predicted_per_token_ms", answer.generated_tokens > 0 ? t.decode_seconds * 1e3 / static_cast<double>(answer.generated_tokens) : 0},
+          {"predicted_per_second", per_second(answer.generated_tokens, t.decode_seconds)}};
+}
+
+Json probability_json(const Answer& answer, const ChosenToken& chosen) {
+  const auto one = [&](TokenId token, float logprob) {
+    Json bytes = Json::array();
+    for (char c : token_bytes(*answer.model, token)) bytes.push_back(static_cast<uint8_t>(c));
+    return Json{{"id", token}, {"token", token_text(*answer.model, token)}, {"bytes", std::move(bytes)}, {"logprob", std::max(logprob, -9999.0f)}};
+  };
+  Json out = one(chosen.token, chosen.logprob);
+  out["top_logprobs"] = Json::array();
+  for (const TokenLogprob& top : chosen.top) out["top_logprobs"].push_back(one(top.token, top.logprob));
+  return out;
+}
+
+std::string begin(Answer&) { return ""; }
+
+Json last_json(const Answer& answer, size_t index, std::string content, Json tokens) {
+  const Choice& choice = answer.choices[index];
+  const char* stop_type = choice.finish != FinishReason::stop ? "limit" : choice.stopped_by.empty() ? "eos" : "word";
+  return {{"index", index},
+          {"content", std::move(content)},
+          {"tokens", std::move(tokens)},
+          {"id_slot", -1},
+          {"stop", true},
+          {"model", answer.model_name},
+          {"tokens_predicted", answer.generated_tokens},
+          {"tokens_evaluated", answer.prompt_tokens},
+          {"generation_settings", {{"seed", answer.ask.request.sampling.seed}}},
+          {"prompt", answer.prompt_of(index).text},
+          {"truncated", false},
+          {"stop_type", stop_type},
+          {"stopping_word", choice.stopped_by},
+          {"tokens_cached", answer.cached_tokens},
+          {"timings", timings_json(answer)}};
+}
+
+std::string delta(Answer& answer, size_t index, const Delta& delta) {
+  std::string out;
+  if (!delta.text.empty() || delta.token >= 0) {
+    Json tokens = Json::array();
+    if (delta.token >= 0) tokens.push_back(delta.token);
+    Json part = {{"index", index}, {"content", delta.text}, {"tokens", std::move(tokens)}, {"stop", false}, {"id_slot", -1}};
+    if (delta.logprob) part["completion_probabilities"] = Json::array({probability_json(answer, *delta.logprob)});
+    out = sse_data(part);
+  }
+  if (delta.finish != FinishReason::none) out += sse_data(last_json(answer, index, "", Json::array()));
+  return out;
+}
+
+std::string end(Answer&) { return ""; }
+
+Json whole(Answer& answer) {
+  Json list = Json::array();
+  for (size_t i = 0; i < answer.choices.size(); ++i) {
+    const Choice& choice = answer.choices[i];
+    Json one = last_json(answer, i, choice.text, choice.tokens);
+    if (answer.ask.request.sampling.logprobs >= 0) {
+      one["completion_probabilities"] = Json::array();
+      for (const ChosenToken& chosen : choice.logprobs) one["completion_probabilities"].push_back(probability_json(answer, chosen));
+    }
+    list.push_back(std::move(one));
+  }
+  return list.size() == 1 ? Json(list[0]) : list;
+}
+
+const AnswerFormat kCompletion = {"cmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
+
+Field read_by_endpoint(const char* name, unsigned types, const char* default_value, const char* help, bool required = false) {
+  Field field{name, types, default_value, help};
+  field.required = required;
+  return field;
+}
+
+std::vector<Field> completion_fields_by_llama() {
+  Field prompt = prompt_field("prompt", true);
+  prompt.required = true;
+  Field probabilities{"n_probs", kInteger, "0", "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
+  probabilities.min = 0;
+  probabilities.max = 100;
+  probabilities.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (value.get<int64_t>() > 0) ask.request.sampling.logprobs = value.get<int64_t>();
+    return std::nullopt;
+  };
+  Field tokens{"return_tokens", kBoolean, "false", "the answer's token ids beside its text"};
+  tokens.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.return_tokens = value.get<bool>();
+    return std::nullopt;
+  };
+  return joined({{prompt, max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens,
+                  sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window"),
+                  sampling_field("dry_penalty_last_n", "dry_window"), sampling_field("dynatemp_range", "dynamic_temperature_range"),
+                  sampling_field("dynatemp_exponent", "dynamic_temperature_exponent")},
+                 sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range", "dynamic_temperature_exponent"}),
+                 extension_fields(),
+                 {unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty), unsupported_field("image_data", is_empty),
+                  unsupported_field("samplers", is_empty), unsupported_field("lora", is_empty)}});
+}
+
+Wrong prepare_completion_by_llama(const Json& body, Ask& ask) {
+  if (!body.contains("n_predict")) ask.request.max_tokens = -1;
+  return std::nullopt;
+}
+
+// A piece that is no UTF-8 by itself comes as a list of its bytes.
+Json piece_json(const LanguageModel& model, TokenId token) {
+  const std::string bytes = token_bytes(model, token);
+  Utf8Stream stream;
+  if (stream.push(bytes) == bytes && stream.held_bytes() == 0) return bytes;
+  Json list = Json::array();
+  for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
+  return list;
+}
+
+Handled tokenize(Call& call) {
+  auto tokens = call.service.model().encode(call.body["content"].get_ref<const std::string&>(), call.body.value("add_special", false), call.body.value("parse_special", true));
+  if (!tokens.ok()) return ApiError::from(tokens.error());
+  if (!call.body.value("with_pieces", false)) return json_reply({{"tokens", *tokens}});
+  Json list = Json::array();
+  for (TokenId token : *tokens) list.push_back({{"id", token}, {"piece", piece_json(call.service.model(), token)}});
+  return json_reply({{"tokens", std::move(list)}});
+}
+
+Handled detokenize(Call& call) {
+  return json_reply({{"content", call.service.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false)}});
+}
+
+Handled apply_template(Call& call) {
+  Json input = call.ask.variables;
+  input["messages"] = call.ask.messages;
+  auto text = chat_text(call.service.model(), input, call.ask.add_generation_prompt);
+  if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
+  return json_reply({{"prompt", *text}});
+}
+
+std::string special_text(const LanguageModel& model, std::optional<TokenId> TokenizerSpec::* token) {
+  const Tokenizer* tokenizer = model.parts().tokenizer.get();
+  if (!tokenizer || !(tokenizer->spec().*token)) return "";
+  const auto id = static_cast<size_t>(*(tokenizer->spec().*token));
+  return id < tokenizer->spec().tokens.size() ? tokenizer->spec().tokens[id] : "";
+}
+
+Handled props(Call& call) {
+  const Service& service = call.service;
+  const SamplingOptions& s = service.options().sampling;
+  Json params = {{"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}, {"min_p", s.min_p}, {"typical_p", s.typical_p},
+                 {"repeat_penalty", s.repetition_penalty}, {"repeat_last_n", s.penalty_window}, {"presence_penalty", s.presence_penalty},
+                 {"frequency_penalty", s.frequency_penalty}, {"mirostat", s.mirostat}, {"n_predict", -1}};
+  return json_reply({{"default_generation_settings", {{"n_ctx", service.context()}, {"params", std::move(params)}}},
+                     {"total_slots", service.options().engine.max_streams},
+                     {"model_path", service.names().front()},
+                     {"model_alias", service.names().front()},
+                     {"modalities", {{"vision", false}, {"audio", false}}},
+                     {"chat_template", service.model().parts().files->chat_template},
+                     {"bos_token", special_text(service.model(), &TokenizerSpec::bos)},
+                     {"eos_token", special_text(service.model(), &TokenizerSpec::eos)},
+                     {"build_info", "millrace"}});
+}
+
+// The engine has no slots: a running stream is shown as one that is busy.
+Handled slots(Call& call) {
+  const int64_t running = call.service.engine().stats().running, total = call.service.options().engine.max_streams;
+  if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos) return ApiError{ApiErrorKind::draining, "no slot available", ""};
+  Json list = Json::array();
+  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"n_ctx", call.service.context()}, {"is_processing", i < running}});
+  return json_reply(list);
+}
+
+}  // namespace
+
+const Dialect kLlamaServer = {"llama-server",
+                              "Errors are `{\"error\": {\"code\", \"message\", \"type\", \"param\"}}` with the status in `code`. Streams are server-sent events; the "
+                              "last one has `\"stop\": true`.",
+                              refuse, refuse_in_stream};
+
+std::vector<Endpoint> llama_server_endpoints() {
+  std::vector<Endpoint> list;
+  list.push_back({.method = "POST", .path = "/completion", .dialect = &kLlamaServer, .summary = "Continues a text.", .fields = completion_fields_by_llama(),
+                  .prepare = prepare_completion_by_llama, .format = &kCompletion});
+  list.push_back({.method = "POST", .path = "/tokenize", .dialect = &kLlamaServer, .summary = "Text to token ids.",
+                  .fields = {read_by_endpoint("content", kText, "", "the text", true), read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
+                             read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
+                             read_by_endpoint("with_pieces", kBoolean, "false", "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes")},
+                  .handle = tokenize});
+  Field tokens = read_by_endpoint("tokens", kTokens, "", "the ids", true);
+  tokens.most = size_t{16} << 20;
+  list.push_back({.method = "POST", .path = "/detokenize", .dialect = &kLlamaServer, .summary = "Token ids to text.", .fields = {tokens}, .handle = detokenize});
+  list.push_back({.method = "POST", .path = "/apply-template", .dialect = &kLlamaServer, .summary = "The prompt that a conversation becomes.",
+                  .fields = chat_prompt_fields(), .handle = apply_template});
+  list.push_back({.method = "GET", .path = "/props", .dialect = &kLlamaServer, .summary = "The model, its chat template and the default sampling options.", .handle = props});
+  list.push_back({.method = "GET", .path = "/slots", .dialect = &kLlamaServer,
+                  .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.", .handle = slots});
+  return list;
+}
+
+}  // namespace millrace

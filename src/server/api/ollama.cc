@@ -1,0 +1,182 @@
+// Ollama's API. Streams are lines of JSON; the last one has "done": true and times in nanoseconds.
+#include <fmt/chrono.h>
+#include <fmt/format.h>
+
+#include "engine/language_model.h"
+#include "server/api/api.h"
+#include "server/api/sampling_fields.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+
+std::string error_text(const ApiError& error) { return to_text(Json{{"error", error.message}}); }
+HttpReply refuse(const ApiError& error) {
+  return {.status = error.kind == ApiErrorKind::overloaded ? 503 : http_status(error.kind), .body = error_text(error)};
+}
+std::string refuse_in_stream(const ApiError& error) { return error_text(error) + "\n"; }
+
+std::string time_text(int64_t seconds) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds))); }
+int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
+
+Json head(const Answer& answer) { return {{"model", answer.model_name}, {"created_at", time_text(answer.created)}}; }
+
+void add_chat_text(Json& out, const std::string& text) { out["message"] = {{"role", "assistant"}, {"content", text}}; }
+void add_generated_text(Json& out, const std::string& text) { out["response"] = text; }
+
+template <void (*add_text)(Json&, const std::string&)>
+Json last(const Answer& answer, const std::string& text) {
+  Json out = head(answer);
+  add_text(out, text);
+  const RequestTimings& t = answer.timings;
+  out["done"] = true;
+  out["done_reason"] = answer.ask.only_load ? "load" : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
+  if (answer.ask.only_load) return out;
+  out["total_duration"] = nanoseconds(answer.total_seconds);
+  out["load_duration"] = 0;
+  out["prompt_eval_count"] = answer.prompt_tokens;
+  out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
+  out["eval_count"] = answer.generated_tokens;
+  out["eval_duration"] = nanoseconds(t.decode_seconds);
+  return out;
+}
+
+std::string begin(Answer&) { return ""; }
+
+template <void (*add_text)(Json&, const std::string&)>
+std::string delta(Answer& answer, size_t, const Delta& delta) {
+  if (delta.text.empty()) return "";
+  Json out = head(answer);
+  add_text(out, delta.text);
+  out["done"] = false;
+  return to_text(out) + "\n";
+}
+
+template <void (*add_text)(Json&, const std::string&)>
+std::string end(Answer& answer) {
+  return to_text(last<add_text>(answer, "")) + "\n";
+}
+
+template <void (*add_text)(Json&, const std::string&)>
+Json whole(Answer& answer) {
+  return last<add_text>(answer, answer.choices.front().text);
+}
+
+const AnswerFormat kChat = {"", "application/x-ndjson", "", begin, delta<add_chat_text>, end<add_chat_text>, whole<add_chat_text>};
+const AnswerFormat kGenerate = {"", "application/x-ndjson", "", begin, delta<add_generated_text>, end<add_generated_text>, whole<add_generated_text>};
+
+Field options_field() {
+  Field options{"options", kObject, "{}", "sampling options"};
+  options.fields = joined({{max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"), sampling_field("repeat_penalty", "repetition_penalty"),
+                            sampling_field("repeat_last_n", "penalty_window")},
+                           sampling_fields({"repetition_penalty", "penalty_window"})});
+  return options;
+}
+
+std::vector<Field> ollama_fields(std::vector<Field> prompt) {
+  Field any_time{"keep_alive", kText | kNumber, "", "of no effect: the model stays"};
+  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), any_time},
+                 {unsupported_field("format", is_empty), unsupported_field("tools", is_empty), unsupported_field("think", is_false), unsupported_field("images", is_empty),
+                  unsupported_field("suffix", is_empty), unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
+}
+
+Wrong prepare_chat(const Json& body, Ask& ask) {
+  if (!body.contains("stream")) ask.stream = true;
+  if (!body.contains("options") || !body["options"].contains("num_predict")) ask.request.max_tokens = -1;
+  for (const Json& message : ask.messages)
+    if (message.contains("images") && !is_empty(message["images"])) return ApiError::unsupported("messages", "images are not supported");
+  return std::nullopt;
+}
+
+// An empty prompt asks for the model to be loaded, which it is.
+Wrong prepare_generate(const Json& body, Ask& ask) {
+  const std::string prompt = body.value("prompt", std::string());
+  ask.only_load = prompt.empty();
+  if (!body.value("raw", false)) {
+    ask.messages = Json::array();
+    if (body.contains("system")) ask.messages.push_back({{"role", "system"}, {"content", body["system"]}});
+    ask.messages.push_back({{"role", "user"}, {"content", prompt}});
+  } else {
+    ask.prompts.push_back({prompt, {}});
+  }
+  return prepare_chat(body, ask);
+}
+
+Wrong prepare_conversation(const Json& body, Ask& ask) {
+  ask.only_load = !body.contains("messages");
+  if (ask.only_load) ask.messages = Json::array();
+  return prepare_chat(body, ask);
+}
+
+Json details(const Service& service) {
+  const ModelInfo& info = service.model().info();
+  return {{"parent_model", ""}, {"format", "gguf"}, {"family", info.architecture}, {"families", {info.architecture}},
+          {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(info.parameters) * 1e-6)}, {"quantization_level", ""}};
+}
+
+Json model_json(const Service& service, const std::string& name) {
+  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", service.model().info().weight_bytes}, {"digest", ""}, {"details", details(service)}};
+}
+
+Handled tags(Call& call) {
+  Json models = Json::array();
+  for (const std::string& name : call.service.names()) models.push_back(model_json(call.service, name));
+  return json_reply({{"models", std::move(models)}});
+}
+
+Handled ps(Call& call) {
+  Json model = model_json(call.service, call.service.names().front());
+  model["size_vram"] = 0;
+  model["context_length"] = call.service.context();
+  return json_reply({{"models", Json::array({std::move(model)})}});
+}
+
+Handled show(Call& call) {
+  const Service& service = call.service;
+  const ModelInfo& info = service.model().info();
+  return json_reply({{"modelfile", ""},
+                     {"parameters", ""},
+                     {"template", service.model().parts().files->chat_template},
+                     {"details", details(service)},
+                     {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
+                                     {info.architecture + ".context_length", info.context}}},
+                     {"capabilities", {"completion"}}});
+}
+
+Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
+Handled root(Call&) { return HttpReply{.content_type = "text/plain; charset=utf-8", .body = "Ollama is running"}; }
+
+}  // namespace
+
+const Dialect kOllama = {"Ollama",
+                         "Errors are `{\"error\": \"text\"}`, in a stream as one more line. Streams are lines of JSON, and the default; the last line has `\"done\": true` and "
+                         "times in nanoseconds.",
+                         refuse, refuse_in_stream};
+
+std::vector<Endpoint> ollama_endpoints() {
+  Field messages = messages_field();
+  messages.required = false;
+  Field prompt{"prompt", kText, "", "what to answer; empty: answers at once, as the model is loaded"};
+  Field system{"system", kText, "none", "how the model should answer"};
+  Field raw{"raw", kBoolean, "false", "the prompt as it is, without the chat template"};
+  Field shown{"model", kText, "the one that is served", "name or alias of the model"};
+  shown.set = model_field().set;
+  Field named = shown;
+  named.name = "name";
+  named.help = "older name of the field model";
+  std::vector<Endpoint> list;
+  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages}),
+                  .prepare = prepare_conversation, .format = &kChat});
+  list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
+                  .fields = ollama_fields({prompt, system, raw}), .prepare = prepare_generate, .format = &kGenerate});
+  list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The model that is served, under each of its names.", .handle = tags});
+  list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
+  list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps});
+  list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version});
+  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "Says that a server is there, in the words that clients look for.", .handle = root});
+  return list;
+}
+
+}  // namespace millrace

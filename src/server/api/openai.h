@@ -1,0 +1,24 @@
+// What the parts of the OpenAI API share.
+#pragma once
+
+#include "server/api/api.h"
+
+namespace millrace {
+
+extern const AnswerFormat kChatCompletions;
+extern const AnswerFormat kCompletions;
+
+std::vector<Field> chat_completion_fields();
+std::vector<Field> unsupported_extensions();  // of other servers
+std::vector<Field> completion_fields();
+std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
+std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);
+Json openai_usage(const Answer& answer);
+Json openai_timings(const Answer& answer);   // llama-server's
+const char* openai_finish(const Choice& choice);
+std::string system_fingerprint();
+
+// OpenAI's messages to those of a chat template: parts of text are joined, "developer" becomes "system".
+std::optional<ApiError> read_messages(const Json& value, Ask& ask);
+
+}  // namespace millrace

@@ -1,0 +1,137 @@
+// POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
+#include "server/api/openai.h"
+#include "server/api/sampling_fields.h"
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+
+// One list for each of the old shape's four. A prompt's first token has no log-probability.
+struct OldLogprobs {
+  Json tokens = Json::array(), logprobs = Json::array(), top = Json::array(), offsets = Json::array();
+
+  void add(const Answer& answer, const ChosenToken& chosen, bool first_of_all, int64_t& offset) {
+    const std::string text = token_text(*answer.model, chosen.token);
+    tokens.push_back(text);
+    offsets.push_back(offset);
+    offset += static_cast<int64_t>(token_bytes(*answer.model, chosen.token).size());
+    logprobs.push_back(first_of_all ? Json() : Json(std::max(chosen.logprob, -9999.0f)));
+    Json best = first_of_all ? Json() : Json::object();
+    if (!first_of_all) {
+      for (const TokenLogprob& one : chosen.top) best[token_text(*answer.model, one.token)] = std::max(one.logprob, -9999.0f);
+    }
+    top.push_back(std::move(best));
+  }
+  Json json() { return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", std::move(top)}, {"text_offset", std::move(offsets)}}; }
+};
+
+Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLogprobs& out) {
+  if (answer.prompt_logprobs.empty()) return {};
+  const auto& prompt = answer.prompt_logprobs[choice / static_cast<size_t>(answer.ask.request.n)];
+  for (size_t i = 0; i < prompt.size(); ++i) out.add(answer, prompt[i], i == 0, offset);
+  return {};
+}
+
+std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
+  Json out = {{"id", answer.id},
+              {"object", "text_completion"},
+              {"created", answer.created},
+              {"model", answer.model_name},
+              {"system_fingerprint", system_fingerprint()},
+              {"choices", Json::array({Json{{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}}})}};
+  if (answer.ask.include_usage) out["usage"] = nullptr;
+  return sse_data(out);
+}
+
+std::string begin(Answer&) { return ""; }
+
+std::string delta(Answer& answer, size_t index, const Delta& delta) {
+  Choice& choice = answer.choices[index];
+  const bool wants_logprobs = answer.ask.request.sampling.logprobs >= 0;
+  std::string text = delta.text;
+  OldLogprobs logprobs;
+  bool some = delta.logprob != nullptr;
+  if (!choice.begun && answer.ask.echo) {
+    text = answer.prompt_of(index).text + text;
+    echoed_logprobs(answer, index, choice.text_bytes, logprobs);
+    some = wants_logprobs;
+  }
+  choice.begun = true;
+  if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
+  const bool ended = delta.finish != FinishReason::none;
+  if (text.empty() && !some && !ended) return "";
+  return chunk(answer, index, text, some ? logprobs.json() : Json(), ended ? Json(openai_finish(choice)) : Json());
+}
+
+std::string end(Answer& answer) {
+  std::string out;
+  if (answer.ask.include_usage) {
+    out = sse_data({{"id", answer.id}, {"object", "text_completion"}, {"created", answer.created}, {"model", answer.model_name},
+                    {"system_fingerprint", system_fingerprint()}, {"choices", Json::array()}, {"usage", openai_usage(answer)}});
+  }
+  return out + "data: [DONE]\n\n";
+}
+
+Json whole(Answer& answer) {
+  Json choices = Json::array();
+  for (size_t i = 0; i < answer.choices.size(); ++i) {
+    const Choice& choice = answer.choices[i];
+    Json logprobs;
+    if (answer.ask.request.sampling.logprobs >= 0) {
+      OldLogprobs lists;
+      int64_t offset = 0;
+      if (answer.ask.echo) echoed_logprobs(answer, i, offset, lists);
+      for (const ChosenToken& chosen : choice.logprobs) lists.add(answer, chosen, false, offset);
+      logprobs = lists.json();
+    }
+    choices.push_back({{"index", i},
+                       {"text", answer.ask.echo ? answer.prompt_of(i).text + choice.text : choice.text},
+                       {"logprobs", std::move(logprobs)},
+                       {"finish_reason", openai_finish(choice)}});
+  }
+  return {{"id", answer.id},
+          {"object", "text_completion"},
+          {"created", answer.created},
+          {"model", answer.model_name},
+          {"system_fingerprint", system_fingerprint()},
+          {"choices", std::move(choices)},
+          {"usage", openai_usage(answer)}};
+}
+
+}  // namespace
+
+const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
+
+std::vector<Field> completion_fields() {
+  Field prompt = prompt_field("prompt", true);
+  prompt.required = true;
+  Field echo{"echo", kBoolean, "false", "the prompt comes before the answer; with logprobs, its tokens' too"};
+  echo.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.echo = value.get<bool>();
+    return std::nullopt;
+  };
+  Field logprobs{"logprobs", kInteger, "none", "log-probabilities of the tokens, and of so many of the likeliest beside each"};
+  logprobs.min = 0;
+  logprobs.max = 20;
+  logprobs.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.request.sampling.logprobs = value.get<int64_t>();
+    return std::nullopt;
+  };
+  return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false), usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false),
+                  logit_bias_field(), logprobs, echo, Field{"user", kText, "", "of no effect"}},
+                 sampling_fields(),
+                 extension_fields(),
+                 {unsupported_field("suffix", is_empty), unsupported_field("best_of", is_one), unsupported_field("response_format", is_no_format),
+                  unsupported_field("structured_outputs", is_empty), unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty),
+                  unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)},
+                 unsupported_extensions()});
+}
+
+Wrong prepare_completion(const Json& body, Ask& ask) {
+  if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
+  if (!body.contains("max_tokens")) ask.request.max_tokens = 16;
+  return std::nullopt;
+}
+
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// What operators ask: health, metrics, the schema itself.
+#include <fmt/format.h>
+
+#include "server/api/api.h"
+#include "server/api_docs.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+// A step computes a bounded number of tokens: one that takes so long will not end.
+constexpr double kStuckSeconds = 600;
+
+HttpReply unavailable(const std::string& why) {
+  return {.status = 503, .body = to_text({{"error", {{"code", 503}, {"message", why}, {"type", "unavailable_error"}}}})};
+}
+
+Handled live(Call& call) {
+  const EnginePulse pulse = call.service.engine().pulse();
+  if (pulse.stopped) return unavailable("the engine has stopped");
+  if (pulse.step_seconds > kStuckSeconds) return unavailable(fmt::format("the engine is in one step for {:.0f} seconds", pulse.step_seconds));
+  return json_reply({{"status", "ok"}});
+}
+
+Handled ready(Call& call) {
+  if (call.service.draining()) return unavailable("the server is shutting down");
+  return live(call);
+}
+
+Handled metrics(Call& call) {
+  return HttpReply{.content_type = "text/plain; version=0.0.4; charset=utf-8", .body = call.service.metrics_text()};
+}
+
+Handled openapi(Call&) { return json_reply(openapi_json()); }
+
+}  // namespace
+
+std::vector<Endpoint> operation_endpoints() {
+  const auto get = [](const char* path, const char* summary, Handled (*handle)(Call&), bool open) {
+    return Endpoint{.method = "GET", .path = path, .dialect = &kLlamaServer, .summary = summary, .handle = handle, .open = open};
+  };
+  return {get("/health", "Whether the server takes requests: 200, or 503 with the reason.", ready, true),
+          get("/v1/health", "The same.", ready, true),
+          get("/health/ready", "The same, for a readiness probe.", ready, true),
+          get("/health/live", "Whether the engine comes forward, for a liveness probe; a long prompt or a shutdown is alive.", live, true),
+          get("/metrics", "Counters, gauges and histograms for Prometheus.", metrics, false),
+          get("/openapi.json", "This page, for programs.", openapi, false)};
+}
+
+}  // namespace millrace

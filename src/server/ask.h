@@ -1,0 +1,37 @@
+// Ask: one request for text, whatever API it came by. A schema's fields fill it in; the service turns it into the
+// engine's Requests, one for each prompt.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "millrace/request.h"
+#include "server/json.h"
+
+namespace millrace {
+
+struct AskedPrompt {
+  std::string text;             // unless tokens are given
+  std::vector<TokenId> tokens;
+  bool add_special = true;      // the tokenizer's start token goes before the text
+};
+
+struct Ask {
+  std::string model;            // "": the one that is served
+  std::vector<AskedPrompt> prompts;
+  Json messages;                // of a chat, in OpenAI's form; null: there are prompts
+  Json variables = Json::object();      // further ones for the chat template
+  bool add_generation_prompt = true;
+  bool continue_last_message = false;   // the answer goes on where the last message ends
+
+  Request request;              // all but the prompt
+  bool seed_given = false;
+  bool stream = false;
+  bool include_usage = false;   // in a stream
+  bool echo = false;            // the prompt comes before the answer
+  bool return_tokens = false;   // ids beside the text
+  bool only_load = false;       // nothing is to be generated: the answer is that the model is there
+  double timeout_seconds = 0;   // 0: the server's
+};
+
+}  // namespace millrace

@@ -1,0 +1,51 @@
+// Endpoint: one path of the server, as data. Each API lists its own in api/; endpoints.cc joins the lists.
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "server/answer.h"
+#include "server/schema.h"
+
+namespace millrace {
+
+class Service;
+
+struct Call {
+  Service& service;
+  const HttpRequest& request;
+  std::string rest;  // what stood for the '*' of the path
+  Json body;         // checked against the endpoint's fields
+  Ask ask;           // filled in by them
+};
+
+using Handled = std::variant<HttpReply, ApiError>;
+
+struct Endpoint {
+  std::string method;
+  std::string path;      // may end in '*'
+  const Dialect* dialect = nullptr;
+  std::string summary;   // one sentence
+  std::vector<Field> fields;
+  // Checks what concerns several fields and fills in what depends on them; null: nothing does.
+  std::optional<ApiError> (*prepare)(const Json& body, Ask& ask) = nullptr;
+  // Either text is generated and written by `format`, or handle() answers at once.
+  const AnswerFormat* format = nullptr;
+  Handled (*handle)(Call& call) = nullptr;
+  bool open = false;     // to everybody, without a key
+};
+
+std::span<const Endpoint> endpoints();
+
+// The endpoint of a request, or the one whose path it is with another method (`*wrong_method` is then set), or null.
+const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest, bool* wrong_method);
+
+// The API that a path looks like, for refusing it in its shape.
+const Dialect& dialect_of_path(const std::string& path);
+
+inline HttpReply json_reply(const Json& json) { return {.body = to_text(json)}; }
+
+}  // namespace millrace

@@ -1,0 +1,37 @@
+#include "server/api/api.h"
+
+namespace millrace {
+
+std::span<const Endpoint> endpoints() {
+  static const std::vector<Endpoint> all = [] {
+    std::vector<Endpoint> list;
+    for (auto part : {openai_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), operation_endpoints()}) list.insert(list.end(), part.begin(), part.end());
+    return list;
+  }();
+  return all;
+}
+
+const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest, bool* wrong_method) {
+  const Endpoint* other = nullptr;
+  for (const Endpoint& endpoint : endpoints()) {
+    const std::string& pattern = endpoint.path;
+    const bool open_ended = pattern.ends_with('*');
+    const auto fixed = std::string_view(pattern).substr(0, pattern.size() - open_ended);
+    if (open_ended ? !path.starts_with(fixed) || path.size() == fixed.size() : path != pattern) continue;
+    if (endpoint.method == method || (endpoint.method == "GET" && method == "HEAD")) {
+      *rest = path.substr(fixed.size());
+      return &endpoint;
+    }
+    other = &endpoint;
+  }
+  *wrong_method = other != nullptr;
+  return other;
+}
+
+const Dialect& dialect_of_path(const std::string& path) {
+  if (path.starts_with("/api/")) return kOllama;
+  if (path.starts_with("/v1/messages")) return kAnthropic;
+  return path.starts_with("/v1/") ? kOpenAi : kLlamaServer;
+}
+
+}  // namespace millrace

@@ -1,0 +1,49 @@
+// Generation: one request for text under way. The engine's events come to its exchange's strand, where they become bytes
+// of the answer; a reader who leaves ends the engine's work.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "server/answer.h"
+#include "server/endpoint.h"
+#include "server/http.h"
+
+namespace millrace {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  static void start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+
+ private:
+  Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  void score_prompts();
+  void submit();
+  void answer_empty();
+  // What follows runs on the strand.
+  void take(size_t prompt, TokenEvent event, std::chrono::steady_clock::time_point when);
+  void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
+  void fail(const ApiError& error);
+  void complete();
+  void gone();
+  void cancel();
+  HttpReply stream_head() const;
+
+  Service& service_;
+  const Endpoint& endpoint_;
+  const AnswerFormat& format_;
+  Exchange exchange_;
+  HttpHeaders headers_;
+  Answer answer_;
+  std::vector<RequestId> ids_;
+  size_t open_prompts_ = 0;
+  std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::chrono::steady_clock::time_point> last_token_;  // of each choice
+  bool streaming_ = false;  // its head is on the way
+  bool over_ = false;       // answered, failed, or nobody reads
+  std::chrono::steady_clock::time_point began_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,124 @@
+// One connection: reads a request, hands it over, writes the answer, and so on until either side has enough. Everything
+// runs on the connection's strand. Included by the two files of the HTTP layer only.
+//
+//   wait -> read head -> read body -> answering -> (written) -> wait ...
+//                                        |  the socket is watched meanwhile: a reader who leaves is told of at once
+//                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its way
+#pragma once
+
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "server/http.h"
+
+namespace millrace {
+
+struct HttpServer::State {
+  HttpLimits limits;
+  HttpHandler handler;
+  std::atomic<bool> draining{false};
+  std::atomic<int64_t> open{0}, answering{0}, cut{0};
+  std::mutex mutex;
+  std::set<HttpConnection*> connections;  // guarded by `mutex`
+
+  // What follows may hold the last reference to a connection, which needs what comes before.
+  boost::asio::io_context io;
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
+  boost::asio::thread_pool workers;
+  boost::asio::ip::tcp::acceptor acceptor{io};
+  boost::asio::steady_timer accept_again{io};  // after a failure that others' leaving may mend
+  int bound_port = 0;
+  std::vector<std::thread> threads;
+
+  State(const HttpLimits& l, HttpHandler h) : limits(l), handler(std::move(h)), workers(static_cast<size_t>(l.workers)) {}
+  void accept();
+  void run();
+  template <typename Work>
+  void for_each_connection(Work work);
+};
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::strand<boost::asio::io_context::executor_type>>;
+
+  HttpConnection(HttpServer::State& server, Socket socket);
+  ~HttpConnection();
+
+  void start() { wait_for_request(); }
+  void leave_if_idle();
+  void cut();
+  auto executor() { return socket_.get_executor(); }
+
+  // On the strand, by Exchange; `number` is the request's.
+  bool current(uint64_t number) const { return answering_ && number == number_; }
+  void reply(HttpReply reply);
+  void begin_stream(HttpReply head);
+  void write(std::string bytes);
+  void finish(std::string bytes);
+  void end(HttpReply reply, std::string bytes);
+  void ping_with(HttpReply head, std::string ping);
+  void on_gone(std::function<void()> gone);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using ErrorCode = boost::system::error_code;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void wait_for_request();
+  void read_head();
+  void head_came(ErrorCode failed);
+  void read_body();
+  void body_came(ErrorCode failed);
+  void take_head();
+  std::string too_large() const;
+  void refuse(int status, const std::string& message);
+  void watch_reader();
+  void queue(std::string bytes);
+  void send();
+  void sent(ErrorCode failed, size_t bytes);
+  void answered();
+  void linger();
+  void discard();
+  void close();
+  void limit(double seconds, std::function<void()> late);
+  void no_limit();
+  void arm_ping();
+  std::string head_text(const HttpReply& reply, bool chunked) const;
+
+  HttpServer::State& server_;
+  Socket socket_;
+  boost::asio::steady_timer timer_, ping_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  HttpRequest request_;
+  uint64_t number_ = 0;     // of the request being answered
+  bool answering_ = false;
+  bool reading_ = false;    // the parser is in use
+  bool keep_alive_ = true;
+  bool chunks_ = true;      // HTTP/1.0 readers get a stream that ends with the connection
+  bool head_only_ = false;  // HEAD
+  bool streaming_ = false;
+  bool complete_ = false;   // nothing follows what is queued
+  bool closed_ = false;
+  std::string queue_, sending_;
+  size_t sent_ = 0;         // of sending_
+  std::function<void()> gone_;
+  HttpReply ping_head_;
+  std::string ping_;
+  Clock::time_point last_write_;
+  int64_t discarded_ = 0;
+  char scrap_[512];
+};
+
+}  // namespace millrace

@@ -1,0 +1,154 @@
+#include "server/http.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/ip/address.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+
+#include "server/http_connection.h"
+
+namespace millrace {
+
+namespace asio = boost::asio;
+using ErrorCode = boost::system::error_code;
+
+std::string_view HttpRequest::header(std::string_view name) const {
+  for (const auto& [key, value] : headers)
+    if (key == name) return value;
+  return {};
+}
+
+std::optional<std::string> percent_decoded(std::string_view text) {
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '%') {
+      out += text[i];
+      continue;
+    }
+    if (i + 2 >= text.size()) return std::nullopt;
+    const int high = digit(text[i + 1]), low = digit(text[i + 2]);
+    if (high < 0 || low < 0) return std::nullopt;
+    out += static_cast<char>(high * 16 + low);
+    i += 2;
+  }
+  return out;
+}
+
+const char* http_reason(int status) {
+  switch (status) {
+    case 200: return "OK";
+    case 204: return "No Content";
+    case 400: return "Bad Request";
+    case 401: return "Unauthorized";
+    case 403: return "Forbidden";
+    case 404: return "Not Found";
+    case 405: return "Method Not Allowed";
+    case 408: return "Request Timeout";
+    case 413: return "Content Too Large";
+    case 429: return "Too Many Requests";
+    case 431: return "Request Header Fields Too Large";
+    case 500: return "Internal Server Error";
+    case 501: return "Not Implemented";
+    case 503: return "Service Unavailable";
+    case 504: return "Gateway Timeout";
+    case 529: return "Overloaded";
+    default: return "Status";
+  }
+}
+
+void HttpServer::State::accept() {
+  acceptor.async_accept(asio::make_strand(io), [this](ErrorCode failed, HttpConnection::Socket socket) {
+    if (failed == asio::error::operation_aborted || draining) return;
+    if (failed) {  // out of file descriptors, most likely: others will leave
+      accept_again.expires_after(std::chrono::milliseconds(100));
+      accept_again.async_wait([this](ErrorCode cancelled) {
+        if (!cancelled) accept();
+      });
+      return;
+    }
+    if (open < limits.connections) {
+      auto connection = std::make_shared<HttpConnection>(*this, std::move(socket));
+      asio::post(connection->executor(), [connection] { connection->start(); });
+    } else {
+      static constexpr std::string_view kFull = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+      ErrorCode ignored;
+      socket.non_blocking(true, ignored);
+      socket.write_some(asio::buffer(kFull), ignored);
+    }
+    accept();
+  });
+}
+
+// On each one's strand. The last reference to a connection must not go while the mutex is held.
+template <typename Work>
+void HttpServer::State::for_each_connection(Work work) {
+  std::vector<std::shared_ptr<HttpConnection>> alive;
+  {
+    std::lock_guard lock(mutex);
+    for (HttpConnection* connection : connections)
+      if (auto one = connection->weak_from_this().lock()) alive.push_back(std::move(one));
+  }
+  for (auto& one : alive) asio::post(one->executor(), [one, work] { work(*one); });
+}
+
+// A handler that found no memory costs its own connection at most.
+void HttpServer::State::run() {
+  for (;;) {
+    try {
+      io.run();
+      return;
+    } catch (const std::bad_alloc&) {
+    }
+  }
+}
+
+HttpServer::HttpServer() = default;
+HttpServer::~HttpServer() { stop(); }
+
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, HttpHandler handler) {
+  ErrorCode failed;
+  const auto address = asio::ip::make_address(limits.host == "localhost" ? "127.0.0.1" : limits.host, failed);
+  if (failed) return Error::user(fmt::format("host: must be an IP address or localhost, got '{}'", limits.host));
+  if (limits.port < 0 || limits.port > 65535) return Error::user(fmt::format("port: must be 0 to 65535, got {}", limits.port));
+  auto server = std::unique_ptr<HttpServer>(new HttpServer());
+  server->state_ = std::make_shared<State>(limits, std::move(handler));
+  State& state = *server->state_;
+  const asio::ip::tcp::endpoint endpoint(address, static_cast<uint16_t>(limits.port));
+  state.acceptor.open(endpoint.protocol(), failed);
+  if (!failed) state.acceptor.set_option(asio::socket_base::reuse_address(true), failed);
+  if (!failed) state.acceptor.bind(endpoint, failed);
+  if (!failed) state.acceptor.listen(asio::socket_base::max_listen_connections, failed);
+  if (failed) return Error::resource(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
+  state.bound_port = state.acceptor.local_endpoint(failed).port();
+  state.accept();
+  for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.run(); });
+  return server;
+}
+
+int HttpServer::port() const { return state_->bound_port; }
+
+HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut}; }
+
+void HttpServer::drain() {
+  state_->draining = true;
+  asio::post(state_->io, [state = state_.get()] {
+    ErrorCode ignored;
+    state->acceptor.close(ignored);
+    state->accept_again.cancel();
+    state->for_each_connection([](HttpConnection& connection) { connection.leave_if_idle(); });
+  });
+}
+
+void HttpServer::stop() {
+  if (!state_ || state_->threads.empty()) return;
+  drain();
+  state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
+  state_->stay.reset();
+  state_->workers.join();  // handlers under way; they do not wait for anything
+  for (auto& thread : state_->threads) thread.join();  // there is nothing left to do once the connections are gone
+  state_->threads.clear();
+}
+
+}  // namespace millrace

@@ -1,0 +1,102 @@
+"""millrace serve as an operator runs it: addresses, keys, signals. The APIs themselves are tested in tests/server/.
+
+Usage: server_test.py MILLRACE SOURCE_DIR [unittest arguments]
+"""
+
+import http.client
+import json
+import re
+import signal
+import subprocess
+import sys
+import unittest
+
+MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
+
+
+class Server:
+    """A running server; its port is any that is free."""
+
+    def __init__(self, *flags):
+        self.process = subprocess.Popen([MILLRACE, "serve", "--port", "0", "-t", "1", *flags],
+                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.line = self.process.stdout.readline()
+        self.connections = []
+        found = re.search(r" at http://[\d.]+:(\d+)$", self.line.strip())
+        self.port = int(found.group(1)) if found else 0
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+        self.connections.append(connection)
+        connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})
+        return connection.getresponse()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        for connection in self.connections:
+            connection.close()
+        if self.process.poll() is None:
+            self.process.kill()
+        self.process.communicate()
+
+
+def refused(*flags):
+    return subprocess.run([MILLRACE, "serve", "--port", "0", *flags], capture_output=True, text=True, timeout=120)
+
+
+class Serve(unittest.TestCase):
+    def test_a_public_address_needs_keys(self):
+        done = refused("--host", "0.0.0.0")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("--api-key", done.stderr)
+        self.assertEqual(refused("--host", "example.com", "--allow-public").returncode, 2)
+        self.assertEqual(refused("--host", "0.0.0.0", "--api-key-file", "/nowhere").returncode, 2)
+        with Server("--host", "0.0.0.0", "--api-key", "k") as server:
+            self.assertEqual(server.ask("GET", "/v1/models").status, 401)
+            self.assertEqual(server.ask("GET", "/v1/models", headers={"x-api-key": "k"}).status, 200)
+
+    def test_a_port_in_use(self):
+        with Server() as server:
+            done = subprocess.run([MILLRACE, "serve", "--port", str(server.port)], capture_output=True, text=True, timeout=120)
+            self.assertEqual(done.returncode, 5)
+            self.assertIn(str(server.port), done.stderr)
+
+    def test_names_and_aliases(self):
+        with Server("--name", "mine", "--alias", "gpt-4o") as server:
+            body = {"model": "gpt-4o", "prompt": "One day", "max_tokens": 1}
+            self.assertEqual(json.load(server.ask("POST", "/v1/completions", body))["model"], "mine")
+            self.assertEqual(server.ask("POST", "/v1/completions", {**body, "model": "other"}).status, 404)
+        with Server("--alias", "*") as server:
+            self.assertEqual(server.ask("POST", "/v1/completions", {**body, "model": "other"}).status, 200)
+
+    def test_the_first_sigterm_lets_streams_finish(self):
+        with Server() as server:
+            answer = server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 400, "ignore_eos": True, "stream": True})
+            first = answer.readline()
+            server.process.send_signal(signal.SIGTERM)
+            rest = answer.read()
+            self.assertTrue(first.startswith(b"data: "))
+            self.assertTrue(rest.endswith(b"data: [DONE]\n\n"))
+            self.assertEqual(server.process.wait(60), 0)
+
+    def test_the_second_one_does_not(self):
+        with Server("--ping-seconds", "1000", "--drain-timeout", "1000") as server:
+            ask = {"prompt": "One day", "max_tokens": -1, "ignore_eos": True, "stream": True, "n": 64}
+            answer = server.ask("POST", "/v1/completions", ask)
+            answer.readline()
+            server.process.send_signal(signal.SIGTERM)
+            server.process.send_signal(signal.SIGINT)
+            self.assertEqual(server.process.wait(60), 0)
+
+    def test_sampling_flags_are_the_defaults(self):
+        with Server("--temp", "0", "-s", "5") as server:
+            body = {"prompt": "One day", "max_tokens": 12}
+            first = server.ask("POST", "/v1/completions", body)
+            self.assertEqual(first.headers["Millrace-Seed"], "5")
+            self.assertEqual(json.load(first)["choices"], json.load(server.ask("POST", "/v1/completions", {**body, "temperature": 0}))["choices"])
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])

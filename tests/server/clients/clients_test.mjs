@@ -1,0 +1,157 @@
+// The official clients of OpenAI, Anthropic and Ollama against a live server: answers, streams, errors, aborts.
+//   node clients_test.mjs path/to/millrace        exit status 77: a package is not there (npm ci)
+import assert from 'node:assert/strict';
+import { spawn } from 'node:child_process';
+import { createInterface } from 'node:readline';
+
+let OpenAI, Anthropic, Ollama;
+try {
+  ({ default: OpenAI } = await import('openai'));
+  ({ default: Anthropic } = await import('@anthropic-ai/sdk'));
+  ({ Ollama } = await import('ollama'));
+} catch (error) {
+  console.log(`skipped: ${error.message}; run npm ci in tests/server/clients`);
+  process.exit(77);
+}
+
+const KEY = 'a-key-for-tests';
+const server = spawn(process.argv[2], ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY], { stdio: ['ignore', 'pipe', 'inherit'] });
+const exited = new Promise((resolve) => server.on('exit', (code) => resolve(code)));
+const url = await new Promise((resolve, reject) => {
+  createInterface({ input: server.stdout }).on('line', (line) => line.includes(' at http') && resolve(line.split(' at ')[1]));
+  exited.then((code) => reject(new Error(`the server left with ${code}`)));
+});
+
+const openai = new OpenAI({ baseURL: `${url}/v1`, apiKey: KEY, maxRetries: 0 });
+const anthropic = new Anthropic({ baseURL: url, apiKey: KEY, maxRetries: 0 });
+const ollama = new Ollama({ host: url, headers: { Authorization: `Bearer ${KEY}` } });
+
+const messages = [{ role: 'user', content: 'Once upon a time' }];
+const same = { model: 'stories', messages, max_tokens: 8, temperature: 0 };
+const metric = async (name) => {
+  const text = await (await fetch(`${url}/metrics`, { headers: { 'x-api-key': KEY } })).text();
+  return Number(text.split('\n').find((line) => line.startsWith(`${name} `)).split(' ')[1]);
+};
+const becomes = async (check) => {
+  for (let i = 0; i < 600; ++i) {
+    if (await check()) return;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  assert.fail('it never came true');
+};
+
+const cases = {
+  async 'openai: chat'() {
+    const answer = await openai.chat.completions.create(same);
+    assert.equal(answer.choices[0].finish_reason, 'length');
+    assert.equal(answer.usage.completion_tokens, 8);
+    assert.ok(answer.choices[0].message.content.length > 0);
+  },
+  async 'openai: a stream has the same text, and usage'() {
+    const whole = await openai.chat.completions.create(same);
+    let text = '', usage = null;
+    for await (const chunk of await openai.chat.completions.create({ ...same, stream: true, stream_options: { include_usage: true } })) {
+      text += chunk.choices[0]?.delta?.content ?? '';
+      usage = chunk.usage ?? usage;
+    }
+    assert.equal(text, whole.choices[0].message.content);
+    assert.equal(usage.completion_tokens, 8);
+  },
+  async 'openai: the stream helper'() {
+    const answer = await openai.chat.completions.stream(same).finalChatCompletion();
+    assert.equal(answer.choices[0].finish_reason, 'length');
+  },
+  async 'openai: n, seed, logprobs, stop'() {
+    const ask = { ...same, temperature: 1, n: 2, seed: 7, logprobs: true, top_logprobs: 3, stop: ['zzz'] };
+    const first = await openai.chat.completions.create(ask), second = await openai.chat.completions.create(ask);
+    assert.equal(first.choices.length, 2);
+    assert.deepEqual(first.choices, second.choices);
+    assert.equal(first.choices[0].logprobs.content[0].top_logprobs.length, 3);
+  },
+  async 'openai: completions, echo and scoring'() {
+    const answer = await openai.completions.create({ model: 'stories', prompt: ['One day', 'Once'], max_tokens: 0, echo: true, logprobs: 1 });
+    assert.deepEqual(answer.choices.map((choice) => choice.text), ['One day', 'Once']);
+    assert.equal(answer.choices[0].logprobs.token_logprobs[0], null);
+  },
+  async 'openai: models'() {
+    assert.deepEqual((await openai.models.list()).data.map((model) => model.id), ['stories']);
+    assert.equal((await openai.models.retrieve('stories')).id, 'stories');
+  },
+  async 'openai: errors are of the right class'() {
+    await assert.rejects(openai.chat.completions.create({ ...same, temperature: 'hot' }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'temperature');
+    await assert.rejects(openai.chat.completions.create({ ...same, model: 'gpt-0' }), (error) => error instanceof OpenAI.NotFoundError && error.code === 'model_not_found');
+    await assert.rejects(new OpenAI({ baseURL: `${url}/v1`, apiKey: 'wrong', maxRetries: 0 }).models.list(), OpenAI.AuthenticationError);
+    await assert.rejects(openai.chat.completions.create({ ...same, tools: [{ type: 'function', function: { name: 'f' } }] }), (error) => error.status === 501);
+  },
+  async 'openai: an abort ends the work'() {
+    const stream = await openai.chat.completions.create({ ...same, max_tokens: 1000, ignore_eos: true, stream: true });
+    for await (const chunk of stream) {
+      assert.ok(chunk.choices.length > 0);
+      break;  // the client closes the connection
+    }
+    await becomes(async () => (await metric('millrace_requests_running')) === 0);
+  },
+  async 'anthropic: messages'() {
+    const answer = await anthropic.messages.create(same);
+    assert.equal(answer.stop_reason, 'max_tokens');
+    assert.equal(answer.usage.output_tokens, 8);
+    assert.equal(answer.content[0].text, (await openai.chat.completions.create(same)).choices[0].message.content);
+  },
+  async 'anthropic: a stream'() {
+    const whole = await anthropic.messages.create(same);
+    const stream = anthropic.messages.stream(same);
+    let text = '';
+    stream.on('text', (part) => (text += part));
+    const last = await stream.finalMessage();
+    assert.equal(text, whole.content[0].text);
+    assert.equal(last.stop_reason, 'max_tokens');
+  },
+  async 'anthropic: counting'() {
+    const counted = await anthropic.messages.countTokens({ model: 'stories', messages });
+    assert.equal(counted.input_tokens, (await openai.chat.completions.create(same)).usage.prompt_tokens);
+  },
+  async 'anthropic: errors are of the right class'() {
+    await assert.rejects(anthropic.messages.create({ ...same, max_tokens: 0 }), Anthropic.BadRequestError);
+    await assert.rejects(new Anthropic({ baseURL: url, apiKey: 'wrong', maxRetries: 0 }).messages.create(same), Anthropic.AuthenticationError);
+    await assert.rejects(anthropic.messages.create({ ...same, model: 'other' }), Anthropic.NotFoundError);
+  },
+  async 'ollama: chat, whole and streamed'() {
+    const ask = { model: 'stories', messages, options: { temperature: 0, num_predict: 8 } };
+    const whole = await ollama.chat(ask);
+    assert.equal(whole.done_reason, 'length');
+    let text = '';
+    for await (const part of await ollama.chat({ ...ask, stream: true })) text += part.message.content;
+    assert.equal(text, whole.message.content);
+    assert.equal(text, (await openai.chat.completions.create(same)).choices[0].message.content);
+  },
+  async 'ollama: generate, list, show, ps, version'() {
+    const answer = await ollama.generate({ model: 'stories', prompt: 'Once upon a time', options: { temperature: 0, num_predict: 4 } });
+    assert.equal(answer.eval_count, 4);
+    assert.equal((await ollama.list()).models[0].name, 'stories');
+    assert.equal((await ollama.show({ model: 'stories' })).model_info['general.architecture'], 'llama');
+    assert.equal((await ollama.ps()).models.length, 1);
+    assert.ok((await ollama.version()).version);
+  },
+  async 'ollama: errors'() {
+    await assert.rejects(ollama.chat({ model: 'other', messages }), (error) => error.status_code === 404 && error.message.includes('other'));
+  },
+};
+
+let failed = 0;
+for (const [name, run] of Object.entries(cases)) {
+  try {
+    await run();
+    console.log(`ok      ${name}`);
+  } catch (error) {
+    ++failed;
+    console.log(`FAILED  ${name}\n${error.stack}`);
+  }
+}
+server.kill('SIGTERM');
+const code = await exited;
+if (code !== 0) {
+  ++failed;
+  console.log(`FAILED  the server left with ${code} after SIGTERM`);
+}
+console.log(`${Object.keys(cases).length - failed} of ${Object.keys(cases).length} cases passed`);
+process.exit(failed ? 1 : 0);
