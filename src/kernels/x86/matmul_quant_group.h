@@ -72,15 +72,17 @@ template <int N>
                                  __attribute__((always_inline)) { __builtin_prefetch(cell + g * kShare + line * 64); });
 }
 
-// The same in `turns` parts. Not the built-in, which compilers move.
+// Not the built-in, which compilers move.
+[[gnu::always_inline]] inline void ask_here(const uint8_t* line) { asm volatile("prefetcht0 %0" : : "m"(*line)); }
+
+// The same in `turns` parts.
 template <int N, int turn, int turns>
 [[gnu::always_inline]] inline void prefetch_turn(const uint8_t* cell, int64_t g) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   static constexpr int64_t kShare = kCell.bytes / kCell.groups;
   static constexpr int kLines = (kShare + 63) / 64, kFirst = turn * kLines / turns;
   const uint8_t* at = cell + g * kShare + kFirst * 64;
-  unroll<(turn + 1) * kLines / turns - kFirst>(
-      [&](auto line) __attribute__((always_inline)) { asm volatile("prefetcht0 %0" : : "m"(at[line * 64])); });
+  unroll<(turn + 1) * kLines / turns - kFirst>([&](auto line) __attribute__((always_inline)) { ask_here(at + line * 64); });
 }
 
 // What nobody has asked for yet when a piece of work begins.
