@@ -70,7 +70,14 @@ const Dialect kOpenAi = {"OpenAI",
                          "`data: [DONE]`; an error in a stream is a last `data: {\"error\": ...}`.",
                          refuse, refuse_in_stream};
 
-std::string system_fingerprint() { return "millrace"; }
+Json openai_envelope(const Answer& answer, const char* object, Json choices) {
+  return {{"id", answer.id},
+          {"object", object},
+          {"created", answer.created},
+          {"model", answer.model_name},
+          {"system_fingerprint", "millrace"},
+          {"choices", std::move(choices)}};
+}
 
 const char* openai_finish(const Choice& choice) { return choice.finish == FinishReason::stop ? "stop" : "length"; }
 

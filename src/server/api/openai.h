@@ -13,10 +13,11 @@ std::vector<Field> unsupported_extensions();  // of other servers
 std::vector<Field> completion_fields();
 std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
 std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);
+// What whole answers and their chunks have in common; `object` is their type.
+Json openai_envelope(const Answer& answer, const char* object, Json choices);
 Json openai_usage(const Answer& answer);
 Json openai_timings(const Answer& answer);   // llama-server's
 const char* openai_finish(const Choice& choice);
-std::string system_fingerprint();
 
 // OpenAI's messages to those of a chat template: parts of text are joined, "developer" becomes "system".
 std::optional<ApiError> read_messages(const Json& value, Ask& ask);

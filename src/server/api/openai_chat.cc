@@ -26,12 +26,7 @@ Json logprob_json(const Answer& answer, const ChosenToken& chosen) {
 }
 
 Json chunk(const Answer& answer, Json choices) {
-  Json out = {{"id", answer.id},
-              {"object", "chat.completion.chunk"},
-              {"created", answer.created},
-              {"model", answer.model_name},
-              {"system_fingerprint", system_fingerprint()},
-              {"choices", std::move(choices)}};
+  Json out = openai_envelope(answer, "chat.completion.chunk", std::move(choices));
   if (answer.ask.include_usage) out["usage"] = nullptr;
   return out;
 }
@@ -84,13 +79,9 @@ Json whole(Answer& answer) {
                        {"logprobs", std::move(logprobs)},
                        {"finish_reason", openai_finish(choice)}});
   }
-  return {{"id", answer.id},
-          {"object", "chat.completion"},
-          {"created", answer.created},
-          {"model", answer.model_name},
-          {"system_fingerprint", system_fingerprint()},
-          {"choices", std::move(choices)},
-          {"usage", openai_usage(answer)}};
+  Json out = openai_envelope(answer, "chat.completion", std::move(choices));
+  out["usage"] = openai_usage(answer);
+  return out;
 }
 
 Wrong read_content(const std::string& where, const Json& content, std::string* text) {

@@ -34,12 +34,8 @@ Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLo
 }
 
 std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
-  Json out = {{"id", answer.id},
-              {"object", "text_completion"},
-              {"created", answer.created},
-              {"model", answer.model_name},
-              {"system_fingerprint", system_fingerprint()},
-              {"choices", Json::array({Json{{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}}})}};
+  Json choice = {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
+  Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
   if (answer.ask.include_usage) out["usage"] = nullptr;
   return sse_data(out);
 }
@@ -67,8 +63,9 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
 std::string end(Answer& answer) {
   std::string out;
   if (answer.ask.include_usage) {
-    out = sse_data({{"id", answer.id}, {"object", "text_completion"}, {"created", answer.created}, {"model", answer.model_name},
-                    {"system_fingerprint", system_fingerprint()}, {"choices", Json::array()}, {"usage", openai_usage(answer)}});
+    Json last = openai_envelope(answer, "text_completion", Json::array());
+    last["usage"] = openai_usage(answer);
+    out = sse_data(last);
   }
   return out + "data: [DONE]\n\n";
 }
@@ -90,13 +87,9 @@ Json whole(Answer& answer) {
                        {"logprobs", std::move(logprobs)},
                        {"finish_reason", openai_finish(choice)}});
   }
-  return {{"id", answer.id},
-          {"object", "text_completion"},
-          {"created", answer.created},
-          {"model", answer.model_name},
-          {"system_fingerprint", system_fingerprint()},
-          {"choices", std::move(choices)},
-          {"usage", openai_usage(answer)}};
+  Json out = openai_envelope(answer, "text_completion", std::move(choices));
+  out["usage"] = openai_usage(answer);
+  return out;
 }
 
 }  // namespace
