@@ -2,6 +2,7 @@
 // engine's Requests, one for each prompt.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "server/json.h"
 
 namespace millrace {
+
+struct ServedModel;
 
 struct AskedPrompt {
   std::string text;             // unless tokens are given
@@ -18,6 +21,7 @@ struct AskedPrompt {
 
 struct Ask {
   std::string model;            // "": the one that is served
+  std::shared_ptr<ServedModel> served;  // the model of that name
   std::vector<AskedPrompt> prompts;
   Json messages;                // of a chat, in OpenAI's form; null: there are prompts
   Json variables = Json::object();      // further ones for the chat template

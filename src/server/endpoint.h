@@ -9,6 +9,7 @@
 
 #include "server/answer.h"
 #include "server/schema.h"
+#include "server/served_model.h"
 
 namespace millrace {
 
@@ -20,6 +21,10 @@ struct Call {
   std::string rest;  // what stood for the '*' of the path
   Json body;         // checked against the endpoint's fields
   Ask ask;           // filled in by them
+
+  const ServedModel& served() const { return *ask.served; }
+  const LanguageModel& model() const { return *ask.served->model; }
+  Engine& engine() const { return *ask.served->engine; }
 };
 
 using Handled = std::variant<HttpReply, ApiError>;

@@ -7,9 +7,9 @@ namespace millrace {
 Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange)
     : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
-  answer_.model = &service.model();
+  answer_.model = ask.served->model.get();
   answer_.id = format_.id_prefix + service.new_id();
-  answer_.model_name = service.names().front();
+  answer_.model_name = ask.served->name();
   answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
@@ -49,7 +49,7 @@ void Generation::score_prompts() {
       self->submit();
     });
   };
-  auto added = service_.scorer().add(std::move(work));
+  auto added = answer_.ask.served->scorer->add(std::move(work));
   if (!added.ok()) exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
 }
 
@@ -60,10 +60,10 @@ void Generation::submit() {
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
       self->exchange_.post([self, i, event = std::move(event), now = std::chrono::steady_clock::now()]() mutable { self->take(i, std::move(event), now); });
     };
-    auto id = service_.engine().submit(std::move(request), std::move(sink));
+    auto id = answer_.ask.served->engine->submit(std::move(request), std::move(sink));
     if (!id.ok()) return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
     exchange_.post([self = shared_from_this(), id = *id] {
-      if (self->over_) return self->service_.engine().cancel(id);
+      if (self->over_) return self->answer_.ask.served->engine->cancel(id);
       self->ids_.push_back(id);
     });
   }
@@ -151,7 +151,7 @@ void Generation::gone() {
 void Generation::cancel() {
   over_ = true;
   *unwanted_ = true;
-  for (RequestId id : ids_) service_.engine().cancel(id);
+  for (RequestId id : ids_) answer_.ask.served->engine->cancel(id);
 }
 
 }  // namespace millrace

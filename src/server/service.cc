@@ -50,9 +50,8 @@ bool same_secret(std::string_view left, std::string_view right) {
 }
 
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
-    : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
+    : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)) {
   metrics_ = std::make_unique<Metrics>(options_.names.front());
-  scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -61,10 +60,10 @@ Service::~Service() = default;
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
 
-bool Service::serves(const std::string& name) const {
-  if (options_.any_name || name.empty()) return true;
+std::shared_ptr<ServedModel> Service::find_model(const std::string& name) const {
   const std::string plain = name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name;
-  return std::ranges::find(options_.names, plain) != options_.names.end() || std::ranges::find(options_.names, name) != options_.names.end();
+  const bool named = std::ranges::any_of(options_.names, [&](const std::string& one) { return one == plain || one == name; });
+  return named || options_.any_name || name.empty() ? served_ : nullptr;
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
@@ -159,9 +158,12 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
     call.ask.request.sampling = options_.sampling;
     call.ask.seed_given = options_.seed_given;
     if (!wrong) wrong = read_fields(endpoint.fields, call.body, call.ask);
-    if (!wrong && !serves(call.ask.model)) wrong = no_such_model(call.ask.model);
+    if (!wrong) call.ask.served = find_model(call.ask.model);
+    if (!wrong && !call.ask.served) wrong = no_such_model(call.ask.model);
     if (!wrong && endpoint.prepare) wrong = endpoint.prepare(call.body, call.ask);
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  } else {
+    call.ask.served = served_;
   }
   answer(endpoint, call, exchange);
 }
@@ -179,35 +181,37 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
 }
 
 std::optional<ApiError> Service::make_prompts(Ask& ask) const {
+  const LanguageModel& model = *ask.served->model;
+  const int64_t context = ask.served->context;
   if (!ask.messages.is_null()) {
     Json input = ask.variables.is_object() ? ask.variables : Json::object();
     input["messages"] = std::move(ask.messages);
-    auto text = chat_text(*model_, input, ask.add_generation_prompt);
+    auto text = chat_text(model, input, ask.add_generation_prompt);
     if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
     if (ask.continue_last_message) {
       const std::string said = input["messages"].back().value("content", std::string());
       const size_t at = text->rfind(said.substr(0, said.find_last_not_of(" \t\r\n") + 1));
       if (at != std::string::npos) text->resize(at + said.find_last_not_of(" \t\r\n") + 1);
     }
-    auto tokens = encode_chat(*model_, *text);
+    auto tokens = encode_chat(model, *text);
     if (!tokens.ok()) return ApiError::from(tokens.error());
     ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   }
   for (AskedPrompt& prompt : ask.prompts) {
     if (prompt.tokens.empty()) {
-      auto tokens = model_->encode(prompt.text, prompt.add_special);
+      auto tokens = model.encode(prompt.text, prompt.add_special);
       if (!tokens.ok()) return ApiError::from(tokens.error());
       prompt.tokens = std::move(*tokens);
     } else if (ask.messages.is_null() && prompt.text.empty()) {
-      prompt.text = model_->decode(prompt.tokens);
+      prompt.text = model.decode(prompt.tokens);
     }
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (count == 0) return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
-    if (count >= context_) {
-      ApiError error{ApiErrorKind::too_long, fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}", count, context_),
+    if (count >= context) {
+      ApiError error{ApiErrorKind::too_long, fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}", count, context),
                      ask.messages.is_null() ? "prompt" : "messages"};
       error.prompt_tokens = count;
-      error.context = context_;
+      error.context = context;
       return error;
     }
   }
@@ -226,7 +230,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
   for (const AskedPrompt& prompt : ask.prompts) {
     Request request = ask.request;
     request.prompt = prompt.tokens;
-    auto good = engine_->check(request);
+    auto good = ask.served->engine->check(request);
     if (good.ok()) continue;
     ApiError error = ApiError::from(good.error());
     if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // more than there will ever be

@@ -12,7 +12,7 @@
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/metrics.h"
-#include "server/prompt_scorer.h"
+#include "server/served_model.h"
 
 namespace millrace {
 
@@ -39,27 +39,24 @@ class Service {
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
 
-  std::string metrics_text() const { return metrics_->text(engine_->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
+  std::string metrics_text() const { return metrics_->text(served_->engine->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
-  PromptScorer& scorer() const { return *scorer_; }
 
   // No new work from now on.
   void drain() { draining_ = true; }
   // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
-  void stop_engine() {
-    scorer_.reset();
-    engine_.reset();
-  }
+  void stop_engine() { served_->stop(); }
 
-  const LanguageModel& model() const { return *model_; }
-  std::shared_ptr<const LanguageModel> shared_model() const { return model_; }
-  Engine& engine() const { return *engine_; }
-  const ServiceOptions& options() const { return options_; }
-  const std::vector<std::string>& names() const { return options_.names; }
-  bool serves(const std::string& name) const;
+  // The model that a request calls by `name` ("": the first one); null: there is none such.
+  std::shared_ptr<ServedModel> find_model(const std::string& name) const;
   ApiError no_such_model(const std::string& name) const;
-  int64_t context() const { return context_; }
+  const std::vector<std::string>& names() const { return options_.names; }
+  // Of the first model. What answers a request takes call.served() or ask.served.
+  const LanguageModel& model() const { return *served_->model; }
+  Engine& engine() const { return *served_->engine; }
+  int64_t context() const { return served_->context; }
+  const ServiceOptions& options() const { return options_; }
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
   // An error in the dialect's shape, counted.
@@ -69,7 +66,7 @@ class Service {
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 
-  // Text and conversations to tokens, and whether they fit. Fills in ask.prompts[].tokens and, for a chat, .text.
+  // Text and conversations to the tokens of ask.served, and whether they fit. Fills in ask.prompts[].tokens and, for a chat, .text.
   std::optional<ApiError> make_prompts(Ask& ask) const;
 
  private:
@@ -80,13 +77,10 @@ class Service {
   std::optional<ApiError> complete(Ask& ask) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
 
-  std::shared_ptr<const LanguageModel> model_;
-  std::unique_ptr<Engine> engine_;
+  std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
   std::unique_ptr<Metrics> metrics_;
-  std::unique_ptr<PromptScorer> scorer_;
   std::function<HttpCounts()> counts_;
-  int64_t context_ = 0;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};
 };

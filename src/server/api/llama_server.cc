@@ -174,22 +174,22 @@ Json piece_json(const LanguageModel& model, TokenId token) {
 }
 
 Handled tokenize(Call& call) {
-  auto tokens = call.service.model().encode(call.body["content"].get_ref<const std::string&>(), call.body.value("add_special", false), call.body.value("parse_special", true));
+  auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(), call.body.value("add_special", false), call.body.value("parse_special", true));
   if (!tokens.ok()) return ApiError::from(tokens.error());
   if (!call.body.value("with_pieces", false)) return json_reply({{"tokens", *tokens}});
   Json list = Json::array();
-  for (TokenId token : *tokens) list.push_back({{"id", token}, {"piece", piece_json(call.service.model(), token)}});
+  for (TokenId token : *tokens) list.push_back({{"id", token}, {"piece", piece_json(call.model(), token)}});
   return json_reply({{"tokens", std::move(list)}});
 }
 
 Handled detokenize(Call& call) {
-  return json_reply({{"content", call.service.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false)}});
+  return json_reply({{"content", call.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false)}});
 }
 
 Handled apply_template(Call& call) {
   Json input = call.ask.variables;
   input["messages"] = call.ask.messages;
-  auto text = chat_text(call.service.model(), input, call.ask.add_generation_prompt);
+  auto text = chat_text(call.model(), input, call.ask.add_generation_prompt);
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
   return json_reply({{"prompt", *text}});
 }
@@ -207,23 +207,23 @@ Handled props(Call& call) {
   Json params = {{"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}, {"min_p", s.min_p}, {"typical_p", s.typical_p},
                  {"repeat_penalty", s.repetition_penalty}, {"repeat_last_n", s.penalty_window}, {"presence_penalty", s.presence_penalty},
                  {"frequency_penalty", s.frequency_penalty}, {"mirostat", s.mirostat}, {"n_predict", -1}};
-  return json_reply({{"default_generation_settings", {{"n_ctx", service.context()}, {"params", std::move(params)}}},
-                     {"total_slots", service.options().engine.max_streams},
-                     {"model_path", service.names().front()},
-                     {"model_alias", service.names().front()},
+  return json_reply({{"default_generation_settings", {{"n_ctx", call.served().context}, {"params", std::move(params)}}},
+                     {"total_slots", call.served().engine_options.max_streams},
+                     {"model_path", call.served().name()},
+                     {"model_alias", call.served().name()},
                      {"modalities", {{"vision", false}, {"audio", false}}},
-                     {"chat_template", service.model().parts().files->chat_template},
-                     {"bos_token", special_text(service.model(), &TokenizerSpec::bos)},
-                     {"eos_token", special_text(service.model(), &TokenizerSpec::eos)},
+                     {"chat_template", call.model().parts().files->chat_template},
+                     {"bos_token", special_text(call.model(), &TokenizerSpec::bos)},
+                     {"eos_token", special_text(call.model(), &TokenizerSpec::eos)},
                      {"build_info", "millrace"}});
 }
 
 // The engine has no slots: a running stream is shown as one that is busy.
 Handled slots(Call& call) {
-  const int64_t running = call.service.engine().stats().running, total = call.service.options().engine.max_streams;
+  const int64_t running = call.engine().stats().running, total = call.served().engine_options.max_streams;
   if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos) return ApiError{ApiErrorKind::draining, "no slot available", ""};
   Json list = Json::array();
-  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"n_ctx", call.service.context()}, {"is_processing", i < running}});
+  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"n_ctx", call.served().context}, {"is_processing", i < running}});
   return json_reply(list);
 }
 

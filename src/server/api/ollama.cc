@@ -110,36 +110,35 @@ Wrong prepare_conversation(const Json& body, Ask& ask) {
   return prepare_chat(body, ask);
 }
 
-Json details(const Service& service) {
-  const ModelInfo& info = service.model().info();
+Json details(const ServedModel& served) {
+  const ModelInfo& info = served.model->info();
   return {{"parent_model", ""}, {"format", "gguf"}, {"family", info.architecture}, {"families", {info.architecture}},
           {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(info.parameters) * 1e-6)}, {"quantization_level", ""}};
 }
 
-Json model_json(const Service& service, const std::string& name) {
-  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", service.model().info().weight_bytes}, {"digest", ""}, {"details", details(service)}};
+Json model_json(const Service& service, const ServedModel& served, const std::string& name) {
+  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", served.model->info().weight_bytes}, {"digest", ""}, {"details", details(served)}};
 }
 
 Handled tags(Call& call) {
   Json models = Json::array();
-  for (const std::string& name : call.service.names()) models.push_back(model_json(call.service, name));
+  for (const std::string& name : call.service.names()) models.push_back(model_json(call.service, call.served(), name));
   return json_reply({{"models", std::move(models)}});
 }
 
 Handled ps(Call& call) {
-  Json model = model_json(call.service, call.service.names().front());
+  Json model = model_json(call.service, call.served(), call.served().name());
   model["size_vram"] = 0;
-  model["context_length"] = call.service.context();
+  model["context_length"] = call.served().context;
   return json_reply({{"models", Json::array({std::move(model)})}});
 }
 
 Handled show(Call& call) {
-  const Service& service = call.service;
-  const ModelInfo& info = service.model().info();
+  const ModelInfo& info = call.model().info();
   return json_reply({{"modelfile", ""},
                      {"parameters", ""},
-                     {"template", service.model().parts().files->chat_template},
-                     {"details", details(service)},
+                     {"template", call.model().parts().files->chat_template},
+                     {"details", details(call.served())},
                      {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
                                      {info.architecture + ".context_length", info.context}}},
                      {"capabilities", {"completion"}}});

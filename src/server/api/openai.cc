@@ -42,25 +42,26 @@ Json error_json(const ApiError& error) {
 HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
 std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
 
-Json model_json(const Service& service, const std::string& name) {
-  const ModelInfo& info = service.model().info();
+Json model_json(const Service& service, const ServedModel& served, const std::string& name) {
+  const ModelInfo& info = served.model->info();
   return {{"id", name},
           {"object", "model"},
           {"created", service.started()},
           {"owned_by", "millrace"},
-          {"max_model_len", service.context()},
+          {"max_model_len", served.context},
           {"meta", {{"n_vocab", info.vocab}, {"n_ctx_train", info.context}, {"n_params", info.parameters}, {"size", info.weight_bytes}}}};
 }
 
 Handled list_models(Call& call) {
   Json data = Json::array();
-  for (const std::string& name : call.service.names()) data.push_back(model_json(call.service, name));
+  for (const std::string& name : call.service.names()) data.push_back(model_json(call.service, call.served(), name));
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
 Handled show_model(Call& call) {
-  if (!call.service.serves(call.rest)) return call.service.no_such_model(call.rest);
-  return json_reply(model_json(call.service, call.rest));
+  const auto served = call.service.find_model(call.rest);
+  if (!served) return call.service.no_such_model(call.rest);
+  return json_reply(model_json(call.service, *served, call.rest));
 }
 
 }  // namespace

@@ -16,7 +16,7 @@ HttpReply unavailable(const std::string& why) {
 }
 
 Handled live(Call& call) {
-  const EnginePulse pulse = call.service.engine().pulse();
+  const EnginePulse pulse = call.engine().pulse();
   if (pulse.stopped) return unavailable("the engine has stopped");
   if (pulse.step_seconds > kStuckSeconds) return unavailable(fmt::format("the engine is in one step for {:.0f} seconds", pulse.step_seconds));
   return json_reply({{"status", "ok"}});

@@ -1,0 +1,37 @@
+// ServedModel: one model with its engine and what requests to it need to know. Whoever works for a request holds it, so
+// that a model which was replaced or unloaded goes on until its last stream has ended.
+//
+// The engine's and the scorer's threads must not be the ones that let it go, as it waits for both to end.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "millrace/engine.h"
+#include "server/prompt_scorer.h"
+
+namespace millrace {
+
+struct ServedModel {
+  std::vector<std::string> names;  // its own, and aliases; the first one is told in answers
+  std::shared_ptr<const LanguageModel> model;
+  EngineOptions engine_options;    // what the engine was made with
+  std::unique_ptr<Engine> engine;
+  int64_t context = 0;
+  std::unique_ptr<PromptScorer> scorer;
+
+  ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options)
+      : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), engine(std::move(its_engine)), context(engine->context()),
+        scorer(std::make_unique<PromptScorer>(model, engine_options, context)) {}
+
+  const std::string& name() const { return names.front(); }
+
+  // Ends the engine and with it every stream. Nobody submits or cancels any more.
+  void stop() {
+    scorer.reset();
+    engine.reset();
+  }
+};
+
+}  // namespace millrace
