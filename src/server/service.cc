@@ -53,10 +53,17 @@ Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Eng
     : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
   metrics_ = std::make_unique<Metrics>(options_.names.front());
   scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
+  live_ = std::make_unique<LiveFeed>(*this);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Service::~Service() = default;
+Service::~Service() { stop_engine(); }
+
+void Service::stop_engine() {
+  live_.reset();
+  scorer_.reset();
+  engine_.reset();
+}
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
@@ -170,6 +177,10 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   if (endpoint.format) {
     call.body = nullptr;
     return generate(endpoint, std::move(call.ask), call.request, exchange);
+  }
+  if (endpoint.stream) {
+    if (auto wrong = endpoint.stream(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+    return;
   }
   Handled handled = endpoint.handle(call);
   if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));

@@ -11,6 +11,7 @@
 #include "millrace/engine.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/live_feed.h"
 #include "server/metrics.h"
 #include "server/prompt_scorer.h"
 
@@ -43,14 +44,12 @@ class Service {
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
   PromptScorer& scorer() const { return *scorer_; }
+  LiveFeed& live() const { return *live_; }
 
   // No new work from now on.
   void drain() { draining_ = true; }
   // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
-  void stop_engine() {
-    scorer_.reset();
-    engine_.reset();
-  }
+  void stop_engine();
 
   const LanguageModel& model() const { return *model_; }
   std::shared_ptr<const LanguageModel> shared_model() const { return model_; }
@@ -85,6 +84,7 @@ class Service {
   ServiceOptions options_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<PromptScorer> scorer_;
+  std::unique_ptr<LiveFeed> live_;
   std::function<HttpCounts()> counts_;
   int64_t context_ = 0;
   int64_t started_ = 0;
