@@ -16,6 +16,7 @@
 
 #include "millrace/age_histogram.h"
 #include "millrace/events.h"
+#include "millrace/look.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
 #include "millrace/request.h"
@@ -125,6 +126,13 @@ class Engine {
 
   EngineStats stats() const;
   EnginePulse pulse() const;
+
+  // Asks for a look at the engine, which `sink` gets on the engine's thread between two steps: take it over and return.
+  // Steps are recorded from the first look on, until none is asked for. Nothing comes of it once the engine has stopped,
+  // or when so many are asked for already.
+  static constexpr size_t kMostLooks = 8;
+  using LookSink = std::function<void(EngineLook&&)>;
+  void look(LookSink sink);
   int64_t context() const;
 
  private:

@@ -71,6 +71,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   RequestId next_id = 1;
   std::vector<std::pair<std::shared_ptr<Stream::State>, Request>> submitted;
   std::vector<RequestId> cancelled;
+  std::vector<Engine::LookSink> looks;  // asked for
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
@@ -84,6 +85,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void loop();
   void end_all(const Error& failure);
   void take_in();
+  void show();
   Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
   void cancel(RequestId id);
 };
@@ -113,7 +115,7 @@ void Engine::State::take_in() {
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex);
-    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !core->idle(); });
+    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !looks.empty() || !core->idle(); });
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
@@ -132,6 +134,19 @@ void Engine::State::take_in() {
   for (RequestId id : cancels) core->cancel(id);
 }
 
+// To those who asked for a look. Not enough memory for one is no reason to stop.
+void Engine::State::show() {
+  std::vector<Engine::LookSink> sinks;
+  {
+    std::lock_guard lock(mutex);
+    sinks.swap(looks);
+  }
+  try {
+    for (const Engine::LookSink& sink : sinks) sink(core->look());
+  } catch (const std::bad_alloc&) {
+  }
+}
+
 void Engine::State::loop() {
   std::vector<TokenEvent> events;
   Error failure;
@@ -142,6 +157,8 @@ void Engine::State::loop() {
         std::lock_guard lock(mutex);
         if (stop) break;
       }
+      show();
+      if (core->idle()) continue;
       events.clear();
       step_began = std::chrono::steady_clock::now().time_since_epoch().count();
       core->step(events);
@@ -259,6 +276,15 @@ EngineStats Engine::stats() const {
     stats.memory = memory_uses(*accounts);
   }
   return stats;
+}
+
+void Engine::look(LookSink sink) {
+  {
+    std::lock_guard lock(state_->mutex);
+    if (state_->stop || state_->looks.size() >= kMostLooks) return;
+    state_->looks.push_back(std::move(sink));
+  }
+  state_->wake.notify_one();
 }
 
 EnginePulse Engine::pulse() const {

@@ -312,6 +312,8 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
   const double seconds = static_cast<double>(clock_->now_ns() - before) * 1e-9;
   cost_->observe(shape, seconds);
   ++stats_.steps;
+  if (recorder_ && recorder_->forgotten(before)) recorder_.reset();
+  if (recorder_) recorder_->step(stats_.steps, plan_, work_, before, seconds);
   for (const StepWork& item : work_) {
     if (item.lost) continue;
     Sequence& s = item.stream->sequence;

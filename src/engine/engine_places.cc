@@ -35,6 +35,7 @@ void EngineCore::release(LiveStream& stream) {
 // A stream that is over: out of every account.
 void EngineCore::forget(LiveStream& stream) {
   const Sequence& s = stream.sequence;
+  if (recorder_) recorder_->ended(s, clock_->now_ns());
   abandon_load(stream);
   release(stream);
   if (stream.ticket) tier_->erase(stream.ticket);

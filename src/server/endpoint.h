@@ -37,9 +37,11 @@ struct Endpoint {
   std::vector<Field> fields;
   // Checks what concerns several fields and fills in what depends on them; null: nothing does.
   std::optional<ApiError> (*prepare)(const Json& body, Ask& ask) = nullptr;
-  // Either text is generated and written by `format`, or handle() answers at once.
+  // Either text is generated and written by `format`, or handle() answers at once, or stream() takes the exchange over
+  // unless it returns an error.
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
+  std::optional<ApiError> (*stream)(Call& call, const Exchange& exchange) = nullptr;
   bool open = false;     // to everybody, without a key
 };
 

@@ -52,10 +52,16 @@ bool same_secret(std::string_view left, std::string_view right) {
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)) {
   metrics_ = std::make_unique<Metrics>(options_.names.front());
+  live_ = std::make_unique<LiveFeed>(*this);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
-Service::~Service() = default;
+Service::~Service() { stop_engine(); }
+
+void Service::stop_engine() {
+  live_.reset();
+  served_->stop();
+}
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
@@ -172,6 +178,10 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   if (endpoint.format) {
     call.body = nullptr;
     return generate(endpoint, std::move(call.ask), call.request, exchange);
+  }
+  if (endpoint.stream) {
+    if (auto wrong = endpoint.stream(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+    return;
   }
   Handled handled = endpoint.handle(call);
   if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));

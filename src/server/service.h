@@ -11,6 +11,7 @@
 #include "millrace/engine.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/live_feed.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
 
@@ -42,11 +43,12 @@ class Service {
   std::string metrics_text() const { return metrics_->text(served_->engine->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
+  LiveFeed& live() const { return *live_; }
 
   // No new work from now on.
   void drain() { draining_ = true; }
   // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
-  void stop_engine() { served_->stop(); }
+  void stop_engine();
 
   // The model that a request calls by `name` ("": the first one); null: there is none such.
   std::shared_ptr<ServedModel> find_model(const std::string& name) const;
@@ -80,6 +82,7 @@ class Service {
   std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
   std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<LiveFeed> live_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};

@@ -5,6 +5,7 @@
 #include "engine/language_model.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
+#include "server/page.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -145,7 +146,11 @@ Handled show(Call& call) {
 }
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
-Handled root(Call&) { return HttpReply{.content_type = "text/plain; charset=utf-8", .body = "Ollama is running"}; }
+// A browser gets the page.
+Handled root(Call& call) {
+  if (auto page = page_reply(call.request)) return *page;
+  return HttpReply{.content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}}, .body = "Ollama is running"};
+}
 
 }  // namespace
 
@@ -174,7 +179,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
   list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps});
   list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version});
-  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "Says that a server is there, in the words that clients look for.", .handle = root});
+  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML; else says that a server is there, in the words that clients look for.", .handle = root, .open = true});
   return list;
 }
 

@@ -1,0 +1,41 @@
+// What the parts of the page share: settings, the model's facts, the conversation that is open.
+import * as api from "./api";
+import { loadSettings, saveSettings, type Settings } from "./store";
+
+export interface App {
+  settings: Settings;
+  models: api.Model[];
+  fields: Record<string, api.FieldSchema>;
+  props: api.Props;
+  saveSettings(): void;
+  say(text: string): void; // to those who listen rather than look
+  notice(text: string): void; // to everybody, for a while
+}
+
+export const app: App = {
+  settings: loadSettings(),
+  models: [],
+  fields: {},
+  props: {},
+  saveSettings: () => saveSettings(app.settings),
+  say: () => undefined,
+  notice: () => undefined,
+};
+
+export const modelName = (): string =>
+  app.models.some((one) => one.id === app.settings.model) ? app.settings.model : (app.models[0]?.id ?? "");
+
+export async function loadFacts(): Promise<void> {
+  const [models, fields, props] = await Promise.allSettled([api.models(), api.chatFields(), api.props()]);
+  if (models.status === "fulfilled") app.models = models.value;
+  if (fields.status === "fulfilled") app.fields = fields.value;
+  if (props.status === "fulfilled") app.props = props.value;
+  if (models.status === "rejected") throw models.reason;
+}
+
+export function applyTheme(): void {
+  const { theme } = app.settings;
+  if (theme === "system") delete document.documentElement.dataset.theme;
+  else document.documentElement.dataset.theme = theme;
+  document.dispatchEvent(new Event("themechange"));
+}

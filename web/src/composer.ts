@@ -1,0 +1,103 @@
+// Where a message is written: text that grows, files beside it, and the button that sends or stops.
+import { app } from "./app";
+import { el, icon, iconButton } from "./dom";
+import type { TextFile } from "./tree";
+
+const MOST_FILES = 8;
+const MOST_FILE_BYTES = 512 * 1024;
+
+// Text is what has no NUL and is UTF-8.
+export function textOf(bytes: Uint8Array): string | null {
+  if (bytes.includes(0)) return null;
+  try {
+    return new TextDecoder("utf-8", { fatal: true }).decode(bytes);
+  } catch {
+    return null;
+  }
+}
+
+export class Composer {
+  readonly root: HTMLElement;
+  readonly field = el("textarea", { id: "composer", rows: "1", placeholder: "Message", "aria-label": "Message", enterkeyhint: "send", autocomplete: "off" });
+  private readonly chips = el("div", { class: "chips", "aria-label": "Attached files" });
+  private readonly button = el("button", { type: "submit", class: "send" });
+  private readonly picker = el("input", { type: "file", multiple: true, hidden: true, "aria-hidden": "true", tabindex: "-1" });
+  private files: TextFile[] = [];
+  private working = false;
+
+  constructor(private readonly send: (text: string, files: TextFile[]) => void, private readonly stop: () => void) {
+    const form = el("form", { class: "composer", "aria-label": "New message" }, this.chips,
+      el("div", { class: "composer-row" }, iconButton("clip", "Attach text files", () => this.picker.click()), this.field, this.button), this.picker);
+    this.root = el("div", { class: "composer-place" }, form);
+    form.addEventListener("submit", (event) => {
+      event.preventDefault();
+      if (this.working) this.stop();
+      else this.submit();
+    });
+    this.field.addEventListener("input", () => this.resize());
+    this.field.addEventListener("keydown", (event) => {
+      if (event.key !== "Enter" || event.shiftKey || event.isComposing) return;
+      event.preventDefault();
+      if (!this.working) this.submit();
+    });
+    this.field.addEventListener("paste", (event) => void this.take([...(event.clipboardData?.files ?? [])]));
+    this.picker.addEventListener("change", () => {
+      void this.take([...(this.picker.files ?? [])]);
+      this.picker.value = "";
+    });
+    this.setWorking(false);
+  }
+
+  setWorking(working: boolean): void {
+    this.working = working;
+    this.button.replaceChildren(icon(working ? "stop" : "send"));
+    this.button.setAttribute("aria-label", working ? "Stop" : "Send");
+    this.button.title = working ? "Stop (Esc)" : "Send (Enter)";
+    this.button.classList.toggle("stop", working);
+  }
+
+  set(text: string): void {
+    this.field.value = text;
+    this.resize();
+    this.field.focus();
+  }
+
+  // Files that somebody picked, dropped or pasted.
+  async take(files: File[]): Promise<void> {
+    for (const file of files) {
+      if (this.files.length >= MOST_FILES) app.notice(`At most ${MOST_FILES} files go with a message.`);
+      else if (file.size > MOST_FILE_BYTES) app.notice(`${file.name} is larger than ${MOST_FILE_BYTES / 1024} KiB.`);
+      else {
+        const text = textOf(new Uint8Array(await file.arrayBuffer()));
+        if (text === null) app.notice(`${file.name} is not a text file.`);
+        else this.files.push({ name: file.name, text });
+      }
+    }
+    this.drawChips();
+  }
+
+  private drawChips(): void {
+    this.chips.replaceChildren(...this.files.map((file, index) =>
+      el("span", { class: "chip" }, icon("file"), el("span", {}, file.name), iconButton("close", `Remove ${file.name}`, () => {
+        this.files.splice(index, 1);
+        this.drawChips();
+        this.field.focus();
+      }))));
+  }
+
+  private submit(): void {
+    const text = this.field.value.trim();
+    if (!text && this.files.length === 0) return;
+    const files = this.files;
+    this.files = [];
+    this.field.value = "";
+    this.drawChips();
+    this.resize();
+    this.send(text, files);
+  }
+
+  private resize(): void {
+    this.field.style.height = "auto";
+    this.field.style.height = `${Math.min(this.field.scrollHeight, window.innerHeight * 0.4)}px`;
+  }
+}

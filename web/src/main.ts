@@ -1,0 +1,215 @@
+// The page's frame: the bar on top, conversations at the left, the chat or the live view in the middle, settings at the
+// right. The live view is a part of its own, loaded when it is looked at.
+import { onKeyNeeded } from "./api";
+import { app, applyTheme, loadFacts, modelName } from "./app";
+import { Chat } from "./chat";
+import { askForKey, showShortcuts } from "./dialogs";
+import { el, icon, iconButton, media } from "./dom";
+import { Panel } from "./panel";
+import { Sidebar } from "./sidebar";
+import * as store from "./store";
+import { newConversation, type Conversation } from "./tree";
+
+import "./style.css";
+
+const announcer = el("div", { class: "only-heard", "aria-live": "polite", role: "status" });
+const notices = el("div", { class: "notices", role: "status", "aria-live": "polite" });
+app.say = (text) => (announcer.textContent = text);
+app.notice = (text) => {
+  const box = el("div", { class: "notice" }, text);
+  notices.append(box);
+  setTimeout(() => box.remove(), 6000);
+};
+
+const chat = new Chat((conversation) => void keep(conversation));
+const sidebar = new Sidebar({
+  open: (id) => void openConversation(id),
+  fresh,
+  renamed: (id, title) => {
+    if (id === chat.conversation.id) chat.conversation.title = title;
+  },
+  removed: (id) => {
+    if (id === chat.conversation.id) fresh();
+  },
+});
+const panel = new Panel({
+  get: () => chat.conversation.system,
+  set: (text) => {
+    chat.conversation.system = app.settings.system = text;
+    app.saveSettings();
+    if (Object.keys(chat.conversation.messages).length > 0) void keep(chat.conversation);
+  },
+});
+const live = el("section", { class: "live", "aria-label": "Live view", hidden: true });
+let stopLive: (() => void) | null = null;
+
+const modelChoice = el("select", { class: "model-choice", "aria-label": "Model" });
+modelChoice.addEventListener("change", () => {
+  app.settings.model = modelChoice.value;
+  app.saveSettings();
+  chat.draw();
+});
+const tabs = {
+  chat: el("a", { href: "#chat", class: "tab" }, "Chat"),
+  live: el("a", { href: "#live", class: "tab" }, el("span", { class: "pulse", "aria-hidden": "true" }), "Live"),
+};
+const themeButton = iconButton("moon", "Light or dark", switchTheme);
+const panelButton = iconButton("sliders", "How answers are made", () => showPanel(panel.root.hidden), { "aria-controls": "panel", "aria-expanded": "false" });
+const menuButton = iconButton("menu", "Conversations", () => showSidebar(!document.body.classList.contains("with-sidebar")), { "aria-controls": "sidebar" });
+const cover = el("div", { class: "cover", onclick: () => {
+  showSidebar(false);
+  showPanel(false);
+} });
+
+function isDark(): boolean {
+  return app.settings.theme === "system" ? media.dark.matches : app.settings.theme === "dark";
+}
+
+function switchTheme(): void {
+  const wanted = isDark() ? "light" : "dark";
+  app.settings.theme = (wanted === "dark") === media.dark.matches ? "system" : wanted;
+  app.saveSettings();
+  showTheme();
+}
+
+function showTheme(): void {
+  applyTheme();
+  themeButton.replaceChildren(icon(isDark() ? "sun" : "moon"));
+}
+
+function showPanel(shown: boolean): void {
+  if (shown) panel.draw();
+  panel.root.hidden = !shown;
+  document.body.classList.toggle("with-panel", shown);
+  panelButton.setAttribute("aria-expanded", String(shown));
+  if (shown && media.narrow.matches) showSidebar(false);
+}
+
+function showSidebar(shown: boolean): void {
+  document.body.classList.toggle("with-sidebar", shown);
+  menuButton.setAttribute("aria-expanded", String(shown));
+  if (shown && media.narrow.matches) showPanel(false);
+}
+
+async function keep(conversation: Conversation): Promise<void> {
+  try {
+    await store.save(conversation);
+    localStorage.setItem("millrace.open", chat.conversation.id);
+    await sidebar.refresh(chat.conversation.id);
+  } catch {
+    app.notice("This browser keeps no conversations: they end with the page.");
+  }
+}
+
+function fresh(): void {
+  chat.show(newConversation(app.settings.system));
+  localStorage.removeItem("millrace.open");
+  void sidebar.refresh("");
+  location.hash = "#chat";
+  if (media.narrow.matches) showSidebar(false);
+  if (!panel.root.hidden) panel.draw();
+  chat.composer.field.focus();
+}
+
+async function openConversation(id: string): Promise<void> {
+  const conversation = await store.load(id);
+  if (!conversation) return;
+  chat.show(conversation);
+  localStorage.setItem("millrace.open", id);
+  await sidebar.refresh(id);
+  location.hash = "#chat";
+  if (media.narrow.matches) showSidebar(false);
+  if (!panel.root.hidden) panel.draw();
+}
+
+async function route(): Promise<void> {
+  const view = location.hash === "#live" ? "live" : "chat";
+  for (const [name, tab] of Object.entries(tabs)) {
+    if (name === view) tab.setAttribute("aria-current", "page");
+    else tab.removeAttribute("aria-current");
+  }
+  chat.root.hidden = view !== "chat";
+  live.hidden = view !== "live";
+  document.body.dataset.view = view;
+  stopLive?.();
+  stopLive = null;
+  if (view !== "live") return;
+  const { watch } = await import("./live/view");
+  if (location.hash === "#live" && !stopLive) stopLive = watch(live);
+}
+
+const keys: Record<string, () => void> = {
+  "/": () => chat.composer.field.focus(),
+  n: fresh,
+  e: () => chat.editLast(),
+  r: () => chat.regenerateLast(),
+  "[": () => chat.turnLast(-1),
+  "]": () => chat.turnLast(1),
+  l: () => (location.hash = location.hash === "#live" ? "#chat" : "#live"),
+  p: () => showPanel(panel.root.hidden),
+  t: switchTheme,
+  "?": showShortcuts,
+};
+
+document.addEventListener("keydown", (event) => {
+  if (document.querySelector("dialog[open]")) return;
+  if (event.key === "Escape") {
+    if (chat.working) chat.stop();
+    else if (media.narrow.matches) {
+      showSidebar(false);
+      showPanel(false);
+    }
+    return;
+  }
+  const target = event.target as HTMLElement;
+  if (event.ctrlKey || event.metaKey || event.altKey || target.closest("input, textarea, select")) return;
+  const act = keys[event.key];
+  if (!act) return;
+  event.preventDefault();
+  act();
+});
+
+function frame(): void {
+  document.body.append(
+    el("a", { class: "skip", href: "#composer", onclick: (event: Event) => {
+      event.preventDefault();
+      chat.composer.field.focus();
+    } }, "To the message field"),
+    el("header", { class: "bar" },
+      menuButton,
+      el("span", { class: "brand" }, el("img", { src: "/favicon.svg", alt: "", width: "22", height: "22" }), "millrace"),
+      el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live),
+      modelChoice,
+      el("div", { class: "bar-end" }, iconButton("keyboard", "Keys", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
+    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root),
+    cover, notices, announcer);
+}
+
+async function start(): Promise<void> {
+  frame();
+  showTheme();
+  media.dark.addEventListener("change", showTheme);
+  showSidebar(!media.narrow.matches);
+  onKeyNeeded(askForKey);
+  window.addEventListener("hashchange", () => void route());
+  chat.draw();
+  const open = localStorage.getItem("millrace.open");
+  try {
+    const conversation = open ? await store.load(open) : undefined;
+    if (conversation) chat.show(conversation);
+    await sidebar.refresh(chat.conversation.id);
+  } catch {
+    app.notice("This browser keeps no conversations: they end with the page.");
+  }
+  try {
+    await loadFacts();
+  } catch (error) {
+    app.notice(error instanceof Error ? error.message : String(error));
+  }
+  modelChoice.replaceChildren(...app.models.map((one) => el("option", { value: one.id, selected: one.id === modelName() }, one.id)));
+  if (!chat.working) chat.draw();
+  await route();
+  if (!media.narrow.matches && location.hash !== "#live") chat.composer.field.focus();
+}
+
+void start();

@@ -1,0 +1,130 @@
+// Markdown to elements. The lexer's tokens become nodes one by one: HTML in a message is text like any other, links lead
+// to http, https and mailto only, and pictures are links, for nothing is loaded from elsewhere.
+import { Marked, type Token, type Tokens } from "marked";
+
+import { el, iconButton } from "./dom";
+import { plain, readMath, safeLink, type MathToken } from "./text";
+
+const start = (source: string): number | undefined => {
+  const at = source.search(/\$|\\\[|\\\(/);
+  return at < 0 ? undefined : at;
+};
+
+const marked = new Marked({
+  gfm: true,
+  extensions: [
+    { name: "math", level: "block", start: (source) => source.match(/(?:^|\n) {0,3}(?:\$\$|\\\[)/)?.index, tokenizer: (source) => readMath(source, true) },
+    { name: "math", level: "inline", start, tokenizer: (source) => readMath(source, false) },
+  ],
+});
+
+function link(href: string, ...inside: Node[]): Node {
+  const safe = safeLink(href);
+  return safe ? el("a", { href: safe, target: "_blank", rel: "noopener noreferrer nofollow" }, ...inside) : el("span", {}, ...inside);
+}
+
+function math(token: MathToken): Node {
+  const node = el(token.display ? "div" : "span", { class: token.display ? "math math-display" : "math" }, token.text);
+  void import("./math").then(({ renderMath }) => renderMath(node, token.text, token.display));
+  return node;
+}
+
+function code(token: Tokens.Code): Node {
+  const language = (token.lang ?? "").split(/\s/)[0] ?? "";
+  const inside = el("code", {}, token.text);
+  const copy = iconButton("copy", "Copy code", () => void copyText(token.text, copy));
+  if (language) {
+    void import("./code").then(({ highlight }) => highlight(inside, token.text, language)).catch(() => undefined);
+  }
+  return el("figure", { class: "code" }, el("figcaption", {}, el("span", {}, language || "text"), copy), el("pre", { tabindex: "0" }, inside));
+}
+
+export async function copyText(text: string, button: HTMLElement): Promise<void> {
+  try {
+    await navigator.clipboard.writeText(text);
+  } catch {
+    return; // not allowed, or no secure address
+  }
+  button.classList.add("done");
+  setTimeout(() => button.classList.remove("done"), 1200);
+}
+
+function table(token: Tokens.Table): Node {
+  const row = (cells: Tokens.TableCell[], tag: "th" | "td"): HTMLElement =>
+    el("tr", {}, ...cells.map((cell, i) => el(tag, { class: token.align[i] ? `align-${token.align[i]}` : undefined }, ...inline(cell.tokens))));
+  return el("div", { class: "table", tabindex: "0", role: "region", "aria-label": "Table" },
+    el("table", {}, el("thead", {}, row(token.header, "th")), el("tbody", {}, ...token.rows.map((cells) => row(cells, "td")))));
+}
+
+function list(token: Tokens.List): Node {
+  const items = token.items.map((item) => {
+    const box = item.task ? el("input", { type: "checkbox", disabled: true, checked: item.checked, "aria-label": item.checked ? "done" : "open" }) : null;
+    return el("li", { class: item.task ? "task" : undefined }, box, ...blocks(item.tokens));
+  });
+  const out = token.ordered ? el("ol", {}, ...items) : el("ul", {}, ...items);
+  if (token.ordered && token.start !== 1 && token.start !== "") out.setAttribute("start", String(token.start));
+  return out;
+}
+
+function inline(tokens: Token[] | undefined): Node[] {
+  return (tokens ?? []).map((token): Node => {
+    switch (token.type) {
+      case "strong": return el("strong", {}, ...inline(token.tokens));
+      case "em": return el("em", {}, ...inline(token.tokens));
+      case "del": return el("del", {}, ...inline(token.tokens));
+      case "codespan": return el("code", {}, (token as Tokens.Codespan).text);
+      case "br": return el("br");
+      case "link": return link((token as Tokens.Link).href, ...inline(token.tokens));
+      case "image": return link((token as Tokens.Image).href, document.createTextNode((token as Tokens.Image).text || (token as Tokens.Image).href));
+      case "math": return math(token as unknown as MathToken);
+      case "html": return document.createTextNode(token.raw);
+      case "escape": return document.createTextNode((token as Tokens.Escape).text);
+      default: return (token as Tokens.Text).tokens ? wrap(inline((token as Tokens.Text).tokens)) : document.createTextNode(plain((token as Tokens.Text).text ?? token.raw));
+    }
+  });
+}
+
+function wrap(nodes: Node[]): Node {
+  const fragment = document.createDocumentFragment();
+  fragment.append(...nodes);
+  return fragment;
+}
+
+function block(token: Token): Node | null {
+  switch (token.type) {
+    case "space": case "def": return null;
+    // A message's headings are below the page's own.
+    case "heading": return el("div", { class: `heading h${(token as Tokens.Heading).depth}`, role: "heading", "aria-level": String(Math.min(6, (token as Tokens.Heading).depth + 2)) }, ...inline(token.tokens));
+    case "paragraph": return el("p", {}, ...inline(token.tokens));
+    case "code": return code(token as Tokens.Code);
+    case "blockquote": return el("blockquote", {}, ...blocks(token.tokens ?? []));
+    case "list": return list(token as Tokens.List);
+    case "table": return table(token as Tokens.Table);
+    case "hr": return el("hr");
+    case "html": return el("p", {}, token.raw);
+    case "math": return math(token as unknown as MathToken);
+    default: return (token as Tokens.Text).tokens ? wrap(inline((token as Tokens.Text).tokens)) : document.createTextNode(plain((token as Tokens.Text).text ?? token.raw));
+  }
+}
+
+const blocks = (tokens: Token[]): Node[] => tokens.map(block).filter((node): node is Node => node !== null);
+
+// Markdown that grows: only the blocks from the first changed one on are made anew.
+export class MarkdownView {
+  readonly root = el("div", { class: "markdown" });
+  private shown: { raw: string; node: HTMLElement }[] = [];
+
+  update(source: string): void {
+    const tokens = marked.lexer(source.replace(/\u0000/g, "\ufffd")).filter((token) => token.type !== "space" && token.type !== "def");
+    let same = 0;
+    while (same < tokens.length && same < this.shown.length && this.shown[same]!.raw === tokens[same]!.raw) ++same;
+    for (const old of this.shown.splice(same)) old.node.remove();
+    for (const token of tokens.slice(same)) {
+      const made = block(token);
+      if (!made) continue;
+      const node = made instanceof HTMLElement ? made : el("p", {}, made);
+      this.root.append(node);
+      this.shown.push({ raw: token.raw, node });
+    }
+  }
+}

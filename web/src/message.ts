@@ -1,0 +1,162 @@
+// One message of the conversation that is shown.
+import { el, icon, iconButton } from "./dom";
+import { copyText, MarkdownView } from "./markdown";
+import { TokenView } from "./tokens";
+import type { Message } from "./tree";
+
+export interface MessageActions {
+  regenerate(message: Message): void;
+  edit(message: Message, text: string): void;
+  turn(message: Message, by: number): void;
+}
+
+const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);
+
+const endings: Record<string, string> = {
+  length: "Cut at the limit of tokens",
+  stopped: "Stopped",
+  error: "Ended with an error",
+};
+
+export class MessageView {
+  readonly root: HTMLElement;
+  private readonly body = el("div", { class: "message-body" });
+  private readonly foot = el("div", { class: "message-foot" });
+  private markdown: MarkdownView | null = null;
+  private tokens: TokenView | null = null;
+  private reasoning: { box: HTMLDetailsElement; text: HTMLElement } | null = null;
+  private showTokens = false;
+  private working = false;
+
+  constructor(readonly message: Message, private readonly actions: MessageActions, private placed: { index: number; count: number }) {
+    const who = message.role === "user" ? "You" : (message.model ?? "Assistant");
+    this.root = el("article", { class: `message ${message.role}`, "aria-label": who, "data-id": message.id }, this.body, this.foot);
+    if (message.role === "user") this.drawUser();
+    this.update(false);
+  }
+
+  place(placed: { index: number; count: number }): void {
+    this.placed = placed;
+    if (!this.root.classList.contains("editing")) this.drawFoot();
+  }
+
+  update(working: boolean): void {
+    const { message } = this;
+    const ended = this.working && !working;
+    this.working = working;
+    this.root.classList.toggle("working", working);
+    if (message.role === "assistant") this.drawAnswer();
+    if (!working || ended) this.drawFoot();
+    else if (this.foot.childElementCount > 0) this.foot.replaceChildren();
+  }
+
+  private drawUser(): void {
+    const files = (this.message.files ?? []).map((file) =>
+      el("details", { class: "file" }, el("summary", {}, icon("file"), el("span", {}, file.name), el("small", {}, size(file.text.length))), el("pre", { tabindex: "0" }, file.text)));
+    this.body.replaceChildren(...files, ...(this.message.content ? [el("div", { class: "said" }, this.message.content)] : []));
+  }
+
+  private drawAnswer(): void {
+    const { message } = this;
+    if (message.reasoning) this.drawReasoning(message.reasoning);
+    if (this.showTokens && message.tokens) {
+      if (!this.tokens) this.body.append((this.tokens = new TokenView()).root);
+      this.markdown?.root.remove();
+      this.markdown = null;
+      this.tokens.update(message.tokens);
+    } else {
+      if (!this.markdown) this.body.append((this.markdown = new MarkdownView()).root);
+      this.tokens?.root.remove();
+      this.tokens = null;
+      this.markdown.update(message.content);
+    }
+    if (message.error) {
+      const box = this.body.querySelector(".failure") ?? el("p", { class: "failure", role: "alert" });
+      box.textContent = message.error;
+      this.body.append(box);
+    }
+  }
+
+  private drawReasoning(text: string): void {
+    if (!this.reasoning) {
+      const inside = el("div", { class: "reasoning-text" });
+      const box = el("details", { class: "reasoning" }, el("summary", {}, "Reasoning"), inside);
+      this.reasoning = { box, text: inside };
+      this.body.prepend(box);
+    }
+    this.reasoning.text.textContent = text;
+  }
+
+  private drawFoot(): void {
+    const { message, placed } = this;
+    const parts: (Node | false)[] = [];
+    if (placed.count > 1) {
+      parts.push(el("div", { class: "branches", role: "group", "aria-label": "Versions" },
+        iconButton("left", "Previous version", () => this.actions.turn(message, -1), { disabled: placed.index === 0 }),
+        el("span", { "aria-label": `Version ${placed.index + 1} of ${placed.count}` }, `${placed.index + 1} / ${placed.count}`),
+        iconButton("right", "Next version", () => this.actions.turn(message, 1), { disabled: placed.index === placed.count - 1 })));
+    }
+    const copy = iconButton("copy", "Copy message", () => void copyText(message.content, copy));
+    parts.push(copy);
+    if (message.role === "user") parts.push(iconButton("edit", "Edit message", () => this.startEdit()));
+    if (message.role === "assistant") {
+      parts.push(iconButton("redo", "Regenerate", () => this.actions.regenerate(message)));
+      if (message.tokens?.length) {
+        parts.push(iconButton("tokens", "Token probabilities", () => this.toggleTokens(), { "aria-pressed": String(this.showTokens) }));
+      }
+      parts.push(el("span", { class: "facts" }, ...this.facts()));
+    }
+    this.foot.replaceChildren(...parts.filter((part): part is Node => part !== false));
+  }
+
+  private facts(): Node[] {
+    const { usage, finish, firstSeconds, seconds, seed } = this.message;
+    const out: string[] = [];
+    if (finish && endings[finish]) out.push(endings[finish]);
+    const count = usage?.generated ?? this.message.tokens?.length ?? 0;
+    if (count > 0) out.push(`${count} tokens`);
+    if (count > 1 && seconds !== undefined && firstSeconds !== undefined && seconds > firstSeconds) out.push(`${((count - 1) / (seconds - firstSeconds)).toFixed(0)} tokens/s`);
+    if (firstSeconds !== undefined) out.push(`first after ${(firstSeconds * 1000).toFixed(0)} ms`);
+    if (usage && usage.cached > 0) out.push(`${usage.cached} of ${usage.prompt} prompt tokens cached`);
+    if (seed) out.push(`seed ${seed}`);
+    return out.map((text) => el("span", {}, text));
+  }
+
+  private toggleTokens(): void {
+    this.showTokens = !this.showTokens;
+    this.update(this.working);
+    this.drawFoot();
+    this.foot.querySelector<HTMLElement>('[aria-pressed]')?.focus();
+  }
+
+  startEdit(): void {
+    const field = el("textarea", { class: "edit-field", "aria-label": "Edit message", rows: String(Math.min(12, this.message.content.split("\n").length + 1)) });
+    field.value = this.message.content;
+    const end = (): void => {
+      this.root.classList.remove("editing");
+      this.drawUser();
+      this.drawFoot();
+      this.foot.querySelector<HTMLElement>("[aria-label='Edit message']")?.focus();
+    };
+    const send = (): void => {
+      const text = field.value.trim();
+      if (text || this.message.files?.length) this.actions.edit(this.message, text);
+    };
+    field.addEventListener("keydown", (event) => {
+      if (event.key === "Escape") {
+        event.stopPropagation();
+        end();
+      }
+      if (event.key === "Enter" && !event.shiftKey && !event.isComposing) {
+        event.preventDefault();
+        send();
+      }
+    });
+    this.root.classList.add("editing");
+    this.body.replaceChildren(field);
+    this.foot.replaceChildren(
+      el("button", { type: "button", class: "button primary", onclick: send }, "Send"),
+      el("button", { type: "button", class: "button", onclick: end }, "Cancel"));
+    field.focus();
+  }
+}

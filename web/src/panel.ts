@@ -1,0 +1,92 @@
+// How answers are made: the system prompt and the sampling fields, whose bounds and meaning are the server's own schema.
+import { app } from "./app";
+import { el } from "./dom";
+
+interface Shown {
+  field: string;
+  label: string;
+  step: string;
+  slider?: [number, number]; // narrower than what the server takes, where the useful range is
+  default?: string;          // its name among /props' parameters
+}
+
+const groups: [string, Shown[]][] = [
+  ["Sampling", [
+    { field: "temperature", label: "Temperature", step: "0.05", slider: [0, 2] },
+    { field: "top_p", label: "Top p", step: "0.01", slider: [0, 1] },
+    { field: "top_k", label: "Top k", step: "1", slider: [0, 200] },
+    { field: "min_p", label: "Min p", step: "0.01", slider: [0, 0.5] },
+  ]],
+  ["Penalties", [
+    { field: "repetition_penalty", label: "Repetition", step: "0.01", slider: [0.8, 1.5], default: "repeat_penalty" },
+    { field: "presence_penalty", label: "Presence", step: "0.1", slider: [-2, 2] },
+    { field: "frequency_penalty", label: "Frequency", step: "0.1", slider: [-2, 2] },
+  ]],
+  ["Answer", [
+    { field: "max_tokens", label: "Most tokens", step: "1", default: "n_predict" },
+    { field: "seed", label: "Seed", step: "1" },
+  ]],
+];
+
+export class Panel {
+  readonly root = el("aside", { class: "panel", id: "panel", "aria-label": "How answers are made", hidden: true });
+
+  constructor(private readonly system: { get(): string; set(text: string): void }) {}
+
+  draw(): void {
+    const system = el("textarea", { id: "system", rows: "5", placeholder: "None" });
+    system.value = this.system.get();
+    system.addEventListener("input", () => this.system.set(system.value));
+    const logprobs = el("input", { type: "checkbox", id: "logprobs", checked: app.settings.logprobs });
+    logprobs.addEventListener("change", () => {
+      app.settings.logprobs = logprobs.checked;
+      app.saveSettings();
+    });
+    const fieldsets = groups.map(([name, shown]) => {
+      const rows = shown.filter(({ field }) => Object.keys(app.fields).length === 0 || field in app.fields).map((one) => this.row(one));
+      return el("fieldset", {}, el("legend", {}, name), ...rows);
+    });
+    this.root.replaceChildren(
+      el("div", { class: "panel-part" }, el("label", { class: "part-label", for: "system" }, "System prompt"), system,
+        el("p", { class: "hint" }, "Of this conversation, and of new ones.")),
+      ...fieldsets,
+      el("label", { class: "check", for: "logprobs" }, logprobs, el("span", {}, "Token probabilities", el("small", {}, "Ask for them with each answer; a button under it shows them."))),
+      el("button", { type: "button", class: "button", onclick: () => {
+        app.settings.sampling = {};
+        app.saveSettings();
+        this.draw();
+      } }, "The server's defaults"));
+  }
+
+  private row(one: Shown): HTMLElement {
+    const schema = app.fields[one.field] ?? {};
+    const { sampling } = app.settings;
+    const given = app.props.default_generation_settings?.params?.[one.default ?? one.field];
+    const standard = given === undefined || (one.field === "max_tokens" && given < 0) ? (one.field === "seed" ? "random" : "no limit") : String(Math.round(given * 1e4) / 1e4);
+    const least = Math.max(schema.minimum ?? -Infinity, -Number.MAX_SAFE_INTEGER);
+    const most = Math.min(schema.maximum ?? Infinity, Number.MAX_SAFE_INTEGER);
+    const field = el("input", { type: "number", id: `field-${one.field}`, step: one.step, placeholder: standard, inputmode: "decimal",
+      min: Number.isFinite(least) ? least : undefined, max: Number.isFinite(most) ? most : undefined, "aria-describedby": `help-${one.field}` });
+    if (sampling[one.field] !== undefined) field.value = String(sampling[one.field]);
+    const slider = one.slider && el("input", { type: "range", min: one.slider[0], max: one.slider[1], step: one.step, "aria-label": one.label, tabindex: "-1" });
+    const show = (): void => {
+      if (slider) slider.value = String(sampling[one.field] ?? given ?? one.slider![0]);
+      row.classList.toggle("set", sampling[one.field] !== undefined);
+    };
+    const set = (text: string): void => {
+      const value = Number(text);
+      if (text.trim() === "" || !Number.isFinite(value) || value < least || value > most) delete sampling[one.field];
+      else sampling[one.field] = value;
+      app.saveSettings();
+      show();
+    };
+    field.addEventListener("input", () => set(field.value));
+    slider?.addEventListener("input", () => {
+      field.value = slider.value;
+      set(slider.value);
+    });
+    const row = el("div", { class: "field" }, el("label", { for: `field-${one.field}` }, one.label), field, slider, el("p", { class: "help", id: `help-${one.field}` }, schema.description ?? ""));
+    show();
+    return row;
+  }
+}

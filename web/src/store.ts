@@ -1,0 +1,107 @@
+// Conversations in the browser's own storage, bounded; settings beside them. Nothing is sent anywhere.
+import type { Conversation } from "./tree";
+
+export interface Listed {
+  id: string;
+  title: string;
+  updated: number;
+  size: number; // characters, about
+}
+
+export const MOST_CONVERSATIONS = 500;
+export const MOST_SIZE = 64_000_000;
+
+let database: Promise<IDBDatabase> | null = null;
+
+const done = <T>(request: IDBRequest<T>): Promise<T> =>
+  new Promise((resolve, reject) => {
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+
+function open(): Promise<IDBDatabase> {
+  database ??= new Promise((resolve, reject) => {
+    const request = indexedDB.open("millrace", 1);
+    request.onupgradeneeded = () => {
+      request.result.createObjectStore("conversations", { keyPath: "id" });
+      request.result.createObjectStore("list", { keyPath: "id" });
+    };
+    request.onsuccess = () => resolve(request.result);
+    request.onerror = () => reject(request.error);
+  });
+  return database;
+}
+
+async function stores(mode: IDBTransactionMode): Promise<{ bodies: IDBObjectStore; list: IDBObjectStore; over: Promise<void> }> {
+  const transaction = (await open()).transaction(["conversations", "list"], mode);
+  const over = new Promise<void>((resolve, reject) => {
+    transaction.oncomplete = () => resolve();
+    transaction.onabort = transaction.onerror = () => reject(transaction.error);
+  });
+  return { bodies: transaction.objectStore("conversations"), list: transaction.objectStore("list"), over };
+}
+
+// The latest first.
+export async function list(): Promise<Listed[]> {
+  const all = (await done((await stores("readonly")).list.getAll())) as Listed[];
+  return all.sort((a, b) => b.updated - a.updated);
+}
+
+export async function load(id: string): Promise<Conversation | undefined> {
+  return done((await stores("readonly")).bodies.get(id)) as Promise<Conversation | undefined>;
+}
+
+export async function save(conversation: Conversation): Promise<void> {
+  const { bodies, list: entries, over } = await stores("readwrite");
+  bodies.put(conversation);
+  entries.put({ id: conversation.id, title: conversation.title, updated: conversation.updated, size: JSON.stringify(conversation).length } satisfies Listed);
+  await over;
+}
+
+export async function remove(id: string): Promise<void> {
+  const { bodies, list: entries, over } = await stores("readwrite");
+  bodies.delete(id);
+  entries.delete(id);
+  await over;
+}
+
+// What has to go so that the rest is within the bounds: the oldest.
+export function surplus(all: Listed[], most = MOST_CONVERSATIONS, size = MOST_SIZE): Listed[] {
+  let sum = 0;
+  return all.filter((one, index) => {
+    sum += one.size;
+    return index > 0 && (index >= most || sum > size);
+  });
+}
+
+export async function exportAll(): Promise<string> {
+  const all = (await done((await stores("readonly")).bodies.getAll())) as Conversation[];
+  return JSON.stringify({ format: "millrace-conversations", version: 1, conversations: all }, null, 1);
+}
+
+export interface Settings {
+  theme: "system" | "light" | "dark";
+  model: string;
+  logprobs: boolean;
+  system: string; // of new conversations
+  sampling: Record<string, number>; // what is not here is the server's
+}
+
+const defaults: Settings = { theme: "system", model: "", logprobs: false, system: "", sampling: {} };
+
+export function loadSettings(): Settings {
+  try {
+    const stored = JSON.parse(localStorage.getItem("millrace.settings") ?? "{}") as Partial<Settings>;
+    return { ...defaults, ...stored, sampling: { ...stored.sampling } };
+  } catch {
+    return { ...defaults, sampling: {} };
+  }
+}
+
+export function saveSettings(settings: Settings): void {
+  try {
+    localStorage.setItem("millrace.settings", JSON.stringify(settings));
+  } catch {
+    // Private browsing: they last as long as the page.
+  }
+}

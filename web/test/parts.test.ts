@@ -1,0 +1,125 @@
+// The page's logic that needs no browser.
+import assert from "node:assert/strict";
+import { test } from "node:test";
+
+import { EventParser } from "../src/sse";
+import { surplus } from "../src/store";
+import { plain, readMath, safeLink } from "../src/text";
+import { add, children, newConversation, path, place, prompt, readConversation, said, turn, type Conversation } from "../src/tree";
+
+test("events come out whole, however the bytes are cut", () => {
+  const source = 'event: look\r\ndata: {"a":1}\r\n\r\n: ping\n\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
+  const expected = [{ event: "look", data: '{"a":1}' }, { event: "", data: "one\ntwo" }, { event: "", data: "[DONE]" }];
+  for (let size = 1; size <= source.length; ++size) {
+    const parser = new EventParser();
+    const events = [];
+    for (let at = 0; at < source.length; at += size) events.push(...parser.feed(source.slice(at, at + size)));
+    assert.deepEqual(events, expected, `pieces of ${size}`);
+  }
+});
+
+test("an event that is not ended is not told", () => {
+  const parser = new EventParser();
+  assert.deepEqual(parser.feed("data: half"), []);
+  assert.deepEqual(parser.feed("\n"), []);
+  assert.deepEqual(parser.feed("\n"), [{ event: "", data: "half" }]);
+});
+
+const talk = (): { c: Conversation; hello: string; hi: string } => {
+  const c = newConversation("Be kind.");
+  const hello = add(c, { parent: "", role: "user", content: "Hello" });
+  const hi = add(c, { parent: hello.id, role: "assistant", content: "Hi" });
+  return { c, hello: hello.id, hi: hi.id };
+};
+const shown = (c: Conversation): string => path(c).map((message) => message.content).join(" / ");
+
+test("asking again makes a sibling, and both stay", () => {
+  const { c, hello, hi } = talk();
+  const other = add(c, { parent: hello, role: "assistant", content: "Good day" });
+  assert.equal(shown(c), "Hello / Good day");
+  assert.deepEqual(place(c, other), { index: 1, count: 2 });
+  assert.equal(turn(c, other, -1), true);
+  assert.equal(shown(c), "Hello / Hi");
+  assert.equal(turn(c, c.messages[hi]!, -1), false);
+  assert.equal(shown(c), "Hello / Hi");
+  assert.equal(turn(c, c.messages[hi]!, 1), true);
+  assert.equal(shown(c), "Hello / Good day");
+});
+
+test("editing the first message makes a second root, each with its own continuation", () => {
+  const { c, hello } = talk();
+  const edited = add(c, { parent: "", role: "user", content: "Hello there" });
+  assert.equal(shown(c), "Hello there");
+  add(c, { parent: edited.id, role: "assistant", content: "General" });
+  assert.equal(shown(c), "Hello there / General");
+  turn(c, edited, -1);
+  assert.equal(shown(c), "Hello / Hi");
+  assert.equal(children(c, "").length, 2);
+  assert.equal(c.messages[hello]!.content, "Hello");
+});
+
+test("the prompt is the path up to the message, the system prompt first", () => {
+  const { c, hello, hi } = talk();
+  assert.deepEqual(prompt(c, c.messages[hello]!), [{ role: "system", content: "Be kind." }, { role: "user", content: "Hello" }]);
+  assert.equal(prompt(c, c.messages[hi]!).length, 3);
+  c.system = "  ";
+  assert.deepEqual(prompt(c, c.messages[hello]!), [{ role: "user", content: "Hello" }]);
+});
+
+test("a file goes with the message in a fence that its text cannot end", () => {
+  const { c } = talk();
+  const message = add(c, { parent: "", role: "user", content: "See", files: [{ name: "a.md", text: "````\ncode\n````" }] });
+  assert.equal(said(message), "File a.md:\n`````\n````\ncode\n````\n`````\n\nSee");
+});
+
+test("a conversation survives export and import", () => {
+  const { c, hello } = talk();
+  add(c, { parent: hello, role: "assistant", content: "Good day" });
+  const read = readConversation(JSON.parse(JSON.stringify(c)))!;
+  assert.notEqual(read.id, c.id);
+  assert.equal(read.system, "Be kind.");
+  assert.equal(shown(read), "Hello / Good day");
+  assert.equal(children(read, hello).length, 2);
+});
+
+test("what is no conversation is refused, and what dangles is dropped", () => {
+  for (const wrong of [null, 7, "x", {}, { messages: 3 }, { messages: {} }, { messages: { a: { id: "a", role: "system", content: "" } } }]) {
+    assert.equal(readConversation(wrong), null);
+  }
+  const circle = { messages: { a: { id: "a", parent: "b", role: "user", content: "a" }, b: { id: "b", parent: "a", role: "user", content: "b" }, c: { id: "c", parent: "", role: "user", content: "c" } }, selected: { "": "a" } };
+  const read = readConversation(circle)!;
+  assert.deepEqual(Object.keys(read.messages), ["c"]);
+  assert.equal(shown(read), "c");
+  const proto = JSON.parse('{"messages": {"x": {"id": "__proto__", "parent": "", "role": "user", "content": "p"}}}');
+  assert.equal(shown(readConversation(proto)!), "p");
+  assert.equal(({} as Record<string, unknown>).content, undefined);
+});
+
+test("storage has bounds: the oldest goes, the open one stays", () => {
+  const all = [5, 4, 3, 2, 1].map((updated) => ({ id: String(updated), title: "", updated, size: 10 }));
+  assert.deepEqual(surplus(all, 3, 1000).map((one) => one.id), ["2", "1"]);
+  assert.deepEqual(surplus(all, 100, 25).map((one) => one.id), ["3", "2", "1"]);
+  assert.deepEqual(surplus([{ id: "a", title: "", updated: 1, size: 99 }], 3, 10), []);
+});
+
+test("formulas are told from prices", () => {
+  assert.equal(readMath("$a_b$ is", false)?.text, "a_b");
+  assert.equal(readMath("$5 and $6", false), undefined);
+  assert.equal(readMath("$ 5 $", false), undefined);
+  assert.equal(readMath("$$\nx^2\n$$", true)?.display, true);
+  assert.equal(readMath("\\(x\\)", false)?.text, "x");
+  assert.equal(readMath("\\[x\\]", true)?.text, "x");
+  assert.equal(readMath("$a", false), undefined);
+});
+
+test("links lead to the web or to a mailbox, and nowhere else", () => {
+  assert.equal(safeLink("https://example.org/a"), "https://example.org/a");
+  assert.equal(safeLink("mailto:a@example.org"), "mailto:a@example.org");
+  for (const wrong of ["javascript:alert(1)", " javascript:alert(1)", "JaVaScRiPt:alert(1)", "java\nscript:alert(1)", "data:text/html,x", "vbscript:x", "/v1/models", "file:///etc/passwd", "blob:x"]) {
+    assert.equal(safeLink(wrong), null, wrong);
+  }
+});
+
+test("character references are text", () => {
+  assert.equal(plain("a &lt;b&gt; &amp; &#65;&#x42; &nope; &#0;"), "a <b> & AB &nope; &#0;");
+});

@@ -1,0 +1,23 @@
+// Runs test/*.test.ts: bundles each with the esbuild that Vite brings, and hands them to node's own test runner.
+//
+//   node test/unit.mjs      exit status 77 where the packages are not there
+
+import { spawnSync } from "node:child_process";
+import { existsSync, mkdtempSync, readdirSync, rmSync } from "node:fs";
+import { createRequire } from "node:module";
+import { tmpdir } from "node:os";
+import { dirname, join } from "node:path";
+import { fileURLToPath } from "node:url";
+
+const folder = dirname(fileURLToPath(import.meta.url));
+if (!existsSync(join(folder, "../node_modules/vite"))) {
+  console.log("skipped: the packages are not there; npm ci --prefix web");
+  process.exit(77);
+}
+const require = createRequire(join(folder, "../node_modules/vite/package.json"));
+const out = mkdtempSync(join(tmpdir(), "millrace-page-test-"));
+const tests = readdirSync(folder).filter((name) => name.endsWith(".test.ts"));
+await require("esbuild").build({ entryPoints: tests.map((name) => join(folder, name)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, platform: "node", format: "esm", sourcemap: "inline", logLevel: "warning" });
+const ran = spawnSync(process.execPath, ["--test", ...tests.map((name) => join(out, name.replace(/\.ts$/, ".mjs")))], { stdio: "inherit" });
+rmSync(out, { recursive: true, force: true });
+process.exit(ran.status ?? 1);

@@ -1,0 +1,16 @@
+// One page and its parts: markup for maths, code colours and the live view are chunks of their own, loaded when needed.
+import { defineConfig } from "vite";
+
+export default defineConfig({
+  base: "/",
+  build: {
+    outDir: process.env.MILLRACE_PAGE_OUT ?? "dist",
+    emptyOutDir: true,
+    target: "es2022",
+    modulePreload: { polyfill: false },
+    assetsInlineLimit: 0,
+    cssCodeSplit: true,
+    chunkSizeWarningLimit: 700,
+  },
+  server: { proxy: Object.fromEntries(["/v1", "/live", "/health", "/openapi.json", "/props"].map((path) => [path, { target: process.env.MILLRACE_SERVER ?? "http://127.0.0.1:8080", changeOrigin: false }])) },
+});
