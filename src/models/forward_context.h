@@ -48,6 +48,9 @@ class ForwardContext {
   // Called before each layer's attention when set: keys and values of that layer may still be on their way.
   std::function<void(int64_t layer)> before_attention;
 
+  // Ends after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.
+  bool hidden_only = false;
+
   // Scratch of one step, shapes in [ ]; T = limits.tokens.
   AlignedBuffer residual;    // [T, width]
   AlignedBuffer normed;      // [T, width]

@@ -83,7 +83,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
     last_post_norm = &weights.mlp_post_norm;
   }
   const ActivationRows x = start_block(output_norm_, head_, [&](int64_t t) { add_row(*last_post_norm, t, context); });
-  output(x, context);
+  if (!context.hidden_only) output(x, context);
 }
 
 void Model::output(const ActivationRows& x, ForwardContext& context) const {
