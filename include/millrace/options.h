@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace millrace {
 
@@ -42,7 +44,11 @@ struct EngineOptions {
   int64_t swap_tokens = 0;     // host memory for streams that had to give way, in tokens; 0: they are computed again
   std::string kv_ssd;          // file that blocks go to when they leave the prefix cache, and come back from; "": none
   int64_t kv_ssd_size = int64_t{8} << 30;  // of that file at most, bytes
+  std::vector<std::string> adapters;  // LoRA adapters to begin with, [NAME=]PATH each
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
+
+// Of EngineOptions::adapters: the name before '=', or the file's or folder's without its extension, and the path.
+std::pair<std::string, std::string> named_adapter(const std::string& given);
 
 }  // namespace millrace
