@@ -83,6 +83,7 @@ Result<int> run(const ChatFlags& flags) {
   if (auto text = model->encode("a"); !text.ok()) return text.error();  // a model without a tokenizer cannot chat
   ChatSettings settings = flags.settings;
   MILLRACE_TRY(settings.sampling, flags.sampling.get(*model));
+  settings.adapters = flags.engine.all_adapters();
   EngineOptions options = flags.engine.get(flags.model);
   options.max_streams = 1;
   MILLRACE_TRY(auto session, ChatSession::create(model, options, std::move(settings)));
@@ -115,6 +116,7 @@ void add_chat_command(CLI::App& app) {
   command->add_option("--history", flags->history,
                       "File that keeps what was typed for the next session; none when absent");
   flags->engine.add_to(command);
+  flags->engine.add_adapters_to(command, "All of them are used");
   flags->sampling.add_to(command);
 }
 

@@ -63,6 +63,16 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
 }
 
+void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
+  command->add_option("--lora", options.adapters, "LoRA adapter, [NAME=]PATH: GGUF, or PEFT's safetensors with its folder; several may be given. " + use);
+}
+
+std::vector<AdapterUse> EngineFlags::all_adapters() const {
+  std::vector<AdapterUse> uses;
+  for (const std::string& given : options.adapters) uses.push_back({named_adapter(given).first, 1});
+  return uses;
+}
+
 EngineOptions EngineFlags::get(const ModelFlags& model) const {
   EngineOptions out = options;
   out.threads = model.threads;

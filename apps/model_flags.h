@@ -31,6 +31,8 @@ struct EngineFlags {
   bool no_prefix_cache = false;
 
   void add_to(CLI::App* command);
+  void add_adapters_to(CLI::App* command, const std::string& use);  // --lora
+  std::vector<AdapterUse> all_adapters() const;
   EngineOptions get(const ModelFlags& model) const;
 };
 

@@ -153,6 +153,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
   request.min_tokens = flags.min_tokens;
   request.ignore_eos = flags.ignore_eos;
   request.stop = flags.stop;
+  request.adapters = flags.engine.all_adapters();
   request.n = flags.answers;
   request.best_of = flags.best_of;
   request.beams = flags.beams;
@@ -245,6 +246,7 @@ void add_run_command(CLI::App& app) {
   command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");
   flags->engine.add_to(command);
+  flags->engine.add_adapters_to(command, "All of them are used");
   flags->sampling.add_to(command);
   flags->constraint.add_to(command);
 }

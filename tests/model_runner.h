@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "base/cpu.h"
+#include "models/lora/adapter.h"
 #include "models/model.h"
 
 namespace millrace::testing {
@@ -30,6 +31,7 @@ class ModelRunner {
     auto runner = std::unique_ptr<ModelRunner>(new ModelRunner(options.threads));
     MILLRACE_TRY(Isa isa, select_isa());
     runner->table_ = make_kernel_table(isa);
+    runner->files_ = files;
     MILLRACE_TRY(runner->model_, Model::load(std::move(files), runner->table_, runner->pool_, {.context = options.context}));
     const int64_t context = std::min<int64_t>(runner->model_->context(), 2048);
     KvLayout layout{find_format(options.kv_format), options.block_tokens, runner->model_->kv_layers()};
@@ -43,6 +45,14 @@ class ModelRunner {
   }
 
   const Model& model() const { return *model_; }
+
+  // From now on logits() runs with this adapter too.
+  Result<void> add_adapter(const std::string& path, float scale = 1.0f) {
+    MILLRACE_TRY(auto adapter, LoraAdapter::load(path, *model_, *files_, table_));
+    MILLRACE_TRY_VOID(context_->lora.reserve(model_->spec(), adapter->rank()));
+    mix_.push_back({std::move(adapter), scale});
+    return {};
+  }
 
   // Logits of every position, [tokens, vocab], with the prompt run in chunks of `chunk` (0: all at once).
   std::vector<float> logits(const std::vector<TokenId>& tokens, int64_t chunk = 0) {
@@ -58,6 +68,8 @@ class ModelRunner {
         batch.positions.push_back(static_cast<int32_t>(first + i));
         batch.output_rows.push_back(static_cast<int32_t>(i));
       }
+      context_->lora.runs.clear();
+      if (!mix_.empty()) context_->lora.runs.push_back({0, count, &mix_});
       model_->forward(batch, *context_);
       out.insert(out.end(), context_->logits(), context_->logits() + count * model_->spec().vocab);
       first += count;
@@ -69,7 +81,9 @@ class ModelRunner {
   explicit ModelRunner(int threads) : pool_(threads) {}
   ThreadPool pool_;
   KernelTable table_;
+  std::shared_ptr<const ModelFiles> files_;
   std::unique_ptr<Model> model_;
+  LoraMix mix_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;
   std::vector<BlockId> blocks_;

@@ -100,6 +100,14 @@ struct EngineStats {
   std::vector<MemoryUse> memory;  // of the model and all engines over it
 };
 
+struct AdapterInfo {
+  std::string name;
+  std::string path;
+  int64_t rank = 0;      // the largest
+  int64_t matrices = 0;  // that it changes
+  int64_t bytes = 0;     // in memory
+};
+
 // Whether the engine's thread comes forward.
 struct EnginePulse {
   bool stopped = false;     // it has ended, and takes no requests
@@ -123,6 +131,12 @@ class Engine {
 
   // What submit() would refuse whatever else runs; a full queue is not among it.
   Result<void> check(const Request& request) const;
+
+  // LoRA adapters, for requests that name them. Loading one under a name that is there replaces it; streams go on with
+  // what they began with. The file is read on the calling thread. Errors: corrupt, unsupported, user, resource.
+  Result<void> load_adapter(const std::string& name, const std::string& path);
+  bool unload_adapter(const std::string& name);  // false: there is none of that name
+  std::vector<AdapterInfo> adapters() const;
 
   EngineStats stats() const;
   EnginePulse pulse() const;

@@ -4,6 +4,8 @@
 #include <cstdint>
 #include <functional>
 #include <string>
+#include <utility>
+#include <vector>
 
 namespace millrace {
 
@@ -45,7 +47,11 @@ struct EngineOptions {
   std::string kv_ssd_order = "arrival";    // of blocks in that file and of reading them: arrival, or importance, by the attention that prompts pay them
   double kv_ssd_fetch = 1;     // of the blocks found there, so much is fetched, by importance, and the rest left out of the stream's attention: below 1 answers change
   std::string cost_model;      // what steps and loads take, for those who decide by it (`millrace bench --calibrate`); "": learned as it runs
+  std::vector<std::string> adapters;  // LoRA adapters to begin with, [NAME=]PATH each
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
+
+// Of EngineOptions::adapters: the name before '=', or the file's or folder's without its extension, and the path.
+std::pair<std::string, std::string> named_adapter(const std::string& given);
 
 }  // namespace millrace

@@ -52,6 +52,12 @@ struct Constraint {
   std::string trigger;               // not empty: the answer is free until this occurs in it, and held from there on
 };
 
+// A LoRA adapter that the engine has, and how much of it: y = W x + scale * its product.
+struct AdapterUse {
+  std::string name;
+  double scale = 1;
+};
+
 // When a beam search ends, as Hugging Face's early_stopping: `yes`, as soon as there are as many finished answers as beams;
 // `no`, when the best beam, ended now, would not be among them; `never`, when it could not be at any length.
 enum class EarlyStopping { no, yes, never };
@@ -64,6 +70,7 @@ struct Request {
   bool ignore_eos = false;
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
   Constraint constraint;
+  std::vector<AdapterUse> adapters;  // added in this order; its prefixes are shared with requests of the same ones alone
   bool cache_prompt = true;        // may reuse and leave prefix blocks
   double keep_seconds = 0;         // what it leaves goes last for so long after it has ended, 1e9 at most; memory that a
                                    // stream was promised is never withheld for it. 0: as the evictor has it

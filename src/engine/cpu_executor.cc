@@ -40,6 +40,11 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
   executor->model_ = std::move(model);
   if (const Tokenizer* tokenizer = executor->model_->parts().tokenizer.get())
     executor->grammars_ = std::make_unique<GrammarCache>([tokenizer] { return constrained_pieces(*tokenizer); });
+  executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
+  for (const std::string& given : options.adapters) {  // before the KV cache takes what the memory budget leaves
+    const auto [name, path] = named_adapter(given);
+    MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
+  }
   executor->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   MILLRACE_TRY_VOID(executor->size_memory(options));
   return std::unique_ptr<Executor>(std::move(executor));
@@ -116,6 +121,7 @@ Result<void> CpuExecutor::check(const Request& request) const {
   if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
+  if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
   if (request.constraint.kind == Constraint::Kind::none) return {};
   if (model_->parts().accounts->budget() > 0) return Error::unsupported("constraint: what it takes is not counted in the memory budget yet; run without --memory");
   if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
@@ -140,17 +146,32 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
   MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
   for (TokenId token : request.prompt) stream.sampler->accept(token);
   MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop));
+  return request.adapters.empty() ? Result<void>() : begin_adapters(stream);
+}
+
+Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
+  MILLRACE_TRY(stream.adapters, adapters_->find(stream.sequence.request.adapters));
+  const ArchSpec& spec = model_->parts().model->spec();
+  for (const LoraUse& use : stream.adapters) {
+    const int64_t bytes = context_->lora.wanted(spec, use.adapter->rank());
+    if (bytes == 0) continue;
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes, "unload an adapter, or raise the budget"));
+    MILLRACE_TRY_VOID(context_->lora.reserve(spec, use.adapter->rank()));
+    memory_.push_back(std::move(hold));
+  }
   return {};
 }
 
 void CpuExecutor::forward(std::span<const StepWork> work) {
   batch_.clear();
+  context_->lora.runs.clear();
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
     BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out, static_cast<int64_t>(batch_.block_tables.size()),
                    static_cast<int64_t>(s.blocks.size())};
     batch_.spans.push_back(span);
+    if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
     batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
     for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
       batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);

@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/thread_pool.h"
+#include "engine/adapter_registry.h"
 #include "engine/executor.h"
 #include "flow/batch.h"
 #include "millrace/model.h"
@@ -32,6 +33,7 @@ class CpuExecutor final : public Executor {
   std::vector<TokenId> end_tokens() const override;
   void write(LiveStream& stream, TokenEvent& event) override;
   void flush(LiveStream& stream, TokenEvent& event) override;
+  AdapterRegistry* adapters() const override { return adapters_.get(); }
   const MemoryAccounts* accounts() const override;
   const float* logits() const override { return context_->logits(); }
 
@@ -40,10 +42,12 @@ class CpuExecutor final : public Executor {
   Result<void> size_memory(const EngineOptions& options);
   void ask_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
+  Result<void> begin_adapters(LiveStream& stream) const;
 
   std::shared_ptr<const LanguageModel> model_;
-  std::vector<MemoryHold> memory_;
+  mutable std::vector<MemoryHold> memory_;
   std::unique_ptr<GrammarCache> grammars_;  // null: the model has no tokenizer
+  std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;

@@ -13,6 +13,7 @@
 #include <thread>
 #include <unordered_map>
 
+#include "engine/adapter_registry.h"
 #include "engine/engine_core.h"
 #include "engine/memory_plan.h"
 
@@ -266,6 +267,10 @@ Result<RequestId> Engine::submit(Request request, EventSink sink) {
 void Engine::cancel(RequestId id) { state_->cancel(id); }
 
 Result<void> Engine::check(const Request& request) const { return state_->core->check(request); }
+
+Result<void> Engine::load_adapter(const std::string& name, const std::string& path) { return state_->core->executor().adapters()->load(name, path); }
+bool Engine::unload_adapter(const std::string& name) { return state_->core->executor().adapters()->unload(name); }
+std::vector<AdapterInfo> Engine::adapters() const { return state_->core->executor().adapters()->list(); }
 
 EngineStats Engine::stats() const {
   const MemoryAccounts* accounts = state_->core->executor().accounts();

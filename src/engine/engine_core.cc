@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "engine/adapter_registry.h"
 #include "engine/beam_group.h"
 #include "engine/cpu_executor.h"
 
@@ -144,14 +145,14 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.max_total = longest(request);
-  const auto scope = scopes_.of(request.tenant, request.prefix_group);
-  s.caches = prefix_ && request.cache_prompt && scope;
-  s.prefix_scope = scope.value_or(0);
   s.submitted = clock_->now_ns();
   s.deadline = after_ns(s.submitted, request.deadline_seconds);
   s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
   s.request = std::move(request);
   MILLRACE_TRY_VOID(executor_->begin(*stream));
+  const auto scope = scopes_.of(s.request.tenant, s.request.prefix_group, adapter_identity(stream->adapters));
+  s.caches = prefix_ && s.request.cache_prompt && scope;
+  s.prefix_scope = scope.value_or(0);
   return stream;
 }
 

@@ -16,6 +16,8 @@
 
 namespace millrace {
 
+class AdapterRegistry;
+
 struct ExecutorLimits {
   int64_t context = 0;        // tokens of the longest stream
   int64_t tokens = 0;         // in one step
@@ -66,6 +68,9 @@ class Executor {
   virtual void write(LiveStream& /*stream*/, TokenEvent& /*event*/) {}
   // Text that was held back, when a stream ends.
   virtual void flush(LiveStream& stream, TokenEvent& event) = 0;
+
+  // LoRA adapters; null: this executor has none. Its own lock guards it.
+  virtual AdapterRegistry* adapters() const { return nullptr; }
 
   // Where its memory is counted; null: nowhere.
   virtual const MemoryAccounts* accounts() const { return nullptr; }

@@ -10,6 +10,7 @@
 #include "flow/sequence.h"
 #include "kv/tiers/tier.h"
 #include "millrace/events.h"
+#include "models/lora/adapter.h"
 #include "sampling/chain.h"
 #include "sampling/stop_strings.h"
 #include "text/detokenizer.h"
@@ -35,6 +36,7 @@ struct LiveStream {
   bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
   double logprob_sum = 0;
   std::vector<float> importance;              // of its first blocks, observed; see kv/prefix_evictor.h
+  LoraMix adapters;                           // that it runs with
   std::shared_ptr<BeamGroup> beams;           // the search it is a beam of; null: none
 };
 

@@ -1,8 +1,11 @@
 // PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the same
-// prefix group share with each other, whatever their tenants, and with nobody else. Each scope is a number that enters the
+// prefix group share with each other, whatever their tenants, and with nobody else; and what was computed with adapters is
+// found with the same ones alone. Each scope is a number that enters the
 // prefix index's keys: a hash of its name, so that it is the same after a restart, kept free of collisions here, so that no
 // name can be made up that reads another's prefixes.
 #pragma once
+
+#include <fmt/format.h>
 
 #include <cstdint>
 #include <optional>
@@ -16,9 +19,10 @@ class PrefixScopes {
   static constexpr size_t kMostNames = 65536;
 
   // Neither tenant nor group: 0. Nothing: there are too many names already; such a request goes without the index.
-  std::optional<uint64_t> of(const std::string& tenant, const std::string& group) {
-    if (tenant.empty() && group.empty()) return 0;
-    const std::string name = group.empty() ? "t" + tenant : "g" + group;
+  std::optional<uint64_t> of(const std::string& tenant, const std::string& group, const std::string& adapters = "") {
+    if (tenant.empty() && group.empty() && adapters.empty()) return 0;
+    std::string name = group.empty() ? "t" + tenant : "g" + group;
+    if (!adapters.empty()) name = fmt::format("a{} {}{}", adapters.size(), adapters, name);
     uint64_t scope = hash(name);
     for (;; ++scope) {
       if (scope == 0) continue;

@@ -12,6 +12,7 @@
 #include "kernels/linear.h"
 #include "kv/pool.h"
 #include "models/arch_spec.h"
+#include "models/lora/rows.h"
 #include "tensor/aligned_buffer.h"
 
 namespace millrace {
@@ -71,6 +72,7 @@ class ForwardContext {
   std::vector<int64_t> expert_begin; // [experts + 1]
   std::vector<LinearPart> expert_parts;  // [2 * experts]
   AttentionMass mass;                // what is to be observed beside the step
+  LoraRows lora;                     // which rows use adapters
   Batch outputs;                     // the last layer's, when logits of some tokens only are wanted
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 

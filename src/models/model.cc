@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "models/blocks/blocks.h"
+#include "models/lora/apply.h"
 #include "models/model_builder.h"
 
 namespace millrace {
@@ -91,6 +92,7 @@ void Model::output(const ActivationRows& x, ForwardContext& context) const {
   float* logits = context.logits();
   LinearPart head{.weight = &head_, .x = x, .y = logits, .y_stride = spec_.vocab, .bias = head_bias_.empty() ? nullptr : head_bias_.data()};
   linear(context.pool(), {&head, 1});
+  if (!context.lora.empty()) add_lora(context, head_, context.normed.as<float>(), logits);
   if (spec_.logit_scale == 1.0f && spec_.final_softcap <= 0.0f) return;
   for_rows(context, x.tokens, spec_.vocab, [&](int64_t t) {
     float* row = logits + t * spec_.vocab;

@@ -61,6 +61,8 @@ class Model {
   bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights lie in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }  // weight bytes that one decode step reads
   std::vector<KvLayer> kv_layers() const;
+  const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
+  const Weight& head() const { return head_; }
 
   // Runs the batch: stores its keys and values, and leaves the logits of batch.output_rows in
   // context.logits() [output_rows, vocab].

@@ -2,10 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
-#include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "golden/expected.h"
 #include "loader/model_files.h"
 #include "model_runner.h"
 #include "shared_data.h"
@@ -14,34 +13,10 @@ namespace millrace {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Expected;
 using testing::ModelRunner;
-
-std::vector<float> decode_floats(const std::string& base64) {
-  std::string bytes;
-  uint32_t bits = 0;
-  int count = 0;
-  for (char c : base64) {
-    int value = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
-    if (value < 0) break;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
-  }
-  std::vector<float> out(bytes.size() / 4);
-  std::memcpy(out.data(), bytes.data(), out.size() * 4);
-  return out;
-}
-
-struct Expected {
-  std::vector<TokenId> tokens;
-  std::vector<TokenId> greedy;
-  std::vector<float> logits;
-};
-
-Expected read_expected(const fs::path& folder) {
-  auto json = nlohmann::json::parse(testing::read_file(folder / "expected.json"));
-  return {json["tokens"].get<std::vector<TokenId>>(), json["greedy"].get<std::vector<TokenId>>(),
-          decode_floats(json["logits"].get<std::string>())};
-}
+using testing::read_expected;
+using testing::relative_error;
 
 std::vector<std::string> golden_names() {
   std::vector<std::string> names;
@@ -49,17 +24,6 @@ std::vector<std::string> golden_names() {
     if (fs::exists(entry.path() / "expected.json")) names.push_back(entry.path().filename());
   std::ranges::sort(names);
   return names;
-}
-
-// max |difference| / max |logit|
-double relative_error(const std::vector<float>& got, const std::vector<float>& want) {
-  double worst = 0, largest = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    double difference = std::abs(static_cast<double>(got[i]) - want[i]);
-    worst = std::isnan(difference) ? INFINITY : std::max(worst, difference);
-    largest = std::max(largest, std::abs(static_cast<double>(want[i])));
-  }
-  return worst / largest;
 }
 
 class Golden : public ::testing::TestWithParam<std::string> {};

@@ -155,6 +155,22 @@ class Run(unittest.TestCase):
         self.assertEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos", "-t", "2")["tokens"])
         self.assertNotEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "4", "--temp", "1", "--ignore-eos")["tokens"])
 
+    def test_adapters(self):
+        folder = os.path.join(SOURCE, "tests/golden/lora/llama3")
+        model = os.path.join(SOURCE, "tests/golden/llama3/model.gguf")
+
+        def tokens(*arguments):
+            done = millrace("run", "-m", model, "--json", "-p", "ab", "-n", "12", "--temp", "0", "--ignore-eos", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            return json.loads(done.stdout.decode().strip().splitlines()[-1])["tokens"]
+
+        adapted = tokens("--lora", folder)
+        self.assertEqual(tokens("--lora", "named=" + folder + "/adapter.gguf"), adapted)
+        self.assertNotEqual(tokens(), adapted)
+        done = millrace("run", "-m", model, "-p", "ab", "--lora", os.path.join(SOURCE, "tests/golden/lora/gemma2/adapter.gguf"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"is an adapter for gemma2, the model is llama", done.stderr)
+
     def test_prompts_from_anywhere(self):
         expected = self.run_json("-p", "abc", "-n", "2", "--temp", "0")["prompt_tokens"]
         self.assertEqual(self.run_json("-n", "2", "--temp", "0", stdin=b"abc")["prompt_tokens"], expected)

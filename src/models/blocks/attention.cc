@@ -95,6 +95,7 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
     kept.positions.push_back(batch.positions[t]);
     kept.output_rows.push_back(static_cast<int32_t>(i));
   }
+  context.lora.keep(batch.output_rows);
   return kept;
 }
 

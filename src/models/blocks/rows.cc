@@ -3,6 +3,7 @@
 #include <cassert>
 
 #include "models/blocks/blocks.h"
+#include "models/lora/apply.h"
 
 namespace millrace {
 
@@ -38,6 +39,8 @@ void project(ForwardContext& context, const float* x, ActivationRows rows, std::
                       .bias = matrix.bias.empty() ? nullptr : matrix.bias.data()};
   }
   run();
+  if (context.lora.empty()) return;
+  for (const Projection& matrix : matrices) add_lora(context, matrix.weight, x, matrix.y);
 }
 
 }  // namespace millrace

@@ -1,0 +1,39 @@
+// AdapterRegistry: the LoRA adapters that an engine has, by name. Streams hold those that they run with, so one that is
+// unloaded or replaced goes on for them. Thread-safe.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "millrace/engine.h"
+#include "models/lora/adapter.h"
+
+namespace millrace {
+
+class AdapterRegistry {
+ public:
+  static constexpr size_t kMostAdapters = 4096;
+
+  explicit AdapterRegistry(std::shared_ptr<const LanguageModel> model) : model_(std::move(model)) {}
+
+  // A name that is there already is replaced. Errors: as LoraAdapter::load; user (the name), resource (too many).
+  Result<void> load(const std::string& name, const std::string& path);
+  bool unload(const std::string& name);  // false: there is none of that name
+  std::vector<AdapterInfo> list() const;  // by name
+
+  // Errors: user, naming what is there.
+  Result<LoraMix> find(const std::vector<AdapterUse>& uses) const;
+
+ private:
+  std::shared_ptr<const LanguageModel> model_;
+  mutable std::mutex mutex_;
+  std::map<std::string, std::shared_ptr<const LoraAdapter>> adapters_;
+};
+
+// Of everything that the mix adds to keys and values; "" for an empty one.
+std::string adapter_identity(const LoraMix& mix);
+
+}  // namespace millrace
