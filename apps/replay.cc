@@ -86,6 +86,14 @@ EngineOptions engine_options(const ReplayFlags& flags) {
   return options;
 }
 
+// The bytes of a simulated store are tokens.
+void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
+  options.context = context;
+  options.kv_tokens = stats.kv_blocks * options.block_tokens;
+  const int64_t bytes_per_token = std::max<int64_t>(1, stats.kv_bytes / std::max<int64_t>(1, options.kv_tokens));
+  options.kv_ssd_size /= bytes_per_token;
+}
+
 Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
   MILLRACE_TRY(const auto model, flags.model.load());
   ReplayRun run;
@@ -97,14 +105,6 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   run.stats = engine->stats();
   settle_options(run.options, engine->context(), *run.stats);
   return run;
-}
-
-// The bytes of a simulated store are tokens.
-void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
-  options.context = context;
-  options.kv_tokens = stats.kv_blocks * options.block_tokens;
-  const int64_t bytes_per_token = std::max<int64_t>(1, stats.kv_bytes / std::max<int64_t>(1, options.kv_tokens));
-  options.kv_ssd_size /= bytes_per_token;
 }
 
 // Steps as a file says: no engine thread, no clock.

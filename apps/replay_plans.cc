@@ -71,14 +71,15 @@ class Replay {
       const double begin = now();
       for (RequestId id : plan.admitted) arrive(request_of(id), begin);
       events.clear();
-      if (auto ran = core_.replay(plan, events); !ran.ok()) return file_.wrong(fmt::format("{}; are these the requests and the engine's settings that were recorded?", ran.error().message));
+      if (auto ran = core_.replay(plan, events); !ran.ok())
+        return file_.wrong(fmt::format("{}; are these the requests and the engine's settings that were recorded?", ran.error().message));
       ++out_.steps;
       for (const TokenEvent& event : events) take(event);
       if (!progress(done_, static_cast<int64_t>(load_.size()) - done_)) return Error::cancelled("plans: interrupted");
     }
-    if (!core_.idle()) return Error::user(fmt::format("plans: {} ends after {} steps, when {} of {} requests are not done: these are not the requests that were recorded", file_.path(),
-                                                      out_.steps, std::ssize(load_) - done_, load_.size()));
-    return std::move(out_);
+    if (core_.idle()) return std::move(out_);
+    return Error::user(fmt::format("plans: {} ends after {} steps, when {} of {} requests are not done: these are not the requests that were recorded", file_.path(), out_.steps,
+                                   std::ssize(load_) - done_, load_.size()));
   }
 
  private:
