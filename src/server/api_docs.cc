@@ -20,7 +20,8 @@ prompt that leaves no room in the context is refused with the counts; nothing is
 Every answer has an `X-Request-Id`: the request's own or a new one. Answers that were generated have a `Millrace-Seed`: a
 request that repeats all its fields and gives that seed gets the same tokens, whatever else the server does meanwhile.
 
-With `--api-key`, every path but those under `/health` needs a key, as `Authorization: Bearer KEY` or `x-api-key: KEY`.
+With `--api-key`, every path but those under `/health` and the page's own files needs a key, as `Authorization: Bearer KEY`
+or `x-api-key: KEY`.
 A full queue is answered with 429 and `Retry-After` (529 in Anthropic's API, 503 in Ollama's). A reader who closes the
 connection ends the work on its request.
 )";

@@ -21,6 +21,8 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
+bool takes_html(const HttpRequest& request) { return request.header("accept").find("text/html") != std::string_view::npos; }
+
 std::string left_out_text() {
   std::string out =
       "millrace serves a model here. This binary was built without the page: build with MILLRACE_PAGE=ON,\n"
@@ -90,8 +92,12 @@ std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequ
   return reply;
 }
 
+bool asks_for_page(const HttpRequest& request) {
+  return request.path == "/" && (request.method == "GET" || request.method == "HEAD") && takes_html(request) && !page_files().empty();
+}
+
 std::optional<HttpReply> page_reply(const HttpRequest& request) {
-  if (request.header("accept").find("text/html") == std::string_view::npos) return std::nullopt;
+  if (!takes_html(request)) return std::nullopt;
   if (auto page = page_file_reply("/", request)) return page;
   return HttpReply{.content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}, {"X-Content-Type-Options", "nosniff"}}, .body = left_out_text()};
 }

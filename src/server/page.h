@@ -25,6 +25,9 @@ std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequ
 // For a reader at "/" who takes HTML: the page, or a text that says that it was left out. Nothing: for anybody else.
 std::optional<HttpReply> page_reply(const HttpRequest& request);
 
+// Whether that request gets the page itself, which is for everybody: it is what asks for a key.
+bool asks_for_page(const HttpRequest& request);
+
 // Of a content coding in an Accept-Encoding header; public for its test.
 bool takes_coding(std::string_view header, std::string_view coding);
 

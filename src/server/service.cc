@@ -9,6 +9,7 @@
 #include "engine/chat_prompt.h"
 #include "server/api/api.h"
 #include "server/generation.h"
+#include "server/page.h"
 
 namespace millrace {
 namespace {
@@ -131,7 +132,7 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
   std::string rest;
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
-  if ((!endpoint || !endpoint->open) && !has_key(request))
+  if (!(endpoint && endpoint->open) && !asks_for_page(request) && !has_key(request))
     return refused_for(ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
   if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
   if (wrong_method) return refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));

@@ -96,6 +96,7 @@ interface ChunkJson {
   error?: { message?: string };
   model?: string;
   choices?: {
+    index?: number;
     delta?: { content?: string | null; reasoning_content?: string | null; reasoning?: string | null };
     logprobs?: { content?: LogprobJson[] | null } | null;
     finish_reason?: string | null;
@@ -107,7 +108,7 @@ export function readChunk(text: string): Delta {
   const chunk = JSON.parse(text) as ChunkJson;
   if (chunk.error) throw new ApiError(500, chunk.error.message ?? "the server ended the answer with an error");
   const out: Delta = { model: chunk.model };
-  const choice = chunk.choices?.[0];
+  const choice = chunk.choices?.find((one) => (one.index ?? 0) === 0);
   if (choice?.delta?.content) out.content = choice.delta.content;
   const reasoning = choice?.delta?.reasoning_content ?? choice?.delta?.reasoning;
   if (reasoning) out.reasoning = reasoning;

@@ -6,7 +6,7 @@ import { el } from "./dom";
 import { MessageView } from "./message";
 import { add, newConversation, path, place, prompt, turn, type Conversation, type Message, type TextFile } from "./tree";
 
-const FOLLOW = 80; // pixels from the end: nearer than that, the view goes along with the stream
+const FOLLOW = 60; // pixels from the end: nearer than that, the view goes along with the stream
 
 export class Chat {
   readonly root = el("section", { class: "chat", "aria-label": "Conversation" });
@@ -16,9 +16,14 @@ export class Chat {
   readonly composer = new Composer((text, files) => void this.send(text, files), () => this.stop());
   private views: MessageView[] = [];
   private running: AbortController | null = null;
+  private follows = true; // the end stays in view while the text grows
 
   constructor(private readonly changed: (conversation: Conversation) => void) {
     this.root.append(this.scroller, this.composer.root);
+    this.scroller.addEventListener("scroll", () => (this.follows = this.fromEnd() < FOLLOW), { passive: true });
+    new ResizeObserver(() => {
+      if (this.follows) this.toEnd();
+    }).observe(this.log);
     this.root.addEventListener("dragover", (event) => {
       if (event.dataTransfer?.types.includes("Files")) event.preventDefault();
     });
@@ -33,7 +38,16 @@ export class Chat {
     this.conversation = conversation;
     this.views = [];
     this.draw();
+    this.toEnd();
+  }
+
+  private fromEnd(): number {
+    return this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight;
+  }
+
+  private toEnd(): void {
     this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.follows = true;
   }
 
   get working(): boolean {
@@ -127,15 +141,11 @@ export class Chat {
     this.composer.setWorking(true);
     this.log.setAttribute("aria-busy", "true");
     view.update(true);
-    this.scroller.scrollTop = this.scroller.scrollHeight;
+    this.toEnd();
     app.say("Answering");
     this.changed(conversation);
     const began = performance.now();
-    const drawing = new Drawing(() => {
-      const follow = this.scroller.scrollHeight - this.scroller.scrollTop - this.scroller.clientHeight < FOLLOW;
-      view.update(true);
-      if (follow) this.scroller.scrollTop = this.scroller.scrollHeight;
-    });
+    const drawing = new Drawing(() => view.update(true));
     const spoken = new Spoken();
     try {
       await api.chat(body, running.signal, (delta) => {

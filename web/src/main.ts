@@ -181,8 +181,8 @@ function frame(): void {
       el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live),
       modelChoice,
       el("div", { class: "bar-end" }, iconButton("keyboard", "Keys", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
-    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root),
-    cover, notices, announcer);
+    el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root, cover),
+    notices, announcer);
 }
 
 async function start(): Promise<void> {
@@ -190,6 +190,10 @@ async function start(): Promise<void> {
   showTheme();
   media.dark.addEventListener("change", showTheme);
   showSidebar(!media.narrow.matches);
+  media.narrow.addEventListener("change", () => {
+    showSidebar(!media.narrow.matches);
+    if (media.narrow.matches) showPanel(false);
+  });
   onKeyNeeded(askForKey);
   window.addEventListener("hashchange", () => void route());
   chat.draw();

@@ -1,4 +1,4 @@
-// Runs test/*.test.ts: bundles each with the esbuild that Vite brings, and hands them to node's own test runner.
+// Checks the types, and runs test/*.test.ts: bundles each with the esbuild that Vite brings, and hands them to node's own test runner.
 //
 //   node test/unit.mjs      exit status 77 where the packages are not there
 
@@ -18,6 +18,8 @@ const require = createRequire(join(folder, "../node_modules/vite/package.json"))
 const out = mkdtempSync(join(tmpdir(), "millrace-page-test-"));
 const tests = readdirSync(folder).filter((name) => name.endsWith(".test.ts"));
 await require("esbuild").build({ entryPoints: tests.map((name) => join(folder, name)), outdir: out, outExtension: { ".js": ".mjs" }, bundle: true, platform: "node", format: "esm", sourcemap: "inline", logLevel: "warning" });
+const types = spawnSync(process.execPath, [join(folder, "../node_modules/typescript/bin/tsc"), "--noEmit", "-p", join(folder, "..")], { stdio: "inherit" });
+if (types.status !== 0) process.exit(1);
 const ran = spawnSync(process.execPath, ["--test", ...tests.map((name) => join(out, name.replace(/\.ts$/, ".mjs")))], { stdio: "inherit" });
 rmSync(out, { recursive: true, force: true });
 process.exit(ran.status ?? 1);

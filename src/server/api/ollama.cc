@@ -179,7 +179,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
   list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps});
   list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version});
-  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML; else says that a server is there, in the words that clients look for.", .handle = root, .open = true});
+  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the words that clients look for.", .handle = root});
   return list;
 }
 

@@ -56,7 +56,7 @@ export interface Lane extends StreamJson {
   hue: number; // index into the palette, kept while the stream lives
 }
 
-export const WINDOW = 60;       // seconds that lanes and rates go back
+export const WINDOW = 60;       // seconds that are remembered
 export const HUES = 8;
 const MOST_STEPS = 4096;
 const MOST_SAMPLES = 4096;
@@ -114,6 +114,13 @@ export class History {
     return row;
   }
 
+  // Seconds that the pictures go back: as few as show every lane from its beginning.
+  span(): number {
+    const now = this.look?.now ?? 0;
+    const oldest = Math.min(now, ...this.lanes.map((lane) => lane.submitted));
+    return [6, 15, 30].find((span) => now - oldest < span) ?? WINDOW;
+  }
+
   // Tokens a second over the last `seconds`, and steps' mean time.
   rates(seconds = 2): { decode: number; prefill: number; stepSeconds: number } {
     const now = this.look?.now ?? 0;
@@ -123,11 +130,11 @@ export class History {
     return { decode: sum(4) / seconds, prefill: sum(3) / seconds, stepSeconds: recent.length > 0 ? busy / recent.length : 0 };
   }
 
-  // Tokens a second in each of `count` parts of the window, the latest last.
-  series(count: number): { time: number; decode: number; prefill: number }[] {
-    const now = Math.floor((this.look?.now ?? 0) / (WINDOW / count)) * (WINDOW / count);
-    const width = WINDOW / count;
-    const out = Array.from({ length: count }, (_, i) => ({ time: -WINDOW + (i + 1) * width, decode: 0, prefill: 0 }));
+  // Tokens a second in each of `count` parts of the last `span` seconds, the latest last.
+  series(count: number, span = WINDOW): { time: number; decode: number; prefill: number }[] {
+    const width = span / count;
+    const now = Math.floor((this.look?.now ?? 0) / width) * width;
+    const out = Array.from({ length: count }, (_, i) => ({ time: -span + (i + 1) * width, decode: 0, prefill: 0 }));
     for (const step of this.steps) {
       const at = count - 1 - Math.floor((now - step[1]) / width);
       const slot = out[at];

@@ -1,28 +1,29 @@
 // The pictures of the live view, each from what History holds.
-import { histogram, quantile, seconds, WINDOW, type CellsJson, type History, type StepJson } from "./history";
+import { histogram, quantile, seconds, type CellsJson, type History, type StepJson } from "./history";
 import type { Palette } from "./plot";
 
 type Context = CanvasRenderingContext2D;
 
 export const ROW = 22;
 
-// Streams over the last minute: a thin line while one waits, pale while its prompt runs, full while it generates.
+// Streams over the last seconds: a thin line while one waits, pale while its prompt runs, full while it generates.
 export function drawLanes(g: Context, width: number, height: number, history: History, colors: Palette): void {
   const now = history.look?.now ?? 0;
+  const span = history.span();
   const axis = height - 18;
-  const x = (time: number): number => width - ((now - time) / WINDOW) * width;
+  const x = (time: number): number => width - ((now - time) / span) * width;
   g.font = colors.font;
   g.textBaseline = "middle";
   g.fillStyle = colors.faint;
   g.strokeStyle = colors.line;
   g.lineWidth = 1;
-  for (let ago = 0; ago <= WINDOW; ago += 10) {
+  for (let ago = 0; ago <= span; ago += span <= 6 ? 1 : span <= 15 ? 3 : span <= 30 ? 5 : 10) {
     const at = Math.round(x(now - ago)) - 0.5;
     g.beginPath();
     g.moveTo(at, 0);
     g.lineTo(at, axis);
     g.stroke();
-    g.textAlign = ago === 0 ? "right" : ago === WINDOW ? "left" : "center";
+    g.textAlign = ago === 0 ? "right" : ago === span ? "left" : "center";
     g.fillText(ago === 0 ? "now" : `${ago} s`, at, height - 8);
   }
   for (const lane of history.lanes) {
@@ -49,34 +50,40 @@ export function drawLanes(g: Context, width: number, height: number, history: Hi
     if (right - Math.max(0, x(first)) > long + 12) {
       g.fillStyle = colors.surface;
       g.fillText(text, right - long - 6, top + tall / 2 + 0.5);
-    } else {
-      g.fillStyle = colors.faint;
-      g.fillText(text, right + long + 8 < width ? right + 6 : Math.max(0, left - long - 6), top + tall / 2 + 0.5);
+      continue;
     }
+    const at = right + long + 8 < width ? right + 6 : Math.max(0, left - long - 6);
+    const taken = history.lanes.some((other) => other !== lane && other.row === lane.row && x(other.submitted) < at + long && x(other.ended ?? now) > at);
+    g.fillStyle = colors.faint;
+    if (!taken) g.fillText(text, at, top + tall / 2 + 0.5);
   }
 }
 
 // What each of the last steps held: decoded tokens below, prefilled ones on top, on a scale of square roots; under it how
 // long it took.
-export function drawSteps(g: Context, width: number, height: number, steps: StepJson[], most: number, colors: Palette): void {
+export function drawSteps(g: Context, width: number, height: number, steps: StepJson[], colors: Palette): void {
   const gutter = 30, under = 34, gap = 12;
   const tall = height - under - gap;
   const pitch = 5;
   const shown = steps.slice(-Math.floor((width - gutter) / pitch));
-  const limit = Math.max(8, most);
-  const y = (tokens: number): number => Math.sqrt(Math.min(tokens, limit) / limit) * (tall - 8);
+  const most = Math.max(...shown.map((step) => step[3] + step[4]), 1);
+  const limit = [8, 64, 512, 4096].find((one) => most <= one) ?? most;
+  const y = (tokens: number): number => Math.sqrt(tokens / limit) * (tall - 8);
   g.font = colors.font;
   g.textBaseline = "middle";
   g.textAlign = "right";
+  let above = Infinity;
   for (const mark of [1, 8, 64, 512, 4096].filter((one) => one <= limit)) {
     const at = Math.round(tall - y(mark)) - 0.5;
+    if (above - at < 13) continue;
+    above = at;
     g.strokeStyle = colors.line;
     g.beginPath();
     g.moveTo(gutter, at);
     g.lineTo(width, at);
     g.stroke();
     g.fillStyle = colors.faint;
-    if (tall - at > 10 || mark === 1) g.fillText(String(mark), gutter - 6, at);
+    g.fillText(String(mark), gutter - 6, at);
   }
   const slowest = Math.max(...shown.map((step) => step[2]), 1e-4);
   shown.forEach((step, index) => {
@@ -116,7 +123,7 @@ export interface Grid {
 
 // The largest square cells with which all fit.
 export function gridOf(cells: number, width: number, mostHeight: number): Grid {
-  for (let side = 16; side > 2; --side) {
+  for (let side = 22; side > 2; --side) {
     const columns = Math.max(1, Math.floor(width / side));
     const rows = Math.ceil(cells / columns);
     if (rows * side <= mostHeight) return { side, columns, rows };

@@ -5,7 +5,7 @@ import "uplot/dist/uPlot.min.css";
 import { ask } from "../api";
 import { el } from "../dom";
 import { readEvents } from "../sse";
-import { bytes, count, History, quantile, seconds, WINDOW, type HelloJson, type LookJson } from "./history";
+import { bytes, count, History, quantile, seconds, type HelloJson, type LookJson } from "./history";
 import { drawBlocks, drawHistogram, drawLanes, drawSteps, expand, gridOf, ROW, type Cell, type Grid } from "./pictures";
 import { palette, Plot } from "./plot";
 import { techniques } from "./techniques";
@@ -43,7 +43,7 @@ class LiveView {
   private readonly itlText = el("p", { class: "quantiles" });
   private readonly blocksText = el("p", { class: "under", "data-blocks": "" });
   private readonly blockAt = el("p", { class: "under", "aria-live": "off" });
-  private readonly state = el("p", { class: "feed-state", role: "status" }, "Connecting …");
+  private readonly state = el("p", { class: "feed-state" }, "Connecting …");
   private readonly rateChart = el("div", { class: "rates" });
   private readonly techniqueRows = el("tbody");
   private readonly memory = el("div", { class: "memory" });
@@ -55,7 +55,7 @@ class LiveView {
     into.replaceChildren(el("div", { class: "live-inside" },
       el("header", { class: "live-head" }, el("h1", {}, "The engine"), this.state),
       el("dl", { class: "figures" }, ...Object.values(this.figures).map((one) => one.root)),
-      card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens")), this.hint, el("div", { class: "plot" }, this.lanes.canvas)),
+      card("Streams", "lanes", el("div", { class: "keys" }, key("wait", "waiting"), key("pale", "prompt"), key("full", "generating"), el("span", { class: "key" }, "#stream  prompt + generated tokens")), el("div", { class: "plot" }, this.lanes.canvas, this.hint)),
       card("Steps", "steps", el("div", { class: "keys" }, key("decode", "decode tokens"), key("prefill", "prefill tokens"), key("time", "time of the step")), el("div", { class: "plot" }, this.steps.canvas)),
       card("Tokens a second", "rates", el("div", { class: "keys" }, key("decode", "generated"), key("prefill", "prompt")), this.rateChart),
       card("KV cache", "blocks", el("div", { class: "keys" }, key("free", "free"), key("cached", "prefix cache"), key("full", "a stream's"), key("shared", "shared by several")),
@@ -90,17 +90,23 @@ class LiveView {
     if (this.state.textContent !== text) this.state.textContent = text;
   }
 
+  private sayHello(): void {
+    if (!this.hello) return;
+    const { model, context, options } = this.hello;
+    this.say(`${model} · context ${count(context)} · up to ${options.max_streams} streams, ${options.batch_tokens} tokens a step`);
+  }
+
   take(event: string, data: string): void {
     if (event === "hello") {
       this.hello = JSON.parse(data) as HelloJson;
-      const { model, context, options } = this.hello;
-      this.say(`${model} · context ${count(context)} · up to ${options.max_streams} streams, ${options.batch_tokens} tokens a step`);
+      this.sayHello();
     }
     if (event === "busy") {
       const busy = JSON.parse(data) as { step_seconds: number; stopped: boolean };
       this.say(busy.stopped ? "The engine has stopped." : `In a step for ${seconds(busy.step_seconds)} …`);
     }
     if (event !== "look") return;
+    this.sayHello();
     this.history.add(JSON.parse(data) as LookJson);
     this.draw();
   }
@@ -127,7 +133,7 @@ class LiveView {
     this.hint.hidden = history.lanes.length > 0;
     this.lanes.draw((g, w, h) => drawLanes(g, w, h, history, colors), Math.min(rows, 24) * ROW + 20);
     this.lanes.say(`Streams: ${look.running} running, ${look.waiting} waiting`);
-    this.steps.draw((g, w, h) => drawSteps(g, w, h, history.steps, this.hello?.options.batch_tokens ?? 512, colors));
+    this.steps.draw((g, w, h) => drawSteps(g, w, h, history.steps, colors));
     const last = history.steps.at(-1);
     this.steps.say(last ? `Steps: the last one held ${last[3]} prefill and ${last[4]} decode tokens` : "No step yet");
     this.drawPool(look, colors);
@@ -152,7 +158,7 @@ class LiveView {
     const { blocks: pool } = look;
     this.cells = expand(pool.cells);
     const width = this.blocks.canvas.parentElement?.clientWidth ?? 300;
-    this.grid = gridOf(this.cells.length, width, 240);
+    this.grid = gridOf(this.cells.length, width, 260);
     const hues = new Map(this.history.lanes.map((lane) => [lane.id, colors.hues[lane.hue]]));
     this.blocks.draw((g) => drawBlocks(g, this.cells, this.grid, (owner) => hues.get(look.streams[owner]?.id ?? ""), colors), this.grid.rows * this.grid.side);
     const shared = this.cells.filter((cell) => cell.streams > 1).length;
@@ -172,15 +178,16 @@ class LiveView {
   }
 
   private drawRates(decode: string, prefill: string, faint: string, line: string, font: string): void {
-    const series = this.history.series(PARTS);
+    const span = this.history.span();
+    const series = this.history.series(Math.min(PARTS, span * 3), span);
     const data: uPlot.AlignedData = [series.map((one) => one.time), series.map((one) => one.decode), series.map((one) => one.prefill)];
     const width = this.rateChart.clientWidth;
     if (width === 0) return;
     if (!this.chart) {
       const axis = { stroke: faint, font, grid: { stroke: line, width: 1 }, ticks: { show: false } };
       this.chart = new uPlot({
-        width, height: 190, legend: { show: false }, cursor: { show: false }, padding: [8, 8, 0, 0],
-        scales: { x: { time: false, range: [-WINDOW, 0] }, y: { range: (_u, _min, max) => [0, Math.max(10, max * 1.1)] } },
+        width, height: 190, legend: { show: false }, cursor: { show: false }, padding: [8, 18, 0, 0],
+        scales: { x: { time: false, range: () => [-this.history.span(), 0] }, y: { range: (_u, _min, max) => [0, Math.max(10, max * 1.1)] } },
         axes: [
           { ...axis, size: 26, values: (_u, ticks) => ticks.map((tick) => (tick === 0 ? "now" : `${-tick} s`)), grid: { show: false } },
           { ...axis, size: 42, values: (_u, ticks) => ticks.map(count) },
