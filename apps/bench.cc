@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdio>
+#include <filesystem>
 #include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
@@ -38,6 +39,7 @@ struct BenchFlags {
   int repetitions = 5;
   double seconds = 60;
   bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false, scatter = false;
+  std::string calibrate_disk;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr;
 };
 
@@ -100,7 +102,10 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   const int64_t context = model->parts().model->context();
   if (plan.batch_tokens > context) return Error::user(fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; give a smaller -u", plan.batch_tokens, context));
   plan.depth = std::min(plan.depth, context - plan.batch_tokens);
-  return run_calibration(model, plan, flags.output == "md" ? "" : flags.output, flags.json);
+  const std::string file = flags.output == "md" ? "" : flags.output;
+  if (!flags.calibrate_disk.empty()) plan.disk = flags.calibrate_disk;
+  else if (!file.empty()) plan.disk = std::filesystem::path(file).parent_path().string();
+  return run_calibration(model, plan, file, flags.json);
 }
 
 Result<int> run(const BenchFlags& flags) {
@@ -160,6 +165,7 @@ void add_bench_command(CLI::App& app) {
   command->add_flag("--json", flags->json, "The same as -o json");
   command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");
   command->add_flag("--calibrate", flags->calibrate, "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a cost model to them");
+  command->add_option("--calibrate-disk", flags->calibrate_disk, "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
   command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
   command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");

@@ -6,6 +6,7 @@
 #include <chrono>
 #include <cmath>
 #include <nlohmann/json.hpp>
+#include <numeric>
 
 #include "base/cpu.h"
 #include "base/philox.h"
@@ -125,16 +126,24 @@ std::vector<MeasuredStep> measured(std::span<const TimedStep> steps) {
   return out;
 }
 
+// A few steps that were stopped for long count as they did: a queue behind them waits as well.
+double slowdown_of(std::span<const TimedStep> steps) {
+  double all = 0, typical = 0;
+  for (const TimedStep& step : steps) all += step.mean(), typical += step.measured().seconds;
+  return typical > 0 ? std::clamp(all / typical, 1.0, 100.0) : 1.0;
+}
+
 void print_text(const Calibration& c, const Summary& errors, const std::string& path) {
   fmt::print("| held-out step | tokens | chunks that sample | keys | measured ms | predicted ms | error |\n|---|---:|---:|---:|---:|---:|---:|\n");
   const auto cost = parse_cost_model(c.json, "fit");
   for (size_t i = 0; i < c.held_out.size(); ++i) {
     const MeasuredStep step = c.held_out[i].measured();
     fmt::print("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.1f} % |\n", step_kind_name(c.held_out[i].kind), step.shape.tokens, step.shape.outputs, step.shape.keys,
-               step.seconds * 1e3, (*cost)->step_seconds(step.shape) * 1e3, c.errors[i] * 100);
+               step.seconds * 1e3, (*cost)->step_seconds(step.shape) / c.slowdown * 1e3, c.errors[i] * 100);
   }
-  fmt::print("\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, most {:.1f} %; {} steps fitted, each timed {} times; swap {:.2f} GB/s\n", c.held_out.size(),
-             errors.p50 * 100, errors.p90 * 100, errors.max * 100, c.fitted.size(), c.rounds, c.swap.bytes_per_second * 1e-9);
+  fmt::print("\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, most {:.1f} %; {} steps fitted, each timed {} times; on average they took {:.2f} of that; swap {:.2f} GB/s\n", c.held_out.size(),
+             errors.p50 * 100, errors.p90 * 100, errors.max * 100, c.fitted.size(), c.rounds, c.slowdown, c.swap.bytes_per_second * 1e-9);
+  if (c.disk.bytes_per_second > 0) fmt::print("disk {:.2f} GB/s and {:.2f} ms a load\n", c.disk.bytes_per_second * 1e-9, c.disk.overhead_seconds * 1e3);
   if (!path.empty()) fmt::print("written to {}\n", path);
 }
 
@@ -154,6 +163,8 @@ MeasuredStep TimedStep::measured() const {
   std::ranges::sort(sorted);
   return {shape_of(design), quantile(sorted, 0.5)};
 }
+
+double TimedStep::mean() const { return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size()); }
 
 std::vector<TimedStep> draw_steps(const CalibrationPlan& plan, uint64_t seed, size_t count) {
   std::vector<TimedStep> steps;
@@ -176,9 +187,16 @@ Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const 
   MILLRACE_TRY(auto timer, StepTimer::create(std::move(model), options, limits));
   MILLRACE_TRY_VOID(Calibrator(*timer, plan, passed).run(out));
   MILLRACE_TRY(out.swap, timer->swap_speed(std::max<int64_t>(1024, plan.depth)));
-  MILLRACE_TRY(out.json, fit_cost_model(measured(out.fitted), out.swap));
+  if (plan.disk) {
+    MILLRACE_TRY(out.disk, timer->disk_speed(*plan.disk, std::max<int64_t>(1024, plan.depth)));
+  }
+  MILLRACE_TRY(out.json, fit_cost_model(measured(out.fitted), out.swap, out.disk));
   MILLRACE_TRY(const auto cost, parse_cost_model(out.json, "fit"));
   out.errors = cost_errors(*cost, measured(out.held_out));
+  out.slowdown = slowdown_of(out.fitted);
+  auto json = nlohmann::ordered_json::parse(out.json);
+  json["slowdown"] = out.slowdown;
+  out.json = json.dump(1);
   return out;
 }
 

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -19,6 +20,7 @@ struct CalibrationPlan {
   int64_t depth = 2048;        // most tokens of a stream before its chunk
   double seconds = 60;         // rounds are added while there is time; at least two, of which the model's steps take what they take
   std::string kv_format = "f16";
+  std::optional<std::string> disk;  // folder on the disk that loads are timed from; nothing: none
 };
 
 enum class StepKind { prefill, decode, mixed };
@@ -30,13 +32,16 @@ struct TimedStep {
   std::vector<double> samples;  // seconds
 
   MeasuredStep measured() const;  // the median
+  double mean() const;            // of the samples, seconds
 };
 
 struct Calibration {
   std::string json;                // the cost model
   std::vector<TimedStep> fitted, held_out;
   std::vector<double> errors;      // of the held-out steps, in their order
+  double slowdown = 1;             // all samples over all medians: what neighbours on the machine cost
   SwapSpeed swap;
+  DiskSpeed disk;
   int64_t rounds = 0;
 };
 

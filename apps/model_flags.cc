@@ -53,6 +53,11 @@ void EngineFlags::add_to(CLI::App* command) {
   command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens; 0: they are computed again");
   command->add_option("--kv-ssd", options.kv_ssd, "File on a fast disk that blocks go to when they leave the prefix cache, and come back from");
   command->add_option("--kv-ssd-size", options.kv_ssd_size, "Bytes of that file at most: 500M, 8G; 8G when not given")->transform(CLI::AsSizeValue(false));
+  command->add_option("--kv-ssd-order", options.kv_ssd_order, "How blocks lie in that file and are read: arrival, or importance (packed and read by the attention that prompts pay them)")
+      ->capture_default_str();
+  command->add_option("--kv-ssd-fetch", options.kv_ssd_fetch, "Fetch this much of a prompt's stored blocks, the most important, and leave the rest out of its attention. Below 1 ANSWERS CHANGE")
+      ->capture_default_str()->check(CLI::Range(0.01, 1.0));
+  command->add_option("--cost-model", options.cost_model, "File of bench --calibrate: what decides between loading and computing, and policies; learned while running when absent");
   command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
   command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");

@@ -12,6 +12,7 @@
 #include "model_flags.h"
 #include "progress.h"
 #include "replay_output.h"
+#include "replay_plans.h"
 #include "replay_predict.h"
 #include "replay_run.h"
 #include "schedule/cost_model.h"
@@ -26,6 +27,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace replay --trace conversation_trace.jsonl.xz --limit 50 --max-prompt 2000 --rate 0.5 --in-process --report replay.html
   millrace replay --trace gen:requests=64,prompt=fixed:128,output=fixed:64 --in-process --closed-loop 16 --json
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf --predict here.json   (bench --calibrate made it)
+  millrace replay --trace gen:requests=9,rate=2 --in-process --record-plans steps.txt;  the same with --replay-plans steps.txt
   millrace replay --trace gen:requests=100,rate=2 --url http://localhost:8080 --api chat --patience 60
 
 Open loop: a request goes out when the trace says so, however far behind the engine is, and its times count from then.
@@ -38,7 +40,7 @@ struct ReplayFlags {
   WorkloadFlags load;
   double patience = 0, silence = 600, ttft_ms = 0, tpot_ms = 0, e2e_ms = 0;
   int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
-  std::string report, predict, url, api = "completions", served_model;
+  std::string report, predict, plans, url, api = "completions", served_model;
   bool in_process = false, json = false, text_prompts = false;
 
   GoodputLimits limits() const { return {ttft_ms / 1e3, tpot_ms / 1e3, e2e_ms / 1e3}; }
@@ -84,6 +86,14 @@ EngineOptions engine_options(const ReplayFlags& flags) {
   return options;
 }
 
+// The bytes of a simulated store are tokens.
+void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
+  options.context = context;
+  options.kv_tokens = stats.kv_blocks * options.block_tokens;
+  const int64_t bytes_per_token = std::max<int64_t>(1, stats.kv_bytes / std::max<int64_t>(1, options.kv_tokens));
+  options.kv_ssd_size /= bytes_per_token;
+}
+
 Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
   MILLRACE_TRY(const auto model, flags.model.load());
   ReplayRun run;
@@ -93,8 +103,23 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   ProgressBar bar("replaying");
   run.records = run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
   run.stats = engine->stats();
-  run.options.context = engine->context();
-  run.options.kv_tokens = run.stats->kv_blocks * run.options.block_tokens;
+  settle_options(run.options, engine->context(), *run.stats);
+  return run;
+}
+
+// Steps as a file says: no engine thread, no clock.
+Result<ReplayRun> run_planned(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
+  MILLRACE_TRY(const auto model, flags.model.load());
+  ReplayRun run;
+  run.options = engine_options(flags);
+  run.options.queue = std::max<int64_t>(run.options.queue, std::ssize(load));
+  MILLRACE_TRY(auto core, EngineCore::create(model, run.options));
+  run.vocab = model->info().vocab;
+  ProgressBar bar("replaying");
+  MILLRACE_TRY(auto planned, replay_plans(*core, load, run.vocab, flags.plans, show_progress(bar, load.size())));
+  run.records = std::move(planned.records);
+  run.stats = core->stats();
+  settle_options(run.options, core->context(), *run.stats);
   return run;
 }
 
@@ -146,10 +171,12 @@ void add_engine_facts(nlohmann::ordered_json& facts, const EngineStats& stats) {
 
 Result<int> run(const ReplayFlags& flags) {
   if (flags.in_process == !flags.url.empty()) return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
+  if (!flags.plans.empty() && (!flags.in_process || flags.closed_loop > 0 || flags.patience > 0 || !flags.predict.empty()))
+    return Error::user("replay: --replay-plans goes with --in-process, and not with --closed-loop, --patience or --predict: the plans say what runs when");
   if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // before the run, not after it
   MILLRACE_TRY(const auto load, flags.load.load());
   catch_interrupts();
-  MILLRACE_TRY(const ReplayRun run, flags.in_process ? run_in_process(flags, load) : run_over_http(flags, load));
+  MILLRACE_TRY(const ReplayRun run, !flags.plans.empty() ? run_planned(flags, load) : flags.in_process ? run_in_process(flags, load) : run_over_http(flags, load));
   const LoadMetrics metrics = measure_load(run.records, flags.limits());
   std::optional<LoadMetrics> predicted;
   if (!flags.predict.empty() && !interrupted()) {
@@ -188,6 +215,7 @@ void add_replay_command(CLI::App& app) {
   command->add_option("--predict", flags->predict, "Cost model (bench --calibrate, or a built-in machine): what the simulator says of this run, beside what was measured");
   flags->model.add_to(command);
   flags->engine.add_to(command);
+  command->add_option("--replay-plans", flags->plans, "Run the steps of this file (--record-plans wrote it) for the same load and engine settings, instead of planning");
   command->add_option("--max-streams", flags->max_streams, "Streams that run at once")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));
   command->add_option("--queue", flags->queue, "Requests that may wait; more are refused")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
   command->add_option("--closed-loop", flags->closed_loop, "So many requests in flight all the time; arrivals do not count")->check(CLI::Range(int64_t{1}, int64_t{65536}));

@@ -2,52 +2,68 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
-#include <thread>
+#include <condition_variable>
+#include <mutex>
+#include <utility>
 
 namespace millrace {
 namespace {
 
-// Looking for tokens this often costs little beside a step of milliseconds, and is the error of every time measured.
-constexpr auto kPoll = std::chrono::microseconds(250);
-
-struct Flight {
-  size_t index;
-  std::unique_ptr<Stream> stream;
-};
-
+// Tokens are timed where they come to be, on the engine's thread; this one sleeps until a request is due or has ended. (One
+// that looked for tokens all the time would take from the engine what it measures.)
 class Replay {
  public:
-  Replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options) : engine_(engine), load_(load), options_(options), records_(load.size()) {}
+  Replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options)
+      : engine_(engine), load_(load), options_(options), records_(load.size()), ids_(load.size()), over_(load.size()) {}
 
   std::vector<RequestRecord> run(const std::function<bool(int64_t, int64_t)>& progress) {
     start_ = std::chrono::steady_clock::now();
     size_t next = 0;
-    while (next < load_.size() || !flights_.empty()) {
+    for (bool going = true; going && (next < load_.size() || in_flight() > 0);) {
       while (next < load_.size() && due(next)) send(next++);
-      const bool heard = poll();
-      if (!progress(static_cast<int64_t>(next - flights_.size()), static_cast<int64_t>(flights_.size()))) break;
-      if (!heard) std::this_thread::sleep_for(kPoll);
+      wait(next);
+      end_late(next);
+      going = progress(static_cast<int64_t>(next) - in_flight(), in_flight());
     }
-    for (const Flight& flight : flights_) end(flight.index, "interrupted");
+    const bool stopped = next < load_.size() || in_flight() > 0;
+    for (size_t i = 0; i < next && stopped; ++i) give_up(i, "interrupted");
     for (; next < load_.size(); ++next) {
       records_[next].arrival = records_[next].sent = now();
       end(next, "never sent: interrupted");
     }
+    std::unique_lock lock(mutex_);  // the engine holds on to this object until it has said its last word of each request
+    moved_.wait(lock, [&] { return heard_ == submitted_; });
     return std::move(records_);
   }
 
  private:
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
+  int64_t in_flight() {
+    std::lock_guard lock(mutex_);
+    return in_flight_;
+  }
 
-  bool due(size_t index) const {
-    if (options_.closed_loop > 0) return static_cast<int64_t>(flights_.size()) < options_.closed_loop;
+  bool due(size_t index) {
+    if (options_.closed_loop > 0) return in_flight() < options_.closed_loop;
     return load_[index].arrival_seconds <= now();
   }
 
+  // Until something may have to be done: the next request is due, one has ended, or it is time to show how far it is.
+  void wait(size_t next) {
+    constexpr double kShow = 0.1;
+    double until = now() + kShow;
+    if (next < load_.size() && options_.closed_loop == 0) until = std::min(until, load_[next].arrival_seconds);
+    std::unique_lock lock(mutex_);
+    moved_.wait_until(lock, start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(until)), [&] { return std::exchange(ended_, false); });
+  }
+
+  // Under the mutex, but for requests that the engine has not got.
   void end(size_t index, const std::string& error) {
     records_[index].finished = now();
     records_[index].error = error;
+    over_[index] = 1;
   }
 
   void send(size_t index) {
@@ -55,68 +71,88 @@ class Replay {
     RequestRecord& record = records_[index];
     record.prompt_tokens = asked.prompt_tokens;
     record.tenant = asked.tenant;
-    Request request;
-    request.prompt = make_prompt(asked, options_.vocab);
-    request.max_tokens = std::max<int64_t>(1, asked.output_tokens);
-    request.ignore_eos = true;  // the recorded length, not the model's wish
-    request.sampling.temperature = 0;
+    Request request = make_replay_request(asked, options_.vocab);
     record.sent = now();
     record.arrival = options_.closed_loop > 0 ? record.sent : asked.arrival_seconds;
-    auto stream = engine_.submit(std::move(request));
-    if (!stream.ok()) end(index, stream.error().message);
-    else flights_.push_back({index, std::move(stream).value()});
+    {
+      std::lock_guard lock(mutex_);
+      ++in_flight_, ++submitted_;
+    }
+    auto id = engine_.submit(std::move(request), [this, index](TokenEvent&& event) { take(index, event); });
+    if (id.ok()) {
+      ids_[index] = *id;
+      return;
+    }
+    std::lock_guard lock(mutex_);
+    --in_flight_, --submitted_;
+    end(index, id.error().message);
   }
 
-  // Takes what has come. True when there was something.
-  bool poll() {
-    bool heard = false;
-    for (size_t i = 0; i < flights_.size();) {
-      if (take(flights_[i], heard)) {
-        flights_[i] = std::move(flights_.back());
-        flights_.pop_back();
-      } else {
-        ++i;
-      }
+  // On the engine's thread.
+  void take(size_t index, const TokenEvent& event) {
+    std::lock_guard lock(mutex_);
+    RequestRecord& record = records_[index];
+    const bool over = over_[index] != 0;
+    if (event.token >= 0 && !over) record.tokens.push_back(now());
+    if (!event.last) return;
+    if (!over) {
+      record.cached_tokens = event.timings.cached_tokens;
+      end(index, event.finish == FinishReason::error ? event.error.message : event.finish == FinishReason::cancelled ? "cancelled" : "");
+      --in_flight_;
     }
-    return heard;
+    ++heard_;
+    ended_ = true;
+    moved_.notify_one();
   }
 
-  // True when the request is over.
-  bool take(Flight& flight, bool& heard) {
-    RequestRecord& record = records_[flight.index];
-    for (;;) {
-      bool timed_out = false;
-      const auto event = flight.stream->next(std::chrono::milliseconds(0), &timed_out);
-      if (timed_out) break;
-      if (!event) {
-        end(flight.index, "the stream ended early");
-        return true;
+  void give_up(size_t index, const std::string& error) {
+    {
+      std::lock_guard lock(mutex_);
+      if (over_[index]) return;
+      end(index, error);
+      --in_flight_;
+    }
+    engine_.cancel(ids_[index]);
+  }
+
+  void end_late(size_t sent) {
+    if (options_.patience <= 0) return;
+    for (size_t i = first_open_; i < sent; ++i) {
+      bool late;
+      {
+        std::lock_guard lock(mutex_);
+        if (over_[i] && i == first_open_) ++first_open_;
+        late = !over_[i] && now() - records_[i].arrival > options_.patience;
       }
-      heard = true;
-      if (event->token >= 0) record.tokens.push_back(now());
-      if (event->finish == FinishReason::none) continue;
-      record.finished = now();
-      record.cached_tokens = event->timings.cached_tokens;
-      if (event->finish == FinishReason::error) record.error = event->error.message;
-      if (event->finish == FinishReason::cancelled) record.error = "cancelled";
-      return true;
+      if (late) give_up(i, fmt::format("took longer than {} s", options_.patience));
     }
-    if (options_.patience > 0 && now() - record.arrival > options_.patience) {
-      end(flight.index, fmt::format("took longer than {} s", options_.patience));
-      return true;  // the stream's end cancels the request
-    }
-    return false;
   }
 
   Engine& engine_;
   std::span<const WorkloadRequest> load_;
   ReplayOptions options_;
   std::vector<RequestRecord> records_;
-  std::vector<Flight> flights_;
+  std::vector<RequestId> ids_;
+  size_t first_open_ = 0;  // all before it are over
   std::chrono::steady_clock::time_point start_;
+
+  std::mutex mutex_;  // records of requests that the engine has, and what follows
+  std::condition_variable moved_;
+  std::vector<char> over_;
+  int64_t in_flight_ = 0, submitted_ = 0, heard_ = 0;
+  bool ended_ = false;
 };
 
 }  // namespace
+
+Request make_replay_request(const WorkloadRequest& asked, int64_t vocab) {
+  Request request;
+  request.prompt = make_prompt(asked, vocab);
+  request.max_tokens = std::max<int64_t>(1, asked.output_tokens);
+  request.ignore_eos = true;
+  request.sampling.temperature = 0;
+  return request;
+}
 
 std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options, const std::function<bool(int64_t, int64_t)>& progress) {
   return Replay(engine, load, options).run(progress);

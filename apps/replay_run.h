@@ -17,6 +17,9 @@ struct ReplayOptions {
   int64_t vocab = 0;
 };
 
+// What is asked for a recorded request: its length, not the model's wish.
+Request make_replay_request(const WorkloadRequest& asked, int64_t vocab);
+
 // One record a request, in the load's order. `progress(done, in flight)` may return false to stop: what is not finished
 // by then is cancelled and counts as failed.
 std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options,

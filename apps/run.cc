@@ -75,7 +75,7 @@ struct Speed {
 
 Speed measure(const RequestTimings& t, const LanguageModel& model) {
   Speed speed;
-  if (t.prefill_seconds > 0) speed.prompt_per_second = static_cast<double>(t.prompt_tokens - t.cached_tokens) / t.prefill_seconds;
+  if (t.prefill_seconds > 0) speed.prompt_per_second = static_cast<double>(t.prompt_tokens - t.cached_tokens - t.left_out_tokens) / t.prefill_seconds;
   if (t.decode_seconds > 0 && t.generated_tokens > 1) speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
   speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
   return speed;
@@ -103,7 +103,7 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
     out["answers"] = nlohmann::ordered_json::array();
     for (const Answer& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
   }
-  out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"prompt_seconds", t.prefill_seconds},
+  out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"left_out_tokens", t.left_out_tokens}, {"prompt_seconds", t.prefill_seconds},
                     {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
                     {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
                     {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second}};
@@ -119,6 +119,7 @@ void print_timings(const TokenEvent& last, const Speed& speed) {
 }
 
 void print_store(const KvStoreStats& store) {
+  if (store.left_out_tokens > 0) fmt::print(stderr, "KV store: {} tokens left out of the attention: answers are not what they were\n", store.left_out_tokens);
   fmt::print(stderr, "KV store: {} tokens loaded, {} faster to compute, {} not whole | {} of {} blocks, {:.1f} MB read, {:.1f} MB written, {} dropped, "
                      "{} corrupt | {}, {} I/O\n",
              store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,

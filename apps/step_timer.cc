@@ -1,19 +1,43 @@
 #include "step_timer.h"
 
 #include <fmt/format.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <filesystem>
 
 #include "base/philox.h"
 #include "engine/cpu_executor.h"
 #include "engine/language_model.h"
+#include "kv/tiers/ssd_store.h"
 
 namespace millrace {
 namespace {
 
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
+
+// A name that nobody has in a folder, and no file of it behind.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& folder) : path_((std::filesystem::path(folder.empty() ? "." : folder) / "millrace-disk-XXXXXX").string()) {
+    const int fd = ::mkstemp(path_.data());
+    made_ = fd >= 0;
+    if (made_) ::close(fd);
+  }
+  ~TemporaryFile() {
+    if (made_) ::unlink(path_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+  bool made() const { return made_; }
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+  bool made_ = false;
+};
 
 }  // namespace
 
@@ -113,6 +137,43 @@ Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
   std::ranges::sort(times);
   const auto each = static_cast<double>(kv.layout().bytes_per_token());
   return SwapSpeed{each, static_cast<double>(tokens) * each / times[times.size() / 2]};
+}
+
+Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t tokens) {
+  constexpr int kLoads = 7;
+  KvPool& kv = executor_->kv();
+  const int64_t block_tokens = kv.layout().block_tokens, blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
+  if (blocks < 2) return Error::user("calibrate: a disk wants room for two blocks or more");
+  const TemporaryFile file(folder);
+  if (!file.made()) return Error::user(fmt::format("calibrate: no file can be written in {}; name another folder for the disk", folder.empty() ? "." : folder));
+  constexpr int64_t kAnyBytes = int64_t{1} << 50;
+  MILLRACE_TRY(const StoreGeometry one, StoreGeometry::create(kv.layout(), kAnyBytes));
+  const SsdStoreOptions options{.path = file.path(), .bytes = kStorePage + blocks * (one.record_bytes + one.slot_bytes), .identity_text = "calibration"};
+  std::vector<TokenId> ids(static_cast<size_t>(blocks * block_tokens));
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
+  const auto chain = prefix_chain(ids, block_tokens, 0);
+  {
+    MILLRACE_TRY(auto store, make_ssd_store(kv, options));
+    for (int64_t i = 0; i < blocks; ++i) store->put(chain[static_cast<size_t>(i)], blocks_[static_cast<size_t>(i)], true);
+  }  // all is written
+  MILLRACE_TRY(auto store, make_ssd_store(kv, options));
+  std::vector<std::pair<double, double>> seen;
+  for (int i = 0; i < kLoads; ++i) {
+    for (const int64_t count : {int64_t{1}, blocks}) {
+      const auto some = std::span(chain).first(static_cast<size_t>(count));
+      if (store->find(some) < count) return Error::resource("calibrate: the disk did not keep what was written");
+      const TierTicket ticket = store->load(some, std::span(blocks_).first(static_cast<size_t>(count)));
+      LoadProgress progress;
+      do {
+        store->wait_layer(ticket, one.layers() - 1);
+        progress = store->poll(ticket);
+      } while (progress.state == TierState::busy);
+      store->erase(ticket);
+      if (progress.blocks < count) return Error::resource("calibrate: the disk did not give back what was written");
+      seen.emplace_back(static_cast<double>(count * block_tokens * kv.layout().bytes_per_token()), progress.seconds);
+    }
+  }
+  return fit_disk_speed(seen);
 }
 
 }  // namespace millrace

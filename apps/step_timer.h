@@ -32,6 +32,9 @@ class StepTimer {
   Result<double> run(const StepDesign& design);
   // Of keys and values on their way to host memory and back.
   Result<SwapSpeed> swap_speed(int64_t tokens);
+  // Of loads from a prefix store, up to `tokens` in one, from a file in `folder` that is gone afterwards. Errors: user,
+  // resource (the file).
+  Result<DiskSpeed> disk_speed(const std::string& folder, int64_t tokens);
 
  private:
   StepTimer() = default;

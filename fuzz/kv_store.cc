@@ -21,15 +21,17 @@ void write_and_read(const StoreGeometry& geometry, const StoreIdentity& identity
     uint64_t sequence, parent_low, parent_high, sums[kLayers];
     TokenId tokens[kTokens];
     uint16_t flip;
+    float importance;
   } from{};
   std::memcpy(&from, bytes.data(), std::min(bytes.size(), sizeof from));
-  StoreRecord record{from.sequence, {}, {from.parent_low, from.parent_high}, {from.tokens, from.tokens + kTokens}, {from.sums, from.sums + kLayers}};
+  StoreRecord record{from.sequence, {}, {from.parent_low, from.parent_high}, {from.tokens, from.tokens + kTokens}, {from.sums, from.sums + kLayers}, from.importance};
+  if (!(record.importance >= 0 && record.importance <= 1e6f)) record.importance = 0;
   record.key = next_key(record.parent, record.tokens);
   std::vector<uint8_t> written(static_cast<size_t>(geometry.record_bytes));
   encode_record(geometry, identity, 3, record, written);
   StoreRecord read;
   if (decode_record(geometry, identity, 3, written, read) != RecordState::good || read.sequence != record.sequence || !(read.key == record.key) ||
-      !(read.parent == record.parent) || read.tokens != record.tokens || read.sums != record.sums)
+      !(read.parent == record.parent) || read.tokens != record.tokens || read.sums != record.sums || read.importance != record.importance)
     std::abort();
   if (decode_record(geometry, identity, 4, written, read) == RecordState::good) std::abort();  // another slot's
   written[from.flip / 8 % written.size()] ^= static_cast<uint8_t>(1 << from.flip % 8);
@@ -42,7 +44,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   const std::span<const uint8_t> bytes(data + 1, size - 1);
   const StoreIdentity identity = store_identity("fuzz");
-  const auto geometry = StoreGeometry::create({find_format("f16"), kTokens, {{1, 16}, {2, 8}}}, int64_t{1} << 20);
+  const auto geometry = StoreGeometry::create({find_format("f16"), kTokens, {{1, 16}, {2, 8}}}, int64_t{1} << 20, data[0] & 4 ? StoreOrder::importance : StoreOrder::arrival);
   if (!geometry.ok()) std::abort();
   if (data[0] & 2) write_and_read(*geometry, identity, bytes);
 

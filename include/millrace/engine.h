@@ -52,6 +52,7 @@ struct KvStoreStats {
   int64_t hit_tokens = 0;          // came back from it, and were not computed
   int64_t passed_tokens = 0;       // were there, but would have taken longer to load than to compute
   int64_t failed_tokens = 0;       // did not come back whole, and were computed
+  int64_t left_out_tokens = 0;     // were there, and were left out of their streams' attention
   int64_t read_bytes = 0, written_bytes = 0;
   int64_t dropped_blocks = 0;      // not stored: too many writes were under way, or one failed
   int64_t corrupt_blocks = 0;      // found damaged

@@ -35,6 +35,7 @@ struct TokenLogprob {
 struct RequestTimings {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;     // of the prompt, taken from the prefix cache
+  int64_t left_out_tokens = 0;   // of the prompt, that were stored but not fetched: its attention went without them
   int64_t generated_tokens = 0;
   double queue_seconds = 0;
   double prefill_seconds = 0;

@@ -42,6 +42,9 @@ struct EngineOptions {
   int64_t swap_tokens = 0;     // host memory for streams that had to give way, in tokens; 0: they are computed again
   std::string kv_ssd;          // file that blocks go to when they leave the prefix cache, and come back from; "": none
   int64_t kv_ssd_size = int64_t{8} << 30;  // of that file at most, bytes
+  std::string kv_ssd_order = "arrival";    // of blocks in that file and of reading them: arrival, or importance, by the attention that prompts pay them
+  double kv_ssd_fetch = 1;     // of the blocks found there, so much is fetched, by importance, and the rest left out of the stream's attention: below 1 answers change
+  std::string cost_model;      // what steps and loads take, for those who decide by it (`millrace bench --calibrate`); "": learned as it runs
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
 

@@ -97,7 +97,10 @@ Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return 
 
 Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
   MILLRACE_TRY(std::string identity, kv_identity(*model_, *context_, *kv_));
-  return make_ssd_store(*kv_, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity)});
+  MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
+  for (const auto& layer : model_->parts().model->spec().layers)
+    if (options.kv_ssd_fetch < 1 && layer.window > 0) return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
+  return make_ssd_store(*kv_, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
@@ -145,7 +148,7 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first, static_cast<int64_t>(batch_.block_tables.size()),
+    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out, static_cast<int64_t>(batch_.block_tables.size()),
                    static_cast<int64_t>(s.blocks.size())};
     batch_.spans.push_back(span);
     batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());

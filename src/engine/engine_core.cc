@@ -31,6 +31,8 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
   if (!options.kv_ssd.empty()) MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
+  if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1)) return Error::user(fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
+  if (options.kv_ssd_fetch < 1 && options.kv_ssd_order != "importance") return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMostBlockTokens));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
@@ -71,8 +73,12 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   core->queue_limit_ = options.queue;
   core->cost_ = core->executor_->cost();
   if (!core->cost_) {
-    core->learned_ = make_learned_cost();
-    core->cost_ = core->learned_.get();
+    if (options.cost_model.empty()) {
+      core->own_cost_ = make_learned_cost();
+    } else {
+      MILLRACE_TRY(core->own_cost_, load_cost_model(options.cost_model));
+    }
+    core->cost_ = core->own_cost_.get();
   }
   if (options.prefix_cache) {
     const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
@@ -82,7 +88,8 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     MILLRACE_TRY_VOID(core->open_store(options));
     core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_,
                                                                                  .leaving = core->store_hook()});
-    if (evictor->needs & kNeedsAttentionMass) core->executor_->observe_attention();
+    const bool packs = !options.kv_ssd.empty() && options.kv_ssd_order == "importance";
+    if (packs || (evictor->needs & kNeedsAttentionMass)) core->executor_->observe_attention();
   } else if (!options.kv_ssd.empty()) {
     return Error::user("KV store: holds blocks of the prefix cache, which is switched off");
   }
@@ -296,6 +303,7 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     shape.add(chunk.first, chunk.count, chunk.sample);
     ++i;
   }
+  if (store_) store_->flush();
   if (record_.is_open() && !plan_.empty()) record_ << plan_.to_string() << std::endl;
   if (work_.empty()) return;
   const int64_t before = clock_->now_ns();
@@ -380,6 +388,7 @@ RequestTimings EngineCore::timings(const Sequence& s, int64_t generated) const {
   RequestTimings t;
   t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
   t.cached_tokens = s.cached;
+  t.left_out_tokens = s.went_without;
   t.generated_tokens = generated;
   t.queue_seconds = seconds(s.submitted, s.admitted);
   t.prefill_seconds = seconds(s.admitted, s.first_token);

@@ -111,6 +111,7 @@ class EngineCore {
   bool share_prompt(LiveStream& stream);
   void share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens);
   void load_swapped(LiveStream& stream);
+  void compute_again(Sequence& s);
   bool preempt(const PlannedPreemption& preemption);
   void enqueue(StreamPtr stream);
   void poll_tier();
@@ -120,10 +121,13 @@ class EngineCore {
   Result<void> open_store(const EngineOptions& options);
   std::function<void(const ChainLink&, BlockId)> store_hook();
   void load_stored(LiveStream& stream);
+  std::vector<size_t> choose_stored(const LiveStream& stream, std::span<const ChainLink> found) const;
+  void take_importance(LiveStream& stream, std::span<const ChainLink> blocks) const;
   bool may_join(const LiveStream& stream, int64_t layers) const;
   void join_loads();
   void part_loads();
   bool end_load(LiveStream& stream, const LoadProgress& progress);
+  bool end_partial_load(LiveStream& stream, const LoadProgress& progress);
   bool end_joined(LiveStream& stream);
   void abandon_load(LiveStream& stream);
   void poll_store();
@@ -139,7 +143,7 @@ class EngineCore {
   PrefixScopes scopes_;
   std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
-  std::unique_ptr<CostModel> learned_;
+  std::unique_ptr<CostModel> own_cost_;  // null: the executor's counts
   CostModel* cost_ = nullptr;
   PlannerLimits limits_;
   int64_t queue_limit_ = 0;
@@ -153,6 +157,7 @@ class EngineCore {
   int64_t held_blocks_ = 0;       // that have at least one
   int64_t next_arrival_ = 1;
   int64_t answers_waiting_ = 0, limited_ = 0;  // streams in the queue with a parent; streams with a time limit
+  double store_fetch_ = 1;        // of what is found in the store, so much is fetched
   int64_t loads_ = 0;             // streams whose blocks are on their way from the store
   bool joins_early_ = false;      // streams may run while their last layers are on their way
   bool closing_ = false;

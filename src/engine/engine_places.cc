@@ -46,7 +46,7 @@ void EngineCore::forget(LiveStream& stream) {
 
 bool EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
-  while (static_cast<int64_t>(s.blocks.size()) < kv_->blocks_for(tokens)) {
+  while (static_cast<int64_t>(s.blocks.size()) < kv_->blocks_for(tokens - s.left_out)) {
     auto block = kv_->allocate(stream.range);
     if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate(stream.range);
     if (!block.ok()) return false;
@@ -112,14 +112,19 @@ void EngineCore::load_swapped(LiveStream& stream) {
   const bool begun = reserve_blocks(stream, s.computed) && tier_->get(stream.ticket, s.blocks).ok();
   if (begun) {
     s.phase = StreamPhase::loading;
-    stats_.swapped_in_tokens += s.computed;
+    stats_.swapped_in_tokens += s.stored();
     return;
   }
   tier_->erase(stream.ticket);
   stream.ticket = 0;
-  stats_.recomputed_tokens += s.computed;
-  s.computed = 0;
+  compute_again(s);
   s.phase = StreamPhase::running;
+}
+
+// Nothing of the stream is stored any more, and what was left out of its attention will be in it.
+void EngineCore::compute_again(Sequence& s) {
+  stats_.recomputed_tokens += s.stored();
+  s.computed = s.left_out = 0;
 }
 
 // From the queue to the running streams. False: no such stream waits.
@@ -176,18 +181,17 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   abandon_load(*stream);
   tell(ScheduleEvent::Kind::preempted, s);
   if (preemption.swap && tier_ && s.computed > 0) {
-    if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.computed))), s.computed); ticket.ok()) {
+    if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored()); ticket.ok()) {
       stream->ticket = *ticket;
       s.phase = StreamPhase::swapping_out;
       s.reserved_blocks = 0;
-      stats_.swapped_out_tokens += s.computed;
+      stats_.swapped_out_tokens += s.stored();
       leaving_.push_back(std::move(owned));
       return true;
     }
   }
-  stats_.recomputed_tokens += s.computed;
   release(*stream);
-  s.computed = 0;
+  compute_again(s);
   s.phase = StreamPhase::waiting;
   enqueue(std::move(owned));
   return true;
@@ -209,8 +213,7 @@ void EngineCore::poll_tier() {
     if (state == TierState::failed) {
       tier_->erase(stream.ticket);
       stream.ticket = 0;
-      stats_.recomputed_tokens += s.computed;
-      s.computed = 0;
+      compute_again(s);
       s.phase = StreamPhase::waiting;
     }
     enqueue(std::move(leaving_[i]));
@@ -221,10 +224,7 @@ void EngineCore::poll_tier() {
     if (s.phase != StreamPhase::loading || stream->ticket == 0) continue;
     const TierState state = tier_->poll(stream->ticket);
     if (state == TierState::busy) continue;
-    if (state == TierState::failed) {  // the blocks stay, their content is computed again
-      stats_.recomputed_tokens += s.computed;
-      s.computed = 0;
-    }
+    if (state == TierState::failed) compute_again(s);  // the blocks stay
     tier_->erase(stream->ticket);
     stream->ticket = 0;
     s.phase = StreamPhase::running;
@@ -240,7 +240,8 @@ Result<void> EngineCore::check_blocks() const {
       ++held[static_cast<size_t>(s.blocks[i])];
       private_holders[static_cast<size_t>(s.blocks[i])] += static_cast<int64_t>(i) >= s.shared_blocks;
     }
-    if (kv_->blocks_for(s.computed) > static_cast<int64_t>(s.blocks.size()) && s.phase != StreamPhase::swapped)
+    if (s.left_out > 0 && s.caches) return Error::internal(fmt::format("stream {}: went without {} tokens and may leave prefixes", id, s.left_out));
+    if (kv_->blocks_for(s.stored()) > static_cast<int64_t>(s.blocks.size()) && s.phase != StreamPhase::swapped)
       return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
   }
   int64_t in_use = 0, counted = 0, expected = prefix_ ? prefix_->size() : 0, held_blocks = 0;

@@ -2,6 +2,13 @@
 // goes on past what the pool holds gets them back. The stream stays in phase `loading` until they are there, and the
 // others go on; when what is left to load takes less time than its next chunk, it joins them, and each layer's attention
 // waits for that layer. What does not come back is computed.
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <limits>
+#include <numeric>
+#include <utility>
+
 #include "engine/engine_core.h"
 
 namespace millrace {
@@ -9,6 +16,7 @@ namespace millrace {
 Result<void> EngineCore::open_store(const EngineOptions& options) {
   if (options.kv_ssd.empty()) return {};
   MILLRACE_TRY(store_, executor_->make_store(options));
+  store_fetch_ = options.kv_ssd_fetch;
   joins_early_ = executor_->before_attention([this](int64_t layer) {
     for (const StepWork& item : work_)
       if (item.stream->store_ticket) store_->wait_layer(item.stream->store_ticket, layer);
@@ -33,6 +41,25 @@ EngineCore::~EngineCore() {
   prefix_.reset();
 }
 
+// Which of the blocks that were found are fetched: all of them, or the most important share, always with the first one and
+// the last. Requests with several answers share what is computed of their prompts, and get it whole.
+std::vector<size_t> EngineCore::choose_stored(const LiveStream& stream, std::span<const ChainLink> found) const {
+  std::vector<size_t> chosen(found.size());
+  std::iota(chosen.begin(), chosen.end(), size_t{0});
+  if (store_fetch_ >= 1 || stream.answers || stream.beams || found.size() < 3) return chosen;
+  const auto count = std::clamp<size_t>(static_cast<size_t>(std::ceil(store_fetch_ * static_cast<double>(found.size()))), 2, found.size());
+  std::vector<float> importance;
+  for (const ChainLink& link : found) {
+    const float seen = store_->importance(link);
+    importance.push_back(seen > 0 ? seen : 1.0f);  // not known: an even share
+  }
+  importance.front() = importance.back() = std::numeric_limits<float>::infinity();
+  std::ranges::stable_sort(chosen, std::greater<>(), [&](size_t i) { return importance[i]; });
+  chosen.resize(count);
+  std::ranges::sort(chosen);
+  return chosen;
+}
+
 // Takes what the store has of the stream's tokens behind its `computed` ones, where that is faster than computing them.
 void EngineCore::load_stored(LiveStream& stream) {
   Sequence& s = stream.sequence;
@@ -42,20 +69,35 @@ void EngineCore::load_stored(LiveStream& stream) {
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);
   if (found == 0) return;
-  const int64_t tokens = found * limits_.block_tokens, end = s.computed + tokens;
+  const auto chosen = choose_stored(stream, behind.first(static_cast<size_t>(found)));
+  const int64_t tokens = std::ssize(chosen) * limits_.block_tokens, end = s.computed + found * limits_.block_tokens;
   const double load = cost_->load_seconds(tokens + store_->loading_blocks() * limits_.block_tokens);
   const double compute = cost_->prefill_seconds(end, limits_.batch_tokens) - cost_->prefill_seconds(s.computed, limits_.batch_tokens);
   if (load >= compute) {
-    stats_.store.passed_tokens += tokens;
+    stats_.store.passed_tokens += end - s.computed;
     return;
   }
-  if (!reserve_blocks(stream, end)) return;
-  const auto into = std::span(s.blocks).subspan(static_cast<size_t>(first)).first(static_cast<size_t>(found));
-  stream.store_ticket = store_->load(behind.first(static_cast<size_t>(found)), into);
-  stream.store_blocks = found;
+  if (!reserve_blocks(stream, s.computed + tokens)) return;
+  std::vector<ChainLink> fetched;
+  for (size_t i : chosen) fetched.push_back(behind[i]);
+  if (std::ssize(fetched) == found) take_importance(stream, fetched);
+  stream.store_ticket = store_->load(fetched, std::span(s.blocks).subspan(static_cast<size_t>(first)).first(fetched.size()));
+  stream.store_blocks = std::ssize(fetched);
   stream.store_from = s.computed;
+  stream.store_left_out = (found - std::ssize(fetched)) * limits_.block_tokens;
   s.phase = StreamPhase::loading;
   ++loads_;
+}
+
+// What was seen of the blocks before they left memory goes with them, back into the prefix index.
+void EngineCore::take_importance(LiveStream& stream, std::span<const ChainLink> blocks) const {
+  const auto first = static_cast<size_t>(stream.sequence.computed / limits_.block_tokens);
+  for (size_t i = 0; i < blocks.size(); ++i) {
+    const float seen = store_->importance(blocks[i]);
+    if (!(seen > 0)) continue;
+    if (stream.importance.size() <= first + i) stream.importance.resize(first + i + 1);
+    stream.importance[first + i] = std::max(stream.importance[first + i], seen);
+  }
 }
 
 // Whether the stream's next chunk takes longer than what is left of its load: then the layers that come in while the
@@ -76,7 +118,7 @@ void EngineCore::join_loads() {
   if (loads_ == 0 || !joins_early_) return;
   for (auto& stream : running_) {
     Sequence& s = stream->sequence;
-    if (stream->store_ticket == 0 || !may_join(*stream, store_->poll(stream->store_ticket).layers)) continue;
+    if (stream->store_ticket == 0 || stream->store_left_out > 0 || !may_join(*stream, store_->poll(stream->store_ticket).layers)) continue;
     s.computed = stream->store_from + stream->store_blocks * limits_.block_tokens;
     s.phase = StreamPhase::running;
   }
@@ -103,14 +145,35 @@ bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
   store_->erase(stream.store_ticket);
   stream.store_ticket = 0;
   --loads_;
+  s.phase = StreamPhase::running;
+  if (stream.store_left_out > 0) return end_partial_load(stream, progress);
   s.computed = stream.store_from + tokens;
   if (s.preemptions == 0) s.cached = s.computed;
-  s.phase = StreamPhase::running;
   if (tokens > 0) {
     store_prefix(stream);
     s.shared_blocks = s.computed / limits_.block_tokens;
   }
   return progress.blocks == stream.store_blocks;
+}
+
+// A load that left blocks out: all of it counts, or nothing. From now on the stream's keys and values are no prompt's, and
+// are nobody else's.
+//
+//   tokens  | from the pool | stored: A  B  C  D  E  F | computed ...        slots  | from the pool | A C F | computed ...
+bool EngineCore::end_partial_load(LiveStream& stream, const LoadProgress& progress) {
+  Sequence& s = stream.sequence;
+  s.computed = stream.store_from;
+  const bool whole = progress.blocks == stream.store_blocks;
+  if (whole) {
+    s.left_out = std::exchange(stream.store_left_out, 0);
+    s.computed += stream.store_blocks * limits_.block_tokens + s.left_out;
+    s.went_without = std::max(s.went_without, s.left_out);
+    s.caches = false;
+    stats_.store.left_out_tokens += s.left_out;
+  }
+  stream.store_left_out = 0;
+  if (s.preemptions == 0) s.cached = s.stored();
+  return whole;
 }
 
 // After a step in which a stream ran that had joined early. False: over bytes that were damaged.
@@ -128,6 +191,7 @@ void EngineCore::abandon_load(LiveStream& stream) {
   if (stream.store_ticket == 0) return;
   store_->erase(stream.store_ticket);
   stream.store_ticket = 0;
+  stream.store_left_out = 0;
   --loads_;
   stream.sequence.computed = stream.store_from;
 }

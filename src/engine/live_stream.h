@@ -30,6 +30,7 @@ struct LiveStream {
   TierTicket store_ticket = 0;                // while blocks come from the prefix store
   int64_t store_blocks = 0;                   // of that load
   int64_t store_from = 0;                     // tokens before them
+  int64_t store_left_out = 0;                 // tokens among them that the load leaves out
   std::shared_ptr<AnswerGroup> answers;       // of the whole request; null: this is the only one
   bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
   double logprob_sum = 0;

@@ -37,7 +37,8 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   memory.requests = std::max(kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   memory.swap = (options.swap_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
   if (!options.kv_ssd.empty()) {
-    MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}}));
+    MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
+    MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
   }
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;

@@ -79,6 +79,7 @@ Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
 }
 
 Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
+  if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
   const int64_t blocks = options.kv_ssd_size / options.block_tokens;
   if (blocks < 1) return Error::user(fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
   return make_simulated_store(clock_, *cost_, blocks, options.block_tokens, disk_free_ns_);

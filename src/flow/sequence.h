@@ -29,9 +29,11 @@ struct Sequence {
   std::vector<TokenId> tokens;   // prompt, then what was generated
   int64_t prompt_tokens = 0;
   int64_t computed = 0;          // tokens whose keys and values are stored
+  int64_t left_out = 0;          // of those before `computed`, left out of its attention: nothing of them is in its blocks
+  int64_t went_without = 0;      // the most that was left out at any time: tokens were chosen so
   int64_t cached = 0;            // of those, how many came from the prefix index
   int64_t max_total = 0;         // prompt and generated tokens together never exceed this
-  std::vector<int32_t> blocks;   // block table; covers at least `computed` tokens
+  std::vector<int32_t> blocks;   // block table; covers at least `stored()` tokens
   int64_t reserved_blocks = 0;   // promised at admission: no other stream is admitted on them
   int64_t shared_blocks = 0;     // at the front, that other streams may hold too
   int64_t width = 1;             // streams that are admitted with it and grow as long: the beams of one search
@@ -55,6 +57,7 @@ struct Sequence {
   int64_t time_limit = 0;
 
   int64_t size() const { return static_cast<int64_t>(tokens.size()); }
+  int64_t stored() const { return computed - left_out; }
   int64_t generated() const { return size() - prompt_tokens; }
   int64_t remaining() const { return size() - computed; }  // tokens to run before the next one can be chosen
   bool decoding() const { return computed + 1 == size() && computed >= prompt_tokens; }

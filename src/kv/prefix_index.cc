@@ -90,7 +90,7 @@ void PrefixIndex::erase(Node leaf) {
   if (leaving_) {
     const Node parent = tree_.parent(leaf);
     const PrefixKey above = parent == PrefixTree::kNone ? root_key(entry.tenant, identity_) : entries_[static_cast<size_t>(parent)].key;
-    leaving_({entry.key, above, entry.tokens}, entry.block);
+    leaving_({entry.key, above, entry.tokens, static_cast<float>(tree_.use_of(leaf).importance)}, entry.block);
   }
   pool_.release(entry.block);
   nodes_.erase(entry.key);

@@ -27,6 +27,7 @@ struct PrefixKeyHash {
 struct ChainLink {
   PrefixKey key, parent;
   std::span<const TokenId> tokens;
+  float importance = 0;  // the block's attention mass, in even shares; 0: nobody has looked
 };
 
 inline PrefixKey root_key(uint64_t tenant, uint64_t identity) { return {tenant, identity}; }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <map>
 #include <nlohmann/json.hpp>
 
 namespace millrace {
@@ -114,7 +115,7 @@ std::vector<double> fit(const std::vector<Terms>& terms, std::span<const Measure
 
 }  // namespace
 
-Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap) {
+Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap, const DiskSpeed& disk) {
   if (steps.size() < 8) return Error::user(fmt::format("cost model: {} measured steps are too few", steps.size()));
   for (const MeasuredStep& step : steps)
     if (!(step.seconds > 0 && step.seconds < 1e5) || step.shape.tokens < 1) return Error::user(fmt::format("cost model: a measured step took {} s", step.seconds));
@@ -126,11 +127,33 @@ Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const Sw
     for (size_t i = 0; i + 1 < t.knots.size(); ++i) seconds.push_back(seconds.back() + rises[t.first + t.constant + i]);
     out[t.name] = {{"at", t.knots}, {"seconds", seconds}};
   }
+  if (swap.bytes_per_token > 0) out["kv_bytes_per_token"] = swap.bytes_per_token;
   if (swap.bytes_per_second > 0) {
-    out["kv_bytes_per_token"] = swap.bytes_per_token;
     out["swap_bandwidth"] = std::clamp(swap.bytes_per_second, 1e6, 1e16);
   }
+  if (disk.bytes_per_second > 0) {
+    out["disk_bandwidth"] = std::clamp(disk.bytes_per_second, 1e5, 1e16);
+    out["disk_overhead"] = std::clamp(disk.overhead_seconds, 0.0, 10.0);
+  }
   return out.dump(1);
+}
+
+Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> bytes_and_seconds) {
+  std::map<double, std::vector<double>> sizes;
+  for (const auto& [bytes, seconds] : bytes_and_seconds) {
+    if (!(bytes > 0 && seconds > 0 && seconds < 1e5)) return Error::user(fmt::format("disk: {} bytes took {} s", bytes, seconds));
+    sizes[bytes].push_back(seconds);
+  }
+  if (sizes.size() < 2) return Error::user("disk: loads of two sizes or more must be measured");
+  auto median = [](std::vector<double>& times) {
+    std::ranges::sort(times);
+    return times[times.size() / 2];
+  };
+  const double few = sizes.begin()->first, many = sizes.rbegin()->first;
+  const double fast = median(sizes.begin()->second), slow = median(sizes.rbegin()->second);
+  if (!(slow > fast)) return DiskSpeed{many / slow, 0};  // noise: all that can be said is how fast the large ones were
+  const double rate = (slow - fast) / (many - few);
+  return DiskSpeed{1 / rate, std::max(0.0, fast - rate * few)};
 }
 
 std::vector<double> cost_errors(const CostModel& cost, std::span<const MeasuredStep> steps) {

@@ -76,6 +76,26 @@ TEST(CostFit, SwapSpeedIsWritten) {
   EXPECT_NEAR((*cost)->swap_seconds(5000), 0.005, 1e-9);
 }
 
+TEST(CostFit, DiskSpeedIsALineThroughMedians) {
+  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9}, {1e6, 0.002}, {1e8, 0.101}, {1e8, 0.101}, {1e8, 3.0}};  // a neighbour, twice
+  auto disk = fit_disk_speed(seen);
+  ASSERT_TRUE(disk.ok());
+  EXPECT_NEAR(disk->bytes_per_second, 1e9, 1);
+  EXPECT_NEAR(disk->overhead_seconds, 0.001, 1e-9);
+  auto text = fit_cost_model(measure(1, 30, 0), {1000, 1e10}, *disk);
+  ASSERT_TRUE(text.ok());
+  auto cost = parse_cost_model(*text, "fit");
+  ASSERT_TRUE(cost.ok());
+  EXPECT_NEAR((*cost)->load_seconds(5000), 0.001 + 0.005, 1e-9);
+  EXPECT_NEAR((*cost)->swap_seconds(5000), 0.0005, 1e-9);
+
+  const std::pair<double, double> one_size[] = {{1e6, 0.002}}, no_time[] = {{1e6, 0.0}, {2e6, 0.1}}, noise[] = {{1e6, 0.2}, {1e8, 0.1}};
+  EXPECT_FALSE(fit_disk_speed(one_size).ok());
+  EXPECT_FALSE(fit_disk_speed(no_time).ok());
+  ASSERT_TRUE(fit_disk_speed(noise).ok());
+  EXPECT_NEAR(fit_disk_speed(noise)->bytes_per_second, 1e9, 1);
+}
+
 TEST(CostFit, RefusesWhatIsNoMeasurement) {
   EXPECT_FALSE(fit_cost_model({}).ok());
   auto steps = measure(1, 20, 0);

@@ -90,6 +90,7 @@ void add_engine(Families& out, const EngineStats& e, const HttpCounts& http) {
   counter("millrace_steps_total", "Steps of the engine", e.steps);
   counter("millrace_prompt_tokens_total", "Prompt tokens, computed or taken from the prefix cache", e.prompt_tokens + e.cached_tokens);
   counter("millrace_generated_tokens_total", "Generated tokens", e.generated_tokens);
+  if (e.store.open) counter("millrace_kv_store_left_out_tokens_total", "Tokens that were stored and left out of their streams' attention", e.store.left_out_tokens);
   counter("millrace_prefix_cache_query_tokens_total", "Prompt tokens looked up in the prefix cache", e.prompt_tokens + e.cached_tokens);
   counter("millrace_prefix_cache_hit_tokens_total", "Prompt tokens found there", e.cached_tokens);
   counter("millrace_preemptions_total", "Times a stream had to give way", e.preemptions);

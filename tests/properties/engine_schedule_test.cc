@@ -91,6 +91,7 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     if (o.prefix_cache) {
       o.kv_ssd = folder_ + "/store";
       o.kv_ssd_size = 1 << 20;
+      o.kv_ssd_order = draw(2) ? "importance" : "arrival";
     }
     return o;
   }

@@ -18,11 +18,12 @@ struct Told {
   std::vector<TokenId> tokens;
   std::vector<float> logprobs;
   FinishReason finish = FinishReason::none;
+  int64_t left_out = 0;
 };
 
 // Parameter: seconds that a load takes. Far less than a chunk: streams run at once and wait for each layer. More than
 // the chunk behind a prompt's last full block, and less than computing two blocks: they wait for the whole load.
-class EngineStore : public ::testing::TestWithParam<double> {
+class EngineStore : public ::testing::TestWithParam<std::tuple<double, const char*>> {
  protected:
   void SetUp() override {
     model_ = load_for(golden_model("smollm3"), detect_isa());
@@ -33,7 +34,8 @@ class EngineStore : public ::testing::TestWithParam<double> {
   }
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
-  int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(GetParam()) + 5, 6, draws_++) * static_cast<double>(n)); }
+  static double load_seconds() { return std::get<0>(GetParam()); }
+  int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(load_seconds()) + 5, 6, draws_++) * static_cast<double>(n)); }
   std::string path() const { return folder_ + "/store"; }
 
   EngineOptions tight() {
@@ -43,13 +45,14 @@ class EngineStore : public ::testing::TestWithParam<double> {
     o.policy = "fcfs:reserve=prompt";
     o.kv_ssd = path();
     o.kv_ssd_size = 2 << 20;
+    o.kv_ssd_order = std::get<1>(GetParam());
     return o;
   }
 
   std::unique_ptr<EngineCore> open(const EngineOptions& o) {
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
-    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = GetParam()}), o);
+    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = load_seconds()}), o);
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
   }
@@ -80,7 +83,9 @@ class EngineStore : public ::testing::TestWithParam<double> {
       told.tokens.push_back(event.token);
       told.logprobs.push_back(event.logprob.logprob);
     }
-    if (event.finish != FinishReason::none) told.finish = event.finish;
+    if (event.finish == FinishReason::none) return;
+    told.finish = event.finish;
+    told.left_out = event.timings.left_out_tokens;
   }
 
   // Requests arrive, some are cancelled; `crash`: the file is copied at some moment, as a crash would have left it.
@@ -107,6 +112,10 @@ class EngineStore : public ::testing::TestWithParam<double> {
     for (auto& [id, stream] : streams) {
       Told expected = alone(stream.first);
       const Told& told = stream.second;
+      if (told.left_out > 0) {
+        ++went_without_;
+        continue;
+      }
       if (told.finish == FinishReason::cancelled) {
         ASSERT_LE(told.tokens.size(), expected.tokens.size());
         expected.tokens.resize(told.tokens.size());
@@ -121,6 +130,7 @@ class EngineStore : public ::testing::TestWithParam<double> {
     hits_ += store.hit_tokens;
     failed_ += store.failed_tokens;
     corrupt_ += store.corrupt_blocks;
+    left_out_ += store.left_out_tokens;
   }
 
   // Flips a bit in every third of the file's pages behind the header.
@@ -143,7 +153,7 @@ class EngineStore : public ::testing::TestWithParam<double> {
   std::string folder_;
   uint64_t draws_ = 0;
   std::map<std::tuple<std::vector<TokenId>, int64_t, uint64_t>, Told> alone_;
-  int64_t hits_ = 0, failed_ = 0, corrupt_ = 0;
+  int64_t hits_ = 0, failed_ = 0, corrupt_ = 0, left_out_ = 0, went_without_ = 0;
 };
 
 TEST_P(EngineStore, StreamsShowWhatTheyShowAlone) {
@@ -193,13 +203,85 @@ TEST_P(EngineStore, WhatIsFasterToComputeIsComputed) {
     std::vector<TokenEvent> events;
     while (!core->idle()) core->step(events);
     hits = core->stats().store.hit_tokens;
-    if (i == 1) { EXPECT_EQ(core->stats().store.passed_tokens, GetParam() > 8 ? 8 : 0); }
+    if (i == 1) { EXPECT_EQ(core->stats().store.passed_tokens, load_seconds() > 8 ? 8 : 0); }
   }
-  EXPECT_EQ(hits, GetParam() > 8 ? 0 : 8);
+  EXPECT_EQ(hits, load_seconds() > 8 ? 0 : 8);
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, EngineStore, ::testing::Values(0.001, 9.0), [](const auto& test) {
-  return std::string(test.param < 1 ? "JoinEarly" : "AreAwaited");
+// Half of what is stored is fetched: whose stream went without something says so, and nothing of it reaches another one.
+TEST_P(EngineStore, WhatIsLeftOutIsToldAndStaysInItsStream) {
+  EngineOptions o = tight();
+  o.kv_ssd_fetch = 0.5;
+  if (o.kv_ssd_order == "arrival") {
+    EXPECT_FALSE(EngineCore::create(model_, o).ok());  // nobody knows what is important
+    return;
+  }
+  o.swap_tokens = 150;
+  for (int round = 0; round < 6; ++round) {
+    auto core = open(o);
+    ASSERT_TRUE(core);
+    run(*core, false);
+    if (HasFatalFailure()) return;
+  }
+  EXPECT_GT(hits_, 100);
+  EXPECT_GT(left_out_, 100);
+  EXPECT_GT(went_without_, 3);
+}
+
+TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
+  EngineOptions o = tight();
+  if (o.kv_ssd_order == "arrival") return;
+  Request request = make_request(1, 90, 12, model_->info().vocab);
+  {
+    auto core = open(o);
+    ASSERT_TRUE(core->add(1, request).ok());
+    std::vector<TokenEvent> events;
+    while (!core->idle()) core->step(events);
+  }
+  const Request own = make_request(200, 20, 1, model_->info().vocab);
+  request.prompt.insert(request.prompt.end(), own.prompt.begin(), own.prompt.end());
+  o.kv_ssd_fetch = 0.4;  // 5 of 11 blocks
+  std::filesystem::copy_file(path(), folder_ + "/stored");
+  Told first;
+  for (const int64_t batch : {48, 8, 11}) {
+    std::filesystem::copy_file(folder_ + "/stored", path(), std::filesystem::copy_options::overwrite_existing);
+    o.batch_tokens = batch;
+    o.max_streams = 1;
+    o.resident_streams = 3;
+    o.swap_tokens = batch == 11 ? 150 : 0;
+    auto core = open(o);
+    ASSERT_TRUE(core->add(1, request).ok());
+    std::vector<TokenEvent> events;
+    for (int64_t step = 0; !core->idle(); ++step) {
+      core->step(events);
+      if (batch == 11 && core->stats().generated_tokens == 4 && core->stats().preemptions == 0) {
+        StepPlan plan;  // gives way to the tier, and comes back
+        plan.preempted.push_back({1, true});
+        ASSERT_TRUE(core->replay(plan, events).ok());
+      }
+      ASSERT_TRUE(core->check_blocks().ok());
+    }
+    EXPECT_EQ(events.back().timings.left_out_tokens, 6 * 8) << batch;
+    EXPECT_EQ(events.back().timings.cached_tokens, 5 * 8);
+    EXPECT_EQ(core->stats().prompt_tokens, 22);
+    EXPECT_EQ(core->stats().swapped_in_tokens > 0, batch == 11);
+    EXPECT_EQ(core->stats().store.left_out_tokens, 6 * 8);
+    EXPECT_EQ(core->stats().kv_blocks_cached, 0);  // of that prompt nothing is for others
+    Told told;
+    for (const auto& event : events) take(told, event);
+    EXPECT_EQ(told.tokens.size(), 12u);
+    EXPECT_NE(told.logprobs, alone(request).logprobs);
+    if (batch != 48) {
+      EXPECT_EQ(told.tokens, first.tokens) << batch;
+      EXPECT_EQ(told.logprobs, first.logprobs) << batch;
+    } else {
+      first = told;
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Loads, EngineStore, ::testing::Combine(::testing::Values(0.001, 9.0), ::testing::Values("arrival", "importance")), [](const auto& test) {
+  return std::string(std::get<0>(test.param) < 1 ? "JoinEarly" : "AreAwaited") + (std::get<1>(test.param) == std::string("arrival") ? "" : "ByImportance");
 });
 
 }  // namespace

@@ -413,6 +413,29 @@ class Workload(unittest.TestCase):
         refused = millrace("replay", "--trace", "gen:requests=2,rate=100,prompt=fixed:9000", "--in-process", "-m", LLAMA, "--json")
         self.assertEqual((refused.returncode, json.loads(refused.stdout)["failed"]), (1, 2))
         self.assertEqual(millrace("replay", "--trace", "gen:requests=2", "-m", LLAMA).returncode, 2)
+    def test_recorded_plans(self):
+        load = ["replay", "--in-process", "-m", LLAMA, "--kv-tokens", "208", "--context", "128", "--max-streams", "3", "--batch-tokens", "24", "--trace"]
+        trace = "gen:requests=9,rate=2000,prompt=fixed:40,output=fixed:30"
+        with tempfile.TemporaryDirectory() as folder:
+            plans, again = os.path.join(folder, "plans"), os.path.join(folder, "again")
+            first = self.run_json(*load, trace, "--policy", "fcfs:reserve=prompt", "--record-plans", plans)
+            second = self.run_json(*load, trace, "--policy", "priority", "--replay-plans", plans, "--record-plans", again)
+            for name in ("completed", "failed", "output_tokens", "cached_tokens", "steps"):
+                self.assertEqual(second[name], first[name], name)
+            with open(plans, encoding="utf-8") as one, open(again, encoding="utf-8") as other:
+                text = one.read()
+                self.assertEqual(other.read(), text)
+            self.assertIn("admit 9", text)
+            lines = text.splitlines()
+            short, broken = write(folder, "short", "\n".join(lines[:-3]) + "\n"), write(folder, "broken", "\n".join([*lines[:5], "run away", *lines[5:]]))
+            for path, asked, message in ((short, trace, "ends after"), (broken, trace, "line 6 of"), (plans, trace.replace("fixed:40", "fixed:47"), "line "),
+                                         (plans, trace.replace("=9", "=7"), "line "), (plans, trace.replace("fixed:30", "fixed:20"), "line "),
+                                         (plans, trace.replace("=9", "=10"), "ends after"), (os.path.join(folder, "none"), trace, "cannot be read")):
+                done = millrace(*load, asked, "--replay-plans", path)
+                self.assertEqual(done.returncode, 2, message)
+                self.assertIn(message, done.stderr.decode())
+            self.assertEqual(millrace(*load, trace, "--replay-plans", plans, "--closed-loop", "2").returncode, 2)
+
     def test_replay_prediction(self):
         table = {"kind": "piecewise", "tokens": {"at": [1, 100], "seconds": [0.001, 0.01]}}
         with tempfile.TemporaryDirectory() as folder:
@@ -446,6 +469,8 @@ class Workload(unittest.TestCase):
             result = self.run_json("bench", "-m", LLAMA, "--calibrate", "-o", cost, "-u", "16", "-b", "4", "-d", "64", "--seconds", "0")
             self.assertEqual((result["kind"], result["made_by"]["held_out_steps"], result["made_by"]["rounds"]), ("piecewise", 20, 2))
             self.assertGreater(result["swap_bandwidth"], 0)
+            self.assertGreater(result["disk_bandwidth"], 0)
+            self.assertEqual(os.listdir(folder), ["cost.json"])  # what the disk was tried with is gone
             self.assertEqual(result["tokens"]["at"][-1], 16)
             with open(cost, encoding="utf-8") as file:
                 self.assertEqual(json.load(file), result)

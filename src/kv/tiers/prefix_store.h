@@ -39,8 +39,12 @@ class PrefixStore {
   virtual int64_t find(std::span<const ChainLink> chain) = 0;
   // Copies the block's bytes; the pool may have it back at once. With `wait` it waits for room instead of dropping.
   virtual void put(const ChainLink& link, BlockId block, bool wait) = 0;
+  // What was put since the last call may be written now: a store that packs blocks packs these together.
+  virtual void flush() {}
+  // The attention mass that a stored block was put with; 0: not known, or it is not stored.
+  virtual float importance(const ChainLink&) const { return 0; }
 
-  // Begins to copy blocks that find() just found into as many of the pool's.
+  // Begins to copy blocks that find() just found, or some of them, into as many of the pool's.
   virtual TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) = 0;
   virtual LoadProgress poll(TierTicket ticket) = 0;
   // Waits until `layer` of all blocks is there or can never be; for loads that poll() knows.

@@ -3,6 +3,7 @@
 // buffered, or pread and pwrite, whichever the file system and the kernel allow; stats() says which.
 //
 //   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record     all buffers busy: dropped
+//                                                  \-> by importance: stays until flush(), which packs
 //   load: queue -> reader -> sums compared -> pool, layer by layer
 #pragma once
 
@@ -10,6 +11,7 @@
 #include <string>
 
 #include "kv/tiers/prefix_store.h"
+#include "kv/tiers/store_format.h"
 
 namespace millrace {
 
@@ -19,6 +21,7 @@ struct SsdStoreOptions {
   std::string identity_text;  // what model and arithmetic the bytes are of; with the pool's layout it names the content
   bool uring = true;          // false: not even tried
   bool direct = true;
+  StoreOrder order = StoreOrder::arrival;
   double lock_seconds = 5;    // how long to wait for an engine that is just ending
   int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
 };

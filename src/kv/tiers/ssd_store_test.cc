@@ -57,7 +57,7 @@ bool holds(KvPool& pool, BlockId block, const PrefixKey& key) {
   return true;
 }
 
-class SsdStore : public ::testing::Test {
+class SsdStore : public ::testing::TestWithParam<StoreOrder> {
  protected:
   void SetUp() override {
     std::string pattern = ::testing::TempDir() + "kv_store_XXXXXX";
@@ -73,6 +73,7 @@ class SsdStore : public ::testing::Test {
   std::unique_ptr<PrefixStore> open(KvPool& pool, int64_t blocks = 16, SsdStoreOptions options = {}) {
     options.path = path_;
     options.bytes = 4096 + blocks * kSlotFile;
+    options.order = GetParam();
     if (options.identity_text.empty()) options.identity_text = "a model";
     auto store = make_ssd_store(pool, options);
     EXPECT_TRUE(store.ok()) << (store.ok() ? "" : store.error().message);
@@ -86,6 +87,7 @@ class SsdStore : public ::testing::Test {
       store.put(chain[i], 0, true);
       fill(pool, 0, PrefixKey{1, 2});  // the bytes were copied
     }
+    store.flush();
   }
 
   // How many of the chain's blocks come back whole; every one that does is what was stored.
@@ -110,7 +112,7 @@ class SsdStore : public ::testing::Test {
   std::string folder_, path_;
 };
 
-TEST_F(SsdStore, BlocksComeBackWholeByEveryWay) {
+TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
   const auto tokens = prompt(1, 5);
   const auto chain = prefix_chain(tokens, kBlock, 0);
   for (const bool uring : {true, false}) {
@@ -136,7 +138,7 @@ TEST_F(SsdStore, BlocksComeBackWholeByEveryWay) {
   }
 }
 
-TEST_F(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
+TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   KvPool pool = make_pool();
   auto store = open(pool, 4);
   ASSERT_TRUE(store);
@@ -159,7 +161,7 @@ TEST_F(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   EXPECT_EQ(info.st_size, 4096 + 4 * kSlotFile);
 }
 
-TEST_F(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
+TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
   KvPool pool = make_pool();
   const auto tokens = prompt(1, 3);
   const auto chain = prefix_chain(tokens, kBlock, 0);
@@ -178,7 +180,7 @@ TEST_F(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
   EXPECT_EQ(fresh(9, "two"), 0);
 
   auto first = open(pool, 9, {.identity_text = "two"});
-  auto second = make_ssd_store(pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two", .lock_seconds = 0});
+  auto second = make_ssd_store(pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two", .order = GetParam(), .lock_seconds = 0});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().kind, ErrorKind::user);
   first.reset();
@@ -196,11 +198,10 @@ TEST_F(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
 }
 
 // Whatever byte is damaged, a block is right or not there.
-TEST_F(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
+TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
   KvPool pool = make_pool();
   const auto tokens = prompt(1, 6);
   const auto chain = prefix_chain(tokens, kBlock, 0);
-  const int64_t layers_at = 4096 + 8 * 4096;
   for (int64_t round = 0; round < 24; ++round) {
     ::unlink(path_.c_str());
     { put(*open(pool, 8), pool, chain); }
@@ -208,7 +209,9 @@ TEST_F(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
     // Slots were taken in order of the puts, the deepest block first.
     const int64_t slot = draw[0] % 6, block = 5 - slot, layer = round % 4 - 1;  // layer -1: the record
     const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kBlock + 8 * kLayers : part_bytes(pool, layer));
-    const int64_t at = (layer < 0 ? 4096 + slot * 4096 : layers_at + (slot * 3 + layer) * 4096) + static_cast<int64_t>(draw[1]) % length;
+    const auto geometry = StoreGeometry::create(pool.layout(), 4096 + 8 * kSlotFile, GetParam());
+    ASSERT_TRUE(geometry.ok());
+    const int64_t at = (layer < 0 ? geometry->record_at(slot) : geometry->place(slot, layer)) + static_cast<int64_t>(draw[1]) % length;
     const int fd = ::open(path_.c_str(), O_RDWR);
     uint8_t byte = 0;
     ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
@@ -228,7 +231,7 @@ TEST_F(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
   }
 }
 
-TEST_F(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
+TEST_P(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
   KvPool pool = make_pool();
   auto store = open(pool, 64, {.write_bytes = 1});  // one block at a time
   const auto tokens = prompt(1, 40);
@@ -246,7 +249,7 @@ TEST_F(SsdStore, WritesThatDoNotFitAreDroppedAndCounted) {
   EXPECT_EQ(store->stats().dropped_blocks, 0);  // who waits loses nothing
 }
 
-TEST_F(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
+TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
   KvPool pool = make_pool();
   auto store = open(pool);
   const auto tokens = prompt(1, 6);
@@ -266,7 +269,7 @@ TEST_F(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
 }
 
 // A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is whole.
-TEST_F(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
+TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
   constexpr int64_t kPrompts = 12;
   std::vector<std::vector<TokenId>> prompts;
   for (int64_t i = 0; i < kPrompts; ++i) prompts.push_back(prompt(i, 3));
@@ -312,6 +315,83 @@ TEST_F(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
   }
   EXPECT_GT(whole, 20);
 }
+
+// One layer of neighbouring slots stands together, no two parts overlap, and the file has room for exactly all of them.
+TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
+  KvPool pool = make_pool();
+  for (const StoreOrder order : {StoreOrder::arrival, StoreOrder::importance}) {
+    for (const int64_t blocks : {1, 3, 64, 65, 130}) {
+      const auto g = StoreGeometry::create(pool.layout(), 4096 + blocks * kSlotFile, order);
+      ASSERT_TRUE(g.ok());
+      ASSERT_EQ(g->capacity, blocks);
+      std::map<int64_t, int64_t> parts;  // begin -> end
+      for (int64_t slot = 0; slot < blocks; ++slot)
+        for (int64_t layer = 0; layer < kLayers; ++layer) parts[g->place(slot, layer)] = g->place(slot, layer) + g->padded(layer);
+      ASSERT_EQ(std::ssize(parts), blocks * kLayers);
+      int64_t at = g->slots_at();
+      for (const auto& [begin, end] : parts) {
+        EXPECT_EQ(begin, at);
+        at = end;
+      }
+      EXPECT_EQ(at, g->file_bytes());
+      if (blocks > 1 && order == StoreOrder::importance) { EXPECT_EQ(g->place(1, 1), g->place(0, 1) + g->padded(1)); }
+    }
+  }
+}
+
+// What is put together gets neighbouring slots by falling attention mass, prompt by prompt, and keeps its mass on disk.
+TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
+  KvPool pool = make_pool();
+  const auto a = prompt(1, 4), b = prompt(2, 3);
+  auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0);
+  const float mass_a[] = {2, 0.5f, 3, 1}, mass_b[] = {1, 7, 5};
+  for (size_t i = 0; i < chain_a.size(); ++i) chain_a[i].importance = mass_a[i];
+  for (size_t i = 0; i < chain_b.size(); ++i) chain_b[i].importance = mass_b[i];
+  {
+    auto store = open(pool);
+    for (const auto* chain : {&chain_a, &chain_b}) {
+      for (size_t i = chain->size(); i-- > 0;) {
+        fill(pool, 0, (*chain)[i].key);
+        store->put((*chain)[i], 0, true);
+      }
+    }
+  }
+  const auto geometry = StoreGeometry::create(pool.layout(), 4096 + 16 * kSlotFile, GetParam());
+  ASSERT_TRUE(geometry.ok());
+  std::ifstream file(path_, std::ios::binary);
+  std::vector<float> masses;
+  for (int64_t slot = 0; slot < 7; ++slot) {
+    float mass = 0;
+    file.seekg(geometry->record_at(slot) + 12);  // frozen
+    file.read(reinterpret_cast<char*>(&mass), sizeof mass);
+    masses.push_back(mass);
+  }
+  const bool packed = GetParam() == StoreOrder::importance;
+  EXPECT_EQ(masses, packed ? (std::vector<float>{3, 2, 1, 0.5f, 7, 5, 1}) : (std::vector<float>{1, 3, 0.5f, 2, 5, 7, 1}));
+
+  auto store = open(pool);
+  EXPECT_EQ(store->importance(chain_b[1]), 7);
+  EXPECT_EQ(store->importance(prefix_chain(b, kBlock, 1)[0]), 0);
+  EXPECT_EQ(load(*store, pool, chain_a), 4);
+  EXPECT_EQ(load(*store, pool, chain_b), 3);
+  const ChainLink some[] = {chain_a[0], chain_a[2], chain_a[3]};  // a part of a chain
+  const BlockId into[] = {3, 4, 5};
+  const TierTicket ticket = store->load(some, into);
+  store->wait_layer(ticket, kLayers - 1);
+  while (store->poll(ticket).state == TierState::busy) {}
+  EXPECT_EQ(store->poll(ticket).blocks, 3);
+  for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(holds(pool, into[i], some[i].key)) << i;
+  store.reset();
+
+  auto other = make_ssd_store(pool, {.path = path_, .bytes = 4096 + 16 * kSlotFile, .identity_text = "a model",
+                                     .order = packed ? StoreOrder::arrival : StoreOrder::importance});
+  ASSERT_TRUE(other.ok());
+  EXPECT_EQ((*other)->stats().blocks, 0);  // another layout: made anew
+}
+
+INSTANTIATE_TEST_SUITE_P(Orders, SsdStore, ::testing::Values(StoreOrder::arrival, StoreOrder::importance), [](const auto& test) {
+  return std::string(test.param == StoreOrder::arrival ? "Arrival" : "Importance");
+});
 
 }  // namespace
 }  // namespace millrace

@@ -72,7 +72,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   const std::string text = describe_layout(layout) + options.identity_text;
   const std::string hashed = text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
   file.identity_ = store_identity(hashed);
-  MILLRACE_TRY(file.geometry_, StoreGeometry::create(layout, options.bytes));
+  MILLRACE_TRY(file.geometry_, StoreGeometry::create(layout, options.bytes, options.order));
   file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file.fd_ < 0) return cannot(options.path, "opened");
   struct stat info;

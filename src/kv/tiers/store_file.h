@@ -18,6 +18,7 @@ class StoreFile {
     std::string identity_text;  // what model the bytes are of
     bool direct = true;         // try direct I/O
     double lock_seconds = 5;    // how long to wait for another process to let go of the file
+    StoreOrder order = StoreOrder::arrival;
   };
   // `found` gets every good record. Errors: user (not a store, or another process has it; bytes too few), resource (no
   // room on the disk, or no permission).

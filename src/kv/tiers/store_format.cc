@@ -28,7 +28,7 @@ struct RecordHead {  // frozen; then tokens (int32), then sums (uint64), then ze
   uint32_t magic;
   uint32_t tokens;
   uint32_t layers;
-  uint32_t reserved;
+  float importance;  // 0 in files that were written before anybody looked
   uint64_t sequence;
   uint64_t key_low, key_high, parent_low, parent_high;
   uint64_t sum;  // XXH3-64 of the record, this field taken as 0
@@ -50,6 +50,8 @@ uint64_t record_sum(const StoreIdentity& identity, int64_t slot, std::span<const
   return XXH3_64bits_withSeed(bytes.data() + sizeof(RecordHead), bytes.size() - sizeof(RecordHead), head);
 }
 
+constexpr float kMostImportance = 1e6f;
+
 bool all_zero(std::span<const uint8_t> bytes) {
   return std::ranges::all_of(bytes, [](uint8_t byte) { return byte == 0; });
 }
@@ -65,13 +67,24 @@ uint64_t part_sum(const PrefixKey& key, int64_t layer, std::span<const uint8_t> 
   return XXH3_64bits_withSeed(part.data(), part.size(), key.low ^ (key.high << 1) ^ static_cast<uint64_t>(layer));
 }
 
-Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t bytes) {
+Result<StoreOrder> find_store_order(std::string_view name) {
+  if (name == "arrival") return StoreOrder::arrival;
+  if (name == "importance") return StoreOrder::importance;
+  return Error::user(fmt::format("KV store: order '{}'; there are: arrival, importance", name));
+}
+
+Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t bytes, StoreOrder order) {
   StoreGeometry g;
   g.block_tokens = layout.block_tokens;
   g.part_at.push_back(0);
   for (const KvLayer& layer : layout.layers) {
     g.part_bytes.push_back(2 * layer.kv_heads * layout.block_tokens * layout.format->row_bytes(layer.head_dim));
     g.part_at.push_back(g.part_at.back() + round_up(g.part_bytes.back()));
+  }
+  if (order == StoreOrder::importance) {
+    int64_t most = kStorePage;
+    for (int64_t layer = 0; layer < g.layers(); ++layer) most = std::max(most, g.padded(layer));
+    g.chunk_slots = std::clamp<int64_t>(kStoreChunkBytes / most, 2, 64);
   }
   g.slot_bytes = g.part_at.back();
   g.record_bytes = round_up(static_cast<int64_t>(sizeof(RecordHead)) + 4 * g.block_tokens + 8 * g.layers());
@@ -90,7 +103,7 @@ void encode_header(const StoreGeometry& geometry, std::string_view identity_text
   const StoreIdentity identity = store_identity(identity_text);
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.version = kStoreVersion;
+  header.version = geometry.version();
   header.block_tokens = static_cast<uint32_t>(geometry.block_tokens);
   header.layers = static_cast<uint32_t>(geometry.layers());
   header.text_bytes = static_cast<uint32_t>(identity_text.size());
@@ -110,7 +123,7 @@ HeaderState decode_header(std::span<const uint8_t> page, const StoreGeometry& ge
   Header header;
   std::memcpy(&header, page.data(), sizeof header);
   if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return all_zero(page) ? HeaderState::blank : HeaderState::foreign;
-  const bool same = header.version == kStoreVersion && header.sum == header_sum(page) && header.identity_low == identity.low &&
+  const bool same = header.version == geometry.version() && header.sum == header_sum(page) && header.identity_low == identity.low &&
                     header.identity_high == identity.high && header.block_tokens == static_cast<uint64_t>(geometry.block_tokens) &&
                     header.layers == static_cast<uint64_t>(geometry.layers()) && header.record_bytes == static_cast<uint64_t>(geometry.record_bytes) &&
                     header.slot_bytes == static_cast<uint64_t>(geometry.slot_bytes) && header.capacity == static_cast<uint64_t>(geometry.capacity);
@@ -123,6 +136,7 @@ void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity,
   head.magic = kRecordMagic;
   head.tokens = static_cast<uint32_t>(geometry.block_tokens);
   head.layers = static_cast<uint32_t>(geometry.layers());
+  head.importance = record.importance > 0 ? std::min(record.importance, kMostImportance) : 0;
   head.sequence = record.sequence;
   head.key_low = record.key.low, head.key_high = record.key.high;
   head.parent_low = record.parent.low, head.parent_high = record.parent.high;
@@ -147,6 +161,8 @@ RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& id
   if (head.magic != kRecordMagic || head.tokens != static_cast<uint64_t>(geometry.block_tokens) ||
       head.layers != static_cast<uint64_t>(geometry.layers()) || head.sum != record_sum(identity, slot, bytes))
     return RecordState::bad;
+  if (!(head.importance >= 0 && head.importance <= kMostImportance)) return RecordState::bad;
+  record.importance = head.importance;
   record.sequence = head.sequence;
   record.key = {head.key_low, head.key_high};
   record.parent = {head.parent_low, head.parent_high};

@@ -1,13 +1,19 @@
-// The file of the prefix store, version 1. Frozen: every number is little endian, and a reader of another version makes
-// the file anew.
+// The file of the prefix store, versions 1 and 2. Frozen: every number is little endian, and a reader of another version
+// makes the file anew.
 //
 //   | header | record 0 | record 1 | ... | record C-1 | slot 0 | slot 1 | ... | slot C-1 |
 //     4 KiB    R bytes each                             S bytes each          all multiples of 4 KiB, for direct I/O
 //
 //   header: magic, version, sizes, identity of model and layout, the same as text for people, XXH3-64 of all that
-//   record: magic, sequence number, key, parent key, the block's tokens, XXH3-64 of each part of the slot, XXH3-64 of
-//           the record with its slot number and the file's identity as seed; all zero: the slot is free
+//   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each part
+//           of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero: the slot
+//           is free
 //   slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
+//
+// Version 2 is for blocks that are packed by importance: G neighbouring slots are a chunk, and in it the parts of one
+// layer stand together, so that one request reads a layer of several blocks (the last chunk may have fewer slots):
+//
+//   | layer 0 of slots 0 .. G-1 | layer 1 of slots 0 .. G-1 | ... | layer 0 of slots G .. 2G-1 | ...
 //
 // A part's sum is seeded with its block's key and layer, so that neither bytes of another block nor of another layer
 // pass for it. How a block gets in, so that a crash at any moment leaves a whole record or none:
@@ -17,6 +23,7 @@
 // What is torn all the same does not pass its sums, and is a free slot or a block that is computed again.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <span>
 #include <string>
@@ -30,7 +37,14 @@
 namespace millrace {
 
 inline constexpr int64_t kStorePage = 4096;
-inline constexpr uint32_t kStoreVersion = 1;
+inline constexpr int64_t kStoreChunkBytes = 256 << 10;  // of one layer, in a chunk of version 2; frozen
+
+// In what order blocks are given slots, and fetched.
+enum class StoreOrder {
+  arrival,     // as they leave memory; fetched as they stand in the prompt
+  importance,  // those that leave together by falling attention mass; fetched so too (Chen et al., 2025, IMPRESS)
+};
+Result<StoreOrder> find_store_order(std::string_view name);  // Errors: user
 
 // What model and layout the bytes of a file belong to.
 struct StoreIdentity {
@@ -46,15 +60,23 @@ struct StoreGeometry {
   std::vector<int64_t> part_at;     // in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
   int64_t capacity = 0;             // slots
+  int64_t chunk_slots = 1;          // above 1: the parts of so many slots stand together, layer by layer
 
+  uint32_t version() const { return chunk_slots > 1 ? 2 : 1; }
   int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }
   int64_t padded(int64_t layer) const { return part_at[static_cast<size_t>(layer) + 1] - part_at[static_cast<size_t>(layer)]; }
   int64_t record_at(int64_t slot) const { return kStorePage + slot * record_bytes; }
-  int64_t slot_at(int64_t slot) const { return kStorePage + capacity * record_bytes + slot * slot_bytes; }
-  int64_t file_bytes() const { return slot_at(capacity); }
+  int64_t slots_at() const { return kStorePage + capacity * record_bytes; }
+  int64_t file_bytes() const { return slots_at() + capacity * slot_bytes; }
+  // Where a slot's part lies. In version 1 a slot's parts follow each other, in version 2 a layer's parts of a chunk do.
+  int64_t place(int64_t slot, int64_t layer) const {
+    const int64_t first = slot / chunk_slots * chunk_slots, members = std::min(chunk_slots, capacity - first);
+    return slots_at() + first * slot_bytes + members * part_at[static_cast<size_t>(layer)] + (slot - first) * padded(layer);
+  }
+  bool same_chunk(int64_t a, int64_t b) const { return a / chunk_slots == b / chunk_slots; }
 
   // Errors: user (not even one block fits into `bytes`).
-  static Result<StoreGeometry> create(const KvLayout& layout, int64_t bytes);
+  static Result<StoreGeometry> create(const KvLayout& layout, int64_t bytes, StoreOrder order = StoreOrder::arrival);
 };
 
 // One stored block, as its record says.
@@ -63,6 +85,7 @@ struct StoreRecord {
   PrefixKey key, parent;
   std::vector<TokenId> tokens;
   std::vector<uint64_t> sums;  // of each part
+  float importance = 0;        // attention mass, in even shares; 0: not known
 };
 
 enum class HeaderState { blank, good, stale, foreign };  // stale: ours, of another version or identity, or damaged

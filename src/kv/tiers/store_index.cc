@@ -1,6 +1,7 @@
 #include "kv/tiers/store_index.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 
@@ -49,6 +50,12 @@ void StoreIndex::use(int64_t slot) {
 }
 
 int64_t StoreIndex::reserve(const ChainLink& link, bool& dirty) {
+  const int64_t slot = take_slot();
+  if (slot >= 0) dirty = assign(slot, link);
+  return slot;
+}
+
+int64_t StoreIndex::take_slot() {
   int64_t slot = -1;
   if (!free_.empty()) {
     slot = free_.back();
@@ -64,13 +71,16 @@ int64_t StoreIndex::reserve(const ChainLink& link, bool& dirty) {
     order_.erase(oldest);
     --stored_;
   }
-  Slot& entry = slot_at(slot);
-  dirty = entry.dirty;
-  entry.state = State::writing;
-  entry.dirty = true;  // from now on
-  entry.record = {++sequence_, link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, {}};
-  slots_of_[link.key] = slot;
+  slot_at(slot).state = State::writing;
+  slot_at(slot).record = {};
   return slot;
+}
+
+bool StoreIndex::assign(int64_t slot, const ChainLink& link) {
+  Slot& entry = slot_at(slot);
+  entry.record = {++sequence_, link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, {}, link.importance};
+  slots_of_[link.key] = slot;
+  return std::exchange(entry.dirty, true);
 }
 
 void StoreIndex::publish(int64_t slot, std::vector<uint64_t> sums) {

@@ -29,6 +29,9 @@ class StoreIndex {
   // A slot to write the block into: a free one, or the least recently used; -1: none may go. `dirty`: its record on disk
   // is another block's.
   int64_t reserve(const ChainLink& link, bool& dirty);
+  // The same in two steps, for those who want to choose among slots: a slot that is nobody's, and whose it becomes.
+  int64_t take_slot();
+  bool assign(int64_t slot, const ChainLink& link);  // whether the slot is dirty
   void publish(int64_t slot, std::vector<uint64_t> sums);
   void drop(int64_t slot);  // its bytes are bad, or were not written
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
+#include <functional>
 
 #include "kv/tiers/block_runs.h"
 
@@ -19,10 +20,10 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
   cuts_.push_back(0);
   for (int64_t layer = 1; layer <= g.layers(); ++layer) {
     const auto begin = static_cast<size_t>(cuts_.back());
-    const bool full = layer == g.layers() || g.part_at[static_cast<size_t>(layer) + 1] - g.part_at[begin] > kReadBytes;
+    const bool full = g.chunk_slots > 1 || layer == g.layers() || g.part_at[static_cast<size_t>(layer) + 1] - g.part_at[begin] > kReadBytes;
     if (!full) continue;
     cuts_.push_back(layer);
-    buffer_bytes_ = std::max(buffer_bytes_, g.part_at[static_cast<size_t>(layer)] - g.part_at[begin]);
+    buffer_bytes_ = std::max(buffer_bytes_, g.chunk_slots * (g.part_at[static_cast<size_t>(layer)] - g.part_at[begin]));
   }
   const int64_t depth = buffer_bytes_ > 0 ? std::clamp<int64_t>(kBufferBytes / buffer_bytes_, 2, kMostReads) : 1;
   io_ = make_block_io(file.fd(), depth, uring);
@@ -35,9 +36,9 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
 }
 
 int64_t StoreReader::most_bytes(const StoreGeometry& geometry) {
-  int64_t part = kReadBytes;
+  int64_t part = geometry.chunk_slots > 1 ? kStorePage : kReadBytes;
   for (int64_t layer = 0; layer < geometry.layers(); ++layer) part = std::max(part, geometry.padded(layer));
-  return std::max(kBufferBytes, 2 * part);
+  return std::max(kBufferBytes, 2 * geometry.chunk_slots * part);
 }
 
 StoreReader::~StoreReader() {
@@ -96,35 +97,52 @@ void StoreReader::loop() {
   }
 }
 
-void StoreReader::run(StoreLoad& load) {
+// What is read by one request each, in the order of the requests.
+void StoreReader::order(const StoreLoad& load) {
   const StoreGeometry& g = file_.geometry();
-  const auto groups = static_cast<int64_t>(cuts_.size()) - 1;
-  const auto blocks = static_cast<int64_t>(load.blocks.size());
-  left_.assign(static_cast<size_t>(groups), blocks);
+  const auto slot = [&](size_t i) { return load.blocks[i].slot; };
+  run_.clear();
+  extents_.clear();
+  for (size_t i = 0; i < load.blocks.size(); ++i) run_.push_back(i);
+  if (g.chunk_slots > 1) std::ranges::sort(run_, {}, slot);
+  for (size_t i = 0; i < run_.size(); ++i) {
+    const float importance = load.blocks[run_[i]].importance;
+    const bool next = i > 0 && slot(run_[i]) == slot(run_[i - 1]) + 1 && g.chunk_slots > 1 && g.same_chunk(slot(run_[i]), slot(run_[i - 1]));
+    if (next) extents_.back() = {extents_.back().first, i + 1, std::max(importance, extents_.back().importance)};
+    else extents_.push_back({i, i + 1, importance});
+  }
+  if (g.chunk_slots > 1) std::ranges::stable_sort(extents_, std::greater<>(), &Extent::importance);
+}
+
+void StoreReader::start(const StoreLoad& load, size_t extent, size_t group) {
+  const StoreGeometry& g = file_.geometry();
+  const int64_t first = cuts_[group], end = cuts_[group + 1], buffer = free_buffers_.back();
+  const int64_t blocks = static_cast<int64_t>(extents_[extent].end - extents_[extent].first);
+  free_buffers_.pop_back();
+  parts_[static_cast<size_t>(buffer)] = {extent, first, end, buffer};
+  const int64_t bytes = blocks * (g.part_at[static_cast<size_t>(end)] - g.part_at[static_cast<size_t>(first)]);
+  io_->start({false, g.place(load.blocks[run_[extents_[extent].first]].slot, first), buffers_.data() + buffer * buffer_bytes_, bytes, static_cast<uint64_t>(buffer)});
+}
+
+void StoreReader::run(StoreLoad& load) {
+  order(load);
+  const size_t groups = cuts_.size() - 1, all = groups * extents_.size();
+  left_.assign(groups, static_cast<int64_t>(extents_.size()));
   if (free_buffers_.empty()) {  // no memory for reading
     std::lock_guard lock(mutex_);
     std::ranges::fill(load.bad, char{1});
     return;
   }
   IoDone done[kMostReads];
-  int64_t next = 0, under_way = 0;
+  size_t next = 0;
+  int64_t under_way = 0;
   auto given_up = [&] {
     std::lock_guard lock(mutex_);
     return load.given_up || stop_;
   };
-  while (under_way > 0 || next < groups * blocks) {
-    if (next < groups * blocks && given_up()) next = groups * blocks;  // what is under way comes to its end
-    while (next < groups * blocks && !free_buffers_.empty()) {
-      const int64_t group = next / blocks, block = next % blocks;
-      const int64_t first = cuts_[static_cast<size_t>(group)], end = cuts_[static_cast<size_t>(group) + 1];
-      const int64_t buffer = free_buffers_.back();
-      free_buffers_.pop_back();
-      parts_[static_cast<size_t>(buffer)] = {static_cast<size_t>(block), first, end, buffer};
-      const int64_t at = g.part_at[static_cast<size_t>(first)], bytes = g.part_at[static_cast<size_t>(end)] - at;
-      io_->start({false, g.slot_at(load.blocks[static_cast<size_t>(block)].slot) + at, buffers_.data() + buffer * buffer_bytes_, bytes,
-                  static_cast<uint64_t>(buffer)});
-      ++next, ++under_way;
-    }
+  while (under_way > 0 || next < all) {
+    if (next < all && given_up()) next = all;  // what is under way comes to its end
+    for (; next < all && !free_buffers_.empty(); ++next, ++under_way) start(load, next % extents_.size(), next / extents_.size());
     const int64_t n = under_way > 0 ? io_->wait(done) : 0;
     for (int64_t i = 0; i < n; ++i) {
       take_part(load, parts_[done[i].tag], done[i].ok);
@@ -138,22 +156,31 @@ void StoreReader::run(StoreLoad& load) {
 // becomes zeros, so that a step that is computed over it has numbers, which nobody will look at.
 void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
   const StoreGeometry& g = file_.geometry();
-  const StoreLoad::Block& block = load.blocks[part.block];
+  const Extent& extent = extents_[part.extent];
   uint8_t* bytes = buffers_.data() + part.buffer * buffer_bytes_;
-  const int64_t begin = g.part_at[static_cast<size_t>(part.first_layer)];
-  bool good = read;
-  for (int64_t layer = part.first_layer; layer < part.end_layer && good; ++layer) {
-    const std::span one(bytes + g.part_at[static_cast<size_t>(layer)] - begin, static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
-    good = part_sum(block.key, layer, one) == block.sums[static_cast<size_t>(layer)];
+  const int64_t begin = g.place(load.blocks[run_[extent.first]].slot, part.first_layer);
+  auto part_of = [&](const StoreLoad::Block& block, int64_t layer) { return bytes + g.place(block.slot, layer) - begin; };
+  damaged_.clear();
+  for (size_t i = extent.first; i < extent.end; ++i) {
+    const StoreLoad::Block& block = load.blocks[run_[i]];
+    bool good = read;
+    for (int64_t layer = part.first_layer; layer < part.end_layer && good; ++layer) {
+      const std::span one(part_of(block, layer), static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
+      good = part_sum(block.key, layer, one) == block.sums[static_cast<size_t>(layer)];
+    }
+    if (good) continue;
+    damaged_.push_back(run_[i]);
+    for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer) std::memset(part_of(block, layer), 0, static_cast<size_t>(g.padded(layer)));
   }
-  if (!good) std::memset(bytes, 0, static_cast<size_t>(g.part_at[static_cast<size_t>(part.end_layer)] - begin));
   bool moved = false;
   {
     std::lock_guard lock(mutex_);
-    if (!good) load.bad[part.block] = 1;
+    for (size_t block : damaged_) load.bad[block] = 1;
     if (load.given_up) return;
-    for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer)
-      copy_in(pool_, layer, block.into, bytes + g.part_at[static_cast<size_t>(layer)] - begin);
+    for (size_t i = extent.first; i < extent.end; ++i) {
+      const StoreLoad::Block& block = load.blocks[run_[i]];
+      for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer) copy_in(pool_, layer, block.into, part_of(block, layer));
+    }
     const auto group = static_cast<size_t>(std::ranges::find(cuts_, part.first_layer) - cuts_.begin());
     if (--left_[group] == 0) {
       size_t whole = 0;

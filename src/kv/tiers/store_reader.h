@@ -1,6 +1,7 @@
 // StoreReader: brings blocks from the prefix store's file into the pool, on a thread of its own, layer by layer over all
 // blocks of a load, so that the first layers can be used while the last are on their way. Every part is compared with
-// its sum before a byte of it reaches the pool.
+// its sum before a byte of it reaches the pool. Where the file packs blocks by importance (store_format.h, version 2),
+// blocks in neighbouring slots are read by one request, the most important first.
 #pragma once
 
 #include <condition_variable>
@@ -23,6 +24,7 @@ struct StoreLoad {
     PrefixKey key;
     std::vector<uint64_t> sums;
     BlockId into = -1;
+    float importance = 0;
   };
   std::vector<Block> blocks;
 
@@ -53,13 +55,20 @@ class StoreReader {
   void wait_a_little();  // until some load moves on
 
  private:
+  // Blocks in neighbouring slots of one chunk, by their places in run_: [first, end).
+  struct Extent {
+    size_t first = 0, end = 0;
+    float importance = 0;  // the most of any
+  };
   struct Part {
-    size_t block = 0;
+    size_t extent = 0;
     int64_t first_layer = 0, end_layer = 0;
     int64_t buffer = 0;
   };
   void loop();
   void run(StoreLoad& load);
+  void order(const StoreLoad& load);  // fills run_ and extents_
+  void start(const StoreLoad& load, size_t extent, size_t group);
   void take_part(StoreLoad& load, const Part& part, bool read);
 
   const StoreFile& file_;
@@ -70,6 +79,9 @@ class StoreReader {
   AlignedBuffer buffers_;      // [depth][buffer_bytes]
   std::vector<int64_t> free_buffers_;
   std::vector<Part> parts_;    // under way, by tag
+  std::vector<size_t> run_;    // the running load's blocks, as they are read
+  std::vector<Extent> extents_;
+  std::vector<size_t> damaged_;  // of one part
 
   std::mutex mutex_;
   std::condition_variable wake_, moved_;

@@ -127,7 +127,12 @@ void StoreWriter::write(std::vector<Job>& jobs) {
       const std::span part(jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
       jobs[i].record.sums[static_cast<size_t>(layer)] = part_sum(jobs[i].record.key, layer, part);
     }
-    pieces_.push_back({true, g.slot_at(jobs[i].slot), jobs[i].bytes.data(), g.slot_bytes, i});
+    if (g.chunk_slots == 1) {
+      pieces_.push_back({true, g.place(jobs[i].slot, 0), jobs[i].bytes.data(), g.slot_bytes, i});
+      continue;
+    }
+    for (int64_t layer = 0; layer < g.layers(); ++layer)
+      pieces_.push_back({true, g.place(jobs[i].slot, layer), jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], g.padded(layer), i});
   }
   run(pieces_);
   if (!sync_or_fail()) return;

@@ -1,9 +1,12 @@
 // Measured steps: a sum of curves, each linear between its points and going on beyond the last one as it came there.
 //
-//   seconds = tokens(T) + outputs(O) + keys(K) + pairs(P)        of a step's StepShape
+//   seconds = slowdown * (tokens(T) + outputs(O) + keys(K) + pairs(P))        of a step's StepShape
+//
+// The curves are what a step takes when nothing comes between, slowdown what it takes on average over that: a machine that
+// is shared with others stops every now and then, and a queue feels the average. 1 when absent.
 //
 //   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]}, "outputs": {...}, "keys": {...},
-//    "pairs": {...}, "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9}
+//    "pairs": {...}, "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead": 0.0002}
 //
 // Only "tokens" must be there. `millrace bench --calibrate` writes such files (schedule/cost_fit.h).
 #include <algorithm>
@@ -27,14 +30,15 @@ struct Curve {
 class PiecewiseCost final : public CostModel {
  public:
   Curve tokens, outputs, keys, pairs;
-  double kv_bytes_per_token = 0, swap_bandwidth = 1;
+  double kv_bytes_per_token = 0, swap_bandwidth = 1, disk_bandwidth = 1, disk_overhead = 0, slowdown = 1;
 
   double step_seconds(const StepShape& shape) const override {
     const double sum = tokens(static_cast<double>(shape.tokens)) + outputs(static_cast<double>(shape.outputs)) +
                        keys(static_cast<double>(shape.keys)) + pairs(shape.pairs);
-    return std::max(1e-9, sum);
+    return std::max(1e-9, slowdown * sum);
   }
   double swap_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth; }
+  double load_seconds(int64_t count) const override { return disk_overhead + static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth; }
 };
 
 Result<Curve> read_curve(const CostFields& fields, const char* name) {
@@ -62,6 +66,9 @@ Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields)
   MILLRACE_TRY(cost->pairs, read_curve(fields, "pairs"));
   MILLRACE_TRY(cost->kv_bytes_per_token, fields.number("kv_bytes_per_token", 0, 1e9, 0));
   MILLRACE_TRY(cost->swap_bandwidth, fields.number("swap_bandwidth", 1e6, 1e16, 16e9));
+  MILLRACE_TRY(cost->disk_bandwidth, fields.number("disk_bandwidth", 1e5, 1e16, cost->swap_bandwidth));
+  MILLRACE_TRY(cost->slowdown, fields.number("slowdown", 1, 100, 1));
+  MILLRACE_TRY(cost->disk_overhead, fields.number("disk_overhead", 0, 10, 0));
   return std::unique_ptr<CostModel>(std::move(cost));
 }
 
