@@ -100,7 +100,7 @@ def jobs_of(cases):
 def run_job(cases, engines, options, results, say):
     """Every engine with every variant in the first round, with the winning ones in the others."""
     for number in range(options.rounds):
-        with held(options.lock):
+        with held(None if options.lock_each else options.lock):
             for engine in engines:
                 _take_turn(number, cases, engine, options, results, say)
 
@@ -109,7 +109,7 @@ def _take_turn(number, cases, engine, options, results, say):
     if number > 0 and any((case, engine.name) in results.failures for case in cases):
         return
     try:
-        variants = engine.variants(cases)
+        variants = engine.variants(cases)[:1 if options.one_variant else None]
         if number > 0:
             winners = [best[0] for case in cases if (best := results.best(case, engine.name))]
             variants = [switches for switches in variants if " ".join(switches) in winners]
@@ -123,7 +123,8 @@ def _take_turn(number, cases, engine, options, results, say):
     for switches in variants:
         say(f"round {number + 1}/{options.rounds}  {cases[0].suite} {cases[0].shape} {cases[0].format}  {engine.name} {' '.join(switches)}")
         try:
-            figures = engine.measure(cases, switches, options.timeout)
+            with held(options.lock if options.lock_each else None):
+                figures = engine.measure(cases, switches, options.timeout)
         except adapters.PeerError as error:
             problem = str(error)
             continue

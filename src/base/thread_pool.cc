@@ -12,32 +12,35 @@ namespace millrace {
 // A job's indices are cut into one range a thread. Each thread takes its own range piece by piece and then helps with
 // what is left of the others':
 //
-//   job          what to do                            written by the caller
-//   tickets[0]   epoch | next piece | end    caller    written by the caller to start a job; what a worker spins on
-//   tickets[1]   epoch | next piece | end    worker 1
+//   tickets[0]   epoch | next piece | end, what to do   caller     written by the caller to start a job; what a worker spins on
+//   tickets[1]   epoch | next piece | end, what to do   worker 1
 //   ...
-//   reports[1]   epoch | pieces done         worker 1  written by the worker when it finds nothing left
+//   reports[1]   epoch | pieces done                    worker 1   written by the worker when it finds nothing left
 //   ...                                                (each of these in a cache line of its own)
 //
-// So a balanced job costs few cache lines there and one back, a worker meets the same indices in every job of a size
+// A line takes 100 to 200 ns from one core to another, as long as a short job's piece: so a ticket has all that a worker has
+// to know, and what the task reads first (its context) is asked for while the claim waits. A balanced job costs few cache
+// lines there and one back, a worker meets the same indices in every job of a size
 // (and their data in its cache), and a slow or late worker loses its range to the others. A piece is one index, or
-// several where a ticket cannot count so many.
+// several where a ticket cannot count so many. Who may take many pieces at once takes a quarter of what its range has left:
+// the last ones, which decide how far apart threads end, are short.
 //
 // A job is over when all its pieces are done, not when all workers have seen it: a worker that is late (asleep, or
 // preempted on a busy machine) holds nobody up, and finds its job gone. A piece is claimed by advancing a ticket with
 // compare-and-swap, so a late worker cannot claim from a job that has been replaced, and whoever has claimed reads that
 // job, because it cannot end before the piece is done.
 struct ThreadPool::State {
-  struct alignas(64) Job {
-    std::atomic<Task> task{nullptr};
-    std::atomic<const void*> context{nullptr};
-    std::atomic<uint32_t> n{0};       // indices
-    std::atomic<uint32_t> grain{1};   // indices of a piece
-    std::atomic<uint32_t> pieces{0};  // of a range ...
-    std::atomic<uint32_t> longer{0};  // ... and one more of so many ranges
-  };
   struct alignas(64) Ticket {
     std::atomic<uint64_t> value{0};
+    std::atomic<Task> task{nullptr};
+    std::atomic<const void*> context{nullptr};
+    std::atomic<uint32_t> first{0};  // index of the range
+    std::atomic<uint32_t> last{0};   // exclusive
+    std::atomic<uint32_t> grain{1};  // indices of a piece
+    std::atomic<uint16_t> least{1};  // pieces of a claim
+    std::atomic<uint16_t> most{1};
+    uint32_t claim(uint64_t seen) const;
+    void run(uint32_t piece, uint32_t count, int worker) const;
   };
   struct alignas(64) Report {
     std::atomic<uint64_t> done{0};
@@ -46,7 +49,6 @@ struct ThreadPool::State {
 
   explicit State(int threads) : tickets(static_cast<size_t>(threads)), reports(static_cast<size_t>(threads)) {}
 
-  Job job;
   alignas(64) std::vector<Ticket> tickets;  // from here on what nobody writes while jobs run
   std::vector<Report> reports;
   std::vector<std::thread> workers;
@@ -54,8 +56,7 @@ struct ThreadPool::State {
   alignas(64) std::atomic<uint32_t> caller_waits{0};
   alignas(64) uint32_t epoch = 0;  // the caller's own
 
-  int64_t open(int64_t n, int64_t threads, Task task, const void* context);
-  void run_piece(int64_t range, int64_t piece, int worker) const;
+  uint32_t open(int64_t n, int64_t threads, const Claims& claims, Task task, const void* context);
   uint32_t drain_range(int64_t range, uint32_t of_epoch, int worker);
   uint32_t drain(uint32_t of_epoch, int worker);
   void wait_for(uint32_t pieces, int64_t threads);
@@ -93,6 +94,8 @@ bool spin_until(const Ready& ready) {
   return ready();
 }
 
+constexpr int kContextLines = 4;  // of a context are asked for; where it is shorter, something else comes along
+
 constexpr int64_t kMostPieces = 0xffff;  // of one thread
 constexpr uint64_t kOnePiece = 1 << 16;
 
@@ -107,49 +110,60 @@ constexpr uint32_t end_of(uint64_t ticket) { return static_cast<uint32_t>(ticket
 
 }  // namespace
 
-// Starts a job, its first piece claimed for the caller; returns its number of pieces.
-int64_t ThreadPool::State::open(int64_t n, int64_t threads, Task task, const void* context) {
+// How many of the pieces that `seen` leaves are taken at once.
+uint32_t ThreadPool::State::Ticket::claim(uint64_t seen) const {
+  const uint32_t left = end_of(seen) - next_of(seen);
+  const uint32_t share = std::min<uint32_t>(left / 4, most.load(std::memory_order_relaxed));
+  return std::min(left, std::max<uint32_t>(share, least.load(std::memory_order_relaxed)));
+}
+
+void ThreadPool::State::Ticket::run(uint32_t piece, uint32_t count, int worker) const {
+  const int64_t per_piece = grain.load(std::memory_order_relaxed);
+  const int64_t begin = first.load(std::memory_order_relaxed) + piece * per_piece;
+  const int64_t end = std::min<int64_t>(begin + count * per_piece, last.load(std::memory_order_relaxed));
+  task.load(std::memory_order_relaxed)(context.load(std::memory_order_relaxed), begin, end, worker);
+}
+
+// Starts a job; returns its number of pieces.
+uint32_t ThreadPool::State::open(int64_t n, int64_t threads, const Claims& claims, Task task, const void* context) {
   const int64_t grain = (n - 1) / (kMostPieces * threads) + 1;
   const int64_t all = grain == 1 ? n : (n - 1) / grain + 1;
   const int64_t pieces = all / threads;
   const int64_t longer = all % threads;
+  const int64_t most = std::clamp<int64_t>(claims.most / grain, 1, kMostPieces);
+  const int64_t least = std::clamp<int64_t>(claims.least / grain, 1, most);
   ++epoch;
-  job.task.store(task, std::memory_order_relaxed);
-  job.context.store(context, std::memory_order_relaxed);
-  job.n.store(static_cast<uint32_t>(n), std::memory_order_relaxed);
-  job.grain.store(static_cast<uint32_t>(grain), std::memory_order_relaxed);
-  job.pieces.store(static_cast<uint32_t>(pieces), std::memory_order_relaxed);
-  job.longer.store(static_cast<uint32_t>(longer), std::memory_order_relaxed);
+  int64_t first = 0;
   for (int64_t i = 0; i < threads; ++i) {  // the caller's first: whoever is done early finds it to help with
-    const uint64_t ticket = make_ticket(epoch, i == 0, pieces + (i < longer));
-    tickets[static_cast<size_t>(i)].value.store(ticket, std::memory_order_release);
+    Ticket& ticket = tickets[static_cast<size_t>(i)];
+    const int64_t count = pieces + (i < longer);
+    ticket.task.store(task, std::memory_order_relaxed);
+    ticket.context.store(context, std::memory_order_relaxed);
+    ticket.first.store(static_cast<uint32_t>(first), std::memory_order_relaxed);
+    ticket.last.store(static_cast<uint32_t>(std::min(n, first + count * grain)), std::memory_order_relaxed);
+    ticket.grain.store(static_cast<uint32_t>(grain), std::memory_order_relaxed);
+    ticket.least.store(static_cast<uint16_t>(least), std::memory_order_relaxed);
+    ticket.most.store(static_cast<uint16_t>(most), std::memory_order_relaxed);
+    ticket.value.store(make_ticket(epoch, 0, count), std::memory_order_release);
+    first += count * grain;
   }
-  return all;
-}
-
-void ThreadPool::State::run_piece(int64_t range, int64_t piece, int worker) const {
-  const Task task = job.task.load(std::memory_order_relaxed);
-  const void* context = job.context.load(std::memory_order_relaxed);
-  const int64_t n = job.n.load(std::memory_order_relaxed);
-  const int64_t grain = job.grain.load(std::memory_order_relaxed);
-  const int64_t before = range * job.pieces.load(std::memory_order_relaxed) +
-                         std::min<int64_t>(range, job.longer.load(std::memory_order_relaxed));
-  const int64_t begin = (before + piece) * grain;
-  for (int64_t i = begin; i < std::min(n, begin + grain); ++i) task(context, i, worker);
+  return static_cast<uint32_t>(all);
 }
 
 // Works until no piece of a range is left; returns how many it did.
 uint32_t ThreadPool::State::drain_range(int64_t range, uint32_t of_epoch, int worker) {
-  auto& ticket = tickets[static_cast<size_t>(range)].value;
+  Ticket& ticket = tickets[static_cast<size_t>(range)];
   uint32_t did = 0;
-  uint64_t seen = ticket.load(std::memory_order_acquire);
+  uint64_t seen = ticket.value.load(std::memory_order_acquire);
   while (epoch_of(seen) == of_epoch && next_of(seen) < end_of(seen)) {
-    __builtin_prefetch(&job);  // the claim waits for the ticket's line, and this one comes meanwhile
-    if (!ticket.compare_exchange_weak(seen, seen + kOnePiece, std::memory_order_acq_rel, std::memory_order_acquire))
+    const auto* context = static_cast<const char*>(ticket.context.load(std::memory_order_relaxed));
+    for (int line = 0; line < kContextLines; ++line) __builtin_prefetch(context + line * 64);
+    const uint32_t count = ticket.claim(seen);  // of a job that cannot be over before its range is empty
+    if (!ticket.value.compare_exchange_weak(seen, seen + count * kOnePiece, std::memory_order_acq_rel, std::memory_order_acquire))
       continue;
-    run_piece(range, next_of(seen), worker);
-    ++did;
-    seen = ticket.load(std::memory_order_acquire);
+    ticket.run(next_of(seen), count, worker);
+    did += count;
+    seen = ticket.value.load(std::memory_order_acquire);
   }
   return did;
 }
@@ -231,23 +245,22 @@ ThreadPool::~ThreadPool() {
   for (auto& worker : s.workers) worker.join();
 }
 
-void ThreadPool::run(int64_t n, Task task, const void* context) {
+void ThreadPool::run(int64_t n, const Claims& claims, Task task, const void* context) {
   constexpr int64_t kMost = 1 << 30;  // indices of one job
   if (threads_ == 1 || n <= 1 || n > kMost) {
-    for (int64_t i = 0; i < n; ++i) task(context, i, 0);
+    for (int64_t begin = 0; begin < n; begin += claims.most) task(context, begin, std::min(n, begin + claims.most), 0);
     return;
   }
   State& s = *state_;
   const int64_t used = std::min<int64_t>(n, threads_);
-  const int64_t pieces = s.open(n, used, task, context);
+  const uint32_t pieces = s.open(n, used, claims, task, context);
   for (int64_t i = 1; i < used; ++i) {
     auto& asleep = s.reports[static_cast<size_t>(i)].asleep;
     if (asleep.load(std::memory_order_relaxed) == 0) continue;
     asleep.store(0, std::memory_order_release);
     asleep.notify_one();
   }
-  s.run_piece(0, 0, 0);
-  s.wait_for(static_cast<uint32_t>(pieces) - 1 - s.drain(s.epoch, 0), used);
+  s.wait_for(pieces - s.drain(s.epoch, 0), used);
 }
 
 }  // namespace millrace

@@ -23,14 +23,33 @@ class ThreadPool {
   // and returns when all are done. Not re-entrant. body must not throw. Allocates nothing.
   template <typename Body>
   void parallel_for(int64_t n, const Body& body) {
-    run(n, [](const void* context, int64_t i, int worker) { (*static_cast<const Body*>(context))(i, worker); },
-        &body);
+    auto task = [](const void* context, int64_t begin, int64_t end, int worker) {
+      for (int64_t i = begin; i < end; ++i) (*static_cast<const Body*>(context))(i, worker);
+    };
+    run(n, {1, 1}, task, &body);
+  }
+
+  // How many indices a call may get.
+  struct Claims {
+    int64_t least = 1;
+    int64_t most = 1;
+  };
+
+  // Calls body(begin, end, worker) for ranges that cover [0, n) once: long ones first, shorter ones towards the end, so that
+  // few calls are made and threads end together all the same (guided self-scheduling, Polychronopoulos and Kuck, 1987).
+  // Who gets which range changes from call to call.
+  template <typename Body>
+  void parallel_ranges(int64_t n, const Claims& claims, const Body& body) {
+    auto task = [](const void* context, int64_t begin, int64_t end, int worker) {
+      (*static_cast<const Body*>(context))(begin, end, worker);
+    };
+    run(n, claims, task, &body);
   }
 
  private:
-  using Task = void (*)(const void* context, int64_t i, int worker);
+  using Task = void (*)(const void* context, int64_t begin, int64_t end, int worker);
   struct State;
-  void run(int64_t n, Task task, const void* context);
+  void run(int64_t n, const Claims& claims, Task task, const void* context);
 
   int threads_;
   std::unique_ptr<State> state_;

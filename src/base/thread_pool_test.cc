@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 #include <sys/resource.h>
 
+#include <algorithm>
 #include <atomic>
 #include <cstdlib>
 #include <vector>
@@ -23,6 +24,27 @@ TEST(ThreadPool, EveryIndexRunsExactlyOnce) {
       });
       for (auto& hit : hits) ASSERT_EQ(hit.load(), 1);
       ASSERT_TRUE(worker_in_range);
+    }
+  }
+}
+
+// Ranges of any size cover every index once, and none is longer than asked for.
+TEST(ThreadPool, RangesCoverEveryIndexOnce) {
+  for (int threads : {1, 2, 3, 5}) {
+    ThreadPool pool(threads);
+    for (int64_t n : {0, 1, 2, 7, 64, 1000, 400'000}) {
+      for (const ThreadPool::Claims& claims : {ThreadPool::Claims{1, 1}, {1, 5}, {3, 3}, {4, 37}, {1, 1'000'000}}) {
+        std::vector<std::atomic<uint8_t>> hits(static_cast<size_t>(n));
+        std::atomic<bool> good{true};
+        pool.parallel_ranges(n, claims, [&](int64_t begin, int64_t end, int worker) {
+          // A ticket counts in steps of several indices where there are so many.
+          const int64_t most = std::max<int64_t>(claims.most, (n - 1) / (0xffff * int64_t{threads}) + 1);
+          if (begin >= end || begin < 0 || end > n || end - begin > most || worker < 0 || worker >= threads) good = false;
+          for (int64_t i = begin; i < end && i < n; ++i) hits[static_cast<size_t>(i)].fetch_add(1, std::memory_order_relaxed);
+        });
+        ASSERT_TRUE(good) << threads << " threads, " << n << " indices, claims of " << claims.least << " to " << claims.most;
+        for (const auto& hit : hits) ASSERT_EQ(hit.load(std::memory_order_relaxed), 1);
+      }
     }
   }
 }

@@ -43,12 +43,12 @@ TEST(Bandwidth, ComputePeaksAreThereForEveryInstructionSet) {
 TEST(Bandwidth, ReadLoopsCoverTheirBytes) {
   alignas(64) static uint8_t data[4096];
   for (int at = 0; at < 4096; at += 64) data[at] = 1;  // lane 0 of every vector
-  EXPECT_EQ(roof_kernels_ref().read(data, 4096), 64u);
-  if (detect_isa() >= Isa::avx512) {
-    EXPECT_EQ(roof_kernels_avx512().read(data, 4096), 64u);
-  }
-  if (detect_isa() >= Isa::avx2) {
-    EXPECT_EQ(roof_kernels_avx2().read(data, 4096), 64u);
+  std::vector<RoofKernels> all = {roof_kernels_ref()};
+  if (detect_isa() >= Isa::avx512) all.push_back(roof_kernels_avx512());
+  if (detect_isa() >= Isa::avx2) all.push_back(roof_kernels_avx2());
+  for (const RoofKernels& kernels : all) {
+    EXPECT_EQ(kernels.read(data, 4096), 64u);
+    EXPECT_EQ(kernels.read_ahead(data, 4096), 64u);
   }
 }
 

@@ -12,9 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kPieceBytes = 512 << 10;      // of packed weights: a run of memory long enough to hide how it starts
-constexpr int64_t kPiecesAThread = 8;           // at least, where the matrix has as many tiles: for balance
-constexpr int64_t kLeastPieceBytes = 32 << 10;  // read by one token in a microsecond or two
+constexpr int64_t kMostBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide how it starts
+constexpr int64_t kLeastBytes = 32 << 10;  // read by one token in a microsecond: less than that, and a claim costs too much
 constexpr int64_t kWorthThreads = 1 << 15;      // multiply-adds: below, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;       // the same for values that are rounded
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
@@ -22,24 +21,18 @@ constexpr int64_t kMaxValues = int64_t{1} << 48;
 
 int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + kernel.row_tile - 1) / kernel.row_tile; }
 
-// Rows per piece: at most about kPieceBytes, a multiple of the tile, several pieces a thread for balance but not tiny,
-// and as even as can be: threads that begin with equal shares then end together. `job_tiles` are those of all matrices
-// that run together.
-int64_t piece_rows(const MatmulKernel& kernel, int64_t rows, int64_t packed_bytes, int64_t tokens, int64_t job_tiles,
-                   int threads) {
-  const int64_t tiles = row_tiles(kernel, rows);
-  const int64_t tile_bytes = std::max<int64_t>(1, packed_bytes / tiles);
-  const int64_t most = std::max<int64_t>(1, kPieceBytes / tile_bytes);
-  const int64_t least = kLeastPieceBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1;
-  int64_t pieces = (tiles - 1) / std::min(most, std::max(least, job_tiles / (kPiecesAThread * threads))) + 1;
-  pieces = (pieces + threads - 1) / threads * threads;
-  return ((tiles - 1) / std::min(tiles, pieces) + 1) * kernel.row_tile;
+// How many row tiles a thread takes at once, of a job of `tiles` that are `bytes` long and meet so many tokens.
+ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
+  const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
+  const int64_t most = std::max<int64_t>(1, kMostBytes / tile_bytes);
+  return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 
 // Threads then read the parts, not what the weights point to: the weights' own streams drive that out of the caches.
 void prepare(LinearPart& part) {
   const Weight& weight = *part.weight;
   part.run = weight.kernel->run;
+  part.row_tile = weight.kernel->row_tile;
   part.args = {.weights = weight.packed.data(),
                .rows = weight.rows,
                .cols = weight.cols,
@@ -61,6 +54,24 @@ void run_piece(const LinearPart& part, int64_t row_begin, int64_t row_end) {
     for (int64_t r = row_begin; r < row_end; ++r) y[r] += part.bias[r];
   }
 }
+
+// Tiles [begin, end) of all parts.
+void run_tiles(std::span<const LinearPart> parts, int64_t begin, int64_t end) {
+  auto part = std::ranges::upper_bound(parts, begin, {}, &LinearPart::tiles_end);
+  for (int64_t first = part == parts.begin() ? 0 : std::prev(part)->tiles_end; begin < end; ++part) {
+    const int64_t until = std::min(end, part->tiles_end);
+    run_piece(*part, (begin - first) * part->row_tile, std::min(part->args.rows, (until - first) * part->row_tile));
+    begin = first = until;
+  }
+}
+
+// What the job of one layer's products says lies together, so that it reaches another core at once.
+constexpr size_t kFewParts = 4;
+struct alignas(64) FewParts {
+  size_t count = 0;
+  LinearPart parts[kFewParts];
+  void operator()(int64_t begin, int64_t end, int) const { run_tiles({parts, count}, begin, end); }
+};
 
 Result<void> check_scales(const Weight& weight) {
   const BlockScales& scales = weight.scales;
@@ -130,15 +141,16 @@ void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed
 Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool) {
   MILLRACE_TRY(int64_t bytes, plan_packing(weight, table));
   MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(bytes, weight.name.c_str()));
-  int64_t piece = piece_rows(*weight.kernel, weight.rows, bytes, 1, row_tiles(*weight.kernel, weight.rows), pool.threads());
-  int64_t pieces = (weight.rows + piece - 1) / piece;
-  auto pack_piece = [&](int64_t i, int) {
-    pack_rows(weight, i * piece, std::min(weight.rows, (i + 1) * piece), buffer.data());
+  const int64_t tile = weight.kernel->row_tile;
+  const int64_t tiles = row_tiles(*weight.kernel, weight.rows);
+  const int64_t work = weight.rows * weight.cols;
+  auto pack_tiles = [&](int64_t begin, int64_t end, int) {
+    pack_rows(weight, begin * tile, std::min(weight.rows, end * tile), buffer.data());
   };
-  if (weight.rows * weight.cols < kWorthThreads) {
-    for (int64_t i = 0; i < pieces; ++i) pack_piece(i, 0);
+  if (work < kWorthThreads) {
+    pack_tiles(0, tiles, 0);
   } else {
-    pool.parallel_for(pieces, pack_piece);
+    pool.parallel_ranges(tiles, claims(tiles, bytes, 1), pack_tiles);
   }
   weight.packed = std::move(buffer);
   return {};
@@ -167,30 +179,24 @@ void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, flo
 
 void linear(ThreadPool& pool, std::span<LinearPart> parts) {
   int64_t tiles = 0;
+  int64_t bytes = 0;
   int64_t work = 0;
   for (LinearPart& part : parts) {
     prepare(part);
     tiles += row_tiles(*part.weight->kernel, part.weight->rows);
+    part.tiles_end = tiles;
+    bytes += part.weight->packed.bytes();
     work += part.weight->rows * part.weight->cols * part.x.tokens;
   }
   if (work < kWorthThreads) {
     for (const LinearPart& part : parts) run_piece(part, 0, part.args.rows);
     return;
   }
-  int64_t pieces = 0;
-  for (LinearPart& part : parts) {
-    const Weight& weight = *part.weight;
-    part.piece_rows =
-        piece_rows(*weight.kernel, weight.rows, weight.packed.bytes(), part.x.tokens, tiles, pool.threads());
-    pieces += (weight.rows - 1) / part.piece_rows + 1;
-    part.pieces_end = pieces;
-  }
-  pool.parallel_for(pieces, [&](int64_t i, int) {
-    const auto part = std::ranges::upper_bound(parts, i, {}, &LinearPart::pieces_end);
-    const int64_t first = part == parts.begin() ? 0 : std::prev(part)->pieces_end;
-    const int64_t begin = (i - first) * part->piece_rows;
-    run_piece(*part, begin, std::min(part->args.rows, begin + part->piece_rows));
-  });
+  const ThreadPool::Claims each = claims(tiles, bytes, parts.front().x.tokens);
+  if (parts.size() > kFewParts) return pool.parallel_ranges(tiles, each, [parts](int64_t begin, int64_t end, int) { run_tiles(parts, begin, end); });
+  FewParts few{.count = parts.size()};
+  std::ranges::copy(parts, few.parts);
+  pool.parallel_ranges(tiles, each, few);
 }
 
 }  // namespace millrace

@@ -48,11 +48,11 @@ struct LinearPart {
   float* y = nullptr;
   int64_t y_stride = 0;         // floats
   const float* bias = nullptr;  // [rows], added to each token's outputs; null: none
-  // linear()'s own: what every piece's call has in common, outputs of a piece, pieces of this part and those before it.
+  // linear()'s own: what every call has in common, rows of a tile, tiles of this part and those before it.
   MatmulArgs args;
   void (*run)(const MatmulArgs& args) = nullptr;
-  int64_t piece_rows = 0;
-  int64_t pieces_end = 0;
+  int64_t row_tile = 0;
+  int64_t tiles_end = 0;
 };
 
 // The parts' outputs must not overlap.

@@ -34,6 +34,6 @@ float multiply_add(int64_t rounds) {
 
 }  // namespace
 
-RoofKernels roof_kernels_ref() { return {read, multiply_add, 2 * kChains, nullptr, 0, nullptr, 0}; }
+RoofKernels roof_kernels_ref() { return {read, read, multiply_add, 2 * kChains, nullptr, 0, nullptr, 0}; }
 
 }  // namespace millrace

@@ -8,12 +8,15 @@ namespace millrace {
 namespace {
 
 constexpr int kChains = 12;
+constexpr int64_t kAheadBytes = 8192;
 
+template <bool kAhead>
 uint64_t read(const uint8_t* data, int64_t bytes) {
   __m256i sum[8];
   for (__m256i& s : sum) s = _mm256_setzero_si256();
   for (int64_t i = 0; i < bytes; i += 256) {
     for (int c = 0; c < 8; ++c) {
+      if (kAhead && c % 2 == 0) __builtin_prefetch(data + i + c * 32 + kAheadBytes);
       sum[c] = _mm256_add_epi64(sum[c], _mm256_load_si256(reinterpret_cast<const __m256i*>(data + i + c * 32)));
     }
   }
@@ -53,7 +56,7 @@ int32_t int8(int64_t rounds) {
 
 }  // namespace
 
-RoofKernels roof_kernels_avx2() { return {read, fma, kChains * 8 * 2, int8, 6 * 32 * 2, nullptr, 0}; }
+RoofKernels roof_kernels_avx2() { return {read<false>, read<true>, fma, kChains * 8 * 2, int8, 6 * 32 * 2, nullptr, 0}; }
 
 }  // namespace millrace
 #endif

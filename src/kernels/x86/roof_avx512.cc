@@ -13,12 +13,17 @@ namespace millrace {
 namespace {
 
 constexpr int kChains = 12;
+constexpr int64_t kAheadBytes = 8192;
 
+template <bool kAhead>
 uint64_t read(const uint8_t* data, int64_t bytes) {
   __m512i sum[8];
   for (__m512i& s : sum) s = _mm512_setzero_si512();
   for (int64_t i = 0; i < bytes; i += 512) {
-    for (int c = 0; c < 8; ++c) sum[c] = _mm512_add_epi64(sum[c], _mm512_load_si512(data + i + c * 64));
+    for (int c = 0; c < 8; ++c) {
+      if (kAhead) __builtin_prefetch(data + i + c * 64 + kAheadBytes);
+      sum[c] = _mm512_add_epi64(sum[c], _mm512_load_si512(data + i + c * 64));
+    }
   }
   for (int c = 1; c < 8; ++c) sum[0] = _mm512_add_epi64(sum[0], sum[c]);
   return static_cast<uint64_t>(_mm_cvtsi128_si64(_mm512_castsi512_si128(sum[0])));
@@ -64,7 +69,7 @@ float bf16(int64_t rounds) {
 }  // namespace
 
 RoofKernels roof_kernels_avx512() {
-  return {read, fma, kChains * 16 * 2, int8, kChains * 64 * 2, bf16, kChains * 32 * 2};
+  return {read<false>, read<true>, fma, kChains * 16 * 2, int8, kChains * 64 * 2, bf16, kChains * 32 * 2};
 }
 
 }  // namespace millrace
