@@ -163,7 +163,7 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--memory", flags->memory, "Most memory for everything, as 8G or 512MiB; a test that does not fit is refused");
   command->add_option("-o,--output", flags->output, "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
-  command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model");
+  command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model; memory is read with and without software prefetch, and the better counts");
   command->add_flag("--calibrate", flags->calibrate, "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a cost model to them");
   command->add_option("--calibrate-disk", flags->calibrate_disk, "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
   command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")->check(CLI::Range(0.0, 86400.0))->capture_default_str();

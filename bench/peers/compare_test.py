@@ -4,6 +4,8 @@
 Usage: compare_test.py MILLRACE_BINARY MAKER_BINARY [TestClass]
 """
 
+import argparse
+import fcntl
 import json
 import os
 import subprocess
@@ -247,6 +249,46 @@ class Compare(unittest.TestCase):
             table = self.compare(*common, "--markdown").stdout
             self.assertIn("| 1.50x | 1.50 to 1.50 | good ", table)
             self.assertIn("no such tensor", table)
+
+            done = self.compare(*common, "--json", "--one-variant", "--lock-each", "--kinds", "decode")
+            self.assertEqual(json.loads(done.stdout)["engines"]["good"]["switches"], "-rtr 1 -thp 1")
+            with open(log, encoding="utf-8") as file:  # the table above took as many turns as the first call
+                turns = file.read().split()[2 * len(turns):]
+            self.assertEqual(turns, ["ours", "ours", "good", "good", "ours", "good", "ours"])
+            none = self.compare(*common, "--json", "--kinds", "prefill")
+            self.assertEqual((none.returncode, none.stdout.strip()), (0, ""), none.stderr)
+
+    def test_lock_of_a_round_or_of_a_process(self):
+        def free(path):
+            with open(path, "a", encoding="utf-8") as file:
+                try:
+                    fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                except OSError:
+                    return False
+                return True
+
+        class Engine(runner.Peer):
+            name = "engine"
+
+            def __init__(self, path):
+                self.path, self.seen = path, []
+
+            def variants(self, _cases):
+                self.seen.append(free(self.path))
+                return [[]]
+
+            def measure(self, cases, _switches, _timeout):
+                self.seen.append(free(self.path))
+                return {one: adapters.Figure(1.0) for one in cases}
+
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "lock")
+            for each, seen in ((False, [False, False]), (True, [True, False])):
+                engine = Engine(path)
+                options = argparse.Namespace(rounds=1, lock=path, lock_each=each, one_variant=False, timeout=1)
+                runner.run_job([case("decode", generate=1)], [engine], options, runner.Results(), lambda text: None)
+                self.assertEqual(engine.seen, seen)
+                self.assertTrue(free(path))
 
     def test_usage(self):
         self.assertEqual(self.compare("nonsense").returncode, 2)

@@ -116,7 +116,7 @@ void multiply_parts(const uint8_t* cell, int64_t cells, int64_t lane, const Toke
     for (int r = 0; r < R; ++r) acc[t][r] = V::zero_f();
   }
   const uint8_t* x = tokens.x;
-  const int64_t distance = prefetch_distance();
+  const int64_t distance = prefetch_distance(kPrefetchQuant);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
@@ -137,7 +137,8 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
-  const int64_t distance = prefetch_distance();
+  constexpr bool kWhole = kTurns == 1 && kQuantShapes[N].low_bits == 8;
+  const int64_t distance = prefetch_distance(kWhole ? kPrefetchNear : kPrefetchQuant);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
@@ -145,7 +146,11 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
       unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
         constexpr int64_t kLane = turn * R * V::kLanes;
         Group<V, N> group[R];
-        load_group<V, N, turn == 0>(cell, sub, g, kLane, cell + distance, group);
+        if constexpr (kWhole) {
+          load_planes<V, N>(cell, g, cell + distance, group);
+        } else {
+          load_group<V, N, turn == 0>(cell, sub, g, kLane, cell + distance, group);
+        }
         multiply_group<V, N, R, 1>(group, x, 0, sum[turn]);
       });
     }
