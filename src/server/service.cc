@@ -51,12 +51,18 @@ bool same_secret(std::string_view left, std::string_view right) {
 
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
-  metrics_ = std::make_unique<Metrics>(options_.names.front());
+  telemetry_ = options_.telemetry;
+  if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, options_.names.front(), {}).value();
   scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Service::~Service() = default;
+
+std::string Service::metrics_text() const {
+  const EngineAccount engine{options_.names.front(), engine_->stats(), options_.engine};
+  return metrics().text({&engine, 1}, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
+}
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
@@ -101,8 +107,10 @@ HttpReply Service::refuse(const HttpRequest& request, int status, const std::str
 }
 
 HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const {
-  metrics_->refused(error.kind);
+  metrics().refused(error.kind);
   HttpReply reply = dialect.refuse(error);
+  reply.error = error_kind_name(error.kind);
+  reply.why = error.message;
   reply.headers = std::move(headers);
   if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.kind == ApiErrorKind::draining) reply.headers.emplace_back("Retry-After", "5");
