@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "command.h"
+#include "declaration.h"
 
 namespace millrace {
 namespace {
@@ -68,6 +69,8 @@ int run_main(int argc, char** argv) {
   add_trace_command(app);
   add_replay_command(app);
   add_simulate_command(app);
+  add_completion_command(app);
+  add_man_command(app);
   std::vector<const char*> args(argv, argv + argc);
   for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
     if (std::string_view(arg) == "-pg") arg = "--pg";

@@ -14,6 +14,7 @@
 #include "replay_output.h"
 #include "replay_plans.h"
 #include "replay_predict.h"
+#include "replay_recording.h"
 #include "replay_run.h"
 #include "schedule/cost_model.h"
 #include "workload/remote/http_load.h"
@@ -29,6 +30,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf --predict here.json   (bench --calibrate made it)
   millrace replay --trace gen:requests=9,rate=2 --in-process --record-plans steps.txt;  the same with --replay-plans steps.txt
   millrace replay --trace gen:requests=100,rate=2 --url http://localhost:8080 --api chat --patience 60
+  millrace replay --recording requests.jsonl -m model.gguf             what `millrace serve --record` wrote: are the answers the same?
 
 Open loop: a request goes out when the trace says so, however far behind the engine is, and its times count from then.
 Each answer has the recorded length. Prompts are made up so that they share what the recorded ones shared. A server's key
@@ -38,6 +40,7 @@ struct ReplayFlags {
   ModelFlags model;
   EngineFlags engine;
   WorkloadFlags load;
+  ReplayRecordingFlags recording;
   double patience = 0, silence = 600, ttft_ms = 0, tpot_ms = 0, e2e_ms = 0;
   int64_t closed_loop = 0, max_streams = 8, queue = 1 << 16, vocab = 32000;
   std::string report, predict, plans, url, api = "completions", served_model;
@@ -169,7 +172,16 @@ void add_engine_facts(nlohmann::ordered_json& facts, const EngineStats& stats) {
   facts["memory"] = memory_json(stats.memory_budget, stats.memory);
 }
 
+Result<int> run_recording(ReplayFlags flags) {
+  flags.recording.url = flags.url;
+  flags.recording.served_model = flags.served_model;
+  flags.recording.json = flags.json;
+  return replay_recording(flags.recording, flags.model, engine_options(flags));
+}
+
 Result<int> run(const ReplayFlags& flags) {
+  if (!flags.recording.path.empty()) return run_recording(flags);
+  if (flags.load.path.empty()) return Error::user("replay: give --trace or --recording");
   if (flags.in_process == !flags.url.empty()) return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
   if (!flags.plans.empty() && (!flags.in_process || flags.closed_loop > 0 || flags.patience > 0 || !flags.predict.empty()))
     return Error::user("replay: --replay-plans goes with --in-process, and not with --closed-loop, --patience or --predict: the plans say what runs when");
@@ -205,6 +217,10 @@ void add_replay_command(CLI::App& app) {
   auto flags = std::make_shared<ReplayFlags>();
   CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it", kExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
+  CLI::Option* recording = command->add_option("--recording", flags->recording.path, "Instead of a trace: what `millrace serve --record` wrote; its answers must come again, bit for bit");
+  command->get_option("--trace")->required(false)->excludes(recording);
+  command->add_option("--speed", flags->recording.speed, "Of a recording: arrivals so many times as dense; 0: all at once")->capture_default_str()->check(CLI::Range(0.0, 1e9));
+  command->add_flag("--partial", flags->recording.partial, "Of a recording: take what is there of a file that lacks its end");
   command->add_flag("--in-process", flags->in_process, "To an engine in this process");
   command->add_option("--url", flags->url, "To a server: http://HOST[:PORT][/PATH], before the path of its API");
   command->add_option("--api", flags->api, "How the server is asked: completions (/v1/completions), chat (/v1/chat/completions), llama (llama-server's /completion)")->capture_default_str();

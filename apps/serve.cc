@@ -6,6 +6,7 @@
 #include <fstream>
 
 #include "command.h"
+#include "engine/language_model.h"
 #include "model_flags.h"
 #include "server/api_docs.h"
 #include "server/server.h"
@@ -27,6 +28,7 @@ struct ServeFlags {
   SamplingFlags sampling;
   HttpLimits http;
   ServiceOptions service;
+  TelemetryOptions telemetry;
   std::string name, key_file;
   std::vector<std::string> aliases;
   bool allow_public = false, api_docs = false;
@@ -71,6 +73,17 @@ void wait_for_drain(Server& server, const sigset_t& signals, double limit) {
     if (signal_within(signals, 0.05)) return;
 }
 
+void add_telemetry_flags(CLI::App* command, TelemetryOptions& telemetry) {
+  command->add_option("--log-format", telemetry.log.format, "Of the log on stderr, a line for each request: text, or json")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
+  command->add_option("--log-level", telemetry.log.level, "Least level that is logged: debug, info, warn (requests that failed), error, off")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
+  command->add_flag("--log-prompts", telemetry.log.prompts, "Prompts too");
+  command->add_option("--otlp-endpoint", telemetry.otlp_endpoint, "Send spans as OTLP over HTTP with JSON, as in http://localhost:4318/v1/traces");
+  command->add_option("--record", telemetry.record, "Write requests and digests of their answers to this file; `millrace replay --recording` asks again and compares");
+  command->add_flag("--record-prompts", telemetry.record_prompts, "... with prompts and answers, without which nothing can be compared");
+}
+
 Result<int> serve(ServeFlags flags) {
   if (flags.api_docs) {
     fmt::print("{}", api_markdown());
@@ -91,15 +104,23 @@ Result<int> serve(ServeFlags flags) {
     if (alias != "*") flags.service.names.push_back(alias);
   }
   flags.service.engine = flags.engine.get(flags.model);
+  flags.telemetry.version = MILLRACE_VERSION;
+  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, flags.service.names.front(),
+                                                          {flags.service.names.front(), isa_name(model->parts().kernels.isa), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
   MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
   MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   fmt::print("millrace: {} at http://{}:{}\n", flags.service.names.front(), host, server->port());
+  fmt::print("Open http://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", host, server->port(), flags.model.path.empty() ? "" : " -m " + flags.model.path);
   std::fflush(stdout);
+  RequestLog& log = flags.service.telemetry->log();
+  log.event(LogLevel::info, "serving", {{"model", flags.service.names.front()}, {"host", flags.http.host}, {"port", server->port()}, {"version", MILLRACE_VERSION}});
   int which = 0;
   sigwait(&signals, &which);
+  log.event(LogLevel::info, "draining", {{"signal", which}, {"limit_seconds", flags.drain_seconds}});
   server->drain();
   wait_for_drain(*server, signals, flags.drain_seconds);
+  log.event(LogLevel::info, "stopped", {{"connections_cut", server->counts().connections}});
   return 0;
 }
 
@@ -125,7 +146,8 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags->engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));
-  command->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm")->check(CLI::IsMember({"vllm"}));
+  command->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm, llamacpp")->check(CLI::IsMember({"vllm", "llamacpp"}));
+  add_telemetry_flags(command, flags->telemetry);
   command->add_option("--max-body-bytes", http.body_bytes, "Of a request")->capture_default_str()->check(whole(1024, int64_t{1} << 30));
   command->add_option("--max-header-bytes", http.header_bytes, "Of a request")->capture_default_str()->check(whole(1024, 1 << 20));
   command->add_option("--max-connections", http.connections, "Open at once")->capture_default_str()->check(whole(1, 1 << 20));

@@ -31,7 +31,7 @@ target_link_libraries(millrace_package INTERFACE Threads::Threads fmt::fmt
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/millrace)
 install(TARGETS millrace_package EXPORT millraceTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
 if(TARGET millrace)
-  install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  install(TARGETS millrace RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 endif()
 install(DIRECTORY ${CMAKE_SOURCE_DIR}/include/millrace DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT millraceTargets NAMESPACE millrace:: DESTINATION ${config_folder})

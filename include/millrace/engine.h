@@ -7,6 +7,9 @@
 //   while (auto event = (*stream)->next()) fputs(event->text.c_str(), stdout);
 #pragma once
 
+#include <algorithm>
+#include <array>
+#include <bit>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -78,6 +81,19 @@ struct PrefixCacheStats {
   AgeHistogram reuse_gap;        // of uses: since the one before
 };
 
+// Tokens that steps computed, prompts' and answers', in buckets that double: bucket i counts the steps of at most 2^i
+// tokens that are not in the one before, the last one all that are larger.
+struct StepTokens {
+  static constexpr int kBuckets = 18;
+  std::array<int64_t, kBuckets> buckets{};
+  int64_t tokens = 0;
+  void add(int64_t count) {
+    const int bucket = count > 1 ? std::bit_width(static_cast<uint64_t>(count - 1)) : 0;
+    ++buckets[static_cast<size_t>(std::min(bucket, kBuckets - 1))];
+    tokens += count;
+  }
+};
+
 struct EngineStats {
   int64_t running = 0;
   int64_t waiting = 0;
@@ -87,6 +103,7 @@ struct EngineStats {
   int64_t kv_bytes = 0;
   int64_t scratch_bytes = 0;
   int64_t steps = 0;
+  StepTokens step_tokens;
   int64_t prompt_tokens = 0;     // computed
   int64_t cached_tokens = 0;     // taken from the prefix index instead
   int64_t generated_tokens = 0;

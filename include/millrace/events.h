@@ -55,6 +55,7 @@ struct TokenEvent {
   double score = 0;              // of an answer that was chosen among others (best_of, beams), on its last event
   std::string stopped_by;        // the stop string that ended the answer; "": none did
   bool last = false;             // of the whole request
+  int64_t made_ns = 0;           // when the engine made it, by its own steady clock
   Error error;                   // when finish is error
   RequestTimings timings;        // filled on the last event
 };

@@ -18,6 +18,11 @@
 #include "engine/memory_plan.h"
 
 namespace millrace {
+namespace {
+
+int64_t steady_ns() { return SteadyClock().now_ns(); }
+
+}  // namespace
 
 struct Stream::State {
   RequestId id = 0;
@@ -70,7 +75,12 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   std::condition_variable wake;
   bool stop = false;
   RequestId next_id = 1;
-  std::vector<std::pair<std::shared_ptr<Stream::State>, Request>> submitted;
+  struct Submitted {
+    std::shared_ptr<Stream::State> stream;
+    Request request;
+    int64_t when_ns;  // it waits from here on, for the step under way too
+  };
+  std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
   std::vector<Engine::LookSink> looks;  // asked for
   EngineStats stats;
@@ -112,7 +122,7 @@ void Engine::State::deliver(TokenEvent event) {
 }
 
 void Engine::State::take_in() {
-  std::vector<std::pair<std::shared_ptr<Stream::State>, Request>> requests;
+  std::vector<Submitted> requests;
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex);
@@ -120,10 +130,10 @@ void Engine::State::take_in() {
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
-  for (auto& [stream, request] : requests) {
+  for (auto& [stream, request, when_ns] : requests) {
     const RequestId id = stream->id;
     streams[id] = std::move(stream);
-    if (auto added = core->add(id, std::move(request)); !added.ok()) {
+    if (auto added = core->add(id, std::move(request), when_ns); !added.ok()) {
       TokenEvent event;
       event.request = id;
       event.finish = FinishReason::error;
@@ -161,7 +171,7 @@ void Engine::State::loop() {
       show();
       if (core->idle()) continue;
       events.clear();
-      step_began = std::chrono::steady_clock::now().time_since_epoch().count();
+      step_began = steady_ns();
       core->step(events);
       step_began = 0;
       {
@@ -182,7 +192,10 @@ void Engine::State::loop() {
 void Engine::State::end_all(const Error& failure) {
   {
     std::lock_guard lock(mutex);
-    for (auto& [stream, request] : submitted) streams[stream->id] = std::move(stream);
+    for (auto& one : submitted) {
+      const RequestId id = one.stream->id;
+      streams[id] = std::move(one.stream);
+    }
     submitted.clear();
   }
   while (!streams.empty()) {
@@ -236,7 +249,7 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
     open_memory += memory;
     ++open_streams;
     stream->id = next_id++;
-    submitted.emplace_back(stream, std::move(request));
+    submitted.push_back({stream, std::move(request), steady_ns()});
   }
   wake.notify_one();
   return stream->id;
@@ -299,7 +312,7 @@ EnginePulse Engine::pulse() const {
     pulse.stopped = state_->stop;
   }
   if (const int64_t began = state_->step_began) {
-    pulse.step_seconds = static_cast<double>(std::chrono::steady_clock::now().time_since_epoch().count() - began) * 1e-9;
+    pulse.step_seconds = static_cast<double>(steady_ns() - began) * 1e-9;
   }
   return pulse;
 }

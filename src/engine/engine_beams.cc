@@ -149,6 +149,7 @@ void EngineCore::finish_beams(BeamGroup& group, FinishReason reason, std::vector
       TokenEvent event;
       event.request = request;
       event.answer = static_cast<int64_t>(answer);
+      event.made_ns = clock_->now_ns();
       if (i < tokens.size()) {
         event.token = tokens[i].chosen.token;
         executor_->write(voice, event);

@@ -145,7 +145,7 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.max_total = longest(request);
-  s.submitted = clock_->now_ns();
+  s.submitted = submitted_ns_ > 0 ? submitted_ns_ : clock_->now_ns();
   s.deadline = after_ns(s.submitted, request.deadline_seconds);
   s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
   s.request = std::move(request);
@@ -156,7 +156,8 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
   return stream;
 }
 
-Result<void> EngineCore::add(RequestId id, Request request) {
+Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
+  submitted_ns_ = submitted_ns;
   MILLRACE_TRY_VOID(check(request));
   if (static_cast<int64_t>(waiting_.size()) >= queue_limit_ && static_cast<int64_t>(running_.size()) >= limits_.max_streams) {
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting_.size()));
@@ -315,6 +316,9 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
   ++stats_.steps;
   if (recorder_ && recorder_->forgotten(before)) recorder_.reset();
   if (recorder_) recorder_->step(stats_.steps, plan_, work_, before, seconds);
+  int64_t step_tokens = 0;
+  for (const StepWork& item : work_) step_tokens += item.chunk.count;
+  stats_.step_tokens.add(step_tokens);
   for (const StepWork& item : work_) {
     if (item.lost) continue;
     Sequence& s = item.stream->sequence;
@@ -354,7 +358,8 @@ bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<Token
   }
   s.tokens.push_back(event.token);
   ++stats_.generated_tokens;
-  if (s.first_token == 0) s.first_token = clock_->now_ns();
+  event.made_ns = clock_->now_ns();
+  if (s.first_token == 0) s.first_token = event.made_ns;
   stream.logprob_sum += static_cast<double>(event.logprob.logprob);
   if (s.request.sampling.logprobs < 0) event.logprob = {};
   if (!*stopped && s.size() < s.max_total) {
@@ -378,6 +383,7 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   event.last = true;
   if (reason != FinishReason::error) executor_->flush(stream, event);
   event.timings = timings(s, s.generated());
+  if (event.made_ns == 0) event.made_ns = clock_->now_ns();
   stats_.cached_tokens += s.cached;
   planner_->policy().observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
   const double score = s.generated() > 0 ? stream.logprob_sum / static_cast<double>(s.generated()) : 0;

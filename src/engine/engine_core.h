@@ -45,8 +45,8 @@ class EngineCore {
   Result<void> check(const Request& request) const;
 
   // Queues a request that check() accepts. Ids ascend and stay below 2^48. Errors: resource (the queue is full, or the
-  // policy refuses).
-  Result<void> add(RequestId id, Request request);
+  // policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0: since now.
+  Result<void> add(RequestId id, Request request, int64_t submitted_ns = 0);
   void cancel(RequestId id);  // takes effect in the next step, which frees all that it held
   bool idle() const { return streams_.empty(); }
 
@@ -171,6 +171,7 @@ class EngineCore {
   bool closing_ = false;
   int64_t closing_skips_ = 0;     // blocks that would only be written to be displaced
   bool cancelled_ = false;        // somebody was, since the last step
+  int64_t submitted_ns_ = 0;      // of the request that is being added; 0: now
 
   StepPlan plan_;
   std::vector<StepWork> work_;

@@ -236,6 +236,36 @@ Result<void> set_sampling_option(SamplingOptions& options, std::string_view name
   return Error::user(fmt::format("{}: no such sampling option; `millrace techniques` lists them", name));
 }
 
+namespace {
+
+struct FieldText {
+  const Options& options;
+
+  std::string operator()(Number field) const { return fmt::format("{}", options.*field); }
+  std::string operator()(Integer field) const { return fmt::format("{}", options.*field); }
+  std::string operator()(Unsigned field) const { return fmt::format("{}", options.*field); }
+  std::string operator()(Tokens field) const {
+    std::string out;
+    for (TokenId token : options.*field) out += (out.empty() ? "" : ",") + std::to_string(token);
+    return out;
+  }
+  std::string operator()(Strings field) const { return nlohmann::json(options.*field).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace); }
+  std::string operator()(Bias field) const {
+    std::string out;
+    for (const auto& [token, bias] : options.*field) out += fmt::format("{}{}:{}", out.empty() ? "" : ",", token, bias);
+    return out;
+  }
+};
+
+}  // namespace
+
+std::string sampling_option_text(const SamplingOptions& options, std::string_view name) {
+  for (const auto& row : rows()) {
+    if (row.spec.name == name) return std::visit(FieldText{options}, row.field);
+  }
+  return "";
+}
+
 Result<void> validate(const SamplingOptions& options, int64_t vocab_size) {
   for (const auto& row : rows()) {
     MILLRACE_TRY_VOID(std::visit(CheckField{row.spec, options, vocab_size}, row.field));

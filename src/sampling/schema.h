@@ -4,6 +4,7 @@
 
 #include <cstdint>
 #include <span>
+#include <string>
 #include <string_view>
 #include <vector>
 
@@ -21,6 +22,9 @@ std::vector<OptionSpec> sampling_options(std::initializer_list<std::string_view>
 // Sets one field from text. Lists: dry_breakers is a JSON array of strings, logit_bias "ID:BIAS,ID:BIAS", banned_tokens
 // and allowed_tokens "ID,ID". Errors (user): unknown name, wrong type, out of bounds.
 Result<void> set_sampling_option(SamplingOptions& options, std::string_view name, std::string_view value);
+
+// One field as set_sampling_option() reads it back, to the last bit. "" for an unknown name.
+std::string sampling_option_text(const SamplingOptions& options, std::string_view name);
 
 // Checks every field, and token ids against the vocabulary. Errors: user; unsupported (mirostat 1).
 Result<void> validate(const SamplingOptions& options, int64_t vocab_size);

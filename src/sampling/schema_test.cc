@@ -48,6 +48,29 @@ TEST(SamplingSchema, SetsEveryKindOfField) {
   EXPECT_EQ(o.dry_breakers, (std::vector<std::string>{"\n\n", ","}));
 }
 
+TEST(SamplingSchema, TextReadsBackToTheLastBit) {
+  SamplingOptions o, again;
+  o.seed = std::numeric_limits<uint64_t>::max();
+  o.temperature = 0.1 + 0.2;
+  o.top_p = 1.0 / 3;
+  o.logit_bias = {{5, -1.0 / 7}, {7, -std::numeric_limits<double>::infinity()}};
+  o.banned_tokens = {1, 2};
+  o.dry_breakers = {"\n", "\"", "\xC3\xA9"};
+  o.logprobs = 3;
+  for (const auto& spec : sampling_schema()) {
+    auto result = set_sampling_option(again, spec.name, sampling_option_text(o, spec.name));
+    ASSERT_TRUE(result.ok()) << result.error().message;
+    EXPECT_EQ(sampling_option_text(o, spec.name), sampling_option_text(again, spec.name));
+  }
+  EXPECT_EQ(again.seed, o.seed);
+  EXPECT_EQ(again.temperature, o.temperature);
+  EXPECT_EQ(again.top_p, o.top_p);
+  EXPECT_EQ(again.logit_bias, o.logit_bias);
+  EXPECT_EQ(again.banned_tokens, o.banned_tokens);
+  EXPECT_EQ(again.dry_breakers, o.dry_breakers);
+  EXPECT_EQ(sampling_option_text(o, "nonsense"), "");
+}
+
 TEST(SamplingSchema, RefusesAndLeavesTheFieldAlone) {
   const std::pair<const char*, const char*> bad[] = {
       {"temperature", "-1"},

@@ -37,6 +37,7 @@ struct Answer {
   std::vector<Choice> choices;  // prompt x n + answer
   std::vector<std::vector<ChosenToken>> prompt_logprobs;  // of each prompt, when echoed with log-probabilities
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int64_t longest_tokens = 0;  // of one choice
   RequestTimings timings;     // of the last answer that ended
   double total_seconds = 0;   // since the request came
 

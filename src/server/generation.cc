@@ -13,9 +13,15 @@ Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, Http
   answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
-  last_token_.resize(answer_.choices.size());
+  last_token_ns_.resize(answer_.choices.size());
   open_prompts_ = ask.prompts.size();
   answer_.ask = std::move(ask);
+  if (RequestFacts* facts = exchange_.facts().get()) {
+    for (const auto& [name, value] : headers_)
+      if (name == "X-Request-Id") facts->id = value;
+    service_.telemetry().started(facts, answer_);
+  }
+  if (service_.telemetry().records()) recorded_.resize(answer_.choices.size());
 }
 
 HttpReply Generation::stream_head() const {
@@ -58,7 +64,7 @@ void Generation::submit() {
     Request request = answer_.ask.request;
     request.prompt = answer_.ask.prompts[i].tokens;
     auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
-      self->exchange_.post([self, i, event = std::move(event), now = std::chrono::steady_clock::now()]() mutable { self->take(i, std::move(event), now); });
+      self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
     };
     auto id = answer_.ask.served->engine->submit(std::move(request), std::move(sink));
     if (!id.ok()) return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
@@ -69,16 +75,17 @@ void Generation::submit() {
   }
 }
 
-void Generation::take(size_t prompt, TokenEvent event, std::chrono::steady_clock::time_point when) {
+void Generation::take(size_t prompt, TokenEvent event) {
   if (over_) return;
   if (event.finish == FinishReason::error) return fail(ApiError::from(event.error));
   if (event.finish == FinishReason::cancelled) return fail({ApiErrorKind::draining, "the server is shutting down", ""});
   const size_t index = prompt * static_cast<size_t>(answer_.ask.request.n) + static_cast<size_t>(event.answer);
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
-    auto& before = last_token_[index];
-    if (before.time_since_epoch().count() > 0) service_.metrics().token_gap(std::chrono::duration<double>(when - before).count());
-    before = when;
+    int64_t& before_ns = last_token_ns_[index];
+    if (before_ns > 0) service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
+    before_ns = event.made_ns;
+    if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
   }
   Delta delta{std::move(event.text), event.token, nullptr, event.finish};
   ChosenToken chosen;
@@ -111,6 +118,8 @@ void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& cho
   choice.stopped_by = event.stopped_by;
   answer_.timings = event.timings;
   answer_.generated_tokens += event.timings.generated_tokens;
+  answer_.longest_tokens = std::max(answer_.longest_tokens, event.timings.generated_tokens);
+  service_.telemetry().finished(exchange_.facts().get(), event);
   service_.metrics().finished(answer_, choice, event.timings);
   if (event.answer == 0) answer_.cached_tokens += event.timings.cached_tokens;
 }
@@ -127,6 +136,7 @@ void Generation::complete() {
   over_ = true;
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
+  record();
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
     const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"};
@@ -138,14 +148,21 @@ void Generation::complete() {
 // Before the first token an error has a status of its own; after it, it is the stream's last event.
 void Generation::fail(const ApiError& error) {
   if (over_) return;
+  Telemetry::failed(exchange_.facts().get(), error);
+  if (!ids_.empty()) record();
   cancel();
   exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
 }
 
 void Generation::gone() {
   if (over_) return;
-  service_.metrics().aborted();
+  service_.metrics().aborted(answer_.model_name);
+  if (!ids_.empty()) record();
   cancel();
+}
+
+void Generation::record() {
+  if (!recorded_.empty()) service_.telemetry().recorded(exchange_.facts().get(), answer_, recorded_);
 }
 
 void Generation::cancel() {

@@ -23,11 +23,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void submit();
   void answer_empty();
   // What follows runs on the strand.
-  void take(size_t prompt, TokenEvent event, std::chrono::steady_clock::time_point when);
+  void take(size_t prompt, TokenEvent event);
   void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
   void fail(const ApiError& error);
   void complete();
   void gone();
+  void record();
   void cancel();
   HttpReply stream_head() const;
 
@@ -40,7 +41,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
-  std::vector<std::chrono::steady_clock::time_point> last_token_;  // of each choice
+  std::vector<int64_t> last_token_ns_;             // of each choice, by the engine's clock
+  std::vector<std::vector<TokenId>> recorded_;     // the same; empty: nothing is recorded
   bool streaming_ = false;  // its head is on the way
   bool over_ = false;       // answered, failed, or nobody reads
   std::chrono::steady_clock::time_point began_;

@@ -37,6 +37,7 @@ struct HttpReply {
   HttpHeaders headers;
   std::string body;
   bool close = false;  // the connection ends with this answer
+  std::string error, why;  // of a refusal, for log and trace: its kind and message
 };
 
 struct HttpLimits {
@@ -55,6 +56,7 @@ struct HttpLimits {
 };
 
 class HttpConnection;
+struct RequestFacts;
 
 // One request being answered: either reply(), or begin_stream(), write() ... and finish(). Any thread may call any of
 // it, in any order with the reader's leaving: what comes too late is dropped. Copies speak for the same request.
@@ -76,9 +78,14 @@ class Exchange {
   // Called once on the strand when the reader goes away, or is cut, before the answer was written.
   void on_gone(std::function<void()> gone) const;
 
+  // What is noted of the request, and told of its end; null: nothing is.
+  void note(std::shared_ptr<RequestFacts> facts) { facts_ = std::move(facts); }
+  const std::shared_ptr<RequestFacts>& facts() const { return facts_; }
+
  private:
   std::shared_ptr<HttpConnection> connection_;
   uint64_t number_ = 0;
+  std::shared_ptr<RequestFacts> facts_;
 };
 
 struct HttpHandler {

@@ -9,6 +9,8 @@
 #include <charconv>
 #include <ctime>
 
+#include "server/request_facts.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
@@ -382,21 +384,33 @@ void on_strand(const std::shared_ptr<HttpConnection>& connection, uint64_t numbe
 }  // namespace
 
 void Exchange::reply(HttpReply reply) const {
+  if (facts_) {
+    facts_->open(reply, false);
+    facts_->end(reply.status, false);
+  }
   on_strand(connection_, number_, [reply = std::move(reply)](HttpConnection& c) mutable { c.reply(std::move(reply)); });
 }
 void Exchange::begin_stream(HttpReply head) const {
+  if (facts_) facts_->open(head, true);
   on_strand(connection_, number_, [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });
 }
 void Exchange::write(std::string bytes) const {
   on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.write(std::move(bytes)); });
 }
 void Exchange::finish(std::string bytes) const {
+  if (facts_) facts_->end(200, false);
   on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.finish(std::move(bytes)); });
 }
 void Exchange::end(HttpReply reply, std::string bytes) const {
+  if (facts_) {
+    const int status = facts_->streamed ? 200 : reply.status;
+    facts_->open(reply, false);
+    facts_->end(status, false);
+  }
   on_strand(connection_, number_, [reply = std::move(reply), bytes = std::move(bytes)](HttpConnection& c) mutable { c.end(std::move(reply), std::move(bytes)); });
 }
 void Exchange::ping_with(HttpReply head, std::string ping) const {
+  if (facts_) head.headers.insert(head.headers.end(), facts_->reply_headers.begin(), facts_->reply_headers.end());
   on_strand(connection_, number_, [head = std::move(head), ping = std::move(ping)](HttpConnection& c) mutable { c.ping_with(std::move(head), std::move(ping)); });
 }
 
@@ -407,9 +421,13 @@ void Exchange::post(std::function<void()> work) const {
 
 void Exchange::on_gone(std::function<void()> gone) const {
   if (!connection_) return;
-  asio::post(connection_->executor(), [connection = connection_, number = number_, gone = std::move(gone)]() mutable {
-    if (connection->current(number)) return connection->on_gone(std::move(gone));
-    gone();  // gone already
+  auto told = [facts = facts_, gone = std::move(gone)] {
+    gone();
+    if (facts) facts->end(499, true);
+  };
+  asio::post(connection_->executor(), [connection = connection_, number = number_, told = std::move(told)]() mutable {
+    if (connection->current(number)) return connection->on_gone(std::move(told));
+    told();  // gone already
   });
 }
 

@@ -7,9 +7,21 @@ Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageMode
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
   Service* service = server->service_.get();
-  HttpHandler handler{[service](const HttpRequest& request) { return service->admit(request); },
-                      [service](HttpRequest request, Exchange exchange) { service->handle(std::move(request), std::move(exchange)); },
-                      [service](const HttpRequest& request, int status, const std::string& message) { return service->refuse(request, status, message); }};
+  Telemetry& telemetry = service->telemetry();
+  HttpHandler handler{[service, &telemetry](const HttpRequest& request) {
+                        auto refusal = service->admit(request);
+                        if (refusal) telemetry.refused(request, *refusal);
+                        return refusal;
+                      },
+                      [service, &telemetry](HttpRequest request, Exchange exchange) {
+                        exchange.note(telemetry.begin(request));
+                        service->handle(std::move(request), std::move(exchange));
+                      },
+                      [service, &telemetry](const HttpRequest& request, int status, const std::string& message) {
+                        HttpReply reply = service->refuse(request, status, message);
+                        telemetry.refused(request, reply);
+                        return reply;
+                      }};
   service->count_connections_with([server = server.get()] {
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();

@@ -52,7 +52,8 @@ bool same_secret(std::string_view left, std::string_view right) {
 
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)) {
-  metrics_ = std::make_unique<Metrics>(options_.names.front());
+  telemetry_ = options_.telemetry;
+  if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, options_.names.front(), {}).value();
   live_ = std::make_unique<LiveFeed>(*this);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -62,6 +63,11 @@ Service::~Service() { stop_engine(); }
 void Service::stop_engine() {
   live_.reset();
   served_->stop();
+}
+
+std::string Service::metrics_text() const {
+  const EngineAccount engine{served_->name(), served_->engine->stats(), served_->engine_options};
+  return metrics().text({&engine, 1}, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
 }
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
@@ -107,8 +113,10 @@ HttpReply Service::refuse(const HttpRequest& request, int status, const std::str
 }
 
 HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const {
-  metrics_->refused(error.kind);
+  metrics().refused(error.kind);
   HttpReply reply = dialect.refuse(error);
+  reply.error = error_kind_name(error.kind);
+  reply.why = error.message;
   reply.headers = std::move(headers);
   if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.kind == ApiErrorKind::draining) reply.headers.emplace_back("Retry-After", "5");

@@ -14,6 +14,7 @@
 #include "server/live_feed.h"
 #include "server/metrics.h"
 #include "server/served_model.h"
+#include "server/telemetry.h"
 
 namespace millrace {
 
@@ -27,7 +28,9 @@ struct ServiceOptions {
   bool local_only = false;            // it listens to this machine, and asks for no keys
   double timeout_seconds = 0;         // of a request; 0: none
   EngineOptions engine;               // what the engine was made with
-  std::string metrics_alias;          // "vllm": its names beside our own
+  std::string metrics_alias;          // "vllm", "llamacpp": its names beside our own
+  double stuck_seconds = 600;         // a step that takes so long will not end: a step's tokens are bounded
+  std::shared_ptr<Telemetry> telemetry;  // null: one that counts only
 };
 
 class Service {
@@ -40,9 +43,10 @@ class Service {
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
 
-  std::string metrics_text() const { return metrics_->text(served_->engine->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
+  std::string metrics_text() const;
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
-  Metrics& metrics() const { return *metrics_; }
+  Telemetry& telemetry() const { return *telemetry_; }
+  Metrics& metrics() const { return telemetry_->metrics(); }
   LiveFeed& live() const { return *live_; }
 
   // No new work from now on.
@@ -81,7 +85,7 @@ class Service {
 
   std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
-  std::unique_ptr<Metrics> metrics_;
+  std::shared_ptr<Telemetry> telemetry_;
   std::unique_ptr<LiveFeed> live_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;

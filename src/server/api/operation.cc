@@ -8,9 +8,6 @@
 namespace millrace {
 namespace {
 
-// A step computes a bounded number of tokens: one that takes so long will not end.
-constexpr double kStuckSeconds = 600;
-
 HttpReply unavailable(const std::string& why) {
   return {.status = 503, .body = to_text({{"error", {{"code", 503}, {"message", why}, {"type", "unavailable_error"}}}})};
 }
@@ -18,7 +15,7 @@ HttpReply unavailable(const std::string& why) {
 Handled live(Call& call) {
   const EnginePulse pulse = call.engine().pulse();
   if (pulse.stopped) return unavailable("the engine has stopped");
-  if (pulse.step_seconds > kStuckSeconds) return unavailable(fmt::format("the engine is in one step for {:.0f} seconds", pulse.step_seconds));
+  if (pulse.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine is in one step for {:.0f} seconds", pulse.step_seconds));
   return json_reply({{"status", "ok"}});
 }
 

@@ -1,0 +1,69 @@
+// millrace man: the manual page, printed from the command line's declaration.
+#include <fmt/format.h>
+
+#include "command.h"
+#include "declaration.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace man | man -l -
+  millrace man > /usr/local/share/man/man1/millrace.1)";
+
+// Text for roff: what would be an escape, a request at the line's beginning, or a hyphen that is none.
+std::string roff(const std::string& text) {
+  std::string out;
+  bool begins = true;
+  for (const char c : text) {
+    if (begins && (c == '.' || c == '\'')) out += "\\&";
+    if (c == '\\') out += "\\e";
+    else if (c == '-') out += "\\-";
+    else out += c;
+    begins = c == '\n';
+  }
+  return out;
+}
+
+std::string options_text(const DeclaredCommand& command) {
+  std::string out;
+  for (const DeclaredOption& option : command.options) {
+    out += ".TP\n";
+    std::string names;
+    for (const std::string& name : option.names) names += (names.empty() ? "" : ", ") + ("\\fB" + roff(name) + "\\fR");
+    out += names + (option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR") + "\n" + (option.help.empty() ? "\\&" : roff(option.help)) + "\n";
+    if (!option.choices.empty()) {
+      std::string values;
+      for (const std::string& one : option.choices) values += (values.empty() ? "" : ", ") + one;
+      out += "One of " + roff(values) + ".\n";
+    }
+  }
+  return out;
+}
+
+std::string page(const std::vector<DeclaredCommand>& commands) {
+  std::string out = fmt::format(
+      ".TH MILLRACE 1 \"\" \"{}\" \"User Commands\"\n.SH NAME\nmillrace \\- LLM inference and serving engine\n"
+      ".SH SYNOPSIS\n\\fBmillrace\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH DESCRIPTION\n{}\n.SH COMMANDS\n",
+      roff(MILLRACE_VERSION), roff(commands.front().summary));
+  for (const DeclaredCommand& command : commands)
+    if (!command.name.empty()) out += ".TP\n\\fB" + roff(command.name) + "\\fR\n" + roff(command.summary) + "\n";
+  out += ".SH OPTIONS\n" + options_text(commands.front());
+  for (const DeclaredCommand& command : commands) {
+    if (command.name.empty()) continue;
+    out += ".SH MILLRACE " + roff(command.name) + "\n" + roff(command.summary) + ".\n" + options_text(command);
+    if (!command.examples.empty()) out += ".PP\n.nf\n" + roff(command.examples) + "\n.fi\n";
+  }
+  return out + ".SH EXIT STATUS\n0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.\n";
+}
+
+}  // namespace
+
+void add_man_command(CLI::App& app) {
+  add_command(app, "man", "Print the manual page", kExamples, [&app]() -> Result<int> {
+    fmt::print("{}", page(declared_commands(app)));
+    return 0;
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,43 @@
+# What an installed program has beside itself, and the Debian package of it:
+#
+#   bin/millrace                                     share/bash-completion/completions/millrace
+#   lib/systemd/system/millrace.service              share/zsh/vendor-completions/_millrace
+#   share/man/man1/millrace.1                        share/doc/millrace/{dashboard,alerts, ...}
+#
+# Completions and manual page are printed by the program that was just built.  `cpack -G DEB` in the build folder makes
+# millrace_VERSION_ARCH.deb of component "program"; headers and library (MillraceInstall.cmake) are not in it.
+if(NOT TARGET millrace OR MILLRACE_SANITIZE OR MILLRACE_FUZZ)
+  return()
+endif()
+
+set(printed ${CMAKE_BINARY_DIR}/printed)
+file(MAKE_DIRECTORY ${printed})
+add_custom_command(OUTPUT ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace
+  COMMAND millrace man > ${printed}/millrace.1
+  COMMAND millrace completion bash > ${printed}/millrace.bash
+  COMMAND millrace completion zsh > ${printed}/_millrace
+  DEPENDS millrace COMMENT "Printing manual page and completions" VERBATIM)
+add_custom_target(millrace_printed ALL DEPENDS ${printed}/millrace.1 ${printed}/millrace.bash ${printed}/_millrace)
+
+install(FILES ${printed}/millrace.1 DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT program)
+install(FILES ${printed}/millrace.bash DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions RENAME millrace COMPONENT program)
+install(FILES ${printed}/_millrace DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/vendor-completions COMPONENT program)
+install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/millrace.service DESTINATION lib/systemd/system COMPONENT program)
+install(FILES ${CMAKE_SOURCE_DIR}/docs/ops/grafana.json ${CMAKE_SOURCE_DIR}/docs/ops/prometheus-rules.yaml ${CMAKE_SOURCE_DIR}/LICENSE
+        DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT program)
+
+set(CPACK_GENERATOR DEB)
+set(CPACK_PACKAGE_NAME millrace)
+set(CPACK_PACKAGE_VERSION ${PROJECT_VERSION})
+set(CPACK_PACKAGE_VENDOR millrace)
+set(CPACK_PACKAGE_CONTACT "millrace <root@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "LLM inference and serving engine for the CPU")
+set(CPACK_PACKAGING_INSTALL_PREFIX /usr)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_ALL program)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_PROGRAM_PACKAGE_NAME millrace)
+set(CPACK_DEBIAN_PROGRAM_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+include(CPack)

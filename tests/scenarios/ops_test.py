@@ -1,0 +1,377 @@
+"""What operators rely on: ./run, docs/ops, completions, manual page, the Debian package, recordings of a live server.
+
+Usage: ops_test.py MILLRACE SOURCE_DIR BINARY_DIR [TestClass]
+"""
+
+import glob
+import http.client
+import json
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+
+MILLRACE, SOURCE, BINARY = sys.argv[1], sys.argv[2], sys.argv[3]
+OPS = os.path.join(SOURCE, "docs/ops")
+
+
+def read(*parts):
+    with open(os.path.join(*parts), encoding="utf-8") as file:
+        return file.read()
+
+
+def run(*arguments, **options):
+    return subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False, **options)
+
+
+def millrace(*arguments):
+    return run(MILLRACE, *arguments)
+
+
+class Server:
+    """millrace serve on a free port; its log goes into `log`."""
+
+    def __init__(self, *flags, binary=MILLRACE):
+        self.process = subprocess.Popen([binary, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+        self.line = self.process.stdout.readline()
+        found = re.search(r" at http://([\d.]+):(\d+)$", self.line.strip())
+        self.port = int(found.group(2)) if found else 0
+        self.log = ""
+
+    def ask(self, method, path, body=None, headers=None):
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
+        try:
+            connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})
+            answer = connection.getresponse()
+            return answer.status, answer.read().decode()
+        finally:
+            connection.close()
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+        _, self.log = self.process.communicate(timeout=120)
+        return self.process.returncode
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        if self.process.poll() is None:
+            self.process.kill()
+            self.process.communicate()
+
+
+class RunScript(unittest.TestCase):
+    """./run itself, with a build that does nothing and a program that prints its arguments."""
+
+    def run_with(self, *arguments):
+        with tempfile.TemporaryDirectory() as folder:
+            shutil.copy(os.path.join(SOURCE, "run"), folder)
+            os.makedirs(os.path.join(folder, "tools"))
+            os.makedirs(os.path.join(folder, "build/release/bin"))
+            with open(os.path.join(folder, "tools/build.sh"), "w", encoding="utf-8") as file:
+                file.write("install_packages() { :; }\nconfigure_release() { :; }\nbuild_release() { :; }\n")
+            program = os.path.join(folder, "build/release/bin/millrace")
+            with open(program, "w", encoding="utf-8") as file:
+                file.write('#!/bin/sh\nfor one; do echo "$one"; done\n')
+            os.chmod(program, 0o755)
+            return run(os.path.join(folder, "run"), *arguments).stdout.splitlines()
+
+    def test_alone_it_serves(self):
+        self.assertEqual(self.run_with(), ["serve"])
+
+    def test_else_it_passes_everything_on(self):
+        self.assertEqual(self.run_with("run", "-p", "a b"), ["run", "-p", "a b"])
+        self.assertEqual(self.run_with("--help"), ["--help"])
+
+    def test_what_serve_says_first(self):
+        with Server() as server:
+            second = server.process.stdout.readline()
+            self.assertIn(f"http://127.0.0.1:{server.port}/", second)
+            self.assertIn("millrace chat", second)
+            self.assertEqual(server.ask("GET", "/")[0], 200)
+            self.assertEqual(server.stop(), 0)
+
+
+class Logs(unittest.TestCase):
+    def test_json_lines_and_levels(self):
+        with Server("--log-format", "json") as server:
+            self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 2})[0], 200)
+            self.assertEqual(server.ask("GET", "/nowhere\\x1b%0aforged")[0], 404)
+            self.assertEqual(server.stop(), 0)
+        lines = [json.loads(line) for line in server.log.splitlines()]
+        self.assertEqual([line["message"] for line in lines], ["serving", "request", "request", "draining", "stopped"])
+        self.assertEqual(lines[1]["generated_tokens"], 2)
+        self.assertEqual(lines[2]["error"], "not_found")
+        with Server("--log-level", "off") as server:
+            server.ask("GET", "/nowhere")
+            server.stop()
+        self.assertEqual(server.log, "")
+
+    def test_what_cannot_be_is_refused(self):
+        for flags, code in ((("--otlp-endpoint", "localhost:4318"), 2), (("--otlp-endpoint", "https://localhost/"), 4), (("--record", "/nonexistent/file"), 2), (("--log-level", "loud"), 2)):
+            done = millrace("serve", "--port", "0", *flags)
+            self.assertEqual(done.returncode, code, done.stderr)
+
+
+class Replay(unittest.TestCase):
+    def record(self, folder, *flags):
+        path = os.path.join(folder, "requests.jsonl")
+        with Server("--record", path, "--log-level", "off", *flags) as server:
+            def client(number):
+                chosen = {"seed": number} if number % 2 else {}
+                self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": ["Once upon a time", "One day"], "max_tokens": 12, "n": 2, "temperature": 1.1, **chosen})[0], 200)
+                self.assertEqual(server.ask("POST", "/completion", {"prompt": "The cat", "n_predict": 9, "stop": ["."], "repeat_penalty": 1.2})[0], 200)
+                self.assertEqual(server.ask("POST", "/v1/chat/completions", {"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 5, "stream": True, "logit_bias": {"300": 2}})[0], 200)
+
+            clients = [threading.Thread(target=client, args=(number,)) for number in range(4)]
+            for one in clients:
+                one.start()
+            for one in clients:
+                one.join()
+            self.assertEqual(server.stop(), 0)
+        return path
+
+    def replay(self, path, *flags):
+        done = millrace("replay", "--recording", path, "-t", "1", "--json", *flags)
+        return done, json.loads(done.stdout) if done.stdout else {}
+
+    def test_every_stream_comes_again_bit_for_bit(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.record(folder, "--record-prompts")
+            for flags in (("--speed", "0"), ("--speed", "5", "--max-streams", "2", "--batch-tokens", "16")):
+                done, told = self.replay(path, *flags)
+                self.assertEqual((done.returncode, told["requests"], told["same"], told["different"], told["failed"]), (0, 16, 24, 0, 0), done.stdout + done.stderr)
+            with Server("--max-streams", "3", "--log-level", "off") as server:
+                done, told = self.replay(path, "--speed", "0", "--url", f"http://127.0.0.1:{server.port}")
+                self.assertEqual((done.returncode, told["same"]), (0, 24), done.stdout + done.stderr)
+
+            # Another seed is another answer, and is found out.
+            lines = read(path).splitlines()
+            changed = json.loads(lines[1])
+            changed["sampling"].update(seed="987654", temperature="2")
+            other = os.path.join(folder, "other.jsonl")
+            with open(other, "w", encoding="utf-8") as file:
+                file.write("\n".join([lines[0], json.dumps(changed), *lines[2:]]) + "\n")
+            done, told = self.replay(other, "--speed", "0")
+            self.assertEqual(done.returncode, 1)
+            self.assertGreaterEqual(told["different"], 1)
+            self.assertEqual(told["same"] + told["different"], 24)
+            self.assertIn("token", told["differences"][0]["what"])
+
+            # A file that was cut.
+            with open(other, "w", encoding="utf-8") as file:
+                file.write("\n".join(lines[:-2]) + "\n" + lines[-2][:20])
+            done = millrace("replay", "--recording", other)
+            self.assertEqual(done.returncode, 3)
+            self.assertIn(f"line {len(lines) - 1}", done.stderr)
+            done, told = self.replay(other, "--partial", "--speed", "0")
+            self.assertEqual((done.returncode, told["requests"]), (0, 15), done.stderr)
+
+    def test_hashed_prompts_are_a_load_and_nothing_more(self):
+        with tempfile.TemporaryDirectory() as folder:
+            path = self.record(folder)
+            self.assertNotIn('"prompt":', read(path))
+            done, told = self.replay(path, "--speed", "0")
+            self.assertEqual((done.returncode, told["not_compared"], told["same"]), (0, 24, 0), done.stderr)
+            self.assertIn("cannot be compared", done.stderr)
+
+    def test_usage(self):
+        self.assertEqual(millrace("replay", "--in-process").returncode, 2)
+        self.assertEqual(millrace("replay", "--recording", "/nonexistent").returncode, 3)
+        self.assertEqual(millrace("replay", "--recording", "x", "--trace", "y").returncode, 2)
+
+
+class Printed(unittest.TestCase):
+    """Completions and the manual page."""
+
+    def complete(self, *words):
+        script = millrace("completion", "bash").stdout
+        quoted = " ".join("'" + word + "'" for word in words)
+        done = run("bash", "--norc", "-c", f'{script}\nCOMP_WORDS=({quoted}); COMP_CWORD={len(words) - 1}; _millrace; printf "%s\\n" "${{COMPREPLY[@]}}"')
+        self.assertEqual(done.stderr, "")
+        return done.stdout.split()
+
+    def test_bash_completes(self):
+        self.assertEqual(self.complete("millrace", "serv"), ["serve"])
+        listed = set(self.complete("millrace", ""))
+        self.assertTrue({"run", "chat", "serve", "replay", "completion"} <= listed, listed)
+        self.assertIn("--log-format", self.complete("millrace", "serve", "--log-f"))
+        self.assertEqual(self.complete("millrace", "serve", "--log-format", ""), ["text", "json"])
+        self.assertEqual(self.complete("millrace", "completion", "--help", "--nonsense"), [])
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "some.gguf")
+            with open(path, "w", encoding="utf-8"):
+                pass
+            self.assertEqual(self.complete("millrace", "run", "-m", path[:-3]), [path])
+
+    def test_every_flag_of_help_is_completed(self):
+        for command in self.complete("millrace", ""):
+            shown = set(re.findall(r"^  .*?(--[a-z][\w-]*)", millrace(command, "--help").stdout.split("Options:")[-1], re.M))
+            completed = set(self.complete("millrace", command, "--"))
+            self.assertTrue({flag for flag in shown if flag in completed}, command)
+            self.assertIn("--help", completed)
+
+    def test_bash_and_zsh_read_the_scripts(self):
+        with tempfile.TemporaryDirectory() as folder:
+            for shell in ("bash", "zsh"):
+                text = millrace("completion", shell).stdout
+                self.assertIn("--log-format", text)
+                path = os.path.join(folder, shell)
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(text)
+                if shutil.which(shell):
+                    done = run(shell, "-n", path)
+                    self.assertEqual((done.returncode, done.stderr), (0, ""))
+        self.assertEqual(millrace("completion", "fish").returncode, 2)
+
+    def test_the_manual_page_has_every_command_and_no_roff_mistake(self):
+        page = millrace("man").stdout
+        for command in self.complete("millrace", ""):
+            self.assertIn(f".SH MILLRACE {command}".replace("-", "\\-"), page)
+        for line in page.splitlines():
+            self.assertFalse(line.startswith("'"), line)
+            if line.startswith("."):
+                self.assertRegex(line, r"^\.(TH|SH|TP|PP|nf|fi)\b")
+        with tempfile.TemporaryDirectory() as folder:
+            path = os.path.join(folder, "millrace.1")
+            with open(path, "w", encoding="utf-8") as file:
+                file.write(page)
+            if shutil.which("mandoc"):
+                self.assertEqual(run("mandoc", "-T", "lint", "-W", "error", path).returncode, 0)
+            if shutil.which("man") and shutil.which("groff"):
+                done = run("man", "--warnings", "-E", "UTF-8", "-l", path, env={**os.environ, "MANWIDTH": "120", "MANPAGER": "cat", "LC_ALL": "C.UTF-8"})
+                self.assertEqual((done.returncode, done.stderr), (0, ""))
+                self.assertIn("--log-format", done.stdout)
+
+
+class Files(unittest.TestCase):
+    """docs/ops against the program."""
+
+    def exported(self):
+        with tempfile.TemporaryDirectory() as folder:
+            with Server("--kv-ssd", os.path.join(folder, "store"), "--metrics-alias", "vllm") as server:
+                self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 3})[0], 200)
+                text = server.ask("GET", "/metrics")[1]
+                server.stop()
+        return set(re.findall(r"^# TYPE (\S+)", text, re.M))
+
+    def test_dashboard_and_alerts_use_what_is_exported(self):
+        board = json.loads(read(OPS, "grafana.json"))
+        exported = self.exported() | {"millrace_energy_joules_total"}  # only where the processor counts it
+        used = []
+        self.assertGreater(len(board["panels"]), 15)
+        self.assertEqual(len({panel["id"] for panel in board["panels"]}), len(board["panels"]))
+        for panel in board["panels"]:
+            self.assertTrue(panel["title"] and panel["targets"] and panel["gridPos"]["w"] > 0)
+            used += [target["expr"] for target in panel["targets"]]
+        used.append(read(OPS, "prometheus-rules.yaml"))
+        for expression in used:
+            for name in re.findall(r"\b(?:millrace|process)_[a-z_]+\b", expression):
+                family = re.sub(r"_(bucket|sum|count)$", "", name)
+                self.assertTrue(name in exported or family in exported, name)
+            self.assertEqual(expression.count("("), expression.count(")"))
+
+    def test_yaml(self):
+        try:
+            import yaml
+        except ImportError:
+            self.skipTest("python3-yaml is not there")
+        rules = yaml.safe_load(read(OPS, "prometheus-rules.yaml"))
+        for rule in rules["groups"][0]["rules"]:
+            self.assertTrue(rule["alert"] and rule["expr"] and rule["annotations"]["summary"], rule)
+        documents = {one["kind"]: one for one in yaml.safe_load_all(read(OPS, "kubernetes.yaml"))}
+        self.assertEqual(set(documents), {"Deployment", "Service", "PodDisruptionBudget"})
+        pod = documents["Deployment"]["spec"]["template"]
+        self.assertEqual(documents["Service"]["spec"]["selector"], pod["metadata"]["labels"])
+        container = pod["spec"]["containers"][0]
+        arguments = container["args"]
+        self.assertEqual(arguments[0], "serve")
+        drain = next(float(one.split("=")[1]) for one in arguments if one.startswith("--drain-timeout="))
+        self.assertGreater(pod["spec"]["terminationGracePeriodSeconds"], drain)
+        # The container's own command line, with a file of keys and a port of ours.
+        with tempfile.NamedTemporaryFile("w", suffix=".keys") as keys:
+            keys.write("secret\n")
+            keys.flush()
+            flags = ["--api-key-file=" + keys.name if one.startswith("--api-key-file=") else one for one in arguments[1:] if not one.startswith("--port=")]
+            with Server(*flags) as server:
+                for probe in ("startupProbe", "readinessProbe", "livenessProbe"):
+                    self.assertEqual(server.ask("GET", container[probe]["httpGet"]["path"])[0], 200)
+                self.assertEqual(server.ask("GET", "/metrics")[0], 401)
+                self.assertEqual(server.ask("GET", "/metrics", headers={"Authorization": "Bearer secret"})[0], 200)
+                self.assertEqual(server.stop(), 0)
+
+    def test_unit(self):
+        unit = read(OPS, "millrace.service")
+        command = re.search(r"^ExecStart=/usr/bin/millrace (.*) \$MILLRACE_FLAGS$", unit, re.M).group(1).split()
+        self.assertEqual(command[0], "serve")
+        with Server(*command[1:]) as server:
+            self.assertEqual(server.stop(), 0)
+        self.assertGreater(int(re.search(r"^TimeoutStopSec=(\d+)", unit, re.M).group(1)), 30)
+        if shutil.which("systemd-analyze"):
+            with tempfile.TemporaryDirectory() as folder:
+                path = os.path.join(folder, "millrace.service")
+                with open(path, "w", encoding="utf-8") as file:
+                    file.write(unit.replace("/usr/bin/millrace", MILLRACE))
+                done = run("systemd-analyze", "verify", "--man=no", path)
+                problems = [line for line in done.stderr.splitlines() if "millrace.service" in line]
+                self.assertEqual(problems, [])
+
+    def test_containerfile(self):
+        text = re.sub(r"\\\n", "", re.sub(r"^#.*\n", "", read(OPS, "Containerfile"), flags=re.M))
+        lines = [line for line in text.splitlines() if line.strip()]
+        known = {"FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "STOPSIGNAL", "ENTRYPOINT", "CMD"}
+        self.assertEqual({line.split()[0] for line in lines} - known, set())
+        for line in lines:
+            if line.startswith("COPY ") and "--from" not in line:
+                self.assertTrue(os.path.exists(os.path.join(SOURCE, line.split()[1])), line)
+            if line.startswith("RUN "):
+                self.assertEqual(run("bash", "-n", "-c", line[4:]).returncode, 0, line)
+            if line.startswith(("ENTRYPOINT", "CMD")):
+                json.loads(line.split(" ", 1)[1])
+        packages = run("sh", "-c", r"sed -n 's/^build  *\([^ ]*\).*/\1/p' tools/debian-packages.txt", cwd=SOURCE).stdout.split()
+        self.assertIn("cmake", packages)
+        self.assertNotIn("build", packages)
+
+    def test_flags_in_the_guide_exist(self):
+        helps = {}
+        for command, flags in re.findall(r"^    millrace (\w+) (.*)$", read(OPS, "README.md"), re.M):
+            if command not in helps:
+                helps[command] = millrace(command, "--help").stdout
+            for flag in re.findall(r"(--[\w-]+)", flags):
+                self.assertIn(flag, helps[command], command)
+
+
+class Package(unittest.TestCase):
+    def test_debian_package(self):
+        if not shutil.which("dpkg-deb") or not shutil.which("dpkg-shlibdeps") or not os.path.exists(os.path.join(BINARY, "CPackConfig.cmake")):
+            self.skipTest("dpkg-dev is not there")
+        with tempfile.TemporaryDirectory() as folder:
+            done = run("cpack", "-G", "DEB", "--config", os.path.join(BINARY, "CPackConfig.cmake"), "-B", folder)
+            self.assertEqual(done.returncode, 0, done.stdout + done.stderr)
+            packages = glob.glob(os.path.join(folder, "*.deb"))
+            self.assertEqual(len(packages), 1)
+            fields = run("dpkg-deb", "-f", packages[0]).stdout
+            self.assertIn("Package: millrace\n", fields)
+            self.assertRegex(fields, r"Depends: .*libc6")
+            root = os.path.join(folder, "root")
+            self.assertEqual(run("dpkg-deb", "-x", packages[0], root).returncode, 0)
+            for path in ("lib/systemd/system/millrace.service", "share/man/man1/millrace.1", "share/bash-completion/completions/millrace", "share/zsh/vendor-completions/_millrace"):
+                self.assertTrue(os.path.getsize(os.path.join(root, "usr", path)) > 0, path)
+            self.assertEqual(read(root, "usr/share/man/man1/millrace.1"), millrace("man").stdout)
+            self.assertFalse(os.path.exists(os.path.join(root, "usr/include")))
+            program = os.path.join(root, "usr/bin/millrace")
+            self.assertEqual(run(program, "--version").stdout, millrace("--version").stdout)
+            with Server(binary=program) as server:
+                self.assertEqual(server.ask("GET", "/health/ready")[0], 200)
+                self.assertEqual(server.stop(), 0)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[4:]])
