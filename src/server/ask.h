@@ -2,6 +2,7 @@
 // engine's Requests, one for each prompt.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -9,6 +10,8 @@
 #include "server/json.h"
 
 namespace millrace {
+
+class KeyUse;
 
 struct AskedPrompt {
   std::string text;             // unless tokens are given
@@ -31,7 +34,9 @@ struct Ask {
   bool echo = false;            // the prompt comes before the answer
   bool return_tokens = false;   // ids beside the text
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
+  double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever
   double timeout_seconds = 0;   // 0: the server's
+  std::shared_ptr<KeyUse> use;  // where its tokens are charged; null: nowhere
 };
 
 }  // namespace millrace

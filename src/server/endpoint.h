@@ -36,6 +36,7 @@ struct Endpoint {
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
   bool open = false;     // to everybody, without a key
+  bool admin = false;    // only for keys of that role
 };
 
 std::span<const Endpoint> endpoints();

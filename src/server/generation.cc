@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include "server/key_account.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -28,6 +29,7 @@ HttpReply Generation::stream_head() const {
 void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange) {
   auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
+  self->waiting_ = std::make_unique<WaitEntry>(service.wait(), self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
   exchange.on_gone([self] { self->gone(); });
   if (self->answer_.ask.echo && self->answer_.ask.request.sampling.logprobs >= 0) {
     self->score_prompts();
@@ -77,8 +79,10 @@ void Generation::take(size_t prompt, TokenEvent event, std::chrono::steady_clock
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
     auto& before = last_token_[index];
+    if (waiting_ && event.answer == 0 && before.time_since_epoch().count() == 0) waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
     if (before.time_since_epoch().count() > 0) service_.metrics().token_gap(std::chrono::duration<double>(when - before).count());
     before = when;
+    if (answer_.ask.use) answer_.ask.use->generated(1);
   }
   Delta delta{std::move(event.text), event.token, nullptr, event.finish};
   ChosenToken chosen;
@@ -109,6 +113,7 @@ void Generation::take(size_t prompt, TokenEvent event, std::chrono::steady_clock
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {
   choice.finish = event.finish;
   choice.stopped_by = event.stopped_by;
+  if (waiting_) waiting_->answer_done(event.timings);
   answer_.timings = event.timings;
   answer_.generated_tokens += event.timings.generated_tokens;
   service_.metrics().finished(answer_, choice, event.timings);
@@ -125,6 +130,8 @@ void Generation::answer_empty() {
 
 void Generation::complete() {
   over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();  // before the reader knows: his next request may be here at once
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
@@ -138,6 +145,7 @@ void Generation::complete() {
 // Before the first token an error has a status of its own; after it, it is the stream's last event.
 void Generation::fail(const ApiError& error) {
   if (over_) return;
+  if (!streaming_ && answer_.ask.use && error.kind == ApiErrorKind::overloaded) answer_.ask.use->give_back();
   cancel();
   exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
 }
@@ -150,6 +158,8 @@ void Generation::gone() {
 
 void Generation::cancel() {
   over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();
   *unwanted_ = true;
   for (RequestId id : ids_) service_.engine().cancel(id);
 }

@@ -10,6 +10,7 @@
 #include "server/answer.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/wait_estimate.h"
 
 namespace millrace {
 
@@ -38,6 +39,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   HttpHeaders headers_;
   Answer answer_;
   std::vector<RequestId> ids_;
+  std::unique_ptr<WaitEntry> waiting_;  // in the estimate of others; null: no longer
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::chrono::steady_clock::time_point> last_token_;  // of each choice

@@ -3,20 +3,25 @@
 namespace millrace {
 
 Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
-                                              const HttpLimits& limits) {
+                                              const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
   Service* service = server->service_.get();
-  HttpHandler handler{[service](const HttpRequest& request) { return service->admit(request); },
+  HttpHandler handler{[service](HttpRequest& request) { return service->admit(request); },
                       [service](HttpRequest request, Exchange exchange) { service->handle(std::move(request), std::move(exchange)); },
                       [service](const HttpRequest& request, int status, const std::string& message) { return service->refuse(request, status, message); }};
   service->count_connections_with([server = server.get()] {
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();
   });
-  MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler)));
+  MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler), std::move(tls)));
   server->listening_ = server->http_.get();
   return server;
+}
+
+void Server::change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
+  service_->change(options);
+  http_->change(limits, std::move(tls));
 }
 
 void Server::drain() {
