@@ -8,6 +8,7 @@
 
 #include "command.h"
 #include "declaration.h"
+#include "parse_again.h"
 
 namespace millrace {
 namespace {
@@ -46,8 +47,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
   return command;
 }
 
-int run_main(int argc, char** argv) {
-  CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.", "millrace"};
+void declare_commands(CLI::App& app) {
   app.require_subcommand(1);
   app.set_version_flag("--version", MILLRACE_VERSION);
   app.set_config("--config", "", "TOML file with flags, one table per command");
@@ -71,11 +71,16 @@ int run_main(int argc, char** argv) {
   add_simulate_command(app);
   add_completion_command(app);
   add_man_command(app);
+}
+
+int run_main(int argc, char** argv) {
+  CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.", "millrace"};
   std::vector<const char*> args(argv, argv + argc);
   for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
     if (std::string_view(arg) == "-pg") arg = "--pg";
     if (std::string_view(arg) == "-ctk") arg = "--ctk";
   }
+  declare_commands(app);
   try {
     app.parse(static_cast<int>(args.size()), args.data());
   } catch (const CLI::ParseError& error) {
@@ -89,5 +94,6 @@ int run_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of that write
   return millrace::run_main(argc, argv);
 }

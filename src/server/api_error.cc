@@ -31,7 +31,9 @@ int http_status(ApiErrorKind kind) {
     case ApiErrorKind::too_slow: return 408;
     case ApiErrorKind::too_large: return 413;
     case ApiErrorKind::head_too_large: return 431;
-    case ApiErrorKind::overloaded: return 429;
+    case ApiErrorKind::overloaded:
+    case ApiErrorKind::rate_limited:
+    case ApiErrorKind::no_quota: return 429;
     case ApiErrorKind::unsupported: return 501;
     case ApiErrorKind::draining: return 503;
     case ApiErrorKind::time_limit: return 504;

@@ -22,6 +22,8 @@ enum class ApiErrorKind {
   head_too_large,
   unsupported,
   overloaded,
+  rate_limited,  // a key's limits, for a while
+  no_quota,      // ... for good, or until tomorrow
   draining,
   time_limit,
   internal,
@@ -33,6 +35,8 @@ struct ApiError {
   std::string field;          // the request's field that is wrong; "": none
   int64_t prompt_tokens = 0;  // of too_long
   int64_t context = 0;
+  double expected_ttft = 0;   // seconds, of what was refused for it; 0: it was not
+  double retry_seconds = 0;   // come again after that; 0: not known
 
   static ApiError bad(std::string field, const std::string& why) { return {ApiErrorKind::bad_request, field + ": " + why, std::move(field)}; }
   static ApiError unsupported(std::string field, const std::string& why) { return {ApiErrorKind::unsupported, field + ": " + why, std::move(field)}; }

@@ -11,6 +11,7 @@
 
 namespace millrace {
 
+class KeyUse;
 struct ServedModel;
 
 struct AskedPrompt {
@@ -35,7 +36,9 @@ struct Ask {
   bool echo = false;            // the prompt comes before the answer
   bool return_tokens = false;   // ids beside the text
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
+  double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever
   double timeout_seconds = 0;   // 0: the server's
+  std::shared_ptr<KeyUse> use;  // where its tokens are charged; null: nowhere
 };
 
 }  // namespace millrace

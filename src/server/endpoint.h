@@ -43,6 +43,7 @@ struct Endpoint {
   Handled (*handle)(Call& call) = nullptr;
   std::optional<ApiError> (*stream)(Call& call, const Exchange& exchange) = nullptr;
   bool open = false;     // to everybody, without a key
+  bool admin = false;    // only for keys of that role
 };
 
 std::span<const Endpoint> endpoints();

@@ -1,5 +1,6 @@
 #include "server/generation.h"
 
+#include "server/key_account.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -34,6 +35,7 @@ HttpReply Generation::stream_head() const {
 void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange) {
   auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
+  self->waiting_ = std::make_unique<WaitEntry>(service.wait(), self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
   exchange.on_gone([self] { self->gone(); });
   if (self->answer_.ask.echo && self->answer_.ask.request.sampling.logprobs >= 0) {
     self->score_prompts();
@@ -83,8 +85,10 @@ void Generation::take(size_t prompt, TokenEvent event) {
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
     int64_t& before_ns = last_token_ns_[index];
+    if (waiting_ && event.answer == 0 && before_ns == 0) waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
     if (before_ns > 0) service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
     before_ns = event.made_ns;
+    if (answer_.ask.use) answer_.ask.use->generated(1);
     if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
   }
   Delta delta{std::move(event.text), event.token, nullptr, event.finish};
@@ -116,6 +120,7 @@ void Generation::take(size_t prompt, TokenEvent event) {
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {
   choice.finish = event.finish;
   choice.stopped_by = event.stopped_by;
+  if (waiting_) waiting_->answer_done(event.timings);
   answer_.timings = event.timings;
   answer_.generated_tokens += event.timings.generated_tokens;
   answer_.longest_tokens = std::max(answer_.longest_tokens, event.timings.generated_tokens);
@@ -134,6 +139,8 @@ void Generation::answer_empty() {
 
 void Generation::complete() {
   over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();  // before the reader knows: his next request may be here at once
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
   record();
@@ -150,6 +157,7 @@ void Generation::fail(const ApiError& error) {
   if (over_) return;
   Telemetry::failed(exchange_.facts().get(), error);
   if (!ids_.empty()) record();
+  if (!streaming_ && answer_.ask.use && error.kind == ApiErrorKind::overloaded) answer_.ask.use->give_back();
   cancel();
   exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
 }
@@ -167,6 +175,8 @@ void Generation::record() {
 
 void Generation::cancel() {
   over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();
   *unwanted_ = true;
   for (RequestId id : ids_) answer_.ask.served->engine->cancel(id);
 }

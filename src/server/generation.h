@@ -10,6 +10,7 @@
 #include "server/answer.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/wait_estimate.h"
 
 namespace millrace {
 
@@ -39,6 +40,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   HttpHeaders headers_;
   Answer answer_;
   std::vector<RequestId> ids_;
+  std::unique_ptr<WaitEntry> waiting_;  // in the estimate of others; null: no longer
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<int64_t> last_token_ns_;             // of each choice, by the engine's clock

@@ -19,6 +19,9 @@
 
 namespace millrace {
 
+class KeyAccount;
+class TlsContext;
+
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
@@ -27,6 +30,7 @@ struct HttpRequest {
   std::string query;   // after the '?', as it came
   HttpHeaders headers;  // names in lower case
   std::string body;
+  std::shared_ptr<KeyAccount> account;  // whose request it is; set by admit(), null where there are no keys
 
   std::string_view header(std::string_view name) const;  // "" when absent
 };
@@ -46,9 +50,12 @@ struct HttpLimits {
   int io_threads = 2;
   int workers = 2;
   int64_t connections = 4096;
+  int64_t peer_connections = 1024;  // of one address; 0: as many as there may be
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = int64_t{8} << 20;
+  int64_t bodies_bytes = int64_t{256} << 20;  // of all requests that are coming in
   int64_t queued_bytes = int64_t{1} << 20;  // of one stream, written by us and not yet taken by its reader; more: cut
+  double handshake_seconds = 10;            // for TLS to be agreed on
   double idle_seconds = 300;                // between requests of a connection
   double read_seconds = 60;                 // for a request to come in whole
   double stall_seconds = 60;                // without a byte taken by the reader
@@ -90,7 +97,7 @@ class Exchange {
 
 struct HttpHandler {
   // On an I/O thread, with the body still to come: an answer refuses the request, and the connection ends.
-  std::function<std::optional<HttpReply>(const HttpRequest&)> admit;
+  std::function<std::optional<HttpReply>(HttpRequest&)> admit;
   // On a worker.
   std::function<void(HttpRequest, Exchange)> handle;
   // What the HTTP layer refuses by itself: bad syntax (400), too large (413, 431), too slow (408).
@@ -101,17 +108,21 @@ struct HttpCounts {
   int64_t connections = 0;  // open
   int64_t answering = 0;    // of those, with a request under way
   int64_t slow_readers_cut = 0;
+  int64_t turned_away = 0;  // connections, because there were too many
 };
 
 class HttpServer {
  public:
   // Listens and begins to serve. Errors: user (the address), resource (in use, no permission).
-  static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler);
+  static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler, std::shared_ptr<const TlsContext> tls = nullptr);
   ~HttpServer();  // stop()
 
   int port() const;
   HttpCounts counts() const;
 
+  // For connections that begin, and requests that begin on open ones; host, port and threads stay. A plain server stays plain,
+  // and TLS without new files keeps the old ones.
+  void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
   // Takes no more connections, and no more requests on those that are open; answers under way go on.
   void drain();
   // Cuts what is still open and joins the threads.

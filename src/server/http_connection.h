@@ -1,36 +1,44 @@
 // One connection: reads a request, hands it over, writes the answer, and so on until either side has enough. Everything
-// runs on the connection's strand. Included by the two files of the HTTP layer only.
+// runs on the connection's strand. Included by the files of the HTTP layer only: http_connection.cc reads, http_answer.cc
+// writes, http_server.cc makes them.
 //
 //   wait -> read head -> read body -> answering -> (written) -> wait ...
 //                                        |  the socket is watched meanwhile: a reader who leaves is told of at once
 //                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its way
 #pragma once
 
+#include <array>
 #include <atomic>
 #include <boost/asio/executor_work_guard.hpp>
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
-#include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
+#include <map>
 #include <mutex>
 #include <set>
 #include <thread>
 
 #include "server/http.h"
+#include "server/http_stream.h"
 
 namespace millrace {
 
+// Who shares one allowance of connections: an address, or an IPv6 network of 64 bits, which one machine may have.
+using PeerAddress = std::array<uint8_t, 16>;
+
 struct HttpServer::State {
-  HttpLimits limits;
   HttpHandler handler;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> open{0}, answering{0}, cut{0};
+  std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, body_bytes{0};
   std::mutex mutex;
-  std::set<HttpConnection*> connections;  // guarded by `mutex`
+  std::set<HttpConnection*> connections;  // guarded by `mutex`, as what follows up to `io`
+  std::map<PeerAddress, int64_t> peers;    // connections of each
+  std::shared_ptr<const HttpLimits> limits;
+  std::shared_ptr<const TlsContext> tls;   // null: plain
 
   // What follows may hold the last reference to a connection, which needs what comes before.
   boost::asio::io_context io;
@@ -41,8 +49,19 @@ struct HttpServer::State {
   int bound_port = 0;
   std::vector<std::thread> threads;
 
-  State(const HttpLimits& l, HttpHandler h) : limits(l), handler(std::move(h)), workers(static_cast<size_t>(l.workers)) {}
+  State(const HttpLimits& l, HttpHandler h, std::shared_ptr<const TlsContext> t)
+      : handler(std::move(h)), limits(std::make_shared<HttpLimits>(l)), tls(std::move(t)), workers(static_cast<size_t>(l.workers)) {}
+  std::shared_ptr<const HttpLimits> current_limits() {
+    std::lock_guard lock(mutex);
+    return limits;
+  }
+  std::shared_ptr<const TlsContext> current_tls() {
+    std::lock_guard lock(mutex);
+    return tls;
+  }
   void accept();
+  void take(HttpSocket socket);
+  bool has_room(const PeerAddress& peer);
   void run();
   template <typename Work>
   void for_each_connection(Work work);
@@ -50,15 +69,13 @@ struct HttpServer::State {
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  using Socket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::strand<boost::asio::io_context::executor_type>>;
-
-  HttpConnection(HttpServer::State& server, Socket socket);
+  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer);
   ~HttpConnection();
 
-  void start() { wait_for_request(); }
+  void start();
   void leave_if_idle();
   void cut();
-  auto executor() { return socket_.get_executor(); }
+  auto executor() { return stream_.get_executor(); }
 
   // On the strand, by Exchange; `number` is the request's.
   bool current(uint64_t number) const { return answering_ && number == number_; }
@@ -84,6 +101,8 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string too_large() const;
   void refuse(int status, const std::string& message);
   void watch_reader();
+  bool reserve_body();
+  void release_body();
   void queue(std::string bytes);
   void send();
   void sent(ErrorCode failed, size_t bytes);
@@ -97,7 +116,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string head_text(const HttpReply& reply, bool chunked) const;
 
   HttpServer::State& server_;
-  Socket socket_;
+  HttpStream stream_;
   boost::asio::steady_timer timer_, ping_timer_;
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
@@ -118,6 +137,9 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   std::string ping_;
   Clock::time_point last_write_;
   int64_t discarded_ = 0;
+  int64_t reserved_body_ = 0;
+  std::shared_ptr<const HttpLimits> limits_;  // as they were when the request began
+  PeerAddress peer_;
   char scrap_[512];
 };
 

@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <boost/asio/ip/address.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
@@ -58,8 +59,50 @@ const char* http_reason(int status) {
   }
 }
 
+namespace {
+
+PeerAddress peer_of(const HttpSocket& socket) {
+  ErrorCode failed;
+  const auto address = socket.remote_endpoint(failed).address();
+  PeerAddress out{};
+  if (failed) return out;
+  if (address.is_v4()) {
+    const auto bytes = asio::ip::make_address_v6(asio::ip::v4_mapped, address.to_v4()).to_bytes();
+    std::copy(bytes.begin(), bytes.end(), out.begin());
+  } else {
+    const auto bytes = address.to_v6().to_bytes();
+    const bool mapped = address.to_v6().is_v4_mapped() || address.to_v6().is_loopback();
+    std::copy(bytes.begin(), bytes.begin() + (mapped ? 16 : 8), out.begin());
+  }
+  return out;
+}
+
+}  // namespace
+
+bool HttpServer::State::has_room(const PeerAddress& peer) {
+  std::lock_guard lock(mutex);
+  if (open >= limits->connections) return false;
+  const auto found = peers.find(peer);
+  return limits->peer_connections == 0 || found == peers.end() || found->second < limits->peer_connections;
+}
+
+void HttpServer::State::take(HttpSocket socket) {
+  const PeerAddress peer = peer_of(socket);
+  if (has_room(peer)) {
+    auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer);
+    asio::post(connection->executor(), [connection] { connection->start(); });
+    return;
+  }
+  ++turned_away;
+  if (current_tls()) return;
+  static constexpr std::string_view kFull = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+  ErrorCode ignored;
+  socket.non_blocking(true, ignored);
+  socket.write_some(asio::buffer(kFull), ignored);
+}
+
 void HttpServer::State::accept() {
-  acceptor.async_accept(asio::make_strand(io), [this](ErrorCode failed, HttpConnection::Socket socket) {
+  acceptor.async_accept(asio::make_strand(io), [this](ErrorCode failed, HttpSocket socket) {
     if (failed == asio::error::operation_aborted || draining) return;
     if (failed) {  // out of file descriptors, most likely: others will leave
       accept_again.expires_after(std::chrono::milliseconds(100));
@@ -68,14 +111,9 @@ void HttpServer::State::accept() {
       });
       return;
     }
-    if (open < limits.connections) {
-      auto connection = std::make_shared<HttpConnection>(*this, std::move(socket));
-      asio::post(connection->executor(), [connection] { connection->start(); });
-    } else {
-      static constexpr std::string_view kFull = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
-      ErrorCode ignored;
-      socket.non_blocking(true, ignored);
-      socket.write_some(asio::buffer(kFull), ignored);
+    try {
+      take(std::move(socket));
+    } catch (const std::bad_alloc&) {  // this one is closed; there may be memory for the next
     }
     accept();
   });
@@ -107,13 +145,13 @@ void HttpServer::State::run() {
 HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() { stop(); }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, HttpHandler handler) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, HttpHandler handler, std::shared_ptr<const TlsContext> tls) {
   ErrorCode failed;
   const auto address = asio::ip::make_address(limits.host == "localhost" ? "127.0.0.1" : limits.host, failed);
   if (failed) return Error::user(fmt::format("host: must be an IP address or localhost, got '{}'", limits.host));
   if (limits.port < 0 || limits.port > 65535) return Error::user(fmt::format("port: must be 0 to 65535, got {}", limits.port));
   auto server = std::unique_ptr<HttpServer>(new HttpServer());
-  server->state_ = std::make_shared<State>(limits, std::move(handler));
+  server->state_ = std::make_shared<State>(limits, std::move(handler), std::move(tls));
   State& state = *server->state_;
   const asio::ip::tcp::endpoint endpoint(address, static_cast<uint16_t>(limits.port));
   state.acceptor.open(endpoint.protocol(), failed);
@@ -129,7 +167,13 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
 
 int HttpServer::port() const { return state_->bound_port; }
 
-HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut}; }
+HttpCounts HttpServer::counts() const { return {state_->open, state_->answering, state_->cut, state_->turned_away}; }
+
+void HttpServer::change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
+  std::lock_guard lock(state_->mutex);
+  state_->limits = std::make_shared<HttpLimits>(limits);
+  if (state_->tls && tls) state_->tls = std::move(tls);
+}
 
 void HttpServer::drain() {
   state_->draining = true;

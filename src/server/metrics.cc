@@ -63,6 +63,8 @@ const char* error_kind_name(ApiErrorKind kind) {
     case ApiErrorKind::head_too_large: return "head_too_large";
     case ApiErrorKind::unsupported: return "unsupported";
     case ApiErrorKind::overloaded: return "overloaded";
+    case ApiErrorKind::rate_limited: return "rate_limited";
+    case ApiErrorKind::no_quota: return "no_quota";
     case ApiErrorKind::draining: return "draining";
     case ApiErrorKind::time_limit: return "time_limit";
     case ApiErrorKind::internal: return "internal";

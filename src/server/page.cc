@@ -40,7 +40,7 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   HttpReply head{.content_type = "text/event-stream", .headers = call.service.headers(call.request)};
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");
-  if (call.service.live().watch(exchange, std::move(head))) return std::nullopt;
+  if (call.service.feed().watch(exchange, std::move(head))) return std::nullopt;
   return ApiError{ApiErrorKind::overloaded, fmt::format("{} watch already; try again later", LiveFeed::kMostWatchers), ""};
 }
 

@@ -3,12 +3,12 @@
 namespace millrace {
 
 Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
-                                              const HttpLimits& limits) {
+                                              const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
   Service* service = server->service_.get();
   Telemetry& telemetry = service->telemetry();
-  HttpHandler handler{[service, &telemetry](const HttpRequest& request) {
+  HttpHandler handler{[service, &telemetry](HttpRequest& request) {
                         auto refusal = service->admit(request);
                         if (refusal) telemetry.refused(request, *refusal);
                         return refusal;
@@ -26,9 +26,14 @@ Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageMode
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();
   });
-  MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler)));
+  MILLRACE_TRY(server->http_, HttpServer::start(limits, std::move(handler), std::move(tls)));
   server->listening_ = server->http_.get();
   return server;
+}
+
+void Server::change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
+  service_->change(options);
+  http_->change(limits, std::move(tls));
 }
 
 void Server::drain() {

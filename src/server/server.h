@@ -6,6 +6,7 @@
 
 #include "server/http.h"
 #include "server/service.h"
+#include "server/tls_context.h"
 
 namespace millrace {
 
@@ -13,12 +14,15 @@ class Server {
  public:
   // Loads nothing and makes no engine: both are handed over. Errors: as HttpServer::start.
   static Result<std::unique_ptr<Server>> start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
-                                               const HttpLimits& limits);
+                                               const HttpLimits& limits, std::shared_ptr<const TlsContext> tls = nullptr);
   ~Server();  // stops
 
   int port() const { return http_->port(); }
   Service& service() { return *service_; }
   HttpCounts counts() const { return http_->counts(); }
+
+  // What can change while it runs.
+  void change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
 
   // No new connections or requests; answers under way go on. drained() once the last one is written.
   void drain();

@@ -3,7 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
+#include <cmath>
 #include <random>
 
 #include "engine/chat_prompt.h"
@@ -15,12 +17,12 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostIdBytes = 128;
-constexpr int64_t kMostAnswers = 512;  // of one request, over all its prompts
 
 ApiErrorKind kind_of_status(int status) {
   switch (status) {
     case 408: return ApiErrorKind::too_slow;
     case 413: return ApiErrorKind::too_large;
+    case 503: return ApiErrorKind::overloaded;
     case 431: return ApiErrorKind::head_too_large;
     default: return ApiErrorKind::bad_request;
   }
@@ -35,6 +37,14 @@ bool is_id(std::string_view text) {
   return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
+// Seconds; 0: nothing is known of it.
+int64_t retry_after(const ApiError& error, double place_seconds) {
+  if (error.retry_seconds > 0) return static_cast<int64_t>(std::ceil(std::min(error.retry_seconds, 1e6)));
+  if (error.kind == ApiErrorKind::draining) return 5;
+  if (error.kind != ApiErrorKind::overloaded) return 0;
+  return static_cast<int64_t>(std::ceil(std::clamp(place_seconds, 1.0, 600.0)));  // somebody will have ended
+}
+
 // An address or localhost. A web page can make its own name mean 127.0.0.1, but not change what the browser calls it.
 bool is_local_name(std::string_view host) {
   if (host.empty() || host.starts_with('[')) return true;
@@ -42,32 +52,46 @@ bool is_local_name(std::string_view host) {
   return host == "localhost" || host.ends_with(".localhost") || host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-}  // namespace
-
-bool same_secret(std::string_view left, std::string_view right) {
-  unsigned different = left.size() != right.size();
-  for (size_t i = 0; i < left.size(); ++i) different |= static_cast<unsigned>(left[i] ^ (right.empty() ? '\1' : right[i % right.size()]));
-  return different == 0;
+std::vector<ApiKey> all_keys(const ServiceOptions& options) {
+  std::vector<ApiKey> out = options.keys;
+  for (size_t i = 0; i < options.api_keys.size(); ++i) out.push_back(plain_api_key(options.api_keys[i], i + 1));
+  return out;
 }
 
+}  // namespace
+
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
-    : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)) {
+    : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)), access_({}) {
   telemetry_ = options_.telemetry;
   if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, options_.names.front(), {}).value();
-  live_ = std::make_unique<LiveFeed>(*this);
+  change(options_);
+  wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
+  feed_ = std::make_unique<LiveFeed>(*this);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Service::~Service() { stop_engine(); }
 
 void Service::stop_engine() {
-  live_.reset();
+  feed_.reset();
   served_->stop();
 }
 
 std::string Service::metrics_text() const {
   const EngineAccount engine{served_->name(), served_->engine->stats(), served_->engine_options};
   return metrics().text({&engine, 1}, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
+}
+
+void Service::change(const ServiceOptions& fresh) {
+  auto changed = std::make_shared<LiveOptions>(static_cast<const LiveOptions&>(fresh));
+  access_.replace(all_keys(fresh));
+  std::lock_guard lock(live_mutex_);
+  live_ = std::move(changed);
+}
+
+std::shared_ptr<const LiveOptions> Service::live() const {
+  std::lock_guard lock(live_mutex_);
+  return live_;
 }
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
@@ -83,23 +107,28 @@ ApiError Service::no_such_model(const std::string& name) const {
   return {ApiErrorKind::no_model, fmt::format("model '{}' is not served here; there is '{}'", name.substr(0, 200), options_.names.front()), "model"};
 }
 
-bool Service::has_key(const HttpRequest& request) const {
-  if (options_.api_keys.empty()) return true;
-  std::string_view given = request.header("x-api-key");
-  const std::string_view bearer = request.header("authorization");
-  if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) given = bearer.substr(7);
-  bool any = false;
-  for (const std::string& key : options_.api_keys) any |= same_secret(given, key);  // every one is compared
-  return any;
+// Whose request it is, and whether he may ask this.
+std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequest& request) const {
+  if (access_.open()) return std::nullopt;
+  const Role needed = needed_role(endpoint, live()->metrics_role);
+  request.account = access_.find(request);
+  if (needed == Role::nobody) return std::nullopt;
+  if (!request.account)
+    return ApiError{ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
+  if (needed == Role::admin && !request.account->key().admin)
+    return ApiError{ApiErrorKind::forbidden, fmt::format("{}: is for keys with the role admin", request.path.substr(0, 200)), ""};
+  return std::nullopt;
 }
 
 bool Service::origin_allowed(std::string_view origin) const {
-  return std::ranges::any_of(options_.origins, [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+  return std::ranges::any_of(live()->origins, [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }
 
 HttpHeaders Service::headers(const HttpRequest& request) const {
   const std::string_view given = request.header("x-request-id");
   HttpHeaders out = {{"X-Request-Id", is_id(given) ? std::string(given) : new_id()}};
+  if (request.account)
+    for (auto& header : request.account->headers(unix_seconds())) out.push_back(std::move(header));
   const std::string_view origin = request.header("origin");
   if (!origin.empty() && origin_allowed(origin)) {
     out.emplace_back("Access-Control-Allow-Origin", std::string(origin));
@@ -119,13 +148,14 @@ HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHe
   reply.why = error.message;
   reply.headers = std::move(headers);
   if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.kind == ApiErrorKind::draining) reply.headers.emplace_back("Retry-After", "5");
-  if (error.kind == ApiErrorKind::overloaded) reply.headers.emplace_back("Retry-After", "1");
+  if (error.expected_ttft > 0) reply.headers.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", error.expected_ttft));
+  if (error.kind == ApiErrorKind::no_quota) reply.headers.emplace_back("x-should-retry", "false");
+  if (const int64_t seconds = retry_after(error, wait_->place_seconds()); seconds > 0) reply.headers.emplace_back("Retry-After", std::to_string(seconds));
   return reply;
 }
 
 // What can be said from the head alone.
-std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
+std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   const auto refused_for = [&](ApiErrorKind kind, const std::string& message) {
     return refused(dialect_of_path(request.path), {kind, message, ""}, headers(request));
   };
@@ -140,15 +170,18 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
   std::string rest;
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
-  if (!(endpoint && endpoint->open) && !asks_for_page(request) && !has_key(request))
-    return refused_for(ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'");
+  if (!asks_for_page(request)) {
+    if (auto wrong = admit_caller(endpoint, request)) return refused(dialect_of_path(request.path), *wrong, headers(request));
+  }
   if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
   if (wrong_method) return refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
   if (options_.local_only && !is_local_name(request.header("host")))
     return refused_for(ApiErrorKind::forbidden, fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public", request.header("host").substr(0, 200)));
-  if (!origin.empty() && options_.api_keys.empty() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
+  if (!origin.empty() && access_.open() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
     return refused_for(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
   if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
+  if (request.account && request.method == "POST")
+    if (auto wrong = request.account->take_request(unix_seconds())) return refused(dialect_of_path(request.path), *wrong, headers(request));
   return std::nullopt;
 }
 
@@ -239,12 +272,13 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
 
 // Fills in what a request leaves open, and checks it against the engine.
 std::optional<ApiError> Service::complete(Ask& ask) const {
+  const auto live = this->live();
+  if (auto wrong = check_limits(live->limits, ask)) return wrong;
   if (auto wrong = make_prompts(ask)) return wrong;
-  if (static_cast<int64_t>(ask.prompts.size()) * ask.request.n > kMostAnswers)
-    return ApiError::bad("n", fmt::format("{} prompts with {} answers each are more than {}", ask.prompts.size(), ask.request.n, kMostAnswers));
+  if (auto wrong = check_prompt_limits(live->limits, ask)) return wrong;
   if (!ask.seed_given) ask.request.sampling.seed = new_seed();
   double& limit = ask.request.time_limit_seconds;
-  limit = options_.timeout_seconds;
+  limit = live->timeout_seconds;
   if (ask.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, ask.timeout_seconds) : ask.timeout_seconds;
   for (const AskedPrompt& prompt : ask.prompts) {
     Request request = ask.request;
@@ -258,10 +292,52 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
   return std::nullopt;
 }
 
+// Refuses what would come too late for who asks: he may go elsewhere at once. `expected` is told in a header.
+std::optional<ApiError> Service::check_wait(const Ask& ask, const HttpRequest& request, double& expected) const {
+  int64_t tokens = 0;
+  for (const AskedPrompt& prompt : ask.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
+  expected = wait_->first_token_seconds(tokens);
+  if (expected == 0) return std::nullopt;
+  double most = ask.max_ttft_seconds > 0 ? ask.max_ttft_seconds : live()->max_ttft_seconds;
+  if (const std::string_view given = request.header("millrace-max-ttft"); !given.empty()) {
+    const auto [end, status] = std::from_chars(given.data(), given.data() + given.size(), most);
+    if (status != std::errc() || end != given.data() + given.size() || !(most > 0 && most <= 1e6))
+      return ApiError{ApiErrorKind::bad_request, "Millrace-Max-TTFT: must be a number of seconds above 0", ""};
+  }
+  const char* name = "max_ttft";
+  if (const double deadline = ask.request.deadline_seconds; deadline > 0 && (most == 0 || deadline < most)) {
+    most = deadline;
+    name = "deadline";
+  }
+  if (most == 0 || expected <= most) return std::nullopt;
+  ApiError error{ApiErrorKind::overloaded, fmt::format("{}: the first token is to be expected in {:.3f} seconds, not within {:g}", name, expected, most), name};
+  error.retry_seconds = std::max(1.0, expected - most);
+  error.expected_ttft = expected;
+  return error;
+}
+
+// To the caller's key: whose tenant the engine serves, and who pays.
+std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) const {
+  if (!request.account) return std::nullopt;
+  const ApiKey key = request.account->key();
+  ask.request.tenant = key.name;
+  ask.request.prefix_group = key.cache_group;
+  int64_t prompt_tokens = 0;
+  for (const AskedPrompt& prompt : ask.prompts) prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  const int64_t answers = static_cast<int64_t>(ask.prompts.size()) * std::max({ask.request.n, ask.request.best_of, ask.request.beams});
+  if (auto refused = request.account->begin(prompt_tokens, answers, unix_seconds())) return refused;
+  ask.use = std::make_shared<KeyUse>(request.account, prompt_tokens, answers);
+  return std::nullopt;
+}
+
 void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
   if (auto wrong = complete(ask)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  double expected = 0;
+  if (auto wrong = check_wait(ask, request, expected)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  if (auto wrong = charge(ask, request)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   HttpHeaders head = headers(request);
+  if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
   Generation::start(*this, endpoint, std::move(ask), std::move(head), exchange);
 }

@@ -5,28 +5,40 @@
 #include <atomic>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/access.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/live_feed.h"
 #include "server/metrics.h"
+#include "server/request_limits.h"
 #include "server/served_model.h"
 #include "server/telemetry.h"
+#include "server/wait_estimate.h"
 
 namespace millrace {
 
-struct ServiceOptions {
+// What can change while the server runs; see Service::change().
+struct LiveOptions {
+  std::vector<std::string> api_keys;  // administrators', without limits
+  std::vector<ApiKey> keys;           // further ones; none of either: everybody may ask
+  Role metrics_role = Role::admin;    // who may read /metrics
+  std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
+  double timeout_seconds = 0;         // of a request; 0: none
+  double max_ttft_seconds = 0;        // refused when the first token is not to be expected by then; 0: never
+  RequestLimits limits;
+};
+
+struct ServiceOptions : LiveOptions {
   std::vector<std::string> names;     // the model's, and aliases; the first one is told in answers
   bool any_name = false;              // whatever a request calls the model
   SamplingOptions sampling;           // where a request says nothing
   bool seed_given = false;            // ... the seed too
-  std::vector<std::string> api_keys;  // none: everybody may ask
-  std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
   bool local_only = false;            // it listens to this machine, and asks for no keys
-  double timeout_seconds = 0;         // of a request; 0: none
   EngineOptions engine;               // what the engine was made with
   std::string metrics_alias;          // "vllm", "llamacpp": its names beside our own
   double stuck_seconds = 600;         // a step that takes so long will not end: a step's tokens are bounded
@@ -39,7 +51,7 @@ class Service {
   ~Service();
 
   // For HttpHandler.
-  std::optional<HttpReply> admit(const HttpRequest& request) const;
+  std::optional<HttpReply> admit(HttpRequest& request) const;
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
 
@@ -47,7 +59,10 @@ class Service {
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Telemetry& telemetry() const { return *telemetry_; }
   Metrics& metrics() const { return telemetry_->metrics(); }
-  LiveFeed& live() const { return *live_; }
+  LiveFeed& feed() const { return *feed_; }
+  const std::shared_ptr<WaitEstimate>& wait() const { return wait_; }
+
+  std::vector<KeyUsage> key_usage() const { return access_.usage(); }
 
   // No new work from now on.
   void drain() { draining_ = true; }
@@ -56,13 +71,17 @@ class Service {
 
   // The model that a request calls by `name` ("": the first one); null: there is none such.
   std::shared_ptr<ServedModel> find_model(const std::string& name) const;
+  std::shared_ptr<const LiveOptions> live() const;
+  // Takes over what can change; requests under way go on as they began. A server without keys gets none, and the other
+  // way round: what its address is fit for was decided when it started.
+  void change(const ServiceOptions& fresh);
   ApiError no_such_model(const std::string& name) const;
   const std::vector<std::string>& names() const { return options_.names; }
   // Of the first model. What answers a request takes call.served() or ask.served.
   const LanguageModel& model() const { return *served_->model; }
   Engine& engine() const { return *served_->engine; }
   int64_t context() const { return served_->context; }
-  const ServiceOptions& options() const { return options_; }
+  const ServiceOptions& options() const { return options_; }  // as it began
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
   // An error in the dialect's shape, counted.
@@ -76,23 +95,26 @@ class Service {
   std::optional<ApiError> make_prompts(Ask& ask) const;
 
  private:
-  bool has_key(const HttpRequest& request) const;
+  std::optional<ApiError> admit_caller(const Endpoint* endpoint, HttpRequest& request) const;
   bool origin_allowed(std::string_view origin) const;
   void take(HttpRequest& request, const Exchange& exchange);
   void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
   std::optional<ApiError> complete(Ask& ask) const;
+  std::optional<ApiError> check_wait(const Ask& ask, const HttpRequest& request, double& expected) const;
+  std::optional<ApiError> charge(Ask& ask, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
 
   std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
   std::shared_ptr<Telemetry> telemetry_;
-  std::unique_ptr<LiveFeed> live_;
+  std::unique_ptr<LiveFeed> feed_;
+  Access access_;
+  std::shared_ptr<WaitEstimate> wait_;
+  mutable std::mutex live_mutex_;
+  std::shared_ptr<const LiveOptions> live_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};
 };
-
-// Constant time in the contents of both; keys of any length.
-bool same_secret(std::string_view left, std::string_view right);
 
 }  // namespace millrace

@@ -5,10 +5,13 @@ Usage: server_test.py MILLRACE SOURCE_DIR [unittest arguments]
 
 import http.client
 import json
+import os
 import re
 import signal
+import ssl
 import subprocess
 import sys
+import tempfile
 import unittest
 
 MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
@@ -22,7 +25,7 @@ class Server:
                                         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
         self.line = self.process.stdout.readline()
         self.connections = []
-        found = re.search(r" at http://[\d.]+:(\d+)$", self.line.strip())
+        found = re.search(r" at https?://[\d.]+:(\d+)$", self.line.strip())
         self.port = int(found.group(1)) if found else 0
 
     def ask(self, method, path, body=None, headers=None):
@@ -30,6 +33,15 @@ class Server:
         self.connections.append(connection)
         connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})
         return connection.getresponse()
+
+    def reload(self):
+        """Has the settings read again; what the server says of it."""
+        self.process.send_signal(signal.SIGHUP)
+        said = []
+        while not said or not re.search("settings read again|old settings stay", said[-1]):
+            said.append(self.process.stderr.readline())
+            assert said[-1], said
+        return "".join(said)
 
     def __enter__(self):
         return self
@@ -90,12 +102,108 @@ class Serve(unittest.TestCase):
             server.process.send_signal(signal.SIGINT)
             self.assertEqual(server.process.wait(60), 0)
 
+    def test_signals_while_the_model_loads(self):
+        # Nothing was printed yet: the model is still being loaded, or the server has just begun.
+        for which in (signal.SIGTERM, signal.SIGINT):
+            process = subprocess.Popen([MILLRACE, "serve", "--port", "0", "-t", "1"], stdout=subprocess.PIPE)
+            while True:  # until it takes signals by itself
+                with open(f"/proc/{process.pid}/status") as status:
+                    if int(re.search(r"SigBlk:\t(\w+)", status.read()).group(1), 16) & (1 << (which - 1)):
+                        break
+            process.send_signal(which)
+            self.assertEqual(process.wait(60), 0)
+            process.stdout.close()
+
     def test_sampling_flags_are_the_defaults(self):
         with Server("--temp", "0", "-s", "5") as server:
             body = {"prompt": "One day", "max_tokens": 12}
             first = server.ask("POST", "/v1/completions", body)
             self.assertEqual(first.headers["Millrace-Seed"], "5")
             self.assertEqual(json.load(first)["choices"], json.load(server.ask("POST", "/v1/completions", {**body, "temperature": 0}))["choices"])
+
+
+class Settings(unittest.TestCase):
+    """What SIGHUP changes."""
+
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.addCleanup(self.folder.cleanup)
+
+    def write(self, name, text):
+        path = os.path.join(self.folder.name, name)
+        with open(path, "w") as file:
+            file.write(text)
+        os.chmod(path, 0o600)
+        return path
+
+    def read(self, path):
+        with open(path) as file:
+            return file.read()
+
+    def keys(self, **named):
+        return self.write("keys.json", json.dumps({"keys": [{"name": name, "key": key} for name, key in named.items()]}))
+
+    def status(self, server, key):
+        return server.ask("GET", "/v1/models", headers={"x-api-key": key}).status
+
+    def test_keys(self):
+        path = self.keys(alice="a")
+        with Server("--api-keys", path) as server:
+            self.assertEqual(self.status(server, "a"), 200)
+            self.keys(bob="b")
+            self.assertEqual(self.status(server, "b"), 401)
+            self.assertIn("read again", server.reload())
+            self.assertEqual((self.status(server, "a"), self.status(server, "b")), (401, 200))
+            self.write("keys.json", "{")
+            self.assertIn("keys.json", server.reload())
+            self.assertEqual(self.status(server, "b"), 200)
+
+    def test_a_keys_file_that_others_may_read(self):
+        path = self.keys(alice="a")
+        os.chmod(path, 0o644)
+        with Server("--api-keys", path) as server:
+            self.assertIn("chmod", server.process.stderr.readline())
+
+    def test_the_config_file(self):
+        path = self.write("config.toml", "[serve]\nmax-body-bytes = 2000\n")
+        with Server("--config", path) as server:
+            body = {"prompt": "One day", "max_tokens": 1, "user": "a" * 3000}
+            self.assertEqual(server.ask("POST", "/v1/completions", body).status, 413)
+            self.write("config.toml", "[serve]\nmax-body-bytes = 20000\nmax-streams = 3\n")
+            said = server.reload()
+            self.assertIn("--max-streams cannot change", said)
+            self.assertEqual(server.ask("POST", "/v1/completions", body).status, 200)
+            for text in ("[serve]\nmax-body-bytes = 1\n", "[serve]\nno-such-flag = 1\n", "[serve", "[serve]\napi-key = 'k'\n"):
+                self.write("config.toml", text)
+                self.assertIn("old settings stay", server.reload())
+                self.assertEqual(server.ask("POST", "/v1/completions", body).status, 200)
+
+    def certificate(self, name):
+        cert, key = os.path.join(self.folder.name, "cert.pem"), os.path.join(self.folder.name, "key.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1",
+                        "-subj", "/CN=" + name, "-addext", "subjectAltName=IP:127.0.0.1", "-keyout", key, "-out", cert], check=True, capture_output=True)
+        return cert, key
+
+    def test_certificates(self):
+        cert, key = self.certificate("one")
+        first = self.read(cert)
+        with Server("--tls-cert", cert, "--tls-key", key) as server:
+            self.assertIn("https://", server.line)
+            self.assertEqual(ssl.get_server_certificate(("127.0.0.1", server.port)).strip(), first.strip())
+            self.certificate("two")
+            server.reload()
+            second = ssl.get_server_certificate(("127.0.0.1", server.port)).strip()
+            self.assertEqual(second, self.read(cert).strip())
+            self.assertNotEqual(second, first.strip())
+            with open(key, "w") as file:
+                file.write("nonsense")
+            self.assertIn("old settings stay", server.reload())
+            context = ssl.create_default_context(cafile=cert)
+            connection = http.client.HTTPSConnection("127.0.0.1", server.port, context=context, timeout=60)
+            connection.request("GET", "/health")
+            self.assertEqual(connection.getresponse().status, 200)
+            connection.close()
+        self.assertEqual(refused("--tls-cert", cert).returncode, 2)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ inline std::shared_ptr<const LanguageModel> shipped_model() {
 struct LiveServer {
   std::unique_ptr<Server> server;
 
-  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {}) {
+  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {}, std::shared_ptr<const TlsContext> tls = nullptr) {
     engine.threads = 1;
     http.port = 0;
     http.io_threads = 1;
@@ -36,7 +36,7 @@ struct LiveServer {
     service.engine = engine;
     auto made = Engine::create(shipped_model(), engine);
     EXPECT_TRUE(made.ok());
-    auto started = Server::start(shipped_model(), std::move(*made), std::move(service), http);
+    auto started = Server::start(shipped_model(), std::move(*made), std::move(service), http, std::move(tls));
     EXPECT_TRUE(started.ok());
     server = std::move(*started);
   }

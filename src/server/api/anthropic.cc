@@ -24,6 +24,8 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::not_found:
     case ApiErrorKind::no_model: return {404, "not_found_error"};
     case ApiErrorKind::too_large: return {413, "request_too_large"};
+    case ApiErrorKind::rate_limited:
+    case ApiErrorKind::no_quota: return {429, "rate_limit_error"};
     case ApiErrorKind::overloaded:
     case ApiErrorKind::draining: return {529, "overloaded_error"};
     case ApiErrorKind::time_limit: return {504, "timeout_error"};

@@ -25,6 +25,8 @@ const char* error_type(ApiErrorKind kind) {
     case ApiErrorKind::not_found:
     case ApiErrorKind::no_model: return "not_found_error";
     case ApiErrorKind::unsupported: return "not_supported_error";
+    case ApiErrorKind::rate_limited:
+    case ApiErrorKind::no_quota: return "rate_limit_error";
     case ApiErrorKind::overloaded:
     case ApiErrorKind::draining: return "unavailable_error";
     case ApiErrorKind::time_limit:

@@ -189,6 +189,20 @@ std::vector<Field> extension_fields() {
                          return std::nullopt;
                        }),
               0.001, 1e6),
+      bounded(with_set("max_ttft", kNumber, "the server's", "refused with 429 when the first token is not to be expected within so many seconds; the "
+                       "Millrace-Max-TTFT header says the same",
+                       [](const Json& value, Ask& ask) -> Wrong {
+                         ask.max_ttft_seconds = value.get<double>();
+                         return std::nullopt;
+                       }),
+              0.001, 1e6),
+      bounded(with_set("deadline", kNumber, "none", "seconds by which the answer is wanted whole: the deadline policy goes by it, and what cannot be done by then is "
+                       "refused with 429",
+                       [](const Json& value, Ask& ask) -> Wrong {
+                         ask.request.deadline_seconds = value.get<double>();
+                         return std::nullopt;
+                       }),
+              0.001, 1e6),
       tokens("banned_token_ids", "tokens that are never chosen", &SamplingOptions::banned_tokens),
       tokens("allowed_token_ids", "the only tokens that may be chosen", &SamplingOptions::allowed_tokens),
   };

@@ -1,0 +1,42 @@
+#include "parse_again.h"
+
+#include <fstream>
+
+namespace millrace {
+namespace {
+
+// As the process got them, its name first.
+std::vector<std::string> process_arguments() {
+  std::vector<std::string> out;
+  std::ifstream file("/proc/self/cmdline", std::ios::binary);
+  for (std::string argument; std::getline(file, argument, '\0');) out.push_back(argument);
+  return out;
+}
+
+}  // namespace
+
+GivenFlags given_flags(const CLI::App& command) {
+  GivenFlags out;
+  for (const CLI::Option* option : command.get_options())
+    if (option->count() > 0) out[option->get_name()] = option->results();
+  return out;
+}
+
+Result<GivenFlags> parse_again(const char* name, const std::function<void(CLI::App&)>& declare) {
+  CLI::App app;
+  declare_commands(app);
+  app.remove_subcommand(app.get_subcommand(name));
+  declare(app);
+  const std::vector<std::string> arguments = process_arguments();
+  if (arguments.empty()) return Error::user("the command line cannot be read");
+  std::vector<const char*> args;
+  for (const std::string& argument : arguments) args.push_back(argument.c_str());
+  try {
+    app.parse(static_cast<int>(args.size()), args.data());
+  } catch (const CLI::ParseError& error) {
+    return Error::user(error.what());
+  }
+  return given_flags(*app.get_subcommand(name));
+}
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+#include "serve_signals.h"
+
+#include <pthread.h>
+
+#include <chrono>
+#include <cstdlib>
+
+namespace millrace {
+namespace {
+
+// What is under way may take so long after the second signal: a step of the engine, a handler, blocks on their way to a
+// disk. Then the process ends where it stands.
+constexpr timespec kPatience = {2, 0};
+
+}  // namespace
+
+ServeSignals::ServeSignals() {
+  sigemptyset(&set_);
+  for (int signal : {SIGTERM, SIGINT, SIGHUP}) sigaddset(&set_, signal);
+  pthread_sigmask(SIG_BLOCK, &set_, nullptr);
+  thread_ = std::thread([this] { run(); });
+}
+
+ServeSignals::~ServeSignals() {
+  {
+    std::lock_guard lock(mutex_);
+    ending_ = true;
+  }
+  pthread_kill(thread_.native_handle(), SIGHUP);
+  thread_.join();
+}
+
+void ServeSignals::run() {
+  for (;;) {
+    bool patient;
+    {
+      std::lock_guard lock(mutex_);
+      patient = stops_ < 2;
+    }
+    siginfo_t info;
+    const int signal = patient ? sigwaitinfo(&set_, &info) : sigtimedwait(&set_, &info, &kPatience);
+    if (signal < 0 && patient) continue;  // interrupted
+    std::lock_guard lock(mutex_);
+    if (ending_) return;
+    if (!patient && signal != SIGHUP) std::_Exit(0);
+    take(signal);
+  }
+}
+
+void ServeSignals::take(int signal) {
+  if (signal == SIGHUP) {
+    if (serving_) signals_.push_back(Signal::reload);
+  } else {
+    if (!serving_) std::_Exit(0);
+    ++stops_;
+    signals_.push_back(Signal::stop);
+  }
+  came_.notify_all();
+}
+
+void ServeSignals::serving() {
+  std::lock_guard lock(mutex_);
+  serving_ = true;
+}
+
+ServeSignals::Signal ServeSignals::wait() {
+  for (;;)
+    if (const Signal signal = wait(3600); signal != Signal::none) return signal;
+}
+
+ServeSignals::Signal ServeSignals::wait(double seconds) {
+  std::unique_lock lock(mutex_);
+  if (!came_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return !signals_.empty(); })) return Signal::none;
+  const Signal signal = signals_.front();
+  signals_.pop_front();
+  return signal;
+}
+
+}  // namespace millrace
