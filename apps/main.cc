@@ -55,6 +55,7 @@ int run_main(int argc, char** argv) {
   add_run_command(app);
   add_chat_command(app);
   add_serve_command(app);
+  add_pull_command(app);
   add_inspect_command(app);
   add_convert_command(app);
   add_tokenize_command(app);

@@ -8,6 +8,7 @@
 #include "command.h"
 #include "model_flags.h"
 #include "server/api_docs.h"
+#include "serve_models.h"
 #include "server/server.h"
 
 namespace millrace {
@@ -16,6 +17,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
   millrace serve -m model.gguf --alias gpt-4o --port 9000
+  millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
+  millrace serve --models-dir ~/models                  each loaded when a request first asks for it
   millrace serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
@@ -27,8 +30,8 @@ struct ServeFlags {
   SamplingFlags sampling;
   HttpLimits http;
   ServiceOptions service;
-  std::string name, key_file;
-  std::vector<std::string> aliases;
+  ServeModels models;
+  std::string key_file;
   bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
 };
@@ -71,6 +74,14 @@ void wait_for_drain(Server& server, const sigset_t& signals, double limit) {
     if (signal_within(signals, 0.05)) return;
 }
 
+// "one", or "one, two and 3 more".
+std::string names_of(ModelRegistry& models) {
+  const auto list = models.list();
+  std::string out;
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 4); ++i) out += (i == 0 ? "" : ", ") + list[i].name;
+  return list.empty() ? "no model yet" : list.size() > 4 ? fmt::format("{} and {} more", out, list.size() - 4) : out;
+}
+
 Result<int> serve(ServeFlags flags) {
   if (flags.api_docs) {
     fmt::print("{}", api_markdown());
@@ -81,20 +92,13 @@ Result<int> serve(ServeFlags flags) {
     return Error::user(fmt::format("host {}: others could use this server; give --api-key or --api-key-file, or say --allow-public", flags.http.host));
   flags.service.local_only = is_loopback(flags.http.host) && flags.service.api_keys.empty() && !flags.allow_public;
   const sigset_t signals = block_signals();
-  MILLRACE_TRY(auto model, flags.model.load());
-  if (auto text = model->encode("a"); !text.ok()) return text.error();
-  MILLRACE_TRY(flags.service.sampling, flags.sampling.get(*model));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
-  flags.service.names = {flags.name.empty() ? model->info().name : flags.name};
-  for (const std::string& alias : flags.aliases) {
-    if (alias == "*") flags.service.any_name = true;
-    if (alias != "*") flags.service.names.push_back(alias);
-  }
   flags.service.engine = flags.engine.get(flags.model);
-  MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
-  MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http));
+  MILLRACE_TRY(auto models, flags.models.make(flags.model, flags.engine, flags.sampling));
+  const std::string names = names_of(*models);
+  MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
-  fmt::print("millrace: {} at http://{}:{}\n", flags.service.names.front(), host, server->port());
+  fmt::print("millrace: {} at http://{}:{}\n", names, host, server->port());
   std::fflush(stdout);
   int which = 0;
   sigwait(&signals, &which);
@@ -115,8 +119,7 @@ void add_serve_command(CLI::App& app) {
   const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
   command->add_option("--host", http.host, "Address to listen at")->capture_default_str();
   command->add_option("--port", http.port, "Port; 0: any that is free")->capture_default_str()->check(CLI::Range(0, 65535));
-  command->add_option("--name", flags->name, "The model's name in answers; its own when absent");
-  command->add_option("--alias", flags->aliases, "Further name that requests may use; '*': any name. May be given several times");
+  flags->models.add_to(command);
   command->add_option("--api-key", service.api_keys, "Key that requests must bring; may be given several times");
   command->add_option("--api-key-file", flags->key_file, "File with such keys, one a line");
   command->add_flag("--allow-public", flags->allow_public, "Whoever reaches the address may ask without a key, under any host name");

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -36,6 +37,8 @@ struct Ask {
   bool return_tokens = false;   // ids beside the text
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
   double timeout_seconds = 0;   // 0: the server's
+  double waited_seconds = 0;    // for the model to be loaded
+  std::optional<double> keep_seconds;   // that the model stays after its last use from now on; negative: for ever
 };
 
 }  // namespace millrace

@@ -40,7 +40,11 @@ struct Endpoint {
   // Either text is generated and written by `format`, or handle() answers at once.
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
+  // Or this answers the exchange, at once or later; an error is answered for it.
+  std::optional<ApiError> (*begin)(Call& call, const Exchange& exchange) = nullptr;
+  bool without_model = false;  // needs none in memory: call.served() is not there
   bool open = false;     // to everybody, without a key
+  bool admin = false;    // only for keys of that role
 };
 
 std::span<const Endpoint> endpoints();

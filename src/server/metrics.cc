@@ -6,6 +6,8 @@
 #include <prometheus/registry.h>
 #include <prometheus/text_serializer.h>
 
+#include <algorithm>
+
 namespace millrace {
 namespace {
 
@@ -98,6 +100,26 @@ void add_engine(Families& out, const EngineStats& e, const HttpCounts& http) {
   counter("millrace_slow_readers_cut_total", "Connections cut because their reader took nothing", http.slow_readers_cut);
 }
 
+// But for those of the whole process.
+void label_model(Families& families, const std::string& name) {
+  for (prometheus::MetricFamily& family : families) {
+    if (family.name == "millrace_connections" || family.name == "millrace_slow_readers_cut_total") continue;
+    for (auto& metric : family.metric) metric.label.push_back({"model_name", name});
+  }
+}
+
+// A family of the same name and labels is there once.
+void join(Families& all, Families more) {
+  for (prometheus::MetricFamily& family : more) {
+    const auto there = std::ranges::find(all, family.name, &prometheus::MetricFamily::name);
+    if (there == all.end()) {
+      all.push_back(std::move(family));
+    } else if (!family.metric[0].label.empty()) {
+      there->metric.push_back(std::move(family.metric[0]));
+    }
+  }
+}
+
 }  // namespace
 
 struct Metrics::State {
@@ -156,9 +178,15 @@ void Metrics::refused(ApiErrorKind kind) {
   if (kind == ApiErrorKind::internal) state_->answers.Add({{"finished_reason", "error"}}).Increment();
 }
 
-std::string Metrics::text(const EngineStats& engine, const HttpCounts& http, const std::string& alias) {
+std::string Metrics::text(const std::vector<OfModel>& models, const HttpCounts& http, const std::string& alias) {
   Families families = state_->registry.Collect();
-  add_engine(families, engine, http);
+  if (models.empty()) add_engine(families, {}, http);
+  for (const OfModel& one : models) {
+    Families its;
+    add_engine(its, one.engine, http);
+    if (models.size() > 1) label_model(its, one.name);
+    join(families, std::move(its));
+  }
   const size_t own = alias == "vllm" ? families.size() : 0;
   for (size_t i = 0; i < own; ++i) {
     for (const Alias& name : kAliases) {
@@ -166,7 +194,7 @@ std::string Metrics::text(const EngineStats& engine, const HttpCounts& http, con
       prometheus::MetricFamily other = families[i];
       other.name = name.vllm;
       for (auto& metric : other.metric) {
-        metric.label.push_back({"model_name", state_->model});
+        if (std::ranges::find(metric.label, "model_name", &prometheus::ClientMetric::Label::name) == metric.label.end()) metric.label.push_back({"model_name", state_->model});
         metric.label.push_back({"engine", "0"});
       }
       families.push_back(std::move(other));

@@ -4,6 +4,7 @@
 
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "millrace/engine.h"
 #include "server/answer.h"
@@ -23,8 +24,12 @@ class Metrics {
   void aborted();                                                     // its reader left
   void refused(ApiErrorKind kind);
 
-  // Prometheus's text format. `alias`: "" or "vllm".
-  std::string text(const EngineStats& engine, const HttpCounts& http, const std::string& alias);
+  // Prometheus's text format. `alias`: "" or "vllm". Of several engines each has a label model_name.
+  struct OfModel {
+    std::string name;
+    EngineStats engine;
+  };
+  std::string text(const std::vector<OfModel>& models, const HttpCounts& http, const std::string& alias);
 
  private:
   struct State;

@@ -4,8 +4,16 @@ namespace millrace {
 
 Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
                                               const HttpLimits& limits) {
+  return start(std::make_unique<Service>(std::move(model), std::move(engine), std::move(options)), limits);
+}
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<ModelRegistry> models, ServiceOptions options, const HttpLimits& limits) {
+  return start(std::make_unique<Service>(std::move(models), std::move(options)), limits);
+}
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, const HttpLimits& limits) {
   auto server = std::unique_ptr<Server>(new Server());
-  server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
+  server->service_ = std::move(its);
   Service* service = server->service_.get();
   HttpHandler handler{[service](const HttpRequest& request) { return service->admit(request); },
                       [service](HttpRequest request, Exchange exchange) { service->handle(std::move(request), std::move(exchange)); },

@@ -12,7 +12,7 @@
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/metrics.h"
-#include "server/served_model.h"
+#include "server/model_registry.h"
 
 namespace millrace {
 
@@ -32,6 +32,7 @@ struct ServiceOptions {
 class Service {
  public:
   Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options);
+  Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options);
   ~Service();
 
   // For HttpHandler.
@@ -39,23 +40,25 @@ class Service {
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
 
-  std::string metrics_text() const { return metrics_->text(served_->engine->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
+  std::string metrics_text() const;
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
 
   // No new work from now on.
   void drain() { draining_ = true; }
-  // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
-  void stop_engine() { served_->stop(); }
+  // Ends the engines and with them every stream. The server's threads have ended, or will drop what comes.
+  void stop_engine() { models_->stop(); }
 
-  // The model that a request calls by `name` ("": the first one); null: there is none such.
-  std::shared_ptr<ServedModel> find_model(const std::string& name) const;
+  ModelRegistry& models() const { return *models_; }
   ApiError no_such_model(const std::string& name) const;
-  const std::vector<std::string>& names() const { return options_.names; }
-  // Of the first model. What answers a request takes call.served() or ask.served.
-  const LanguageModel& model() const { return *served_->model; }
-  Engine& engine() const { return *served_->engine; }
-  int64_t context() const { return served_->context; }
+  // Why a model could not be had.
+  static ApiError model_error(const Error& error);
+  // Of the first model, which must be loaded. What answers a request takes call.served() or ask.served.
+  const LanguageModel& model() const { return *models_->first()->model; }
+  Engine& engine() const { return *models_->first()->engine; }
+  int64_t context() const { return models_->first()->context; }
+  // Whether those who ask may name files of this machine.
+  bool trusts_callers() const { return options_.local_only || !options_.api_keys.empty(); }
   const ServiceOptions& options() const { return options_; }
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
@@ -76,9 +79,16 @@ class Service {
   void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
   std::optional<ApiError> complete(Ask& ask) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
+  struct WaitingCall;
+  std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
+  void wait_for_model(const Endpoint& endpoint, const std::string& name, const Ask& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
+  void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange);
+  // Runs `work`; what it throws is answered.
+  template <typename Work>
+  void guarded(const HttpRequest& request, const Exchange& exchange, Work work);
 
-  std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
+  std::unique_ptr<ModelRegistry> models_;
   std::unique_ptr<Metrics> metrics_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
