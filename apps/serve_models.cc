@@ -153,10 +153,11 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
   for (ModelConfig& config : out) {
     const std::string given = config.path;
     MILLRACE_TRY(config.path, local_model(given));
-    if (config.name.empty() && config.path != given && out.size() > 1) config.name = given.substr(3);  // as it was asked for
     if (!config.name.empty()) continue;
     if (&config == &out.front() && !name.empty()) {
       config.name = name;
+    } else if (config.path != given) {
+      config.name = given.substr(3);  // as it was asked for; in the cache it is called by a commit
     } else if (out.size() == 1 && folder.empty()) {
       MILLRACE_TRY(config.name, own_name(config.path));
     } else {

@@ -7,6 +7,8 @@ import hashlib
 import http.server
 import json
 import os
+import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -25,7 +27,7 @@ def git_hash(data):
 class Hub:
     """Serves `files` of owner/name as a hub does; what goes wrong is set by the attributes."""
 
-    def __init__(self, files, commit="c" * 40):
+    def __init__(self, files, commit="c" * 40, certificate=None):
         self.files, self.commit = dict(files), commit
         self.names = {}            # listed under another name
         self.hashes = {}           # listed with another hash
@@ -48,6 +50,11 @@ class Hub:
         self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
         self.server.daemon_threads = True
         self.url = "http://127.0.0.1:%d" % self.server.server_port
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+            self.url = "https" + self.url.removeprefix("http")
         self.thread = threading.Thread(target=self.server.serve_forever)
         self.thread.start()
 
@@ -210,6 +217,23 @@ class Pull(unittest.TestCase):
             self.assertTrue(mirror.resolved())
             self.assertEqual({one[2] for one in mirror.seen}, {None})
             self.assertEqual({one[2] for one in hub.seen}, {"Bearer secret"})
+
+    @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
+    def test_tls_is_used_with_certificates_that_are_trusted(self):
+        certificate = os.path.join(self.folder.name, "certificate.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", certificate + ".key", "-out", certificate, "-days", "2", "-subj", "/CN=hub",
+                        "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        with open(certificate + ".both", "wb") as file:
+            file.write(self.read(certificate) + self.read(certificate + ".key"))
+        with Hub({"m.gguf": self.model}, certificate=certificate + ".both") as hub:
+            done = self.pull(hub, "owner/name")
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("not trusted", done.stderr)
+            self.assertEqual(self.read(self.pulled(hub, "owner/name", SSL_CERT_FILE=certificate)["path"]), self.model)
+            wrong = hub.url.replace("127.0.0.1", "localhost")  # the certificate is not for that name
+            done = self.pull(hub, "owner/name:m.gguf", "--endpoint", wrong, SSL_CERT_FILE=certificate)
+            self.assertEqual(done.returncode, 5, done.stdout)
+            self.assertIn("not trusted", done.stderr)
 
     def test_no_access_and_no_file(self):
         with Hub({"m.gguf": self.model}) as hub:
