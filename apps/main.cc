@@ -56,6 +56,7 @@ void declare_commands(CLI::App& app) {
   add_run_command(app);
   add_chat_command(app);
   add_serve_command(app);
+  add_pull_command(app);
   add_inspect_command(app);
   add_convert_command(app);
   add_tokenize_command(app);

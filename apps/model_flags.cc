@@ -5,13 +5,14 @@
 
 #include "base/memory_accounts.h"
 #include "engine/language_model.h"
+#include "hub_model.h"
 #include "progress.h"
 #include "sampling/schema.h"
 
 namespace millrace {
 
 void ModelFlags::add_to(CLI::App* command) {
-  command->add_option("-m,--model", path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-m,--model", path, "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; the built-in model when absent");
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   add_memory_to(command);
@@ -23,8 +24,7 @@ void ModelFlags::add_memory_to(CLI::App* command) {
   command->add_option("--memory", memory, "Most memory for everything, as 8G or 512MiB; the KV cache gets what is left. No more than the machine has when absent");
 }
 
-Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
-  ProgressBar bar("loading");
+Result<LoadOptions> ModelFlags::load_options() const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
@@ -38,8 +38,15 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
   if (options.packed_cache && packed_cache != "true") options.packed_cache_path = packed_cache;
   options.verify_packed_cache = verify_packed_cache;
   options.warn = [](const std::string& message) { std::fprintf(stderr, "millrace: warning: %s\n", message.c_str()); };
+  return options;
+}
+
+Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
+  ProgressBar bar("loading");
+  MILLRACE_TRY(LoadOptions options, load_options());
   options.progress = [&](double fraction) { bar.update(fraction); };
-  return LanguageModel::load(path, options);
+  MILLRACE_TRY(const std::string local, local_model(path));
+  return LanguageModel::load(local, options);
 }
 
 void EngineFlags::add_to(CLI::App* command) {

@@ -20,6 +20,7 @@ struct ModelFlags {
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
+  Result<LoadOptions> load_options() const;  // with what went wrong on the way told on stderr
   // Loads with a progress bar when stderr is a terminal.
   Result<std::shared_ptr<const LanguageModel>> load() const;
 };

@@ -12,6 +12,7 @@
 #include "parse_again.h"
 #include "serve_signals.h"
 #include "server/api_docs.h"
+#include "serve_models.h"
 #include "server/server.h"
 
 namespace millrace {
@@ -20,6 +21,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
   millrace serve -m model.gguf --alias gpt-4o --port 9000
+  millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
+  millrace serve --models-dir ~/models                  each loaded when a request first asks for it
   millrace serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
@@ -33,8 +36,8 @@ struct ServeFlags {
   HttpLimits http;
   ServiceOptions service;
   TelemetryOptions telemetry;
-  std::string name, key_file, keys_path, tls_cert, tls_key;
-  std::vector<std::string> aliases;
+  ServeModels models;
+  std::string key_file, keys_path, tls_cert, tls_key;
   bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
 
@@ -125,6 +128,14 @@ void wait_for_drain(Server& server, ServeSignals& signals, double limit) {
     if (signals.wait(0.05) == ServeSignals::Signal::stop) return;
 }
 
+// "one", or "one, two and 3 more".
+std::string names_of(ModelRegistry& models) {
+  const auto list = models.list();
+  std::string out;
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 4); ++i) out += (i == 0 ? "" : ", ") + list[i].name;
+  return list.empty() ? "no model yet" : list.size() > 4 ? fmt::format("{} and {} more", out, list.size() - 4) : out;
+}
+
 void add_telemetry_flags(CLI::App* command, TelemetryOptions& telemetry) {
   command->add_option("--log-format", telemetry.log.format, "Of the log on stderr, a line for each request: text, or json")->capture_default_str()->check(CLI::IsMember({"text", "json"}));
   command->add_option("--log-level", telemetry.log.level, "Least level that is logged: debug, info, warn (requests that failed), error, off")
@@ -158,30 +169,23 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
   ServeSignals signals;
-  MILLRACE_TRY(auto model, flags.model.load());
-  if (auto text = model->encode("a"); !text.ok()) return text.error();
-  MILLRACE_TRY(flags.service.sampling, flags.sampling.get(*model));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
-  flags.service.names = {flags.name.empty() ? model->info().name : flags.name};
-  for (const std::string& alias : flags.aliases) {
-    if (alias == "*") flags.service.any_name = true;
-    if (alias != "*") flags.service.names.push_back(alias);
-  }
   flags.service.engine = flags.engine.get(flags.model);
+  if (flags.service.engine.policy == "vtc") flags.engine.options.policy += key_weights(flags.service.keys);
+  MILLRACE_TRY(auto models, flags.models.make(flags.model, flags.engine, flags.sampling));
+  const std::string names = names_of(*models), first = models->resolve("").value_or("");
+  MILLRACE_TRY(const Isa isa, select_isa());
   flags.telemetry.version = MILLRACE_VERSION;
-  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, flags.service.names.front(),
-                                                          {flags.service.names.front(), isa_name(model->parts().kernels.isa), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
-  if (flags.service.engine.policy == "vtc") flags.service.engine.policy += key_weights(flags.service.keys);
-  MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
+  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first, {first, isa_name(isa), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
   const char* scheme = tls ? "https" : "http";
-  MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http, std::move(tls)));
+  MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http, std::move(tls)));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
   signals.serving();
-  fmt::print("millrace: {} at {}://{}:{}\n", flags.service.names.front(), scheme, host, server->port());
+  fmt::print("millrace: {} at {}://{}:{}\n", names, scheme, host, server->port());
   fmt::print("Open {}://{}:{}/ in a browser, or chat in the terminal: millrace chat{}\n", scheme, host, server->port(), flags.model.path.empty() ? "" : " -m " + flags.model.path);
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
-  log.event(LogLevel::info, "serving", {{"model", flags.service.names.front()}, {"host", flags.http.host}, {"port", server->port()}, {"version", MILLRACE_VERSION}});
+  log.event(LogLevel::info, "serving", {{"model", first}, {"host", flags.http.host}, {"port", server->port()}, {"version", MILLRACE_VERSION}});
   Running running{*server, flags, given};
   wait_for_end(running, signals);
   log.event(LogLevel::info, "stopped", {{"connections_cut", server->counts().connections}});
@@ -220,8 +224,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
   command->add_option("--host", http.host, "Address to listen at")->capture_default_str();
   command->add_option("--port", http.port, "Port; 0: any that is free")->capture_default_str()->check(CLI::Range(0, 65535));
-  command->add_option("--name", flags.name, "The model's name in answers; its own when absent");
-  command->add_option("--alias", flags.aliases, "Further name that requests may use; '*': any name. May be given several times");
+  flags.models.add_to(command);
   command->add_option("--api-key", service.api_keys, "Key that requests must bring; may be given several times");
   command->add_option("--api-key-file", flags.key_file, "File with such keys, one a line");
   command->add_option("--api-keys", flags.keys_path, "JSON file of named keys with roles, weights, rate limits and quotas; see docs/operation.md");

@@ -12,7 +12,7 @@ include(CMakePackageConfigHelpers)
 set(objects "")  # the models that ship are among those of the engine
 foreach(module ${MILLRACE_MODULES})
   get_target_property(type millrace_${module} TYPE)
-  if(NOT module MATCHES "^(train|workload|server)$" AND type STREQUAL STATIC_LIBRARY)
+  if(NOT module MATCHES "^(train|workload|hub|server)$" AND type STREQUAL STATIC_LIBRARY)
     list(APPEND objects $<TARGET_OBJECTS:millrace_${module}>)
   endif()
 endforeach()

@@ -3,11 +3,14 @@
 
 #include <cstdint>
 #include <functional>
+#include <memory>
 #include <string>
 #include <utility>
 #include <vector>
 
 namespace millrace {
+
+class MemoryAccounts;  // base/memory_accounts.h
 
 // What context 0 means for models trained on more.
 inline constexpr int64_t kDefaultContext = 8192;
@@ -23,6 +26,9 @@ struct LoadOptions {
   bool packed_cache = false;
   std::string packed_cache_path;     // "": NAME.millrace-packed beside the model, or in the user's cache folder
   bool verify_packed_cache = false;  // read it all and compare its checksums; otherwise only those of its header
+  // A budget that several models share, in place of `memory`; null: none. The model is `memory_name` there.
+  std::shared_ptr<MemoryAccounts> shared_memory;
+  std::string memory_name;
   std::function<void(double)> progress;  // fraction done, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // what went wrong and was got around; may be null
 };

@@ -13,6 +13,10 @@ MemoryAccount& MemoryAccounts::account(const std::string& name) {
   return found != accounts_.end() ? *found : accounts_.emplace_back(MemoryAccount{name, 0, 0});
 }
 
+MemoryAccounts::~MemoryAccounts() {
+  if (shared_) shared_->give_back(name_, total_locked());
+}
+
 int64_t MemoryAccounts::total_locked() const {
   int64_t total = 0;
   for (const MemoryAccount& account : accounts_) total += account.bytes;
@@ -25,14 +29,19 @@ int64_t MemoryAccounts::total() const {
 }
 
 int64_t MemoryAccounts::left() const {
+  if (shared_) return shared_->left();
   std::lock_guard lock(mutex_);
   return budget_ > 0 ? std::max<int64_t>(0, budget_ - total_locked()) : INT64_MAX;
 }
 
 Result<void> MemoryAccounts::take(const std::string& name, int64_t bytes, const std::string& advice) {
   if (bytes < 0) return Error::internal(fmt::format("{}: negative size {}", name, bytes));
+  if (shared_) {
+    auto taken = shared_->take(name_, bytes, advice);
+    if (!taken.ok()) return Error::resource(fmt::format("{}: {}", name, taken.error().message));
+  }
   std::lock_guard lock(mutex_);
-  const int64_t left = budget_ > 0 ? std::max<int64_t>(0, budget_ - total_locked()) : INT64_MAX;
+  const int64_t left = budget_ > 0 && !shared_ ? std::max<int64_t>(0, budget_ - total_locked()) : INT64_MAX;
   if (bytes > left) {
     std::string others;
     for (const MemoryAccount& other : accounts_)
@@ -47,6 +56,7 @@ Result<void> MemoryAccounts::take(const std::string& name, int64_t bytes, const 
 }
 
 void MemoryAccounts::give_back(const std::string& name, int64_t bytes) {
+  if (shared_) shared_->give_back(name_, bytes);
   std::lock_guard lock(mutex_);
   account(name).bytes -= bytes;
 }

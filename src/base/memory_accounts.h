@@ -1,7 +1,13 @@
 // MemoryAccounts: who holds how much memory, by name, and the budget that all of it together stays within.
 //
 // Memory is taken from an account before it is allocated, so that what does not fit is refused and named instead of
-// found out by the system. Owned by whoever owns what it counts: two owners in one process have a budget each.
+// found out by the system. Owned by whoever owns what it counts: two owners in one process have a budget each, or share
+// one above theirs, where each is one account:
+//
+//     shared    program 40 MB | first 2.1 GB | second 0.9 GB          of 4 GB
+//     first     weights 1.2 GB | KV 0.9 GB
+//     second    weights 0.5 GB | KV 0.4 GB
+//
 // Thread-safe.
 #pragma once
 
@@ -25,8 +31,13 @@ struct MemoryAccount {
 class MemoryAccounts {
  public:
   explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: none, everything fits
+  // What it takes is taken of `shared` too, under `name`, and given back there when this goes.
+  MemoryAccounts(std::shared_ptr<MemoryAccounts> shared, std::string name) : budget_(shared->budget()), shared_(std::move(shared)), name_(std::move(name)) {}
+  ~MemoryAccounts();
+  MemoryAccounts(const MemoryAccounts&) = delete;
 
-  int64_t budget() const { return budget_; }
+  int64_t budget() const { return budget_; }  // the shared one, where there is one
+  bool shares() const { return shared_ != nullptr; }
   int64_t total() const;
   int64_t left() const;  // of the budget; INT64_MAX without one
 
@@ -41,6 +52,8 @@ class MemoryAccounts {
   int64_t total_locked() const;
 
   const int64_t budget_;
+  const std::shared_ptr<MemoryAccounts> shared_;
+  const std::string name_;  // there
   mutable std::mutex mutex_;
   std::vector<MemoryAccount> accounts_;
 };

@@ -45,6 +45,27 @@ TEST(MemoryAccounts, WithoutABudgetEverythingFitsAndIsCounted) {
   EXPECT_TRUE(MemoryHold::take(nullptr, "weights", 5, "").ok());
 }
 
+TEST(MemoryAccounts, TwoShareABudgetAboveTheirs) {
+  auto shared = std::make_shared<MemoryAccounts>(1'000'000'000);
+  auto first = std::make_shared<MemoryAccounts>(shared, "first");
+  {
+    MemoryAccounts second(shared, "second");
+    ASSERT_TRUE(first->take("weights", 600'000'000, "").ok());
+    ASSERT_TRUE(second.take("weights", 300'000'000, "").ok());
+    EXPECT_EQ(first->left(), 100'000'000);
+    EXPECT_EQ(second.budget(), 1'000'000'000);
+    EXPECT_EQ(second.total(), 300'000'000);
+    auto refused = second.take("cache", 100'000'001, "ask for less");
+    ASSERT_FALSE(refused.ok());
+    EXPECT_EQ(refused.error().message, "cache: memory: second would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside first 600.0 MB, "
+                                       "second 300.0 MB; ask for less");
+    EXPECT_EQ(second.total(), 300'000'000);
+  }
+  EXPECT_EQ(first->left(), 400'000'000) << "what goes gives everything back";
+  first->give_back("weights", 600'000'000);
+  EXPECT_EQ(shared->total(), 0);
+}
+
 TEST(MemoryAccounts, SizesAreRead) {
   const std::pair<const char*, int64_t> good[] = {{"0", 0}, {"123", 123}, {"1B", 1}, {"8G", int64_t{8} << 30}, {"8g", int64_t{8} << 30}, {"8GiB", int64_t{8} << 30},
                                                   {"8GB", 8'000'000'000}, {"1.5K", 1536}, {"2 MiB", 2 << 20}, {"3T", int64_t{3} << 40}, {"0.5kb", 500}};

@@ -43,9 +43,16 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
 // the heap's small pieces.
 constexpr int64_t kProgramBytes = int64_t{24} << 20;
 constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, where the system makes everything huge pages
+constexpr int64_t kTokenBytes = 256;  // of a vocabulary, in its tables
 constexpr const char* kBudgetAdvice = "raise the budget";
 
 Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
+  const int64_t threads = options.threads > 0 ? options.threads : available_cores();
+  if (options.shared_memory) {  // whoever shares it has counted the program
+    auto shared = std::make_shared<MemoryAccounts>(options.shared_memory, options.memory_name);
+    MILLRACE_TRY_VOID(shared->take("threads", threads * kThreadBytes, kBudgetAdvice));
+    return shared;
+  }
   if (options.memory < 0) return Error::user(fmt::format("memory: must be 0 or more bytes, got {}", options.memory));
   auto accounts = std::make_shared<MemoryAccounts>(options.memory);
   if (options.memory > 0) {
@@ -57,12 +64,13 @@ Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options
       options.warn(fmt::format("memory: the budget is {}, {} has {} left now", format_bytes(options.memory), available.limit, format_bytes(available.bytes)));
     }
   }
-  const int64_t threads = options.threads > 0 ? options.threads : available_cores();
-  MILLRACE_TRY_VOID(accounts->take("program", peak_resident_bytes() + kProgramBytes + threads * kThreadBytes, kBudgetAdvice));
+  MILLRACE_TRY_VOID(accounts->take("program", program_memory() + threads * kThreadBytes, kBudgetAdvice));
   return accounts;
 }
 
 }  // namespace
+
+int64_t program_memory() { return peak_resident_bytes() + kProgramBytes; }
 
 LanguageModel::LanguageModel() : parts_(std::make_unique<Parts>()) {}
 LanguageModel::~LanguageModel() = default;
@@ -81,9 +89,11 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
     if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
     return Tokenizer::create(*files->tokenizer);
   });
-  if (options.memory > 0) {  // first, so that what it takes can be told from the weights
+  if (parts.accounts->budget() > 0) {  // first, so that what it takes can be told from the weights
     tokenizer.wait();
-    MILLRACE_TRY_VOID(parts.accounts->take("tokenizer", peak_resident_bytes() - before, kBudgetAdvice));
+    // The peak says nothing of a process that was larger before.
+    const int64_t least = parts.accounts->shares() && parts.files->tokenizer ? static_cast<int64_t>(parts.files->tokenizer->tokens.size()) * kTokenBytes : 0;
+    MILLRACE_TRY_VOID(parts.accounts->take("tokenizer", std::max(least, peak_resident_bytes() - before), kBudgetAdvice));
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
   ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,

@@ -21,6 +21,9 @@ struct LanguageModel::Parts {
   ModelInfo info;
 };
 
+// What the program holds before it loads anything, and a margin for what is too small to count.
+int64_t program_memory();
+
 // Opens `path` as LanguageModel::load does: "" is the model that ships in the binary.
 Result<ModelFiles> open_model(const std::string& path);
 

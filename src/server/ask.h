@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -39,6 +40,8 @@ struct Ask {
   double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever
   double timeout_seconds = 0;   // 0: the server's
   std::shared_ptr<KeyUse> use;  // where its tokens are charged; null: nowhere
+  double waited_seconds = 0;    // for the model to be loaded
+  std::optional<double> keep_seconds;   // that the model stays after its last use from now on; negative: for ever
 };
 
 }  // namespace millrace

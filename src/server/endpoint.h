@@ -37,11 +37,12 @@ struct Endpoint {
   std::vector<Field> fields;
   // Checks what concerns several fields and fills in what depends on them; null: nothing does.
   std::optional<ApiError> (*prepare)(const Json& body, Ask& ask) = nullptr;
-  // Either text is generated and written by `format`, or handle() answers at once, or stream() takes the exchange over
-  // unless it returns an error.
+  // Either text is generated and written by `format`, or handle() answers at once, or begin() answers the
+  // exchange, at once or later; an error of its is answered for it.
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
-  std::optional<ApiError> (*stream)(Call& call, const Exchange& exchange) = nullptr;
+  std::optional<ApiError> (*begin)(Call& call, const Exchange& exchange) = nullptr;
+  bool without_model = false;  // needs none in memory: call.served() is not there
   bool open = false;     // to everybody, without a key
   bool admin = false;    // only for keys of that role
 };

@@ -8,9 +8,9 @@ namespace millrace {
 Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange)
     : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
-  answer_.model = ask.served->model.get();
+  if (ask.served) answer_.model = ask.served->model.get();
   answer_.id = format_.id_prefix + service.new_id();
-  answer_.model_name = ask.served->name();
+  answer_.model_name = ask.served ? ask.served->name() : ask.model;  // none is needed to say that it was unloaded
   answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
@@ -25,8 +25,8 @@ Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, Http
   if (service_.telemetry().records()) recorded_.resize(answer_.choices.size());
 }
 
-HttpReply Generation::stream_head() const {
-  HttpReply head{.content_type = format_.stream_type, .headers = headers_};
+HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders headers) {
+  HttpReply head{.content_type = format.stream_type, .headers = std::move(headers)};
   head.headers.emplace_back("Cache-Control", "no-cache");
   head.headers.emplace_back("X-Accel-Buffering", "no");  // asks proxies not to hold it back
   return head;
@@ -42,7 +42,7 @@ void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, Http
   } else {
     self->submit();
   }
-  if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(self->stream_head(), self->format_.ping);
+  if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
 }
 
 // The prompts' own log-probabilities come before anything is generated: an answer begins with them.
@@ -103,7 +103,7 @@ void Generation::take(size_t prompt, TokenEvent event) {
   if (answer_.ask.stream) {
     if (!streaming_) {
       streaming_ = true;
-      HttpReply head = stream_head();
+      HttpReply head = stream_head(format_, headers_);
       head.body = format_.begin(answer_);
       exchange_.begin_stream(std::move(head));
     }
@@ -131,7 +131,7 @@ void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& cho
 
 void Generation::answer_empty() {
   if (!answer_.ask.stream) return exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
-  HttpReply head = stream_head();
+  HttpReply head = stream_head(format_, headers_);
   head.body = format_.begin(answer_) + format_.end(answer_);
   exchange_.begin_stream(std::move(head));
   exchange_.finish();

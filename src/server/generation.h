@@ -16,6 +16,7 @@ namespace millrace {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
+  static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
   static void start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
 
  private:
@@ -31,7 +32,6 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void gone();
   void record();
   void cancel();
-  HttpReply stream_head() const;
 
   Service& service_;
   const Endpoint& endpoint_;

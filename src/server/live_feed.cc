@@ -32,7 +32,9 @@ struct LiveFeed::State {
 
 // The sink outlives neither the engine nor what it writes to.
 void LiveFeed::State::ask(const std::weak_ptr<State>& self) {
-  service.engine().look([self](EngineLook&& look) {
+  const auto served = service.models().first();
+  if (!served) return;
+  served->engine->look([self](EngineLook&& look) {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard lock(state->mutex);
@@ -43,12 +45,14 @@ void LiveFeed::State::ask(const std::weak_ptr<State>& self) {
 }
 
 std::string LiveFeed::State::event() {
-  if (look) {
+  const auto served = service.models().first();
+  if (look && served) {
     const EngineLook taken = std::move(*look);
     look.reset();
-    return sse_event("look", look_json(taken, service.engine().stats()));
+    return sse_event("look", look_json(taken, served->engine->stats()));
   }
-  const EnginePulse pulse = service.engine().pulse();
+  if (!served) asked = false;  // its look never comes
+  const EnginePulse pulse = served ? served->engine->pulse() : EnginePulse{.stopped = true};
   return sse_event("busy", {{"step_seconds", pulse.step_seconds}, {"stopped", pulse.stopped}});
 }
 

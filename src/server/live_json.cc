@@ -105,10 +105,11 @@ Json look_json(const EngineLook& look, const EngineStats& stats) {
 }
 
 Json hello_json(const Service& service) {
-  const EngineOptions& o = service.options().engine;
-  const EngineStats stats = service.engine().stats();
-  return {{"model", service.names().front()},
-          {"context", service.context()},
+  const auto served = service.models().first();  // null: it is not loaded just now
+  const EngineOptions& o = served ? served->engine_options : service.options().engine;
+  const EngineStats stats = served ? served->engine->stats() : EngineStats();
+  return {{"model", service.models().resolve("").value_or("")},
+          {"context", served ? served->context : 0},
           {"each_second", LiveFeed::kEachSecond},
           {"kv_blocks", stats.kv_blocks},
           {"kv_bytes", stats.kv_bytes},

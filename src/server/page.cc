@@ -106,6 +106,7 @@ std::vector<Endpoint> page_endpoints() {
   std::vector<Endpoint> list;
   const auto get = [&](const char* path, const char* summary) -> Endpoint& {
     list.push_back({.method = "GET", .path = path, .dialect = &kLlamaServer, .summary = summary});
+    list.back().without_model = true;
     return list.back();
   };
   Endpoint& assets = get("/assets/*", "What the page at `/` is made of.");
@@ -115,7 +116,7 @@ std::vector<Endpoint> page_endpoints() {
   icon.handle = asset;
   icon.open = true;
   get("/live", "What the engine does, as server-sent events, at most five a second: `hello` once, then `look`, or `busy` during a long step. "
-               "docs/page.md says what is in them.").stream = live;
+               "docs/page.md says what is in them.").begin = live;
   return list;
 }
 

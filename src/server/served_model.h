@@ -1,7 +1,7 @@
 // ServedModel: one model with its engine and what requests to it need to know. Whoever works for a request holds it, so
 // that a model which was replaced or unloaded goes on until its last stream has ended.
 //
-// The engine's and the scorer's threads must not be the ones that let it go, as it waits for both to end.
+// It waits for its engine's and its scorer's threads to end, so it must not go on one of them: model_registry.h sees to that.
 #pragma once
 
 #include <memory>
@@ -17,12 +17,14 @@ struct ServedModel {
   std::vector<std::string> names;  // its own, and aliases; the first one is told in answers
   std::shared_ptr<const LanguageModel> model;
   EngineOptions engine_options;    // what the engine was made with
+  SamplingOptions sampling;        // where a request says nothing
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   std::unique_ptr<PromptScorer> scorer;
 
-  ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options)
-      : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), engine(std::move(its_engine)), context(engine->context()),
+  ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options,
+              const SamplingOptions& its_sampling)
+      : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), sampling(its_sampling), engine(std::move(its_engine)), context(engine->context()),
         scorer(std::make_unique<PromptScorer>(model, engine_options, context)) {}
 
   const std::string& name() const { return names.front(); }

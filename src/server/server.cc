@@ -4,8 +4,17 @@ namespace millrace {
 
 Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
                                               const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
+  return start(std::make_unique<Service>(std::move(model), std::move(engine), std::move(options)), limits, std::move(tls));
+}
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<ModelRegistry> models, ServiceOptions options, const HttpLimits& limits,
+                                              std::shared_ptr<const TlsContext> tls) {
+  return start(std::make_unique<Service>(std::move(models), std::move(options)), limits, std::move(tls));
+}
+
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   auto server = std::unique_ptr<Server>(new Server());
-  server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
+  server->service_ = std::move(its);
   Service* service = server->service_.get();
   Telemetry& telemetry = service->telemetry();
   HttpHandler handler{[service, &telemetry](HttpRequest& request) {

@@ -15,6 +15,8 @@ class Server {
   // Loads nothing and makes no engine: both are handed over. Errors: as HttpServer::start.
   static Result<std::unique_ptr<Server>> start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
                                                const HttpLimits& limits, std::shared_ptr<const TlsContext> tls = nullptr);
+  static Result<std::unique_ptr<Server>> start(std::unique_ptr<ModelRegistry> models, ServiceOptions options, const HttpLimits& limits,
+                                               std::shared_ptr<const TlsContext> tls = nullptr);
   ~Server();  // stops
 
   int port() const { return http_->port(); }
@@ -30,6 +32,7 @@ class Server {
 
  private:
   Server() = default;
+  static Result<std::unique_ptr<Server>> start(std::unique_ptr<Service> service, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
   std::atomic<const HttpServer*> listening_{nullptr};  // http_, once its threads may see it

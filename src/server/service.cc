@@ -52,6 +52,21 @@ bool is_local_name(std::string_view host) {
   return host == "localhost" || host.ends_with(".localhost") || host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
+// What a request's body calls the model, or the query of one without a body.
+std::string wanted_model(const HttpRequest& request, const Json& body) {
+  for (const char* field : {"model", "name"})
+    if (const auto found = body.find(field); found != body.end() && found->is_string() && !found->get_ref<const std::string&>().empty()) return found->get<std::string>();
+  const std::string query = "&" + request.query;
+  const size_t at = query.find("&model=");
+  return at == std::string::npos ? "" : percent_decoded(std::string_view(query).substr(at + 7, query.find('&', at + 7) - at - 7)).value_or("");
+}
+
+std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, const ServiceOptions& options) {
+  auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
+  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine, options.sampling));
+  return registry;
+}
+
 std::vector<ApiKey> all_keys(const ServiceOptions& options) {
   std::vector<ApiKey> out = options.keys;
   for (size_t i = 0; i < options.api_keys.size(); ++i) out.push_back(plain_api_key(options.api_keys[i], i + 1));
@@ -60,10 +75,20 @@ std::vector<ApiKey> all_keys(const ServiceOptions& options) {
 
 }  // namespace
 
+struct Service::WaitingCall {
+  HttpRequest request;
+  std::string rest;
+  Json body;
+  std::atomic<bool> gone{false};  // its reader
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
+
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
-    : served_(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine)), options_(std::move(options)), access_({}) {
+    : Service(registry_of_one(std::move(model), std::move(engine), options), options) {}
+
+Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) : options_(std::move(options)), access_({}), models_(std::move(models)) {
   telemetry_ = options_.telemetry;
-  if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, options_.names.front(), {}).value();
+  if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
   change(options_);
   wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
   feed_ = std::make_unique<LiveFeed>(*this);
@@ -74,12 +99,7 @@ Service::~Service() { stop_engine(); }
 
 void Service::stop_engine() {
   feed_.reset();
-  served_->stop();
-}
-
-std::string Service::metrics_text() const {
-  const EngineAccount engine{served_->name(), served_->engine->stats(), served_->engine_options};
-  return metrics().text({&engine, 1}, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
+  models_->stop();
 }
 
 void Service::change(const ServiceOptions& fresh) {
@@ -97,14 +117,29 @@ std::shared_ptr<const LiveOptions> Service::live() const {
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
 
-std::shared_ptr<ServedModel> Service::find_model(const std::string& name) const {
-  const std::string plain = name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name;
-  const bool named = std::ranges::any_of(options_.names, [&](const std::string& one) { return one == plain || one == name; });
-  return named || options_.any_name || name.empty() ? served_ : nullptr;
+std::string Service::metrics_text() const {
+  std::vector<EngineAccount> engines;
+  for (const ModelStatus& model : models_->list())
+    if (model.served) engines.push_back({model.name, model.served->engine->stats(), model.served->engine_options});
+  return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
-  return {ApiErrorKind::no_model, fmt::format("model '{}' is not served here; there is '{}'", name.substr(0, 200), options_.names.front()), "model"};
+  std::string there;
+  const auto list = models_->list();
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 10); ++i) there += fmt::format("{}'{}'", i == 0 ? "" : ", ", list[i].name);
+  if (list.size() > 10) there += fmt::format(" and {} more", list.size() - 10);
+  return {ApiErrorKind::no_model, fmt::format("model '{}' is not served here; there is {}", name.substr(0, 200), there.empty() ? "none" : there), "model"};
+}
+
+ApiError Service::model_error(const Error& error) {
+  switch (error.kind) {
+    case ErrorKind::user: return {ApiErrorKind::bad_request, error.message, "model"};
+    case ErrorKind::unsupported: return {ApiErrorKind::unsupported, error.message, "model"};
+    case ErrorKind::resource:
+    case ErrorKind::cancelled: return {ApiErrorKind::draining, error.message, "model"};
+    default: return {ApiErrorKind::internal, error.message, "model"};
+  }
 }
 
 // Whose request it is, and whether he may ask this.
@@ -185,16 +220,26 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   return std::nullopt;
 }
 
-void Service::handle(HttpRequest request, Exchange exchange) {
+template <typename Work>
+void Service::guarded(const HttpRequest& request, const Exchange& exchange, Work work) {
+  const auto fail = [&](const ApiError& error) {
+    const Dialect& dialect = dialect_of_path(request.path);
+    exchange.end(refused(dialect, error, headers(request)), dialect.refuse_in_stream(error));
+  };
   try {
-    take(request, exchange);
+    work();
   } catch (const std::bad_alloc&) {
-    exchange.reply(refused(dialect_of_path(request.path), {ApiErrorKind::overloaded, "not enough memory for this request", ""}, headers(request)));
+    fail({ApiErrorKind::overloaded, "not enough memory for this request", ""});
   } catch (const std::exception& error) {
-    exchange.reply(refused(dialect_of_path(request.path), {ApiErrorKind::internal, std::string("internal error: ") + error.what(), ""}, headers(request)));
+    fail({ApiErrorKind::internal, std::string("internal error: ") + error.what(), ""});
   }
 }
 
+void Service::handle(HttpRequest request, Exchange exchange) {
+  guarded(request, exchange, [&] { take(request, exchange); });
+}
+
+// Names the model before the fields are read: its sampling options are what they begin with.
 void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::string rest;
   bool wrong_method = false;
@@ -203,16 +248,63 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   if (request.method == "POST") {
     auto wrong = parse_body(request.body, &call.body);
     std::string().swap(request.body);
-    call.ask.request.sampling = options_.sampling;
-    call.ask.seed_given = options_.seed_given;
-    if (!wrong) wrong = read_fields(endpoint.fields, call.body, call.ask);
-    if (!wrong) call.ask.served = find_model(call.ask.model);
-    if (!wrong && !call.ask.served) wrong = no_such_model(call.ask.model);
-    if (!wrong && endpoint.prepare) wrong = endpoint.prepare(call.body, call.ask);
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
-  } else {
-    call.ask.served = served_;
   }
+  const std::string wanted = wanted_model(request, call.body);
+  const std::optional<std::string> name = endpoint.without_model ? std::nullopt : models_->resolve(wanted);
+  if (name) call.ask.served = models_->try_acquire(*name);
+  std::shared_ptr<WaitingCall> waiting;
+  if (name && !call.ask.served) {
+    waiting = std::make_shared<WaitingCall>();
+    waiting->body = call.body;  // to be read again, once the model is there
+    waiting->rest = call.rest;
+  }
+  std::optional<ApiError> wrong = read_body(endpoint, call);
+  if (!wrong && !endpoint.without_model && !name) wrong = no_such_model(wanted);
+  if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  if (name && call.ask.only_load && call.ask.keep_seconds == 0.0) {
+    call.ask.served.reset();
+    models_->unload(*name);
+    return answer(endpoint, call, exchange);
+  }
+  if (call.ask.served && call.ask.keep_seconds) {
+    if (auto again = models_->try_acquire(*name, call.ask.keep_seconds)) call.ask.served = std::move(again);
+  }
+  if (!waiting) return answer(endpoint, call, exchange);
+  waiting->request = std::move(request);
+  wait_for_model(endpoint, *name, call.ask, std::move(waiting), exchange);
+}
+
+std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call) const {
+  if (call.request.method != "POST") return std::nullopt;
+  call.ask.request.sampling = call.ask.served ? call.ask.served->sampling : options_.sampling;
+  call.ask.seed_given = options_.seed_given;
+  if (auto wrong = read_fields(endpoint.fields, call.body, call.ask)) return wrong;
+  return endpoint.prepare ? endpoint.prepare(call.body, call.ask) : std::nullopt;
+}
+
+// Meanwhile its stream is kept open by pings.
+void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const Ask& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
+  if (waiting->request.header("x-request-id").empty()) waiting->request.headers.emplace_back("x-request-id", new_id());
+  exchange.on_gone([waiting] { waiting->gone = true; });
+  if (endpoint.format && ask.stream && *endpoint.format->ping)
+    exchange.ping_with(Generation::stream_head(*endpoint.format, headers(waiting->request)), endpoint.format->ping);
+  models_->acquire(name, ask.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
+    if (waiting->gone) return;
+    guarded(waiting->request, exchange, [&] { go_on(endpoint, *waiting, std::move(served), exchange); });
+  });
+}
+
+void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange) {
+  Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), Ask{}};
+  std::optional<ApiError> wrong;
+  if (!served.ok()) wrong = model_error(served.error());
+  if (!wrong) {
+    call.ask.served = std::move(*served);
+    wrong = read_body(endpoint, call);
+  }
+  call.ask.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
+  if (wrong) return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)), endpoint.dialect->refuse_in_stream(*wrong));
   answer(endpoint, call, exchange);
 }
 
@@ -221,8 +313,8 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
     call.body = nullptr;
     return generate(endpoint, std::move(call.ask), call.request, exchange);
   }
-  if (endpoint.stream) {
-    if (auto wrong = endpoint.stream(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+  if (endpoint.begin) {
+    if (auto wrong = endpoint.begin(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
     return;
   }
   Handled handled = endpoint.handle(call);
@@ -280,6 +372,10 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
   double& limit = ask.request.time_limit_seconds;
   limit = live->timeout_seconds;
   if (ask.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, ask.timeout_seconds) : ask.timeout_seconds;
+  if (limit > 0 && ask.waited_seconds > 0) {
+    limit -= ask.waited_seconds;
+    if (limit <= 0) return ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before its model was loaded", "timeout"};
+  }
   for (const AskedPrompt& prompt : ask.prompts) {
     Request request = ask.request;
     request.prompt = prompt.tokens;
@@ -332,10 +428,10 @@ std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) co
 
 void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
-  if (auto wrong = complete(ask)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  if (auto wrong = complete(ask)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
   double expected = 0;
-  if (auto wrong = check_wait(ask, request, expected)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
-  if (auto wrong = charge(ask, request)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
+  if (auto wrong = check_wait(ask, request, expected)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
+  if (auto wrong = charge(ask, request)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));

@@ -15,6 +15,7 @@
 #include "server/http.h"
 #include "server/live_feed.h"
 #include "server/metrics.h"
+#include "server/model_registry.h"
 #include "server/request_limits.h"
 #include "server/served_model.h"
 #include "server/telemetry.h"
@@ -48,6 +49,7 @@ struct ServiceOptions : LiveOptions {
 class Service {
  public:
   Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options);
+  Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options);
   ~Service();
 
   // For HttpHandler.
@@ -66,22 +68,24 @@ class Service {
 
   // No new work from now on.
   void drain() { draining_ = true; }
-  // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
+  // Ends the engines and with them every stream. The server's threads have ended, or will drop what comes.
   void stop_engine();
 
-  // The model that a request calls by `name` ("": the first one); null: there is none such.
-  std::shared_ptr<ServedModel> find_model(const std::string& name) const;
+  ModelRegistry& models() const { return *models_; }
+  ApiError no_such_model(const std::string& name) const;
+  // Why a model could not be had.
+  static ApiError model_error(const Error& error);
+  // Of the first model, which must be loaded. What answers a request takes call.served() or ask.served.
+  const LanguageModel& model() const { return *models_->first()->model; }
+  Engine& engine() const { return *models_->first()->engine; }
+  int64_t context() const { return models_->first()->context; }
+  // Whether those who ask may name files of this machine.
+  bool trusts_callers() const { return options_.local_only || !access_.open(); }
+  const ServiceOptions& options() const { return options_; }  // as it began
   std::shared_ptr<const LiveOptions> live() const;
   // Takes over what can change; requests under way go on as they began. A server without keys gets none, and the other
   // way round: what its address is fit for was decided when it started.
   void change(const ServiceOptions& fresh);
-  ApiError no_such_model(const std::string& name) const;
-  const std::vector<std::string>& names() const { return options_.names; }
-  // Of the first model. What answers a request takes call.served() or ask.served.
-  const LanguageModel& model() const { return *served_->model; }
-  Engine& engine() const { return *served_->engine; }
-  int64_t context() const { return served_->context; }
-  const ServiceOptions& options() const { return options_; }  // as it began
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
   // An error in the dialect's shape, counted.
@@ -103,8 +107,14 @@ class Service {
   std::optional<ApiError> check_wait(const Ask& ask, const HttpRequest& request, double& expected) const;
   std::optional<ApiError> charge(Ask& ask, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
+  struct WaitingCall;
+  std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
+  void wait_for_model(const Endpoint& endpoint, const std::string& name, const Ask& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
+  void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange);
+  // Runs `work`; what it throws is answered.
+  template <typename Work>
+  void guarded(const HttpRequest& request, const Exchange& exchange, Work work);
 
-  std::shared_ptr<ServedModel> served_;
   ServiceOptions options_;
   std::shared_ptr<Telemetry> telemetry_;
   std::unique_ptr<LiveFeed> feed_;
@@ -112,6 +122,7 @@ class Service {
   std::shared_ptr<WaitEstimate> wait_;
   mutable std::mutex live_mutex_;
   std::shared_ptr<const LiveOptions> live_;
+  std::unique_ptr<ModelRegistry> models_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};

@@ -83,6 +83,37 @@ class Serve(unittest.TestCase):
         with Server("--alias", "*") as server:
             self.assertEqual(server.ask("POST", "/v1/completions", {**body, "model": "other"}).status, 200)
 
+    def test_several_models(self):
+        golden = SOURCE + "/tests/golden/%s/model.gguf"
+        names = lambda server: [one["id"] for one in json.load(server.ask("GET", "/v1/models"))["data"]]
+        ask = lambda server, model: json.load(server.ask("POST", "/v1/completions", {"model": model, "prompt": [1, 2, 3], "max_tokens": 2}))
+        with Server("-m", "one=" + golden % "llama", "-m", golden % "qwen2", "--model-alias", "model=second") as server:
+            self.assertEqual(names(server), ["one", "model", "second"])
+            self.assertEqual(ask(server, "second")["model"], "model")
+            self.assertEqual(ask(server, "one")["model"], "one")
+            metrics = server.ask("GET", "/metrics").read().decode()
+            for model in ("one", "model"):
+                self.assertIn('millrace_generated_tokens_total{model_name="%s"} 2' % model, metrics)
+        with tempfile.TemporaryDirectory() as folder:
+            path = folder + "/models.toml"
+            with open(path, "w") as file:
+                file.write('[fast]\npath = "%s"\nalias = ["a", "b"]\ncontext = 64\n[good]\npath = "%s"\npreload = true\n' % (golden % "llama", golden % "qwen2"))
+            with Server("--models-file", path) as server:
+                self.assertEqual(names(server), ["fast", "a", "b", "good"])
+                states = [one["status"]["value"] for one in json.load(server.ask("GET", "/models"))["data"]]
+                self.assertEqual(states, ["unloaded", "loaded"])
+                self.assertEqual(ask(server, "b")["model"], "fast")
+                self.assertEqual(json.load(server.ask("GET", "/v1/models/fast"))["max_model_len"], 64)
+            for wrong in ("[x]\ncontext = 64\n", "[x]\npath = 'a'\nnonsense = 1\n", "path = 'a'\n", ""):
+                with open(path, "w") as file:
+                    file.write(wrong)
+                done = refused("--models-file", path)
+                self.assertEqual(done.returncode, 2, wrong + done.stderr)
+                self.assertIn(path, done.stderr)
+        done = refused("-m", golden % "llama", "-m", golden % "qwen2")
+        self.assertEqual(done.returncode, 2)
+        self.assertIn("'model'", done.stderr)
+
     def test_the_first_sigterm_lets_streams_finish(self):
         with Server() as server:
             answer = server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 400, "ignore_eos": True, "stream": True})

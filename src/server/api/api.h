@@ -15,6 +15,7 @@ std::vector<Endpoint> openai_endpoints();
 std::vector<Endpoint> anthropic_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
+std::vector<Endpoint> model_endpoints();
 std::vector<Endpoint> operation_endpoints();  // health, metrics, the schema
 std::vector<Endpoint> page_endpoints();       // what the page is made of, and its live view's feed
 

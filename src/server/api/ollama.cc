@@ -4,6 +4,7 @@
 
 #include "engine/language_model.h"
 #include "server/api/api.h"
+#include "server/api/models.h"
 #include "server/api/sampling_fields.h"
 #include "server/page.h"
 #include "server/service.h"
@@ -33,10 +34,10 @@ Json last(const Answer& answer, const std::string& text) {
   add_text(out, text);
   const RequestTimings& t = answer.timings;
   out["done"] = true;
-  out["done_reason"] = answer.ask.only_load ? "load" : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
+  out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load") : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
   if (answer.ask.only_load) return out;
   out["total_duration"] = nanoseconds(answer.total_seconds);
-  out["load_duration"] = 0;
+  out["load_duration"] = nanoseconds(answer.ask.waited_seconds);
   out["prompt_eval_count"] = answer.prompt_tokens;
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
   out["eval_count"] = answer.generated_tokens;
@@ -77,8 +78,7 @@ Field options_field() {
 }
 
 std::vector<Field> ollama_fields(std::vector<Field> prompt) {
-  Field any_time{"keep_alive", kText | kNumber, "", "of no effect: the model stays"};
-  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), any_time},
+  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field()},
                  {unsupported_field("format", is_empty), unsupported_field("tools", is_empty), unsupported_field("think", is_false), unsupported_field("images", is_empty),
                   unsupported_field("suffix", is_empty), unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
 }
@@ -91,7 +91,7 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
   return std::nullopt;
 }
 
-// An empty prompt asks for the model to be loaded, which it is.
+// An empty prompt asks for the model to be loaded, or with keep_alive 0 unloaded.
 Wrong prepare_generate(const Json& body, Ask& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
@@ -111,27 +111,42 @@ Wrong prepare_conversation(const Json& body, Ask& ask) {
   return prepare_chat(body, ask);
 }
 
-Json details(const ServedModel& served) {
-  const ModelInfo& info = served.model->info();
-  return {{"parent_model", ""}, {"format", "gguf"}, {"family", info.architecture}, {"families", {info.architecture}},
-          {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(info.parameters) * 1e-6)}, {"quantization_level", ""}};
+// Of a model that is not in memory only its files are known.
+Json details(const ServedModel* served) {
+  const std::string family = served ? served->model->info().architecture : "";
+  const double parameters = served ? static_cast<double>(served->model->info().parameters) : 0;
+  return {{"parent_model", ""}, {"format", "gguf"}, {"family", family}, {"families", family.empty() ? Json::array() : Json::array({family})},
+          {"parameter_size", served ? fmt::format("{:.1f}M", parameters * 1e-6) : ""}, {"quantization_level", ""}};
 }
 
-Json model_json(const Service& service, const ServedModel& served, const std::string& name) {
-  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", served.model->info().weight_bytes}, {"digest", ""}, {"details", details(served)}};
+Json model_json(const Service& service, const ModelStatus& model, const std::string& name) {
+  const int64_t size = model.served ? model.served->model->info().weight_bytes : model_file_bytes(model.path);
+  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", size}, {"digest", ""}, {"details", details(model.served.get())}};
 }
 
 Handled tags(Call& call) {
   Json models = Json::array();
-  for (const std::string& name : call.service.names()) models.push_back(model_json(call.service, call.served(), name));
+  for (const ModelStatus& model : call.service.models().list()) {
+    models.push_back(model_json(call.service, model, model.name));
+    for (const std::string& alias : model.aliases) models.push_back(model_json(call.service, model, alias));
+  }
   return json_reply({{"models", std::move(models)}});
 }
 
+constexpr double kForEver = 292.0 * 365 * 86400;  // as Ollama writes it
+
 Handled ps(Call& call) {
-  Json model = model_json(call.service, call.served(), call.served().name());
-  model["size_vram"] = 0;
-  model["context_length"] = call.served().context;
-  return json_reply({{"models", Json::array({std::move(model)})}});
+  Json models = Json::array();
+  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  for (const ModelStatus& model : call.service.models().list()) {
+    if (!model.served) continue;
+    Json json = model_json(call.service, model, model.name);
+    json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForEver), kForEver)));
+    json["size_vram"] = 0;
+    json["context_length"] = model.served->context;
+    models.push_back(std::move(json));
+  }
+  return json_reply({{"models", std::move(models)}});
 }
 
 Handled show(Call& call) {
@@ -139,7 +154,7 @@ Handled show(Call& call) {
   return json_reply({{"modelfile", ""},
                      {"parameters", ""},
                      {"template", call.model().parts().files->chat_template},
-                     {"details", details(call.served())},
+                     {"details", details(&call.served())},
                      {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
                                      {info.architecture + ".context_length", info.context}}},
                      {"capabilities", {"completion"}}});
@@ -162,7 +177,7 @@ const Dialect kOllama = {"Ollama",
 std::vector<Endpoint> ollama_endpoints() {
   Field messages = messages_field();
   messages.required = false;
-  Field prompt{"prompt", kText, "", "what to answer; empty: answers at once, as the model is loaded"};
+  Field prompt{"prompt", kText, "", "what to answer; empty: loads the model, and with keep_alive 0 unloads it"};
   Field system{"system", kText, "none", "how the model should answer"};
   Field raw{"raw", kBoolean, "false", "the prompt as it is, without the chat template"};
   Field shown{"model", kText, "the one that is served", "name or alias of the model"};
@@ -175,11 +190,11 @@ std::vector<Endpoint> ollama_endpoints() {
                   .prepare = prepare_conversation, .format = &kChat});
   list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
                   .fields = ollama_fields({prompt, system, raw}), .prepare = prepare_generate, .format = &kGenerate});
-  list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The model that is served, under each of its names.", .handle = tags});
+  list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = tags, .without_model = true});
   list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
-  list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps});
-  list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version});
-  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the words that clients look for.", .handle = root});
+  list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps, .without_model = true});
+  list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version, .without_model = true});
+  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the words that clients look for.", .handle = root, .without_model = true});
   return list;
 }
 

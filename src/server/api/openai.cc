@@ -1,6 +1,7 @@
 // OpenAI's API: how it refuses, its list of models, and what its answers have in common.
 #include "server/api/openai.h"
 
+#include "server/api/models.h"
 #include "server/api/sampling_fields.h"
 #include "server/service.h"
 
@@ -44,26 +45,22 @@ Json error_json(const ApiError& error) {
 HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
 std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
 
-Json model_json(const Service& service, const ServedModel& served, const std::string& name) {
-  const ModelInfo& info = served.model->info();
-  return {{"id", name},
-          {"object", "model"},
-          {"created", service.started()},
-          {"owned_by", "millrace"},
-          {"max_model_len", served.context},
-          {"meta", {{"n_vocab", info.vocab}, {"n_ctx_train", info.context}, {"n_params", info.parameters}, {"size", info.weight_bytes}}}};
-}
-
 Handled list_models(Call& call) {
   Json data = Json::array();
-  for (const std::string& name : call.service.names()) data.push_back(model_json(call.service, call.served(), name));
+  for (const ModelStatus& model : call.service.models().list()) {
+    data.push_back(model_entry(call.service, model, model.name));
+    for (const std::string& alias : model.aliases) data.push_back(model_entry(call.service, model, alias));
+  }
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
 Handled show_model(Call& call) {
-  const auto served = call.service.find_model(call.rest);
-  if (!served) return call.service.no_such_model(call.rest);
-  return json_reply(model_json(call.service, *served, call.rest));
+  const auto name = call.service.models().resolve(call.rest);
+  if (name) {
+    for (const ModelStatus& model : call.service.models().list())
+      if (model.name == *name) return json_reply(model_entry(call.service, model, call.rest));
+  }
+  return call.service.no_such_model(call.rest);
 }
 
 }  // namespace
@@ -106,8 +103,8 @@ std::vector<Endpoint> openai_endpoints() {
                   .prepare = prepare_chat_completion, .format = &kChatCompletions});
   list.push_back({.method = "POST", .path = "/v1/completions", .dialect = &kOpenAi, .summary = "Continues a text.", .fields = completion_fields(),
                   .prepare = prepare_completion, .format = &kCompletions});
-  list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The model that is served, under each of its names.", .handle = list_models});
-  list.push_back({.method = "GET", .path = "/v1/models/*", .dialect = &kOpenAi, .summary = "One of them.", .handle = show_model});
+  list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = list_models, .without_model = true});
+  list.push_back({.method = "GET", .path = "/v1/models/*", .dialect = &kOpenAi, .summary = "One of them.", .handle = show_model, .without_model = true});
   return list;
 }
 

@@ -13,9 +13,12 @@ HttpReply unavailable(const std::string& why) {
 }
 
 Handled live(Call& call) {
-  const EnginePulse pulse = call.engine().pulse();
-  if (pulse.stopped) return unavailable("the engine has stopped");
-  if (pulse.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine is in one step for {:.0f} seconds", pulse.step_seconds));
+  for (const ModelStatus& model : call.service.models().list()) {
+    if (!model.served) continue;
+    const EnginePulse pulse = model.served->engine->pulse();
+    if (pulse.stopped) return unavailable(fmt::format("the engine of {} has stopped", model.name));
+    if (pulse.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine of {} is in one step for {:.0f} seconds", model.name, pulse.step_seconds));
+  }
   return json_reply({{"status", "ok"}});
 }
 
@@ -34,7 +37,7 @@ Handled openapi(Call&) { return json_reply(openapi_json()); }
 
 std::vector<Endpoint> operation_endpoints() {
   const auto get = [](const char* path, const char* summary, Handled (*handle)(Call&), bool open) {
-    return Endpoint{.method = "GET", .path = path, .dialect = &kLlamaServer, .summary = summary, .handle = handle, .open = open};
+    return Endpoint{.method = "GET", .path = path, .dialect = &kLlamaServer, .summary = summary, .handle = handle, .without_model = true, .open = open};
   };
   return {get("/health", "Whether the server takes requests: 200, or 503 with the reason.", ready, true),
           get("/v1/health", "The same.", ready, true),

@@ -1,0 +1,54 @@
+// millrace pull: a model from a hub into the cache that Hugging Face's own tools use.
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "hub_model.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace pull Qwen/Qwen3-0.6B-GGUF:Q8_0               one quantization; Q4_K_M when none is named
+  millrace pull Qwen/Qwen3-0.6B                         safetensors, configuration and tokenizer
+  millrace pull OWNER/NAME:file.gguf --revision v1.0
+  millrace run -m hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 -p Hi    the same name for every command that takes a model
+
+Prints where the model lies. A download that was cut goes on where it stopped. Environment: HF_HOME, HF_HUB_CACHE,
+HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, as Hugging Face's tools read them; SSL_CERT_FILE for a certificate authority.)";
+
+struct PullFlags {
+  std::string name;
+  PullOptions options;
+  bool json = false;
+};
+
+Result<int> pull(PullFlags flags) {
+  while (flags.options.endpoint.ends_with('/')) flags.options.endpoint.pop_back();
+  MILLRACE_TRY(const PulledModel pulled, pull_with_bar(flags.name, flags.options));
+  if (!flags.json) {
+    fmt::print("{}\n", pulled.path);
+    return 0;
+  }
+  const nlohmann::ordered_json out = {{"path", pulled.path}, {"commit", pulled.commit}, {"files", pulled.files}, {"bytes", pulled.bytes}, {"downloaded_bytes", pulled.downloaded}};
+  fmt::print("{}\n", out.dump());
+  return 0;
+}
+
+}  // namespace
+
+void add_pull_command(CLI::App& app) {
+  auto flags = std::make_shared<PullFlags>();
+  CLI::App* command = add_command(app, "pull", "Download a model", kExamples, [=] { return pull(*flags); });
+  command->add_option("name", flags->name, "OWNER/NAME, or OWNER/NAME:FILE with a file's name or a quantization as Q4_K_M")->required();
+  command->add_option("--revision", flags->options.revision, "Branch, tag or commit")->capture_default_str();
+  command->add_flag("--offline", flags->options.offline, "Only look into the cache");
+  command->add_option("--endpoint", flags->options.endpoint, "The hub's address")->capture_default_str();
+  command->add_option("--cache-dir", flags->options.cache, "Folder of the cache; by the environment when absent");
+  command->add_option("--connections", flags->options.connections, "At once")->capture_default_str()->check(CLI::Range(1, 64));
+  command->add_option("--timeout", flags->options.timeout_seconds, "Seconds without a byte before a connection is given up")->capture_default_str()->check(CLI::Range(0.1, 1e5));
+  command->add_flag("--json", flags->json, "Print path, commit, files and bytes as JSON");
+}
+
+}  // namespace millrace

@@ -1,0 +1,213 @@
+#include "serve_models.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <fstream>
+
+#include "engine/language_model.h"
+#include "hub_model.h"
+#include "models/arch.h"
+#include "progress.h"
+
+namespace millrace {
+namespace {
+
+std::string stem_of(const std::string& path) {
+  const std::filesystem::path file(path);
+  return std::filesystem::is_directory(file) ? (file.has_filename() ? file : file.parent_path()).filename().string() : file.stem().string();
+}
+
+// What the model's files call it.
+Result<std::string> own_name(const std::string& path) {
+  MILLRACE_TRY(const ModelFiles files, open_model(path));
+  MILLRACE_TRY(const ArchSpec spec, read_arch_spec(files));
+  return !spec.name.empty() ? spec.name : stem_of(files.path);
+}
+
+// "fast=small.gguf": a name, and what it stands before. A '=' in a path comes after a '/'.
+std::pair<std::string, std::string> split_name(const std::string& text) {
+  const size_t equals = text.find('='), slash = text.find('/');
+  if (equals == std::string::npos || equals == 0 || slash < equals) return {"", text};
+  return {text.substr(0, equals), text.substr(equals + 1)};
+}
+
+// A bar while one is loaded, on a terminal.
+std::function<void(double)> bar_of(const std::string& name) {
+  auto bar = std::make_shared<std::unique_ptr<ProgressBar>>();
+  return [bar, name](double fraction) {
+    if (!*bar) *bar = std::make_unique<ProgressBar>("loading " + name);
+    (*bar)->update(fraction);
+    if (fraction >= 1) bar->reset();
+  };
+}
+
+struct TableFlags {
+  ModelFlags model;
+  EngineFlags engine;
+  std::vector<std::string> aliases;
+  double idle_seconds = -1;
+  bool preload = false;
+};
+
+Result<ModelConfig> read_table(const std::string& name, const std::vector<const CLI::ConfigItem*>& items, const ModelConfig& defaults) {
+  TableFlags flags;
+  flags.engine.options = defaults.engine;
+  flags.engine.no_prefix_cache = !defaults.engine.prefix_cache;
+  flags.model.threads = defaults.engine.threads;
+  flags.model.context = static_cast<int>(defaults.engine.context);
+  flags.idle_seconds = defaults.idle_seconds;
+  CLI::App app;
+  app.set_help_flag();
+  flags.model.add_to(&app);
+  flags.engine.add_to(&app);
+  app.remove_option(app.get_option("--memory"));
+  app.add_option("--path", flags.model.path)->required();
+  app.add_option("--alias", flags.aliases);
+  app.add_option("--idle-unload", flags.idle_seconds);
+  app.add_flag("--preload", flags.preload);
+  app.add_option("--max-streams", flags.engine.options.max_streams)->check(CLI::Range(1, 65536));
+  app.add_option("--queue", flags.engine.options.queue)->check(CLI::Range(0, 1 << 24));
+  std::vector<std::string> arguments;
+  for (const CLI::ConfigItem* item : items)
+    for (const std::string& input : item->inputs) arguments.push_back("--" + item->name + "=" + input);
+  std::ranges::reverse(arguments);  // as the parser wants it
+  try {
+    app.parse(arguments);
+  } catch (const CLI::ParseError& error) {
+    return Error::user(fmt::format("[{}]: {}", name, error.what()));
+  }
+  ModelConfig config = defaults;
+  config.name = name;
+  config.path = flags.model.path;
+  config.aliases = flags.aliases;
+  config.engine = flags.engine.get(flags.model);
+  config.load.threads = flags.model.threads;
+  config.load.context = flags.model.context;
+  config.load.packed_cache = !flags.model.packed_cache.empty() && flags.model.packed_cache != "false";
+  if (config.load.packed_cache && flags.model.packed_cache != "true") config.load.packed_cache_path = flags.model.packed_cache;
+  config.load.verify_packed_cache = flags.model.verify_packed_cache;
+  config.idle_seconds = flags.idle_seconds;
+  config.preload = flags.preload;
+  return config;
+}
+
+}  // namespace
+
+Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const ModelConfig& defaults) {
+  std::ifstream file(path);
+  if (!file) return Error::user(fmt::format("{}: cannot be read", path));
+  std::vector<CLI::ConfigItem> items;
+  try {
+    items = CLI::ConfigTOML().from_config(file);
+  } catch (const CLI::Error& error) {
+    return Error::user(fmt::format("{}: {}", path, error.what()));
+  }
+  std::vector<std::pair<std::string, std::vector<const CLI::ConfigItem*>>> tables;
+  for (const CLI::ConfigItem& item : items) {
+    if (item.name == "++" || item.name == "--") continue;  // a table begins or ends
+    if (item.parents.size() != 1) return Error::user(fmt::format("{}: '{}': stands in no table; each model is a table, [NAME]", path, item.fullname()));
+    auto found = std::ranges::find(tables, item.parents[0], [](const auto& table) { return table.first; });
+    if (found == tables.end()) found = tables.insert(tables.end(), {item.parents[0], {}});
+    found->second.push_back(&item);
+  }
+  std::vector<ModelConfig> out;
+  for (const auto& [name, its] : tables) {
+    auto config = read_table(name, its, defaults);
+    if (!config.ok()) return Error::user(fmt::format("{}: {}", path, config.error().message));
+    out.push_back(std::move(*config));
+  }
+  if (out.empty()) return Error::user(fmt::format("{}: names no model", path));
+  return out;
+}
+
+void ServeModels::add_to(CLI::App* command) {
+  command->remove_option(command->get_option("--model"));
+  command->add_option("-m,--model", models, "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE]; may be given several times. The built-in model when absent");
+  command->add_option("--models-file", file, "TOML file with a table for each model: path, alias, preload, idle-unload, and flags of its engine");
+  command->add_option("--models-dir", folder, "Folder of models, each loaded when a request first asks for it");
+  command->add_option("--name", name, "The first model's name in answers; its own when absent");
+  command->add_option("--alias", aliases, "Further name that requests may use for it; '*': any name. May be given several times");
+  command->add_option("--model-alias", named_aliases, "NAME=ALIAS: further name of one of several models");
+  command->add_option("--idle-unload", idle_seconds, "Seconds without a request after which a model leaves memory; it comes back with the next one")->check(CLI::Range(0.0, 1e9));
+  command->add_flag("--load-on-demand", on_demand, "Load the models of -m too only when a request first asks for them");
+}
+
+Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& defaults) const {
+  std::vector<ModelConfig> out;
+  for (const std::string& given : models) {
+    ModelConfig config = defaults;
+    std::tie(config.name, config.path) = split_name(given);
+    config.preload = !on_demand;
+    out.push_back(std::move(config));
+  }
+  if (!file.empty()) {
+    MILLRACE_TRY(auto more, read_models_file(file, defaults));
+    out.insert(out.end(), more.begin(), more.end());
+  }
+  if (out.empty() && folder.empty()) {
+    out.push_back(defaults);
+    out.back().preload = !on_demand;
+  }
+  for (ModelConfig& config : out) {
+    const std::string given = config.path;
+    MILLRACE_TRY(config.path, local_model(given));
+    if (!config.name.empty()) continue;
+    if (&config == &out.front() && !name.empty()) {
+      config.name = name;
+    } else if (config.path != given) {
+      config.name = given.substr(3);  // as it was asked for; in the cache it is called by a commit
+    } else if (out.size() == 1 && folder.empty()) {
+      MILLRACE_TRY(config.name, own_name(config.path));
+    } else {
+      config.name = stem_of(config.path);
+    }
+  }
+  for (const std::string& alias : aliases) {
+    if (alias != "*" && out.empty()) return Error::user("--alias: is of the first model of -m or --models-file; there is none");
+    if (alias != "*") out.front().aliases.push_back(alias);
+  }
+  for (const std::string& given : named_aliases) {
+    const auto [of, alias] = split_name(given);
+    const auto config = std::ranges::find(out, of, &ModelConfig::name);
+    if (of.empty() || alias.empty() || config == out.end()) return Error::user(fmt::format("--model-alias: wants NAME=ALIAS with the name of a model, got '{}'", given));
+    config->aliases.push_back(alias);
+  }
+  return out;
+}
+
+Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine, const SamplingFlags& sampling) const {
+  ModelConfig defaults;
+  MILLRACE_TRY(defaults.load, model.load_options());
+  defaults.load.progress = nullptr;
+  defaults.engine = engine.get(model);
+  defaults.idle_seconds = idle_seconds;
+  defaults.sampling = [sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
+    if (auto text = loaded.encode("a"); !text.ok()) return text.error();
+    return sampling.get(loaded);
+  };
+  MILLRACE_TRY(std::vector<ModelConfig> list, configs(defaults));
+  RegistryOptions options{.folder = folder, .any_name = std::ranges::find(aliases, "*") != aliases.end()};
+  // One model alone may have the whole budget, its KV cache all that is left. Several share it.
+  if (list.size() > 1 || !folder.empty()) {
+    options.memory = std::exchange(defaults.load.memory, 0);
+    for (ModelConfig& config : list) {
+      config.load.memory = 0;
+      if (config.load.packed_cache_path != "" && list.size() > 1 && config.load.packed_cache_path == defaults.load.packed_cache_path)
+        return Error::user("--packed-cache: one file cannot hold several models; give it without a path");
+    }
+  }
+  options.found = defaults;
+  std::error_code failed;
+  if (!folder.empty() && !std::filesystem::is_directory(folder, failed)) return Error::user(fmt::format("--models-dir: {}: is no folder", folder));
+  MILLRACE_TRY(auto registry, ModelRegistry::create(options));
+  for (ModelConfig& config : list) {
+    config.load.progress = bar_of(config.name);
+    MILLRACE_TRY_VOID(registry->add(config));
+  }
+  MILLRACE_TRY_VOID(registry->preload());
+  return registry;
+}
+
+}  // namespace millrace

@@ -1,0 +1,62 @@
+#include "hub/repository.h"
+
+#include <fmt/format.h>
+
+#include <nlohmann/json.hpp>
+
+#include "hub/hub_cache.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::json;
+
+constexpr size_t kMostFiles = 100'000;
+constexpr int64_t kMostBytes = int64_t{1} << 50;
+
+std::string text_of(const Json& object, const char* key) {
+  const auto found = object.find(key);
+  return found != object.end() && found->is_string() ? found->get<std::string>() : "";
+}
+
+int64_t size_of(const Json& object) {
+  const auto found = object.find("size");
+  if (found == object.end() || !found->is_number_integer()) return -1;
+  if (found->is_number_unsigned() && found->get<uint64_t>() > static_cast<uint64_t>(kMostBytes)) return -1;
+  return found->get<int64_t>();
+}
+
+}  // namespace
+
+std::string in_url(std::string_view path) {
+  std::string out;
+  for (const char c : path) {
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("-._~/").find(c) != std::string_view::npos;
+    out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
+  }
+  return out;
+}
+
+Result<RemoteRepository> parse_repository(const std::string& text) {
+  const Json json = Json::parse(text, nullptr, false);
+  if (!json.is_object()) return Error::corrupt("hub: its list of files is no JSON object");
+  RemoteRepository out;
+  out.commit = text_of(json, "sha");
+  if (out.commit.size() != 40 || !is_hash(out.commit)) return Error::corrupt("hub: its list of files names no commit");
+  const auto list = json.find("siblings");
+  if (list == json.end() || !list->is_array() || list->size() > kMostFiles) return Error::corrupt("hub: its list of files is not there, or too long");
+  for (const Json& one : *list) {
+    if (!one.is_object()) return Error::corrupt("hub: its list of files holds something else");
+    RemoteFile file{.name = text_of(one, "rfilename"), .size = size_of(one), .hash = text_of(one, "blobId")};
+    if (!is_safe_path(file.name)) return Error::corrupt(fmt::format("hub: lists a file '{}', which would lie elsewhere", file.name.substr(0, 200)));
+    if (const auto lfs = one.find("lfs"); lfs != one.end() && lfs->is_object()) {
+      file.hash = text_of(*lfs, "sha256");
+      if (const int64_t size = size_of(*lfs); size >= 0) file.size = size;
+    }
+    if (!is_hash(file.hash) || file.size < 0 || file.size > kMostBytes) return Error::corrupt(fmt::format("hub: gives no size or no hash of {}", file.name));
+    out.files.push_back(std::move(file));
+  }
+  return out;
+}
+
+}  // namespace millrace

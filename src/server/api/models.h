@@ -1,0 +1,23 @@
+// What several APIs say of the models of a server.
+#pragma once
+
+#include <optional>
+#include <string_view>
+
+#include "server/endpoint.h"
+#include "server/service.h"
+
+namespace millrace {
+
+// One entry of /v1/models, for the model under one of its names.
+Json model_entry(const Service& service, const ModelStatus& model, const std::string& name);
+
+// "keep_alive": seconds, or "5m", "1h30m", "500ms"; negative: for ever.
+Field keep_alive_field();
+// Seconds; none: no duration.
+std::optional<double> duration_seconds(std::string_view text);
+
+// /models, /models/load, /models/unload
+std::vector<Endpoint> model_endpoints();
+
+}  // namespace millrace

@@ -1,0 +1,302 @@
+"""millrace pull against a hub on loopback: whole, redirected, cut, changed, wrong, closed.
+
+Usage: pull_test.py MILLRACE SOURCE_DIR [unittest arguments]
+"""
+
+import hashlib
+import http.server
+import json
+import os
+import shutil
+import ssl
+import subprocess
+import sys
+import tempfile
+import threading
+import unittest
+import urllib.parse
+
+MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
+PIECE = 16 << 20
+
+
+def git_hash(data):
+    return hashlib.sha1(b"blob %d\0" % len(data) + data).hexdigest()
+
+
+class Hub:
+    """Serves `files` of owner/name as a hub does; what goes wrong is set by the attributes."""
+
+    def __init__(self, files, commit="c" * 40, certificate=None):
+        self.files, self.commit = dict(files), commit
+        self.names = {}            # listed under another name
+        self.hashes = {}           # listed with another hash
+        self.token = None          # asked for
+        self.cut = 0               # answers that end after so many bytes, ...
+        self.cuts = 0              # ... so many times
+        self.ranges = True
+        self.mirror = None         # redirects there
+        self.seen = []             # (path, range, authorization)
+        self.lock = threading.Lock()
+        hub = self
+
+        class Handler(http.server.BaseHTTPRequestHandler):
+            def log_message(self, *_):
+                pass
+
+            def do_GET(self):
+                hub.answer(self)
+
+        self.server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+        self.server.daemon_threads = True
+        self.url = "http://127.0.0.1:%d" % self.server.server_port
+        if certificate:
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(certificate)
+            self.server.socket = context.wrap_socket(self.server.socket, server_side=True)
+            self.url = "https" + self.url.removeprefix("http")
+        self.thread = threading.Thread(target=self.server.serve_forever)
+        self.thread.start()
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.server.shutdown()
+        self.thread.join()
+        self.server.server_close()
+
+    def list(self):
+        siblings = []
+        for name, data in self.files.items():
+            one = {"rfilename": self.names.get(name, name), "size": len(data), "blobId": git_hash(data)}
+            if name.endswith((".gguf", ".safetensors")):
+                one["lfs"] = {"sha256": self.hashes.get(name, hashlib.sha256(data).hexdigest()), "size": len(data)}
+            siblings.append(one)
+        return {"sha": self.commit, "siblings": siblings}
+
+    def answer(self, request):
+        path = urllib.parse.unquote(urllib.parse.urlsplit(request.path).path)
+        with self.lock:
+            self.seen.append((path, request.headers.get("Range"), request.headers.get("Authorization")))
+            cut = self.cuts > 0 and "/resolve/" in path
+            self.cuts -= cut
+        if self.token and request.headers.get("Authorization") != "Bearer " + self.token:
+            return request.send_error(401)
+        if path.startswith("/api/models/owner/name/revision/"):
+            body = json.dumps(self.list()).encode()
+            request.send_response(200)
+            request.send_header("Content-Length", str(len(body)))
+            request.end_headers()
+            return request.wfile.write(body)
+        name = path.split("/resolve/%s/" % self.commit)[-1]
+        if "/resolve/" not in path or name not in self.files:
+            return request.send_error(404)
+        if self.mirror:
+            request.send_response(302)
+            request.send_header("Location", self.mirror + request.path)
+            request.send_header("Content-Length", "0")
+            return request.end_headers()
+        data = self.files[name]
+        first, last = 0, len(data) - 1
+        if request.headers.get("Range") and self.ranges:
+            first, last = (int(x) for x in request.headers["Range"].removeprefix("bytes=").split("-"))
+            request.send_response(206)
+            request.send_header("Content-Range", "bytes %d-%d/%d" % (first, last, len(data)))
+        else:
+            request.send_response(200)
+        body = data[first:last + 1]
+        request.send_header("Content-Length", str(len(body)))
+        request.end_headers()
+        try:
+            request.wfile.write(body[:self.cut] if cut else body)
+        except OSError:
+            pass
+        return None
+
+    def resolved(self):
+        return [one for one in self.seen if "/resolve/" in one[0]]
+
+
+class Pull(unittest.TestCase):
+    def setUp(self):
+        self.folder = tempfile.TemporaryDirectory()
+        self.model = self.read(SOURCE + "/tests/golden/llama/model.gguf")
+
+    def tearDown(self):
+        self.folder.cleanup()
+
+    def environment(self, hub, **more):
+        kept = {key: value for key, value in os.environ.items() if not key.startswith(("HF_", "HUGGINGFACE_"))}
+        return {**kept, "HF_HOME": self.folder.name, "HF_ENDPOINT": hub.url if hub else "http://127.0.0.1:9", **more}
+
+    def pull(self, hub, *arguments, **environment):
+        return subprocess.run([MILLRACE, "pull", *arguments, "--json"], capture_output=True, text=True, timeout=300, env=self.environment(hub, **environment))
+
+    def pulled(self, hub, *arguments, **environment):
+        done = self.pull(hub, *arguments, **environment)
+        self.assertEqual(done.returncode, 0, done.stderr)
+        return json.loads(done.stdout)
+
+    def read(self, path):
+        with open(path, "rb") as file:
+            return file.read()
+
+    def cache(self, *parts):
+        return os.path.join(self.folder.name, "hub", "models--owner--name", *parts)
+
+    def test_a_file_comes_whole_once_and_lies_where_others_look(self):
+        with Hub({"m-Q4_K_M.gguf": self.model, "m-Q8_0.gguf": b"other", "README.md": b"text"}) as hub:
+            got = self.pulled(hub, "owner/name")
+            self.assertEqual(got["files"], ["m-Q4_K_M.gguf"])
+            self.assertEqual(got["downloaded_bytes"], len(self.model))
+            self.assertEqual(got["path"], self.cache("snapshots", "c" * 40, "m-Q4_K_M.gguf"))
+            self.assertEqual(self.read(got["path"]), self.model)
+            self.assertTrue(os.path.islink(got["path"]))
+            self.assertFalse(os.path.isabs(os.readlink(got["path"])))
+            self.assertEqual(os.listdir(self.cache("blobs")), [hashlib.sha256(self.model).hexdigest()])
+            self.assertEqual(self.read(self.cache("refs", "main")), b"c" * 40)
+            before = len(hub.resolved())
+            self.assertEqual(self.pulled(hub, "owner/name")["downloaded_bytes"], 0)
+            self.assertEqual(len(hub.resolved()), before)
+            self.assertEqual(self.read(self.pulled(hub, "hf:owner/name:q8_0")["path"]), b"other")
+
+    def test_a_folder_comes_with_what_it_needs_and_runs(self):
+        source = SOURCE + "/tests/golden/qwen2/"
+        files = {name: self.read(source + name) for name in os.listdir(source) if name.endswith((".json", ".safetensors"))}
+        with Hub(files) as hub:
+            done = subprocess.run([MILLRACE, "run", "-m", "hf:owner/name", "-p", "a", "-n", "2", "-t", "1"], capture_output=True, text=True, timeout=300, env=self.environment(hub))
+            self.assertEqual(done.returncode, 0, done.stderr)
+        self.assertEqual(self.read(self.cache("snapshots", "c" * 40, "config.json")), files["config.json"])
+
+    def test_many_pieces_over_many_connections(self):
+        data = os.urandom(1 << 20) * 40 + b"tail"
+        with Hub({"m.gguf": data, "n.gguf": b""}) as hub:
+            got = self.pulled(hub, "owner/name:m.gguf", "--connections", "3")
+            self.assertEqual(self.read(got["path"]), data)
+            self.assertEqual(sorted(one[1] for one in hub.resolved()),
+                             sorted("bytes=%d-%d" % (at, min(at + PIECE, len(data)) - 1) for at in range(0, len(data), PIECE)))
+            self.assertEqual(self.read(self.pulled(hub, "owner/name:n.gguf")["path"]), b"")
+
+    def test_a_cut_goes_on_where_it_was(self):
+        with Hub({"m.gguf": self.model}) as hub:
+            hub.cut, hub.cuts = 1000, 2
+            self.assertEqual(self.read(self.pulled(hub, "owner/name")["path"]), self.model)
+            self.assertEqual([one[1].split("-")[0] for one in hub.resolved()], ["bytes=0", "bytes=1000", "bytes=2000"])
+
+    def test_a_later_try_fetches_only_what_is_missing(self):
+        data = os.urandom(3 * PIECE)
+        with Hub({"m.gguf": data}) as hub:
+            hub.cut, hub.cuts = 0, 0
+            whole = hub.answer
+
+            def first_only(request):
+                if "bytes=0-" in (request.headers.get("Range") or "bytes=0-"):
+                    return whole(request)
+                return request.send_error(403)
+
+            hub.answer = first_only
+            self.assertEqual(self.pull(hub, "owner/name", "--connections", "1").returncode, 2)
+            self.assertEqual(len([name for name in os.listdir(self.cache("blobs")) if name.endswith(".incomplete")]), 1)
+            hub.answer = whole
+            got = self.pulled(hub, "owner/name")
+            self.assertEqual(got["downloaded_bytes"], 2 * PIECE)
+            self.assertEqual(self.read(got["path"]), data)
+            self.assertEqual(len(os.listdir(self.cache("blobs"))), 1)
+
+    def test_a_server_without_ranges(self):
+        data = os.urandom(PIECE + 5)
+        with Hub({"m.gguf": data}) as hub:
+            hub.ranges = False
+            self.assertEqual(self.read(self.pulled(hub, "owner/name")["path"]), data)
+
+    def test_a_redirect_never_takes_the_token_along(self):
+        with Hub({"m.gguf": self.model}) as mirror, Hub({"m.gguf": self.model}) as hub:
+            hub.token, hub.mirror = "secret", mirror.url
+            self.assertEqual(self.read(self.pulled(hub, "owner/name", HF_TOKEN="secret")["path"]), self.model)
+            self.assertTrue(mirror.resolved())
+            self.assertEqual({one[2] for one in mirror.seen}, {None})
+            self.assertEqual({one[2] for one in hub.seen}, {"Bearer secret"})
+
+    @unittest.skipUnless(shutil.which("openssl"), "no openssl to make a certificate with")
+    def test_tls_is_used_with_certificates_that_are_trusted(self):
+        certificate = os.path.join(self.folder.name, "certificate.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "rsa:2048", "-nodes", "-keyout", certificate + ".key", "-out", certificate, "-days", "2", "-subj", "/CN=hub",
+                        "-addext", "subjectAltName=IP:127.0.0.1"], check=True, capture_output=True)
+        with open(certificate + ".both", "wb") as file:
+            file.write(self.read(certificate) + self.read(certificate + ".key"))
+        with Hub({"m.gguf": self.model}, certificate=certificate + ".both") as hub:
+            done = self.pull(hub, "owner/name")
+            self.assertEqual(done.returncode, 5)
+            self.assertIn("not trusted", done.stderr)
+            self.assertEqual(self.read(self.pulled(hub, "owner/name", SSL_CERT_FILE=certificate)["path"]), self.model)
+            wrong = hub.url.replace("127.0.0.1", "localhost")  # the certificate is not for that name
+            done = self.pull(hub, "owner/name:m.gguf", "--endpoint", wrong, SSL_CERT_FILE=certificate)
+            self.assertEqual(done.returncode, 5, done.stdout)
+            self.assertIn("not trusted", done.stderr)
+
+    def test_no_access_and_no_file(self):
+        with Hub({"m.gguf": self.model}) as hub:
+            hub.token = "secret"
+            done = self.pull(hub, "owner/name")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("HF_TOKEN", done.stderr)
+            with open(os.path.join(self.folder.name, "token"), "w") as file:
+                file.write("secret\n")
+            self.pulled(hub, "owner/name")
+            self.assertIn("404", self.pull(hub, "owner/none").stderr)
+            done = self.pull(hub, "owner/name:Q2_K")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("m.gguf", done.stderr)
+
+    def test_a_wrong_hash_is_refused_and_leaves_nothing(self):
+        with Hub({"m.gguf": self.model, "config.json": b"{}"}) as hub:
+            hub.hashes["m.gguf"] = "0" * 64
+            done = self.pull(hub, "owner/name")
+            self.assertEqual(done.returncode, 3)
+            self.assertIn("hash", done.stderr)
+            self.assertEqual(os.listdir(self.cache("blobs")), [])
+            self.assertFalse(os.path.exists(self.cache("snapshots")))
+
+    def test_names_that_would_lie_elsewhere_are_refused(self):
+        for name in ("../../evil", "/tmp/evil", "a/../../../evil", "a\\evil", ""):
+            with Hub({"m.gguf": self.model}) as hub:
+                hub.names["m.gguf"] = name
+                self.assertEqual(self.pull(hub, "owner/name").returncode, 3, name)
+                self.assertFalse(hub.resolved())
+        self.assertFalse(os.path.exists(self.cache("snapshots")))
+        with Hub({"m.gguf": self.model}, commit="../../x") as hub:
+            self.assertEqual(self.pull(hub, "owner/name").returncode, 3)
+            self.assertEqual(self.pull(hub, "owner/name", "--revision", "../x").returncode, 2)
+
+    def test_a_changed_file_is_another_one(self):
+        with Hub({"m.gguf": self.model}) as hub:
+            old = self.pulled(hub, "owner/name")
+            hub.files["m.gguf"], hub.commit = b"new", "d" * 40
+            new = self.pulled(hub, "owner/name")
+            self.assertEqual(self.read(new["path"]), b"new")
+            self.assertEqual(self.read(old["path"]), self.model)
+            self.assertEqual(self.read(self.pulled(hub, "owner/name", "--revision", "c" * 40, "--offline")["path"]), self.model)
+
+    def test_offline(self):
+        with Hub({"m.gguf": self.model}) as hub:
+            path = self.pulled(hub, "owner/name")["path"]
+        self.assertEqual(self.pulled(None, "owner/name", "--offline")["path"], path)
+        self.assertEqual(self.pulled(None, "owner/name", HF_HUB_OFFLINE="1")["path"], path)
+        self.assertEqual(self.pull(None, "owner/name:Q2_K", "--offline").returncode, 2)
+        self.assertEqual(self.pull(None, "owner/other", "--offline").returncode, 2)
+        self.assertEqual(self.pull(None, "owner/name").returncode, 5)
+
+    def test_two_at_once_fetch_it_once(self):
+        data = os.urandom(2 * PIECE)
+        with Hub({"m.gguf": data}) as hub:
+            both = [subprocess.Popen([MILLRACE, "pull", "owner/name"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=self.environment(hub)) for _ in range(2)]
+            for one in both:
+                out, errors = one.communicate(timeout=300)
+                self.assertEqual(one.returncode, 0, errors)
+                self.assertEqual(self.read(out.strip()), data)
+            self.assertEqual(len(hub.resolved()), 2)
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
