@@ -63,6 +63,8 @@ int run_main(int argc, char** argv) {
 #ifdef MILLRACE_TRAIN
   add_train_command(app);
 #endif
+  add_embed_command(app);
+  add_batch_command(app);
   add_perplexity_command(app);
   add_bench_command(app);
   add_trace_command(app);

@@ -27,7 +27,7 @@ struct ServeFlags {
   SamplingFlags sampling;
   HttpLimits http;
   ServiceOptions service;
-  std::string name, key_file;
+  std::string name, key_file, pooling;
   std::vector<std::string> aliases;
   bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
@@ -90,6 +90,7 @@ Result<int> serve(ServeFlags flags) {
     if (alias == "*") flags.service.any_name = true;
     if (alias != "*") flags.service.names.push_back(alias);
   }
+  flags.service.pooling = find_pooling(flags.pooling);
   flags.service.engine = flags.engine.get(flags.model);
   MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
   MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http));
@@ -125,6 +126,16 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags->engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));
+  command->add_option("--pooling", flags->pooling, "How hidden states become one vector in embeddings; what the model says when absent")->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  command->add_option("--files-dir", service.files_dir, "Folder for uploaded files and batches, this server's alone; none without it");
+  command->add_option("--files-count", service.files.files, "Files there at most")->capture_default_str()->check(whole(1, 1 << 20));
+  command->add_option("--files-bytes", service.files.bytes, "Bytes of them together")->capture_default_str()->check(whole(1024, int64_t{1} << 50));
+  command->add_option("--batch-lines", service.batches.in_flight, "Lines of a batch that are under way at once")->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--stream-grace", service.streams.grace_seconds,
+                      "Seconds that a stream with an X-Conversation-Id goes on without its reader, who may come back; 0: none does")->capture_default_str()->check(seconds(0));
+  command->add_option("--stream-keep", service.streams.keep_seconds, "Seconds that it can be read after its end")->capture_default_str()->check(seconds(0));
+  command->add_option("--stream-bytes", service.streams.stream_bytes, "Bytes of one that are kept, the last ones")->capture_default_str()->check(whole(4096, int64_t{1} << 30));
+  command->add_option("--streams-bytes", service.streams.total_bytes, "Bytes of all of them")->capture_default_str()->check(whole(4096, int64_t{1} << 40));
   command->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm")->check(CLI::IsMember({"vllm"}));
   command->add_option("--max-body-bytes", http.body_bytes, "Of a request")->capture_default_str()->check(whole(1024, int64_t{1} << 30));
   command->add_option("--max-header-bytes", http.header_bytes, "Of a request")->capture_default_str()->check(whole(1024, 1 << 20));

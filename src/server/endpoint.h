@@ -16,7 +16,7 @@ class Service;
 
 struct Call {
   Service& service;
-  const HttpRequest& request;
+  HttpRequest& request;
   std::string rest;  // what stood for the '*' of the path
   Json body;         // checked against the endpoint's fields
   Ask ask;           // filled in by them
@@ -35,6 +35,9 @@ struct Endpoint {
   // Either text is generated and written by `format`, or handle() answers at once.
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
+  // Or this answers the exchange, at once or later; an error is answered for it.
+  std::optional<ApiError> (*begin)(Call& call, const Exchange& exchange) = nullptr;
+  bool raw_body = false;  // it is no JSON; the endpoint reads request.body
   bool open = false;     // to everybody, without a key
 };
 

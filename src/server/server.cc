@@ -7,6 +7,7 @@ Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageMode
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::make_unique<Service>(std::move(model), std::move(engine), std::move(options));
   Service* service = server->service_.get();
+  MILLRACE_TRY_VOID(service->open_files());
   HttpHandler handler{[service](const HttpRequest& request) { return service->admit(request); },
                       [service](HttpRequest request, Exchange exchange) { service->handle(std::move(request), std::move(exchange)); },
                       [service](const HttpRequest& request, int status, const std::string& message) { return service->refuse(request, status, message); }};

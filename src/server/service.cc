@@ -9,6 +9,7 @@
 #include "engine/chat_prompt.h"
 #include "server/api/api.h"
 #include "server/generation.h"
+#include "server/infill.h"
 
 namespace millrace {
 namespace {
@@ -53,10 +54,25 @@ Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Eng
     : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
   metrics_ = std::make_unique<Metrics>(options_.names.front());
   scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
+  embeddings_ = std::make_unique<EmbeddingWorker>(model_, options_.engine, context_, options_.pooling);
+  streams_ = std::make_unique<StreamStore>(options_.streams);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Service::~Service() = default;
+
+Result<void> Service::open_files() {
+  if (options_.files_dir.empty()) return {};
+  MILLRACE_TRY(files_, FileStore::open(options_.files_dir, options_.files));
+  batches_ = std::make_unique<BatchRunner>(*this, *files_, options_.batches);
+  return {};
+}
+
+void Service::drain() {
+  draining_ = true;
+  if (batches_) batches_->stop();
+  streams_->drain();
+}
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
@@ -153,7 +169,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   bool wrong_method = false;
   const Endpoint& endpoint = *find_endpoint(request.method, request.path, &rest, &wrong_method);
   Call call{*this, request, std::move(rest), Json::object(), Ask{}};
-  if (request.method == "POST") {
+  if (request.method == "POST" && !endpoint.raw_body) {
     auto wrong = parse_body(request.body, &call.body);
     std::string().swap(request.body);
     call.ask.request.sampling = options_.sampling;
@@ -170,6 +186,10 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   if (endpoint.format) {
     call.body = nullptr;
     return generate(endpoint, std::move(call.ask), call.request, exchange);
+  }
+  if (endpoint.begin) {
+    if (auto wrong = endpoint.begin(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+    return;
   }
   Handled handled = endpoint.handle(call);
   if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
@@ -193,6 +213,8 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
     if (!tokens.ok()) return ApiError::from(tokens.error());
     ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   }
+  if (ask.infill)
+    if (auto wrong = make_infill_prompts(*model_, context_, ask)) return wrong;
   for (AskedPrompt& prompt : ask.prompts) {
     if (prompt.tokens.empty()) {
       auto tokens = model_->encode(prompt.text, prompt.add_special);
@@ -240,7 +262,14 @@ void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& req
   if (auto wrong = complete(ask)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   HttpHeaders head = headers(request);
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
-  Generation::start(*this, endpoint, std::move(ask), std::move(head), exchange);
+  Exchange to = exchange;
+  if (const std::string id = stream_id(request); !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
+    if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {
+      to = std::move(*kept);
+      head.emplace_back("X-Conversation-Id", id);
+    }
+  }
+  Generation::start(*this, endpoint, std::move(ask), std::move(head), to);
 }
 
 }  // namespace millrace

@@ -9,10 +9,13 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/embedding_worker.h"
 #include "server/endpoint.h"
 #include "server/http.h"
+#include "server/batch_runner.h"
 #include "server/metrics.h"
 #include "server/prompt_scorer.h"
+#include "server/stream_store.h"
 
 namespace millrace {
 
@@ -26,6 +29,11 @@ struct ServiceOptions {
   bool local_only = false;            // it listens to this machine, and asks for no keys
   double timeout_seconds = 0;         // of a request; 0: none
   EngineOptions engine;               // what the engine was made with
+  std::optional<Pooling> pooling;     // of embeddings; the model's own when absent
+  std::string files_dir;              // for uploads and batches; "": none
+  FileLimits files;
+  BatchLimits batches;
+  StreamLimits streams;               // that can be read on after a connection is lost
   std::string metrics_alias;          // "vllm": its names beside our own
 };
 
@@ -43,12 +51,20 @@ class Service {
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
   PromptScorer& scorer() const { return *scorer_; }
+  EmbeddingWorker& embeddings() const { return *embeddings_; }
+  StreamStore& streams() const { return *streams_; }
+  // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
+  Result<void> open_files();
+  FileStore* files() const { return files_.get(); }      // null: there is no such folder
+  BatchRunner* batches() const { return batches_.get(); }  // the same
 
   // No new work from now on.
-  void drain() { draining_ = true; }
+  void drain();
   // Ends the engine and with it every stream. The server's threads have ended, or will drop what comes.
   void stop_engine() {
+    batches_.reset();
     scorer_.reset();
+    embeddings_.reset();
     engine_.reset();
   }
 
@@ -85,6 +101,10 @@ class Service {
   ServiceOptions options_;
   std::unique_ptr<Metrics> metrics_;
   std::unique_ptr<PromptScorer> scorer_;
+  std::unique_ptr<EmbeddingWorker> embeddings_;
+  std::unique_ptr<StreamStore> streams_;
+  std::unique_ptr<FileStore> files_;
+  std::unique_ptr<BatchRunner> batches_;
   std::function<HttpCounts()> counts_;
   int64_t context_ = 0;
   int64_t started_ = 0;

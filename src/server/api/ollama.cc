@@ -5,6 +5,7 @@
 #include "engine/language_model.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
+#include "server/infill.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -79,7 +80,7 @@ std::vector<Field> ollama_fields(std::vector<Field> prompt) {
   Field any_time{"keep_alive", kText | kNumber, "", "of no effect: the model stays"};
   return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), any_time},
                  {unsupported_field("format", is_empty), unsupported_field("tools", is_empty), unsupported_field("think", is_false), unsupported_field("images", is_empty),
-                  unsupported_field("suffix", is_empty), unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
+                  unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
 }
 
 Wrong prepare_chat(const Json& body, Ask& ask) {
@@ -94,7 +95,7 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
 Wrong prepare_generate(const Json& body, Ask& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
-  if (!body.value("raw", false)) {
+  if (!body.value("raw", false) && !ask.infill) {
     ask.messages = Json::array();
     if (body.contains("system")) ask.messages.push_back({{"role", "system"}, {"content", body["system"]}});
     ask.messages.push_back({{"role", "user"}, {"content", prompt}});
@@ -170,7 +171,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages}),
                   .prepare = prepare_conversation, .format = &kChat});
   list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
-                  .fields = ollama_fields({prompt, system, raw}), .prepare = prepare_generate, .format = &kGenerate});
+                  .fields = ollama_fields({prompt, suffix_field(), system, raw}), .prepare = prepare_generate, .format = &kGenerate});
   list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The model that is served, under each of its names.", .handle = tags});
   list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
   list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps});
