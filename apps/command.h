@@ -22,6 +22,8 @@ void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
 void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
+void add_embed_command(CLI::App& app);
+void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);
 void add_bench_command(CLI::App& app);
 void add_trace_command(CLI::App& app);

@@ -65,6 +65,8 @@ void declare_commands(CLI::App& app) {
 #ifdef MILLRACE_TRAIN
   add_train_command(app);
 #endif
+  add_embed_command(app);
+  add_batch_command(app);
   add_perplexity_command(app);
   add_bench_command(app);
   add_trace_command(app);

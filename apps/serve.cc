@@ -236,6 +236,15 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--max-streams", flags.engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags.engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));
+  command->add_option("--files-dir", service.files_dir, "Folder for uploaded files and batches, this server's alone; none without it");
+  command->add_option("--files-count", service.files.files, "Files there at most")->capture_default_str()->check(whole(1, 1 << 20));
+  command->add_option("--files-bytes", service.files.bytes, "Bytes of them together")->capture_default_str()->check(whole(1024, int64_t{1} << 50));
+  command->add_option("--batch-lines", service.batches.in_flight, "Lines of a batch that are under way at once")->capture_default_str()->check(CLI::Range(1, 4096));
+  command->add_option("--stream-grace", service.streams.grace_seconds,
+                      "Seconds that a stream with an X-Conversation-Id goes on without its reader, who may come back; 0: none does")->capture_default_str()->check(seconds(0));
+  command->add_option("--stream-keep", service.streams.keep_seconds, "Seconds that it can be read after its end")->capture_default_str()->check(seconds(0));
+  command->add_option("--stream-bytes", service.streams.stream_bytes, "Bytes of one that are kept, the last ones")->capture_default_str()->check(whole(4096, int64_t{1} << 30));
+  command->add_option("--streams-bytes", service.streams.total_bytes, "Bytes of all of them")->capture_default_str()->check(whole(4096, int64_t{1} << 40));
   command->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm, llamacpp")->check(CLI::IsMember({"vllm", "llamacpp"}));
   add_telemetry_flags(command, flags.telemetry);
   command->add_option("--max-body-bytes", http.body_bytes, "Of a request")->capture_default_str()->check(whole(1024, int64_t{1} << 30));

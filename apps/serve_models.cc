@@ -131,6 +131,7 @@ void ServeModels::add_to(CLI::App* command) {
   command->add_option("--alias", aliases, "Further name that requests may use for it; '*': any name. May be given several times");
   command->add_option("--model-alias", named_aliases, "NAME=ALIAS: further name of one of several models");
   command->add_option("--idle-unload", idle_seconds, "Seconds without a request after which a model leaves memory; it comes back with the next one")->check(CLI::Range(0.0, 1e9));
+  command->add_option("--pooling", pooling, "How hidden states become one vector in embeddings; what the model says when absent")->check(CLI::IsMember({"none", "mean", "cls", "last"}));
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m too only when a request first asks for them");
 }
 
@@ -183,6 +184,7 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   defaults.load.progress = nullptr;
   defaults.engine = engine.get(model);
   defaults.idle_seconds = idle_seconds;
+  defaults.pooling = find_pooling(pooling);
   defaults.sampling = [sampling](const LanguageModel& loaded) -> Result<SamplingOptions> {
     if (auto text = loaded.encode("a"); !text.ok()) return text.error();
     return sampling.get(loaded);

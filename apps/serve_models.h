@@ -14,7 +14,7 @@ struct ServeModels {
   std::vector<std::string> models;         // [NAME=]PATH
   std::vector<std::string> aliases;        // of the first one
   std::vector<std::string> named_aliases;  // NAME=ALIAS
-  std::string name, folder, file;
+  std::string name, folder, file, pooling;
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
 

@@ -52,6 +52,15 @@ void add_rows(const std::vector<Field>& fields, const std::string& where, std::s
   }
 }
 
+void add_endpoint(const Endpoint& endpoint, std::string& out) {
+  const bool open_ended = endpoint.path.ends_with('*');
+  const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "ID" : endpoint.path;
+  out += fmt::format("\n### {} {}\n\n{}{}\n", endpoint.method, path, endpoint.summary, endpoint.open ? " Needs no key." : "");
+  if (endpoint.fields.empty()) return;
+  out += "\n| field | type | default | meaning |\n|---|---|---|---|\n";
+  add_rows(endpoint.fields, "", out);
+}
+
 Json field_json(const Field& field);
 
 Json object_json(const std::vector<Field>& fields) {
@@ -102,22 +111,16 @@ Json field_json(const Field& field) {
 
 std::string api_markdown() {
   std::string out = kIntro;
-  const Dialect* dialect = nullptr;
-  for (const Endpoint& endpoint : endpoints()) {
-    if (endpoint.dialect != dialect) {
-      dialect = endpoint.dialect;
-      out += fmt::format("\n## {}\n\n{}\n", dialect->name, dialect->about);
-    }
-    const bool open_ended = endpoint.path.ends_with('*');
-    const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "ID" : endpoint.path;
-    out += fmt::format("\n### {} {}\n\n{}{}\n", endpoint.method, path, endpoint.summary, endpoint.open ? " Needs no key." : "");
-    if (endpoint.fields.empty()) continue;
-    out += "\n| field | type | default | meaning |\n|---|---|---|---|\n";
-    add_rows(endpoint.fields, "", out);
+  std::vector<const Dialect*> dialects;
+  for (const Endpoint& endpoint : endpoints())
+    if (std::ranges::find(dialects, endpoint.dialect) == dialects.end()) dialects.push_back(endpoint.dialect);
+  for (const Dialect* dialect : dialects) {
+    out += fmt::format("\n## {}\n\n{}\n", dialect->name, dialect->about);
+    for (const Endpoint& endpoint : endpoints())
+      if (endpoint.dialect == dialect) add_endpoint(endpoint, out);
   }
   return out;
 }
-
 Json openapi_json() {
   Json paths = Json::object();
   for (const Endpoint& endpoint : endpoints()) {

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "engine/infill_prompt.h"
 #include "millrace/request.h"
 #include "server/json.h"
 
@@ -30,12 +31,15 @@ struct Ask {
   bool add_generation_prompt = true;
   bool continue_last_message = false;   // the answer goes on where the last message ends
 
+  std::optional<InfillText> infill;     // the prompts are what stands before the text that is wanted
+
   Request request;              // all but the prompt
   bool seed_given = false;
   bool stream = false;
   bool include_usage = false;   // in a stream
   bool echo = false;            // the prompt comes before the answer
   bool return_tokens = false;   // ids beside the text
+  bool truncated = false;       // something of the prompt was left out, as asked for
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
   double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever
   double timeout_seconds = 0;   // 0: the server's

@@ -17,7 +17,7 @@ class Service;
 
 struct Call {
   Service& service;
-  const HttpRequest& request;
+  HttpRequest& request;
   std::string rest;  // what stood for the '*' of the path
   Json body;         // checked against the endpoint's fields
   Ask ask;           // filled in by them
@@ -43,6 +43,7 @@ struct Endpoint {
   Handled (*handle)(Call& call) = nullptr;
   std::optional<ApiError> (*begin)(Call& call, const Exchange& exchange) = nullptr;
   bool without_model = false;  // needs none in memory: call.served() is not there
+  bool raw_body = false;  // it is no JSON; the endpoint reads request.body
   bool open = false;     // to everybody, without a key
   bool admin = false;    // only for keys of that role
 };

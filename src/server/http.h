@@ -64,6 +64,7 @@ struct HttpLimits {
 
 class HttpConnection;
 struct RequestFacts;
+class AnswerTaker;  // answer_taker.h
 
 // One request being answered: either reply(), or begin_stream(), write() ... and finish(). Any thread may call any of
 // it, in any order with the reader's leaving: what comes too late is dropped. Copies speak for the same request.
@@ -71,6 +72,8 @@ class Exchange {
  public:
   Exchange() = default;
   Exchange(std::shared_ptr<HttpConnection> connection, uint64_t number) : connection_(std::move(connection)), number_(number) {}
+
+  explicit Exchange(std::shared_ptr<AnswerTaker> taker) : taker_(std::move(taker)) {}  // instead of a connection
 
   void reply(HttpReply reply) const;
   void begin_stream(HttpReply head) const;  // its body is what the stream begins with
@@ -93,6 +96,7 @@ class Exchange {
   std::shared_ptr<HttpConnection> connection_;
   uint64_t number_ = 0;
   std::shared_ptr<RequestFacts> facts_;
+  std::shared_ptr<AnswerTaker> taker_;
 };
 
 struct HttpHandler {

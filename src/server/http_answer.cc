@@ -7,6 +7,7 @@
 #include <charconv>
 #include <ctime>
 
+#include "server/answer_taker.h"
 #include "server/http_connection.h"
 #include "server/request_facts.h"
 
@@ -217,17 +218,21 @@ void Exchange::reply(HttpReply reply) const {
     facts_->open(reply, false);
     facts_->end(reply.status, false);
   }
+  if (taker_) return taker_->reply(std::move(reply));
   on_strand(connection_, number_, [reply = std::move(reply)](HttpConnection& c) mutable { c.reply(std::move(reply)); });
 }
 void Exchange::begin_stream(HttpReply head) const {
   if (facts_) facts_->open(head, true);
+  if (taker_) return taker_->begin_stream(std::move(head));
   on_strand(connection_, number_, [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });
 }
 void Exchange::write(std::string bytes) const {
+  if (taker_) return taker_->write(std::move(bytes));
   on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.write(std::move(bytes)); });
 }
 void Exchange::finish(std::string bytes) const {
   if (facts_) facts_->end(200, false);
+  if (taker_) return taker_->finish(std::move(bytes));
   on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.finish(std::move(bytes)); });
 }
 void Exchange::end(HttpReply reply, std::string bytes) const {
@@ -236,19 +241,23 @@ void Exchange::end(HttpReply reply, std::string bytes) const {
     facts_->open(reply, false);
     facts_->end(status, false);
   }
+  if (taker_) return taker_->end(std::move(reply), std::move(bytes));
   on_strand(connection_, number_, [reply = std::move(reply), bytes = std::move(bytes)](HttpConnection& c) mutable { c.end(std::move(reply), std::move(bytes)); });
 }
 void Exchange::ping_with(HttpReply head, std::string ping) const {
   if (facts_) head.headers.insert(head.headers.end(), facts_->reply_headers.begin(), facts_->reply_headers.end());
+  if (taker_) return taker_->ping_with(std::move(head), std::move(ping));
   on_strand(connection_, number_, [head = std::move(head), ping = std::move(ping)](HttpConnection& c) mutable { c.ping_with(std::move(head), std::move(ping)); });
 }
 
 // Work that comes too late still runs: it belongs to the request, not to the connection.
 void Exchange::post(std::function<void()> work) const {
+  if (taker_) return taker_->post(std::move(work));
   if (connection_) asio::post(connection_->executor(), [connection = connection_, work = std::move(work)] { work(); });
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
+  if (taker_) return taker_->on_gone(std::move(gone));
   if (!connection_) return;
   auto told = [facts = facts_, gone = std::move(gone)] {
     gone();

@@ -118,7 +118,7 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
-    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling);
+    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling, config.pooling);
   } catch (const std::bad_alloc&) {
     return failure(Error::resource("out of memory while it was loaded"));
   }

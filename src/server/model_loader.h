@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,6 +19,7 @@ struct ModelConfig {
   LoadOptions load;
   EngineOptions engine;
   double idle_seconds = -1;          // unloaded after so long without a request; negative: never
+  std::optional<Pooling> pooling;    // of embeddings; the model's own when absent
   bool preload = false;              // at the server's start
   // Where a request to it says nothing; null: the engine's defaults.
   std::function<Result<SamplingOptions>(const LanguageModel&)> sampling = nullptr;

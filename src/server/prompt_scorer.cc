@@ -13,43 +13,22 @@ constexpr size_t kMostWaiting = 64;
 }  // namespace
 
 PromptScorer::PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context)
-    : model_(std::move(model)), engine_(engine), context_(context), thread_([this] { loop(); }) {}
+    : model_(std::move(model)), engine_(engine), context_(context), thread_(kMostWaiting) {}
 
-PromptScorer::~PromptScorer() {
-  {
-    std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  wake_.notify_one();
-  thread_.join();
-}
+PromptScorer::~PromptScorer() { thread_.stop(); }
 
 Result<void> PromptScorer::add(Work work) {
-  {
-    std::lock_guard lock(mutex_);
-    if (waiting_.size() >= kMostWaiting) return Error::resource("queue: too many prompts wait to be scored; try again later");
-    waiting_.push_back(std::move(work));
-  }
-  wake_.notify_one();
+  const auto shared = std::make_shared<Work>(std::move(work));
+  if (!thread_.add([this, shared] { run(*shared); })) return Error::resource("queue: too many prompts wait to be scored; try again later");
   return {};
 }
 
-void PromptScorer::loop() {
-  for (;;) {
-    Work work;
-    {
-      std::unique_lock lock(mutex_);
-      wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-      if (stop_) return;
-      work = std::move(waiting_.front());
-      waiting_.pop_front();
-    }
-    if (*work.unwanted) continue;
-    try {
-      work.done(score(work));
-    } catch (const std::bad_alloc&) {
-      work.done(Error::resource("out of memory while scoring the prompt"));
-    }
+void PromptScorer::run(const Work& work) {
+  if (*work.unwanted) return;
+  try {
+    work.done(score(work));
+  } catch (const std::bad_alloc&) {
+    work.done(Error::resource("out of memory while scoring the prompt"));
   }
 }
 

@@ -4,16 +4,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
-#include <deque>
 #include <functional>
 #include <memory>
-#include <mutex>
-#include <thread>
 #include <vector>
 
 #include "millrace/options.h"
 #include "server/answer.h"
+#include "server/work_thread.h"
 
 namespace millrace {
 
@@ -36,18 +33,14 @@ class PromptScorer {
   Result<void> add(Work work);
 
  private:
-  void loop();
+  void run(const Work& work);
   Result<std::vector<std::vector<ChosenToken>>> score(const Work& work);
 
   std::shared_ptr<const LanguageModel> model_;
   EngineOptions engine_;
   int64_t context_;
   std::unique_ptr<Scorer> scorer_;  // the thread's; null until it is needed
-  std::mutex mutex_;
-  std::condition_variable wake_;
-  std::deque<Work> waiting_;
-  bool stop_ = false;
-  std::thread thread_;
+  WorkThread thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

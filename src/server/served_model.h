@@ -5,10 +5,12 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/embedding_worker.h"
 #include "server/prompt_scorer.h"
 
 namespace millrace {
@@ -21,17 +23,20 @@ struct ServedModel {
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   std::unique_ptr<PromptScorer> scorer;
+  std::unique_ptr<EmbeddingWorker> embeddings;
 
   ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options,
-              const SamplingOptions& its_sampling)
+              const SamplingOptions& its_sampling, std::optional<Pooling> pooling = {})
       : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), sampling(its_sampling), engine(std::move(its_engine)), context(engine->context()),
-        scorer(std::make_unique<PromptScorer>(model, engine_options, context)) {}
+        scorer(std::make_unique<PromptScorer>(model, engine_options, context)),
+        embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)) {}
 
   const std::string& name() const { return names.front(); }
 
   // Ends the engine and with it every stream. Nobody submits or cancels any more.
   void stop() {
     scorer.reset();
+    embeddings.reset();
     engine.reset();
   }
 };

@@ -16,6 +16,7 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, cons
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::move(its);
   Service* service = server->service_.get();
+  MILLRACE_TRY_VOID(service->open_files());
   Telemetry& telemetry = service->telemetry();
   HttpHandler handler{[service, &telemetry](HttpRequest& request) {
                         auto refusal = service->admit(request);

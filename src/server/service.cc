@@ -11,6 +11,7 @@
 #include "engine/chat_prompt.h"
 #include "server/api/api.h"
 #include "server/generation.h"
+#include "server/infill.h"
 #include "server/page.h"
 
 namespace millrace {
@@ -63,7 +64,7 @@ std::string wanted_model(const HttpRequest& request, const Json& body) {
 
 std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, const ServiceOptions& options) {
   auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
-  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine, options.sampling));
+  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine, options.sampling, options.pooling));
   return registry;
 }
 
@@ -92,6 +93,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) 
   change(options_);
   wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
   feed_ = std::make_unique<LiveFeed>(*this);
+  streams_ = std::make_unique<StreamStore>(options_.streams);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -99,6 +101,7 @@ Service::~Service() { stop_engine(); }
 
 void Service::stop_engine() {
   feed_.reset();
+  batches_.reset();
   models_->stop();
 }
 
@@ -112,6 +115,23 @@ void Service::change(const ServiceOptions& fresh) {
 std::shared_ptr<const LiveOptions> Service::live() const {
   std::lock_guard lock(live_mutex_);
   return live_;
+}
+
+Result<void> Service::open_files() {
+  if (options_.files_dir.empty()) return {};
+  MILLRACE_TRY(files_, FileStore::open(options_.files_dir, options_.files));
+  batches_ = std::make_unique<BatchRunner>(*this, *files_, options_.batches);
+  return {};
+}
+
+bool Service::busy() const {
+  return std::ranges::any_of(models_->list(), [](const ModelStatus& model) { return model.served && model.served->engine->stats().waiting > 0; });
+}
+
+void Service::drain() {
+  draining_ = true;
+  if (batches_) batches_->stop();
+  streams_->drain();
 }
 
 std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
@@ -245,7 +265,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   bool wrong_method = false;
   const Endpoint& endpoint = *find_endpoint(request.method, request.path, &rest, &wrong_method);
   Call call{*this, request, std::move(rest), Json::object(), Ask{}};
-  if (request.method == "POST") {
+  if (request.method == "POST" && !endpoint.raw_body) {
     auto wrong = parse_body(request.body, &call.body);
     std::string().swap(request.body);
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
@@ -276,7 +296,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
 }
 
 std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call) const {
-  if (call.request.method != "POST") return std::nullopt;
+  if (call.request.method != "POST" || endpoint.raw_body) return std::nullopt;
   call.ask.request.sampling = call.ask.served ? call.ask.served->sampling : options_.sampling;
   call.ask.seed_given = options_.seed_given;
   if (auto wrong = read_fields(endpoint.fields, call.body, call.ask)) return wrong;
@@ -341,6 +361,8 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
     if (!tokens.ok()) return ApiError::from(tokens.error());
     ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   }
+  if (ask.infill)
+    if (auto wrong = make_infill_prompts(model, context, ask)) return wrong;
   for (AskedPrompt& prompt : ask.prompts) {
     if (prompt.tokens.empty()) {
       auto tokens = model.encode(prompt.text, prompt.add_special);
@@ -435,7 +457,14 @@ void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& req
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
-  Generation::start(*this, endpoint, std::move(ask), std::move(head), exchange);
+  Exchange to = exchange;
+  if (const std::string id = stream_id(request); !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
+    if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {
+      to = std::move(*kept);
+      head.emplace_back("X-Conversation-Id", id);
+    }
+  }
+  Generation::start(*this, endpoint, std::move(ask), std::move(head), to);
 }
 
 }  // namespace millrace

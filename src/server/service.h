@@ -11,6 +11,7 @@
 
 #include "millrace/engine.h"
 #include "server/access.h"
+#include "server/batch_runner.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/live_feed.h"
@@ -18,6 +19,7 @@
 #include "server/model_registry.h"
 #include "server/request_limits.h"
 #include "server/served_model.h"
+#include "server/stream_store.h"
 #include "server/telemetry.h"
 #include "server/wait_estimate.h"
 
@@ -41,6 +43,10 @@ struct ServiceOptions : LiveOptions {
   bool seed_given = false;            // ... the seed too
   bool local_only = false;            // it listens to this machine, and asks for no keys
   EngineOptions engine;               // what the engine was made with
+  std::string files_dir;              // for uploads and batches; "": none
+  FileLimits files;
+  BatchLimits batches;
+  StreamLimits streams;               // that can be read on after a connection is lost
   std::string metrics_alias;          // "vllm", "llamacpp": its names beside our own
   double stuck_seconds = 600;         // a step that takes so long will not end: a step's tokens are bounded
   std::shared_ptr<Telemetry> telemetry;  // null: one that counts only
@@ -64,10 +70,16 @@ class Service {
   LiveFeed& feed() const { return *feed_; }
   const std::shared_ptr<WaitEstimate>& wait() const { return wait_; }
 
+  StreamStore& streams() const { return *streams_; }
+  // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
+  Result<void> open_files();
+  FileStore* files() const { return files_.get(); }      // null: there is no such folder
+  BatchRunner* batches() const { return batches_.get(); }  // the same
+
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
 
   // No new work from now on.
-  void drain() { draining_ = true; }
+  void drain();
   // Ends the engines and with them every stream. The server's threads have ended, or will drop what comes.
   void stop_engine();
 
@@ -86,6 +98,8 @@ class Service {
   // Takes over what can change; requests under way go on as they began. A server without keys gets none, and the other
   // way round: what its address is fit for was decided when it started.
   void change(const ServiceOptions& fresh);
+  // Streams wait in some engine's queue.
+  bool busy() const;
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
   // An error in the dialect's shape, counted.
@@ -123,6 +137,9 @@ class Service {
   mutable std::mutex live_mutex_;
   std::shared_ptr<const LiveOptions> live_;
   std::unique_ptr<ModelRegistry> models_;
+  std::unique_ptr<StreamStore> streams_;
+  std::unique_ptr<FileStore> files_;
+  std::unique_ptr<BatchRunner> batches_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};

@@ -16,6 +16,10 @@ std::vector<Endpoint> anthropic_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
 std::vector<Endpoint> model_endpoints();
+std::vector<Endpoint> embedding_endpoints();
+std::vector<Endpoint> file_endpoints();    // files and batches
+std::vector<Endpoint> stream_endpoints();  // streams that are read on
+std::vector<Endpoint> vllm_endpoints();
 std::vector<Endpoint> operation_endpoints();  // health, metrics, the schema
 std::vector<Endpoint> page_endpoints();       // what the page is made of, and its live view's feed
 

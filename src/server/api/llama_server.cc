@@ -9,6 +9,7 @@
 #include "engine/language_model.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
+#include "server/infill.h"
 #include "server/service.h"
 #include "text/detokenizer.h"
 
@@ -91,7 +92,7 @@ Json last_json(const Answer& answer, size_t index, std::string content, Json tok
           {"tokens_evaluated", answer.prompt_tokens},
           {"generation_settings", {{"seed", answer.ask.request.sampling.seed}}},
           {"prompt", answer.prompt_of(index).text},
-          {"truncated", false},
+          {"truncated", answer.ask.truncated},
           {"stop_type", stop_type},
           {"stopping_word", choice.stopped_by},
           {"tokens_cached", answer.cached_tokens},
@@ -135,9 +136,7 @@ Field read_by_endpoint(const char* name, unsigned types, const char* default_val
   return field;
 }
 
-std::vector<Field> completion_fields_by_llama() {
-  Field prompt = prompt_field("prompt", true);
-  prompt.required = true;
+std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
   Field probabilities{"n_probs", kInteger, "0", "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
@@ -150,7 +149,8 @@ std::vector<Field> completion_fields_by_llama() {
     ask.return_tokens = value.get<bool>();
     return std::nullopt;
   };
-  return joined({{prompt, max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens,
+  return joined({std::move(prompt),
+                 {max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens,
                   sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window"),
                   sampling_field("dry_penalty_last_n", "dry_window"), sampling_field("dynatemp_range", "dynamic_temperature_range"),
                   sampling_field("dynatemp_exponent", "dynamic_temperature_exponent")},
@@ -175,7 +175,22 @@ Json piece_json(const LanguageModel& model, TokenId token) {
   return list;
 }
 
+// vLLM's: the text is called prompt, or there is a conversation.
+Handled tokenize_by_vllm(Call& call) {
+  if (call.body.contains("prompt")) call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
+  if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
+  const std::vector<TokenId>& tokens = call.ask.prompts.front().tokens;
+  Json out = {{"count", tokens.size()}, {"max_model_len", call.served().context}, {"tokens", tokens}};
+  if (call.body.value("return_token_strs", false)) {
+    out["token_strs"] = Json::array();
+    for (TokenId token : tokens) out["token_strs"].push_back(token_text(call.model(), token));
+  }
+  return json_reply(out);
+}
+
 Handled tokenize(Call& call) {
+  if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null())) return tokenize_by_vllm(call);
+  if (!call.body.contains("content")) return ApiError::bad("content", "is missing");
   auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(), call.body.value("add_special", false), call.body.value("parse_special", true));
   if (!tokens.ok()) return ApiError::from(tokens.error());
   if (!call.body.value("with_pieces", false)) return json_reply({{"tokens", *tokens}});
@@ -185,7 +200,8 @@ Handled tokenize(Call& call) {
 }
 
 Handled detokenize(Call& call) {
-  return json_reply({{"content", call.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false)}});
+  const std::string text = call.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false);
+  return json_reply({{"content", text}, {"prompt", text}});  // the second for vLLM's clients
 }
 
 Handled apply_template(Call& call) {
@@ -209,7 +225,7 @@ Handled props(Call& call) {
   Json params = {{"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}, {"min_p", s.min_p}, {"typical_p", s.typical_p},
                  {"repeat_penalty", s.repetition_penalty}, {"repeat_last_n", s.penalty_window}, {"presence_penalty", s.presence_penalty},
                  {"frequency_penalty", s.frequency_penalty}, {"mirostat", s.mirostat}, {"n_predict", -1}};
-  return json_reply({{"default_generation_settings", {{"n_ctx", call.served().context}, {"params", std::move(params)}}},
+  return json_reply({{"default_generation_settings", {{"id", 0}, {"id_task", -1}, {"n_ctx", call.served().context}, {"speculative", false}, {"is_processing", false}, {"params", std::move(params)}}},
                      {"total_slots", call.served().engine_options.max_streams},
                      {"model_path", call.served().name()},
                      {"model_alias", call.served().name()},
@@ -217,7 +233,8 @@ Handled props(Call& call) {
                      {"chat_template", call.model().parts().files->chat_template},
                      {"bos_token", special_text(call.model(), &TokenizerSpec::bos)},
                      {"eos_token", special_text(call.model(), &TokenizerSpec::eos)},
-                     {"build_info", "millrace"}});
+                     {"build_info", "millrace"},
+                     {"is_sleeping", false}});
 }
 
 // The engine has no slots: a running stream is shown as one that is busy.
@@ -225,8 +242,15 @@ Handled slots(Call& call) {
   const int64_t running = call.engine().stats().running, total = call.served().engine_options.max_streams;
   if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos) return ApiError{ApiErrorKind::draining, "no slot available", ""};
   Json list = Json::array();
-  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"n_ctx", call.served().context}, {"is_processing", i < running}});
+  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"id_task", -1}, {"n_ctx", call.served().context}, {"speculative", false}, {"is_processing", i < running}});
   return json_reply(list);
+}
+
+Handled act_on_slot(Call&) { return ApiError{ApiErrorKind::unsupported, "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves", ""}; }
+Handled change_props(Call&) { return ApiError{ApiErrorKind::unsupported, "props: cannot be changed while the server runs", ""}; }
+
+Handled rerank(Call&) {
+  return ApiError{ApiErrorKind::unsupported, "rerank: this server runs no model with a ranking head; /score compares texts by the cosine of their embeddings", ""};
 }
 
 }  // namespace
@@ -238,12 +262,22 @@ const Dialect kLlamaServer = {"llama-server",
 
 std::vector<Endpoint> llama_server_endpoints() {
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/completion", .dialect = &kLlamaServer, .summary = "Continues a text.", .fields = completion_fields_by_llama(),
+  Field prompt = prompt_field("prompt", true);
+  prompt.required = true;
+  list.push_back({.method = "POST", .path = "/completion", .dialect = &kLlamaServer, .summary = "Continues a text.", .fields = completion_fields_by_llama({prompt}),
                   .prepare = prepare_completion_by_llama, .format = &kCompletion});
+  list.push_back({.method = "POST", .path = "/infill", .dialect = &kLlamaServer, .summary = "Writes what stands between two texts, with a model that was trained for it.",
+                  .fields = completion_fields_by_llama(infill_fields()), .prepare = prepare_completion_by_llama, .format = &kCompletion});
+  Field chat = messages_field();
+  chat.required = false;
+  chat.help = "or a conversation, of which the prompt's tokens are answered; of vLLM's form";
   list.push_back({.method = "POST", .path = "/tokenize", .dialect = &kLlamaServer, .summary = "Text to token ids.",
-                  .fields = {read_by_endpoint("content", kText, "", "the text", true), read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
+                  .fields = {read_by_endpoint("content", kText, "", "the text"), read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
                              read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
-                             read_by_endpoint("with_pieces", kBoolean, "false", "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes")},
+                             read_by_endpoint("with_pieces", kBoolean, "false", "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes"),
+                             read_by_endpoint("prompt", kText, "", "the text, in vLLM's form of this endpoint, which answers `count`, `max_model_len` and `tokens`"),
+                             chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "with the start token; of vLLM's form"),
+                             read_by_endpoint("return_token_strs", kBoolean, "false", "each token's text too, as `token_strs`; of vLLM's form")},
                   .handle = tokenize});
   Field tokens = read_by_endpoint("tokens", kTokens, "", "the ids", true);
   tokens.most = size_t{16} << 20;
@@ -253,6 +287,10 @@ std::vector<Endpoint> llama_server_endpoints() {
   list.push_back({.method = "GET", .path = "/props", .dialect = &kLlamaServer, .summary = "The model, its chat template and the default sampling options.", .handle = props});
   list.push_back({.method = "GET", .path = "/slots", .dialect = &kLlamaServer,
                   .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.", .handle = slots});
+  list.push_back({.method = "POST", .path = "/slots/*", .dialect = &kLlamaServer, .summary = "Not supported: there are no slots to save, restore or erase.", .handle = act_on_slot, .without_model = true, .raw_body = true});
+  list.push_back({.method = "POST", .path = "/props", .dialect = &kLlamaServer, .summary = "Not supported.", .handle = change_props, .without_model = true, .raw_body = true});
+  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"})
+    list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Not supported: no model with a ranking head can be loaded.", .handle = rerank, .without_model = true, .raw_body = true});
   return list;
 }
 

@@ -7,6 +7,7 @@
 #include "server/api/models.h"
 #include "server/api/sampling_fields.h"
 #include "server/page.h"
+#include "server/infill.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -80,7 +81,7 @@ Field options_field() {
 std::vector<Field> ollama_fields(std::vector<Field> prompt) {
   return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field()},
                  {unsupported_field("format", is_empty), unsupported_field("tools", is_empty), unsupported_field("think", is_false), unsupported_field("images", is_empty),
-                  unsupported_field("suffix", is_empty), unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
+                  unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
 }
 
 Wrong prepare_chat(const Json& body, Ask& ask) {
@@ -95,7 +96,7 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
 Wrong prepare_generate(const Json& body, Ask& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
-  if (!body.value("raw", false)) {
+  if (!body.value("raw", false) && !ask.infill) {
     ask.messages = Json::array();
     if (body.contains("system")) ask.messages.push_back({{"role", "system"}, {"content", body["system"]}});
     ask.messages.push_back({{"role", "user"}, {"content", prompt}});
@@ -189,7 +190,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages}),
                   .prepare = prepare_conversation, .format = &kChat});
   list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
-                  .fields = ollama_fields({prompt, system, raw}), .prepare = prepare_generate, .format = &kGenerate});
+                  .fields = ollama_fields({prompt, suffix_field(), system, raw}), .prepare = prepare_generate, .format = &kGenerate});
   list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = tags, .without_model = true});
   list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
   list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps, .without_model = true});

@@ -1,6 +1,9 @@
 // POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
+#include <fmt/format.h>
+
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/infill.h"
 
 namespace millrace {
 namespace {
@@ -70,6 +73,35 @@ std::string end(Answer& answer) {
   return out + "data: [DONE]\n\n";
 }
 
+Field best_of_field() {
+  Field field{"best_of", kInteger, "n", "answers that are written, of which the n likeliest are returned, best first"};
+  field.min = 1;
+  field.max = 128;
+  field.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.request.best_of = value.get<int64_t>();
+    return std::nullopt;
+  };
+  return field;
+}
+
+// vLLM's names.
+std::vector<Field> beam_fields() {
+  Field penalty{"length_penalty", kNumber, "1", "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
+  penalty.min = -100;
+  penalty.max = 100;
+  penalty.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.request.length_penalty = value.get<double>();
+    return std::nullopt;
+  };
+  Field early{"early_stopping", kBoolean | kText, "false", "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
+  early.choices = {"never"};
+  early.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.request.early_stopping = value.is_string() ? EarlyStopping::never : value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+    return std::nullopt;
+  };
+  return {{"use_beam_search", kBoolean, "false", "the n likeliest answers of a search with best_of beams, n without it; nothing is drawn at random"}, penalty, early};
+}
+
 Json whole(Answer& answer) {
   Json choices = Json::array();
   for (size_t i = 0; i < answer.choices.size(); ++i) {
@@ -112,18 +144,25 @@ std::vector<Field> completion_fields() {
     return std::nullopt;
   };
   return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false), usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false),
-                  logit_bias_field(), logprobs, echo, Field{"user", kText, "", "of no effect"}},
+                  logit_bias_field(), logprobs, echo, suffix_field(), best_of_field(), Field{"user", kText, "", "of no effect"}},
                  sampling_fields(),
+                 beam_fields(),
                  extension_fields(),
-                 {unsupported_field("suffix", is_empty), unsupported_field("best_of", is_one), unsupported_field("response_format", is_no_format),
+                 {unsupported_field("response_format", is_no_format),
                   unsupported_field("structured_outputs", is_empty), unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty),
-                  unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)},
+                  unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)},
                  unsupported_extensions()});
 }
 
 Wrong prepare_completion(const Json& body, Ask& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
   if (!body.contains("max_tokens")) ask.request.max_tokens = 16;
+  if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
+  Request& request = ask.request;
+  if (request.best_of > 0 && request.best_of < request.n) return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
+  if (!body.value("use_beam_search", false)) return std::nullopt;
+  request.beams = std::max(request.n, std::exchange(request.best_of, 0));
+  if (request.beams == 1) request.sampling.temperature = 0;  // the search of one beam
   return std::nullopt;
 }
 

@@ -2,11 +2,14 @@
 //   node clients_test.mjs path/to/millrace        exit status 77: a package is not there (npm ci)
 import assert from 'node:assert/strict';
 import { spawn } from 'node:child_process';
+import { mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 
-let OpenAI, Anthropic, Ollama;
+let OpenAI, Anthropic, Ollama, toFile;
 try {
-  ({ default: OpenAI } = await import('openai'));
+  ({ default: OpenAI, toFile } = await import('openai'));
   ({ default: Anthropic } = await import('@anthropic-ai/sdk'));
   ({ Ollama } = await import('ollama'));
 } catch (error) {
@@ -15,7 +18,8 @@ try {
 }
 
 const KEY = 'a-key-for-tests';
-const server = spawn(process.argv[2], ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY], { stdio: ['ignore', 'pipe', 'inherit'] });
+const folder = mkdtempSync(join(tmpdir(), 'millrace-files-'));
+const server = spawn(process.argv[2], ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY, '--files-dir', folder], { stdio: ['ignore', 'pipe', 'inherit'] });
 const exited = new Promise((resolve) => server.on('exit', (code) => resolve(code)));
 const url = await new Promise((resolve, reject) => {
   createInterface({ input: server.stdout }).on('line', (line) => line.includes(' at http') && resolve(line.split(' at ')[1]));
@@ -91,6 +95,56 @@ const cases = {
     }
     await becomes(async () => (await metric('millrace_requests_running')) === 0);
   },
+  async 'openai: completions, the best of several and beams'() {
+    const best = await openai.completions.create({ model: 'stories', prompt: 'One day', max_tokens: 4, best_of: 3, n: 1, seed: 1 });
+    assert.equal(best.choices.length, 1);
+    const beams = await openai.completions.create({ model: 'stories', prompt: 'One day', max_tokens: 4, n: 2, use_beam_search: true });
+    assert.equal(beams.choices.length, 2);
+    await assert.rejects(openai.completions.create({ model: 'stories', prompt: 'One day', suffix: 'the end' }), (error) => error.status === 501 && error.message.includes('fill in'));
+  },
+  async 'openai: embeddings, which this client asks for in base64'() {
+    const input = ['Once upon a time', 'One day'];
+    const usual = await openai.embeddings.create({ model: 'stories', input });
+    const floats = await openai.embeddings.create({ model: 'stories', input, encoding_format: 'float' });
+    assert.equal(usual.data.length, 2);
+    const same = (left, right) => assert.deepEqual(left.map(Math.fround), right.map(Math.fround));
+    same(usual.data[1].embedding, floats.data[1].embedding);
+    assert.ok(Math.abs(Math.hypot(...floats.data[0].embedding) - 1) < 1e-5);
+    same((await openai.embeddings.create({ model: 'stories', input: 'One day', encoding_format: 'float' })).data[0].embedding, floats.data[1].embedding);
+    assert.equal((await openai.embeddings.create({ model: 'stories', input, dimensions: 8 })).data[0].embedding.length, 8);
+    assert.ok(usual.usage.prompt_tokens > 0);
+    await assert.rejects(openai.embeddings.create({ model: 'stories', input: [] }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'input');
+  },
+  async 'openai: files and a batch'() {
+    const body = { model: 'stories', prompt: 'One day', max_tokens: 4, temperature: 0 };
+    const lines = ['a', 'b', 'c'].map((id) => JSON.stringify({ custom_id: id, method: 'POST', url: '/v1/completions', body }));
+    const file = await openai.files.create({ file: await toFile(Buffer.from(lines.join('\n')), 'in.jsonl'), purpose: 'batch' });
+    assert.equal((await openai.files.retrieve(file.id)).bytes, lines.join('\n').length);
+    assert.ok((await openai.files.list()).data.some((one) => one.id === file.id));
+    let batch = await openai.batches.create({ input_file_id: file.id, endpoint: '/v1/completions', completion_window: '24h' });
+    await becomes(async () => (batch = await openai.batches.retrieve(batch.id)).status === 'completed');
+    assert.deepEqual(batch.request_counts, { total: 3, completed: 3, failed: 0 });
+    const results = (await (await openai.files.content(batch.output_file_id)).text()).trim().split('\n').map((line) => JSON.parse(line));
+    assert.deepEqual(results.map((one) => one.custom_id).sort(), ['a', 'b', 'c']);
+    const live = await openai.completions.create(body);
+    for (const one of results) assert.equal(one.response.body.choices[0].text, live.choices[0].text);
+    assert.equal((await openai.files.delete(file.id)).deleted, true);
+    assert.equal((await openai.batches.list()).data[0].id, batch.id);
+    await assert.rejects(openai.batches.create({ input_file_id: file.id, endpoint: '/v1/completions', completion_window: '24h' }), OpenAI.BadRequestError);
+  },
+  async 'openai: a stream is read on after its connection was lost'() {
+    const headers = { 'X-Conversation-Id': 'client-1' };
+    const ask = { ...same, max_tokens: 30, ignore_eos: true };
+    const whole = (await openai.chat.completions.create(ask)).choices[0].message.content;
+    for await (const chunk of await openai.chat.completions.create({ ...ask, stream: true }, { headers })) {
+      assert.ok(chunk.choices.length > 0);
+      break;  // the client closes the connection
+    }
+    const rest = await (await fetch(`${url}/v1/stream/client-1?from=0`, { headers: { Authorization: `Bearer ${KEY}` } })).text();
+    const events = rest.split('\n').filter((line) => line.startsWith('data: {')).map((line) => JSON.parse(line.slice(6)));
+    assert.equal(events.map((event) => event.choices[0]?.delta?.content ?? '').join(''), whole);
+    assert.ok(rest.endsWith('data: [DONE]\n\n'));
+  },
   async 'anthropic: messages'() {
     const answer = await anthropic.messages.create(same);
     assert.equal(answer.stop_reason, 'max_tokens');
@@ -132,6 +186,13 @@ const cases = {
     assert.equal((await ollama.ps()).models.length, 1);
     assert.ok((await ollama.version()).version);
   },
+  async 'ollama: embed'() {
+    const answer = await ollama.embed({ model: 'stories', input: ['Once upon a time', 'One day'] });
+    const openais = await openai.embeddings.create({ model: 'stories', input: 'One day', encoding_format: 'float' });
+    assert.deepEqual(answer.embeddings[1], openais.data[0].embedding);
+    assert.ok(answer.prompt_eval_count > 0);
+    assert.equal((await ollama.embeddings({ model: 'stories', prompt: 'One day' })).embedding.length, answer.embeddings[0].length);
+  },
   async 'ollama: errors'() {
     await assert.rejects(ollama.chat({ model: 'other', messages }), (error) => error.status_code === 404 && error.message.includes('other'));
   },
@@ -153,5 +214,6 @@ if (code !== 0) {
   ++failed;
   console.log(`FAILED  the server left with ${code} after SIGTERM`);
 }
+rmSync(folder, { recursive: true, force: true });
 console.log(`${Object.keys(cases).length - failed} of ${Object.keys(cases).length} cases passed`);
 process.exit(failed ? 1 : 0);

@@ -1,0 +1,122 @@
+// millrace embed: texts to vectors.
+#include <fmt/format.h>
+
+#include <cstdio>
+#include <iostream>
+#include <nlohmann/json.hpp>
+
+#include "command.h"
+#include "engine/embedder.h"
+#include "input.h"
+#include "model_flags.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kExamples = R"(Examples:
+  millrace embed -m model.gguf "The cat sat." "A dog ran."       a JSON object a line: index, tokens, embedding
+  millrace embed -m model.gguf -f texts.txt --format table       each line of the file is a text
+  millrace embed -m model.gguf --cosine "The cat sat." "A dog ran."   how alike they are, two by two)";
+
+struct EmbedFlags {
+  ModelFlags model;
+  std::vector<std::string> texts;
+  std::string file, pooling, format = "json", kv_format = "f16";
+  int64_t dimensions = 0, batch = 512;
+  bool raw = false, cosine = false;
+};
+
+Result<std::vector<std::string>> read_texts(const EmbedFlags& flags) {
+  std::vector<std::string> texts = flags.texts;
+  if (!flags.file.empty()) {
+    MILLRACE_TRY(const std::string all, read_text_file(flags.file));
+    for (size_t at = 0; at < all.size();) {
+      const size_t end = std::min(all.find('\n', at), all.size());
+      if (end > at) texts.push_back(all.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  if (texts.empty()) return Error::user("text: none is given; name some, or a file of lines with -f ('-': standard input)");
+  return texts;
+}
+
+void print_json(size_t index, size_t tokens, const std::vector<float>& values) {
+  std::string line = fmt::format("{{\"index\":{},\"tokens\":{},\"embedding\":[", index, tokens);
+  for (size_t i = 0; i < values.size(); ++i) fmt::format_to(std::back_inserter(line), "{}{}", i ? "," : "", values[i]);
+  fmt::print("{}]}}\n", line);
+}
+
+void print_row(size_t index, size_t tokens, const std::vector<float>& values) {
+  constexpr size_t kShown = 8;
+  std::string row = fmt::format("{:>5}  {:>6}  {:>6} ", index, tokens, values.size());
+  for (size_t i = 0; i < std::min(kShown, values.size()); ++i) fmt::format_to(std::back_inserter(row), " {:>9.6f}", values[i]);
+  fmt::print("{}{}\n", row, values.size() > kShown ? " ..." : "");
+}
+
+void print_cosines(const std::vector<std::vector<float>>& vectors) {
+  for (const auto& a : vectors) {
+    std::string row;
+    for (const auto& b : vectors) {
+      double sum = 0;
+      for (size_t i = 0; i < a.size(); ++i) sum += static_cast<double>(a[i]) * b[i];
+      fmt::format_to(std::back_inserter(row), "{:>8.4f}", sum);
+    }
+    fmt::print("{}\n", row);
+  }
+}
+
+Result<int> embed(const EmbedFlags& flags) {
+  MILLRACE_TRY(const auto texts, read_texts(flags));
+  MILLRACE_TRY(auto model, flags.model.load());
+  Pooling pooling = Pooling::last;
+  if (const auto asked = find_pooling(flags.pooling)) {
+    pooling = *asked;
+  } else {
+    MILLRACE_TRY(pooling, model_pooling(*model->parts().files));
+  }
+  if (pooling == Pooling::none && flags.cosine) return Error::user("--cosine: needs one vector for each text; choose another --pooling");
+  std::vector<std::vector<TokenId>> tokens;
+  size_t longest = 1;
+  for (const std::string& text : texts) {
+    MILLRACE_TRY(auto encoded, model->encode(text));
+    longest = std::max(longest, encoded.size());
+    tokens.push_back(std::move(encoded));
+  }
+  MILLRACE_TRY(auto embedder, Embedder::create(model, {.threads = flags.model.threads, .context = static_cast<int64_t>(longest), .batch_tokens = flags.batch, .kv_format = flags.kv_format}));
+  const auto width = static_cast<size_t>(embedder->width());
+  if (flags.dimensions > embedder->width()) return Error::user(fmt::format("--dimensions: the model's vectors have {}, got {}", width, flags.dimensions));
+  const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
+  std::vector<std::vector<float>> kept;
+  if (flags.format == "table" && !flags.cosine) fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
+  MILLRACE_TRY_VOID(embedder->run(tokens, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
+    for (size_t at = 0; at < values.size(); at += width) {
+      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + size));
+      if (!flags.raw) normalize(row);
+      if (flags.cosine) kept.push_back(std::move(row));
+      else if (flags.format == "json") print_json(text, tokens[text].size(), row);
+      else print_row(text, tokens[text].size(), row);
+    }
+    return {};
+  }));
+  if (flags.cosine) print_cosines(kept);
+  return 0;
+}
+
+}  // namespace
+
+void add_embed_command(CLI::App& app) {
+  auto flags = std::make_shared<EmbedFlags>();
+  CLI::App* command = add_command(app, "embed", "Turn texts into vectors", kExamples, [=] { return embed(*flags); });
+  flags->model.add_to(command);
+  command->add_option("text", flags->texts, "Texts to embed");
+  command->add_option("-f,--file", flags->file, "File with a text a line; '-': standard input");
+  command->add_option("--pooling", flags->pooling, "How hidden states become one vector; what the model says when absent")->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  command->add_option("--dimensions", flags->dimensions, "So many of the first values, scaled to a length of 1")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->add_flag("--raw", flags->raw, "Vectors as they are, not scaled to a length of 1");
+  command->add_flag("--cosine", flags->cosine, "Print how alike the texts are instead: a table of cosines");
+  command->add_option("--format", flags->format, "json (a line for each text) or table")->capture_default_str()->check(CLI::IsMember({"json", "table"}));
+  command->add_option("--kv-format", flags->kv_format, "Number format of keys and values")->capture_default_str();
+  command->add_option("--batch-tokens", flags->batch, "Most tokens in one step")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));
+}
+
+}  // namespace millrace

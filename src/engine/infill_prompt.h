@@ -1,0 +1,46 @@
+// Fill in the middle (Bavarian et al., 2022, arXiv:2207.14255): the prompt after which a model that was trained for it
+// writes what stands between two texts. Other files come before, as repository-level training has them (Qwen2.5-Coder,
+// arXiv:2409.12186).
+//
+//   [bos] [repo] [file] NAME TEXT ... [file] NAME   [prefix] BEFORE [suffix] AFTER [middle]
+//
+// Without a token for files, what separates them is plain text.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "millrace/model.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+
+struct InfillTokens {
+  TokenId prefix = 0, suffix = 0, middle = 0;
+  std::optional<TokenId> repository, file;
+};
+
+// By the file's own word (GGUF metadata), or by the spellings of known models' tokens. Errors: unsupported.
+Result<InfillTokens> find_infill_tokens(const TokenizerSpec& spec);
+
+struct InfillFile {
+  std::string name, text;
+};
+
+struct InfillText {
+  std::string suffix;             // what follows
+  std::string begun;              // of the middle, written already
+  std::vector<InfillFile> files;  // others, to look at
+};
+
+struct InfillPrompt {
+  std::vector<TokenId> tokens;
+  int64_t dropped_tokens = 0;  // of the other files, from their beginning, so that the rest fits
+};
+
+// `before`: the tokens before the middle, without a start token. Other files are cut so that the prompt has at most
+// `most_tokens`; the rest is never cut. Errors: unsupported (the model has no such tokens).
+Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before, const InfillText& text, int64_t most_tokens);
+
+}  // namespace millrace

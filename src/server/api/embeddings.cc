@@ -1,0 +1,332 @@
+// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama; and vLLM's /score, the cosine of two texts' vectors.
+// No text is generated: the embedding worker answers the exchange.
+#include <fmt/format.h>
+
+#include <bit>
+#include <charconv>
+#include <cmath>
+
+#include "server/api/api.h"
+#include "server/api/base64.h"
+#include "server/api/sampling_fields.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+using Clock = std::chrono::steady_clock;
+using Vectors = EmbeddingWorker::Vectors;
+
+constexpr size_t kMostTexts = 2048;
+
+// One request, from its body to what writes the answer.
+struct Asked {
+  std::vector<std::vector<TokenId>> texts;
+  Pooling pooling = Pooling::last;
+  bool normalized = true;
+  int64_t dimensions = 0;  // 0: all
+  bool base64 = false;
+  int64_t prompt_tokens = 0;
+  std::vector<size_t> truncated;  // texts that were cut to the context
+  std::string model;
+  Clock::time_point began = Clock::now();
+};
+
+using Write = std::function<Json(const Asked&, const Vectors&)>;
+
+Field input_field(const char* name, unsigned types, bool required, const char* help) {
+  Field field{name, types, "", help};
+  field.required = required;
+  field.most = size_t{64} << 20;
+  return field;
+}
+
+// A float as the shortest number that reads back as it.
+Json number_json(float value) {
+  if (!std::isfinite(value)) return nullptr;
+  char text[32];
+  const auto end = std::to_chars(text, text + sizeof(text), value).ptr;
+  double exact = 0;
+  std::from_chars(text, end, exact);
+  return exact;
+}
+
+Json vector_json(std::span<const float> values, bool base64) {
+  if (base64) {
+    std::string bytes;
+    bytes.reserve(values.size() * 4);
+    for (float value : values) {
+      const auto bits = std::bit_cast<uint32_t>(value);
+      for (int shift = 0; shift < 32; shift += 8) bytes.push_back(static_cast<char>(bits >> shift));  // little-endian
+    }
+    return base64_text(bytes);
+  }
+  Json out = Json::array();
+  for (float value : values) out.push_back(number_json(value));
+  return out;
+}
+
+Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, Asked& asked) {
+  std::vector<TokenId> tokens;
+  if (input.is_string()) {
+    auto encoded = served.model->encode(input.get_ref<const std::string&>());
+    if (!encoded.ok()) return ApiError::from(encoded.error());
+    tokens = std::move(*encoded);
+  } else {
+    tokens = input.get<std::vector<TokenId>>();
+    for (TokenId token : tokens)
+      if (token >= served.model->info().vocab) return ApiError::bad(name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
+  }
+  const auto count = static_cast<int64_t>(tokens.size()), context = served.embeddings->context();
+  if (count == 0) return ApiError::bad(name, "holds an empty text, and this model adds no start token");
+  if (count > context && !truncate) {
+    ApiError error{ApiErrorKind::too_long, fmt::format("{}: a text has {} tokens, more than the context of {}", name, count, context), name};
+    error.prompt_tokens = count;
+    error.context = context;
+    return error;
+  }
+  if (count > context) {
+    tokens.resize(static_cast<size_t>(context));
+    asked.truncated.push_back(asked.texts.size());
+  }
+  asked.prompt_tokens += static_cast<int64_t>(tokens.size());
+  asked.texts.push_back(std::move(tokens));
+  return std::nullopt;
+}
+
+// A string, tokens, or a list of such.
+Wrong add_texts(const ServedModel& served, const char* name, const Json& input, bool truncate, Asked& asked) {
+  const bool one = input.is_string() || (input.is_array() && !input.empty() && input[0].is_number());
+  if (input.empty() && !one) return ApiError::bad(name, "is empty");
+  if (one) return add_text(served, name, input, truncate, asked);
+  if (input.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
+  for (const Json& text : input)
+    if (auto wrong = add_text(served, name, text, truncate, asked)) return wrong;
+  return std::nullopt;
+}
+
+Wrong read_pooling(const ServedModel& served, const Json& body, Asked& asked) {
+  if (body.contains("pooling")) {
+    asked.pooling = *find_pooling(body["pooling"].get_ref<const std::string&>());
+    return std::nullopt;
+  }
+  const Result<Pooling>& pooling = served.embeddings->pooling();
+  if (!pooling.ok()) return ApiError::from(pooling.error());
+  asked.pooling = *pooling;
+  return std::nullopt;
+}
+
+Wrong read_dimensions(const ServedModel& served, const Json& body, Asked& asked) {
+  if (!body.contains("dimensions")) return std::nullopt;
+  asked.dimensions = body["dimensions"].get<int64_t>();
+  if (asked.dimensions <= served.embeddings->width()) return std::nullopt;
+  return ApiError::bad("dimensions", fmt::format("the model's vectors have {}, got {}", served.embeddings->width(), asked.dimensions));
+}
+
+// Each vector cut to its first dimensions, and scaled to a length of 1 after that.
+void finish(const Asked& asked, size_t width, Vectors& vectors) {
+  const auto size = asked.dimensions > 0 ? static_cast<size_t>(asked.dimensions) : width;
+  for (std::vector<float>& values : vectors) {
+    std::vector<float> out;
+    for (size_t at = 0; at < values.size(); at += width) {
+      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + size));
+      if (asked.normalized) normalize(row);
+      out.insert(out.end(), row.begin(), row.end());
+    }
+    values = std::move(out);
+  }
+}
+
+Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Write write) {
+  Service& service = call.service;
+  const ServedModel& served = call.served();
+  asked.model = served.name();
+  const auto shared = std::make_shared<Asked>(std::move(asked));
+  EmbeddingWorker::Work work{.texts = shared->texts, .pooling = shared->pooling, .unwanted = std::make_shared<std::atomic<bool>>(false)};
+  exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
+  std::shared_ptr<KeyUse> use;
+  if (call.request.account) {
+    if (auto refused = call.request.account->begin(shared->prompt_tokens, 1, unix_seconds())) return refused;
+    use = std::make_shared<KeyUse>(call.request.account, shared->prompt_tokens, 1);
+  }
+  work.done = [&service, &dialect, exchange, shared, use, held = call.ask.served, write = std::move(write), headers = service.headers(call.request),
+               width = static_cast<size_t>(served.embeddings->width())](Result<Vectors> vectors) {
+    if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
+    finish(*shared, width, *vectors);
+    exchange.reply({.headers = headers, .body = to_text(write(*shared, *vectors))});
+  };
+  auto added = served.embeddings->add(std::move(work));
+  if (!added.ok()) return ApiError::from(added.error());
+  return std::nullopt;
+}
+
+Json usage_json(const Asked& asked) { return {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}}; }
+
+// --- OpenAI -------------------------------------------------------------------------------------------------------------
+
+Json openai_json(const Asked& asked, const Vectors& vectors) {
+  Json data = Json::array();
+  for (size_t i = 0; i < vectors.size(); ++i) data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", vector_json(vectors[i], asked.base64)}});
+  return {{"object", "list"}, {"data", std::move(data)}, {"model", asked.model}, {"usage", usage_json(asked)}};
+}
+
+Wrong embed_openai(Call& call, const Exchange& exchange) {
+  Asked asked;
+  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (asked.pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, which this API has no form for; ask /embedding");
+  if (auto wrong = read_dimensions(call.served(), call.body, asked)) return wrong;
+  if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, asked)) return wrong;
+  asked.base64 = call.body.value("encoding_format", "float") == "base64";
+  return submit(call, exchange, kOpenAi, std::move(asked), openai_json);
+}
+
+// --- llama-server -------------------------------------------------------------------------------------------------------
+
+// Always a list of vectors for each text, so that it looks the same without pooling.
+Json llama_json(const Asked& asked, const Vectors& vectors, size_t size) {
+  Json out = Json::array();
+  for (size_t i = 0; i < vectors.size(); ++i) {
+    Json rows = Json::array();
+    for (size_t at = 0; at < vectors[i].size(); at += size) rows.push_back(vector_json(std::span(vectors[i]).subspan(at, size), asked.base64));
+    out.push_back({{"index", i}, {"embedding", std::move(rows)}});
+  }
+  return out;
+}
+
+Wrong embed_llama(Call& call, const Exchange& exchange) {
+  Asked asked;
+  const char* name = call.body.contains("content") ? "content" : "input";
+  if (!call.body.contains(name)) return ApiError::bad("content", "is missing");
+  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (auto wrong = add_texts(call.served(), name, call.body[name], false, asked)) return wrong;
+  asked.normalized = call.body.value("embd_normalize", 2) == 2;
+  asked.base64 = call.body.value("encoding_format", "float") == "base64";
+  const auto size = static_cast<size_t>(call.served().embeddings->width());
+  return submit(call, exchange, kLlamaServer, std::move(asked), [size](const Asked& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
+}
+
+// --- Ollama -------------------------------------------------------------------------------------------------------------
+
+Json ollama_json(const Asked& asked, const Vectors& vectors) {
+  Json list = Json::array();
+  for (const auto& vector : vectors) list.push_back(vector_json(vector, false));
+  const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - asked.began).count();
+  Json out = {{"model", asked.model}, {"embeddings", std::move(list)}, {"total_duration", took}, {"load_duration", 0}, {"prompt_eval_count", asked.prompt_tokens}};
+  if (!asked.truncated.empty()) out["truncated"] = asked.truncated;
+  return out;
+}
+
+Json old_ollama_json(const Asked&, const Vectors& vectors) { return {{"embedding", vectors.empty() ? Json::array() : vector_json(vectors.front(), false)}}; }
+
+Wrong read_ollama(Call& call, Asked& asked) {
+  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (asked.pooling == Pooling::none) asked.pooling = Pooling::last;
+  return read_dimensions(call.served(), call.body, asked);
+}
+
+Wrong embed_ollama(Call& call, const Exchange& exchange) {
+  Asked asked;
+  if (auto wrong = read_ollama(call, asked)) return wrong;
+  const Json& input = call.body["input"];
+  if (input.is_array() && input.empty()) {  // asks for the model to be loaded, which it is
+    asked.model = call.served().name();
+    HttpReply reply = json_reply(ollama_json(asked, {}));
+    reply.headers = call.service.headers(call.request);
+    exchange.reply(std::move(reply));
+    return std::nullopt;
+  }
+  if (auto wrong = add_texts(call.served(), "input", input, call.body.value("truncate", true), asked)) return wrong;
+  return submit(call, exchange, kOllama, std::move(asked), ollama_json);
+}
+
+Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
+  Asked asked;
+  if (auto wrong = read_ollama(call, asked)) return wrong;
+  asked.normalized = false;  // as this one always was
+  if (auto wrong = add_text(call.service, "prompt", call.body["prompt"], true, asked)) return wrong;
+  return submit(call, exchange, kOllama, std::move(asked), old_ollama_json);
+}
+
+// --- vLLM's score -------------------------------------------------------------------------------------------------------
+
+Json score_json(const Asked& asked, const Vectors& vectors, size_t left, const std::string& id, int64_t created) {
+  Json data = Json::array();
+  for (size_t i = left; i < vectors.size(); ++i) {
+    const auto& a = vectors[left == 1 ? 0 : i - left];
+    double cosine = 0;
+    for (size_t j = 0; j < a.size(); ++j) cosine += static_cast<double>(a[j]) * vectors[i][j];
+    data.push_back({{"index", i - left}, {"object", "score"}, {"score", cosine}});
+  }
+  return {{"id", id}, {"object", "list"}, {"created", created}, {"model", asked.model}, {"data", std::move(data)}, {"usage", usage_json(asked)}};
+}
+
+Wrong score(Call& call, const Exchange& exchange) {
+  Asked asked;
+  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (asked.pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, and no score");
+  if (auto wrong = add_texts(call.served(), "text_1", call.body["text_1"], false, asked)) return wrong;
+  const size_t left = asked.texts.size();
+  if (auto wrong = add_texts(call.served(), "text_2", call.body["text_2"], false, asked)) return wrong;
+  if (left != 1 && left != asked.texts.size() - left)
+    return ApiError::bad("text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left, asked.texts.size() - left));
+  const int64_t created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return submit(call, exchange, kOpenAi, std::move(asked), [left, id = "score-" + call.service.new_id(), created](const Asked& done, const Vectors& vectors) {
+    return score_json(done, vectors, left, id, created);
+  });
+}
+
+Field pooling_field() {
+  Field field{"pooling", kText, "the model's own", "how the tokens' hidden states become one vector: none gives a vector for each"};
+  field.choices = {"none", "mean", "cls", "last"};
+  return field;
+}
+
+Field dimensions_field() {
+  Field field{"dimensions", kInteger, "all", "so many of each vector's first values, scaled to a length of 1"};
+  field.min = 1;
+  field.max = 1 << 20;
+  return field;
+}
+
+Field encoding_field() {
+  Field field{"encoding_format", kText, "float", "numbers, or their bytes as little-endian 32-bit floats"};
+  field.choices = {"float", "base64"};
+  return field;
+}
+
+}  // namespace
+
+std::vector<Endpoint> embedding_endpoints() {
+  constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
+  const Field openai_input = input_field("input", kTextsOrTokens, true, "text or tokens, or a list of such");
+  Field content = input_field("content", kTextsOrTokens, false, "the same");
+  Field input = input_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
+  Field scale{"embd_normalize", kInteger, "2", "2: vectors have a length of 1; -1: as they are"};
+  scale.set = [](const Json& value, Ask&) -> Wrong {
+    if (value == 2 || value == -1) return std::nullopt;
+    return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
+  };
+  const Field user{"user", kText, "", "of no effect"};
+  const Field any_time{"keep_alive", kText | kNumber, "", "of no effect: the model stays"};
+  const Field options{"options", kObject, "{}", "of no effect"};
+  const Field truncate{"truncate", kBoolean, "true", "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
+  std::vector<Endpoint> list;
+  list.push_back({.method = "POST", .path = "/v1/embeddings", .dialect = &kOpenAi, .summary = "Texts to vectors of length 1.",
+                  .fields = {model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field(), user}, .begin = embed_openai});
+  for (const char* path : {"/embedding", "/embeddings"})
+    list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Texts to vectors.",
+                    .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale}, .begin = embed_llama});
+  list.push_back({.method = "POST", .path = "/api/embed", .dialect = &kOllama, .summary = "Texts to vectors of length 1.",
+                  .fields = {model_field(), input_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), any_time, options}, .begin = embed_ollama});
+  list.push_back({.method = "POST", .path = "/api/embeddings", .dialect = &kOllama, .summary = "A text to a vector, as it is.",
+                  .fields = {model_field(), input_field("prompt", kText, true, "text"), any_time, options}, .begin = embed_old_ollama});
+  for (const char* path : {"/score", "/v1/score"})
+    list.push_back({.method = "POST", .path = path, .dialect = &kOpenAi, .summary = "How alike texts are: the cosine of their vectors. No ranking model is asked.",
+                    .fields = {model_field(), input_field("text_1", kTextsOrTokens, true, "text or tokens, or a list as long as text_2's"),
+                               input_field("text_2", kTextsOrTokens, true, "text or tokens, or a list of such"), pooling_field(), user},
+                    .begin = score});
+  return list;
+}
+
+}  // namespace millrace

@@ -1,0 +1,173 @@
+// OpenAI's files and batches: work that may wait, over a folder that --files-dir names.
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+
+#include "server/api/api.h"
+#include "server/api/query.h"
+#include "server/line_runner.h"
+#include "server/multipart.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostMetadata = 16;
+constexpr size_t kMostListed = 10000;
+constexpr size_t kMostPurpose = 64;
+
+ApiError no_folder() { return {ApiErrorKind::unsupported, "files: this server keeps none; it was started without --files-dir", ""}; }
+ApiError not_there(const char* what, const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""}; }
+
+ApiError refused_by(const Error& error) {
+  ApiError out = ApiError::from(error);
+  out.field = error.message.substr(0, error.message.find(':'));
+  return out;
+}
+
+Json file_json(const StoredFile& file) {
+  return {{"id", file.id}, {"object", "file"}, {"bytes", file.bytes}, {"created_at", file.created}, {"filename", file.filename}, {"purpose", file.purpose}, {"status", "processed"}};
+}
+
+// What comes after `?after=`, `?limit=` of it.
+template <typename Item, typename Id>
+Json page_json(std::vector<Item> items, const HttpRequest& request, size_t usual, Json (*json)(const Item&), Id id) {
+  size_t limit = usual;
+  const std::string asked = query_value(request.query, "limit"), after = query_value(request.query, "after");
+  std::from_chars(asked.data(), asked.data() + asked.size(), limit);
+  limit = std::clamp<size_t>(limit, 1, kMostListed);
+  if (!after.empty()) {
+    const auto found = std::ranges::find_if(items, [&](const Item& item) { return id(item) == after; });
+    if (found != items.end()) items.erase(items.begin(), found + 1);
+  }
+  const bool more = items.size() > limit;
+  if (more) items.resize(limit);
+  Json data = Json::array();
+  for (const Item& item : items) data.push_back(json(item));
+  Json first, last;
+  if (!items.empty()) {
+    first = id(items.front());
+    last = id(items.back());
+  }
+  return {{"object", "list"}, {"data", std::move(data)}, {"first_id", std::move(first)}, {"last_id", std::move(last)}, {"has_more", more}};
+}
+
+Handled upload(Call& call) {
+  FileStore* files = call.service.files();
+  if (!files) return no_folder();
+  const auto boundary = multipart_boundary(call.request.header("content-type"));
+  if (!boundary) return ApiError{ApiErrorKind::bad_request, "the body must be multipart/form-data, with a boundary", ""};
+  const auto parts = parse_multipart(call.request.body, *boundary);
+  if (!parts) return ApiError{ApiErrorKind::bad_request, "the body is no well-formed multipart/form-data", ""};
+  const FormPart* file = nullptr;
+  std::string purpose;
+  for (const FormPart& part : *parts) {
+    if (part.name == "file") file = &part;
+    if (part.name == "purpose") purpose = part.content;
+  }
+  if (!file) return ApiError::bad("file", "is missing");
+  if (purpose.empty() || purpose.size() > kMostPurpose) return ApiError::bad("purpose", "is missing, or too long");
+  auto added = files->add(file->filename, purpose, file->content);
+  if (!added.ok()) return refused_by(added.error());
+  return json_reply(file_json(*added));
+}
+
+Handled list_files(Call& call) {
+  FileStore* files = call.service.files();
+  if (!files) return no_folder();
+  std::vector<StoredFile> all = files->list();
+  if (const std::string purpose = query_value(call.request.query, "purpose"); !purpose.empty()) std::erase_if(all, [&](const StoredFile& file) { return file.purpose != purpose; });
+  return json_reply(page_json<StoredFile>(std::move(all), call.request, kMostListed, file_json, [](const StoredFile& file) { return file.id; }));
+}
+
+// ID, or ID/content.
+Handled get_file(Call& call) {
+  FileStore* files = call.service.files();
+  if (!files) return no_folder();
+  const std::string id = call.rest.substr(0, call.rest.find('/'));
+  const std::string part = call.rest.substr(id.size());
+  const auto file = files->find(id);
+  if (!file || (!part.empty() && part != "/content")) return not_there("file", call.rest);
+  if (part.empty()) return json_reply(file_json(*file));
+  auto content = files->read(id);
+  if (!content.ok()) return ApiError::from(content.error());
+  return HttpReply{.content_type = "application/octet-stream", .body = std::move(*content)};
+}
+
+Handled delete_file(Call& call) {
+  FileStore* files = call.service.files();
+  if (!files) return no_folder();
+  if (call.service.batches()->uses(call.rest)) return ApiError{ApiErrorKind::bad_request, "a batch that has not ended reads this file; cancel it first", ""};
+  if (!files->remove(call.rest)) return not_there("file", call.rest);
+  return json_reply({{"id", call.rest}, {"object", "file"}, {"deleted", true}});
+}
+
+Handled create_batch(Call& call) {
+  BatchRunner* batches = call.service.batches();
+  if (!batches) return no_folder();
+  const Json metadata = call.body.value("metadata", Json());
+  if (metadata.is_object())
+    for (const auto& [key, value] : metadata.items())
+      if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512) return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
+  auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(), call.body["completion_window"].get<std::string>(), metadata);
+  if (!made.ok()) return refused_by(made.error());
+  return json_reply(*made);
+}
+
+Json same(const Json& batch) { return batch; }
+
+Handled list_batches(Call& call) {
+  BatchRunner* batches = call.service.batches();
+  if (!batches) return no_folder();
+  return json_reply(page_json<Json>(batches->list(), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
+}
+
+Handled get_batch(Call& call) {
+  BatchRunner* batches = call.service.batches();
+  if (!batches) return no_folder();
+  const auto batch = batches->find(call.rest);
+  if (!batch) return not_there("batch", call.rest);
+  return json_reply(*batch);
+}
+
+Handled cancel_batch(Call& call) {
+  BatchRunner* batches = call.service.batches();
+  if (!batches) return no_folder();
+  constexpr std::string_view kCancel = "/cancel";
+  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
+  const auto batch = batches->cancel(id);
+  if (!batch) return not_there("batch", id);
+  return json_reply(*batch);
+}
+
+}  // namespace
+
+std::vector<Endpoint> file_endpoints() {
+  Field input{"input_file_id", kText, "", "a file of lines, each a request: \"custom_id\", \"method\", \"url\", \"body\""};
+  Field endpoint{"endpoint", kText, "", "what every line asks: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, as far as it is there"};
+  Field window{"completion_window", kText, "", "within which it is done, or ends with what there is"};
+  window.choices = {"24h"};
+  for (Field* field : {&input, &endpoint, &window}) field->required = true;
+  Field metadata{"metadata", kObject, "none", "strings that come back with the batch"};
+  metadata.most = kMostMetadata;
+  const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
+    return Endpoint{.method = method, .path = path, .dialect = &kOpenAi, .summary = summary, .handle = handle, .without_model = true, .admin = true};
+  };
+  std::vector<Endpoint> list;
+  list.push_back(at("POST", "/v1/files", "Takes a file, as multipart/form-data with the parts `file` and `purpose`.", upload));
+  list.back().raw_body = true;
+  list.push_back(at("GET", "/v1/files", "The files; `?purpose=`, `?after=` and `?limit=` choose among them.", list_files));
+  list.push_back(at("GET", "/v1/files/*", "What a file is; `ID/content`: its bytes.", get_file));
+  list.push_back(at("DELETE", "/v1/files/*", "Deletes a file.", delete_file));
+  list.push_back(at("POST", "/v1/batches", "Begins to answer a file of requests, behind what others ask meanwhile.", create_batch));
+  list.back().fields = {input, endpoint, window, metadata};
+  list.push_back(at("GET", "/v1/batches", "The batches, the latest first; `?after=` and `?limit=` choose among them.", list_batches));
+  list.push_back(at("GET", "/v1/batches/*", "How far a batch has come, and its files.", get_batch));
+  list.push_back(at("POST", "/v1/batches/*", "`ID/cancel` ends a batch with what there is.", cancel_batch));
+  list.back().raw_body = true;
+  return list;
+}
+
+}  // namespace millrace

@@ -1,0 +1,29 @@
+// What vLLM's clients ask beside OpenAI's API; its /tokenize, /detokenize and /score are with their namesakes.
+#include "server/api/api.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+Handled version(Call&) { return json_reply({{"version", "0.1.0"}}); }
+Handled ping(Call&) { return HttpReply{.content_type = "text/plain", .body = ""}; }
+Handled load(Call& call) {
+  int64_t streams = 0;
+  for (const ModelStatus& model : call.service.models().list()) {
+    if (!model.served) continue;
+    const EngineStats stats = model.served->engine->stats();
+    streams += stats.running + stats.waiting;
+  }
+  return json_reply({{"server_load", streams}});
+}
+
+}  // namespace
+
+std::vector<Endpoint> vllm_endpoints() {
+  return {{.method = "GET", .path = "/version", .dialect = &kOpenAi, .summary = "The server's version.", .handle = version, .without_model = true},
+          {.method = "GET", .path = "/ping", .dialect = &kOpenAi, .summary = "200 without content.", .handle = ping, .without_model = true},
+          {.method = "POST", .path = "/ping", .dialect = &kOpenAi, .summary = "The same.", .handle = ping, .without_model = true, .raw_body = true},
+          {.method = "GET", .path = "/load", .dialect = &kOpenAi, .summary = "How many streams run or wait.", .handle = load, .without_model = true}};
+}
+
+}  // namespace millrace

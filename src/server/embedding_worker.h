@@ -1,0 +1,53 @@
+// EmbeddingWorker: embeds texts for requests, on a thread of its own beside the engine, over memory of its own: as much as
+// the longest text so far needs, and none before the first. Thread-safe.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "engine/pooling.h"
+#include "millrace/model.h"
+#include "millrace/options.h"
+#include "server/work_thread.h"
+
+namespace millrace {
+
+class Embedder;
+
+class EmbeddingWorker {
+ public:
+  using Vectors = std::vector<std::vector<float>>;  // of each text [width], or with Pooling::none [tokens, width]; not normalized
+  struct Work {
+    std::vector<std::vector<TokenId>> texts;      // each with 1 to context() tokens
+    Pooling pooling = Pooling::last;
+    std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
+    std::function<void(Result<Vectors>)> done;    // on the worker's thread
+  };
+
+  EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context, std::optional<Pooling> pooling);
+  ~EmbeddingWorker();
+
+  // What texts are pooled by where a request does not say. Errors: as model_pooling.
+  const Result<Pooling>& pooling() const { return pooling_; }
+  int64_t context() const { return context_; }
+  int64_t width() const;
+
+  // Errors: resource (too many wait), user (more values than an answer may have).
+  Result<void> add(Work work);
+
+ private:
+  void run(const Work& work);
+  Result<Vectors> embed(const Work& work);
+
+  std::shared_ptr<const LanguageModel> model_;
+  EngineOptions engine_;
+  int64_t context_;
+  Result<Pooling> pooling_;
+  std::unique_ptr<Embedder> embedder_;  // the thread's; null until it is needed
+  WorkThread thread_;                   // last: it uses the others
+};
+
+}  // namespace millrace
