@@ -5,6 +5,7 @@
 #include <cstdio>
 #include <fstream>
 
+#include "base/memory_accounts.h"
 #include "command.h"
 #include "model_flags.h"
 #include "server/api_docs.h"
@@ -27,7 +28,7 @@ struct ServeFlags {
   SamplingFlags sampling;
   HttpLimits http;
   ServiceOptions service;
-  std::string name, key_file;
+  std::string name, key_file, template_file, constraint_memory;
   std::vector<std::string> aliases;
   bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
@@ -47,6 +48,25 @@ Result<std::vector<std::string>> read_keys(const ServeFlags& flags) {
   for (const std::string& key : keys)
     if (key.empty() || key.size() > 1024) return Error::user("API key: must have 1 to 1024 characters");
   return keys;
+}
+
+constexpr int64_t kConstraintBytes = int64_t{64} << 20;
+
+// The chat template, and what of a budget is kept for structured output.
+Result<void> read_texts(ServeFlags& flags) {
+  if (!flags.template_file.empty()) {
+    std::ifstream file(flags.template_file, std::ios::binary);
+    flags.model.chat_template.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file || flags.model.chat_template.empty()) return Error::user(fmt::format("{}: cannot be read, or is empty", flags.template_file));
+  }
+  int64_t& bytes = flags.engine.options.constraint_memory;
+  if (!flags.constraint_memory.empty()) {
+    MILLRACE_TRY(bytes, parse_bytes(flags.constraint_memory));
+  } else if (!flags.model.memory.empty()) {
+    MILLRACE_TRY(const int64_t budget, parse_bytes(flags.model.memory));
+    if (budget >= 16 * kConstraintBytes) bytes = kConstraintBytes;
+  }
+  return {};
 }
 
 // Blocks the signals in every thread that is made from now on, so that this one can wait for them.
@@ -81,6 +101,7 @@ Result<int> serve(ServeFlags flags) {
     return Error::user(fmt::format("host {}: others could use this server; give --api-key or --api-key-file, or say --allow-public", flags.http.host));
   flags.service.local_only = is_loopback(flags.http.host) && flags.service.api_keys.empty() && !flags.allow_public;
   const sigset_t signals = block_signals();
+  MILLRACE_TRY_VOID(read_texts(flags));
   MILLRACE_TRY(auto model, flags.model.load());
   if (auto text = model->encode("a"); !text.ok()) return text.error();
   MILLRACE_TRY(flags.service.sampling, flags.sampling.get(*model));
@@ -121,9 +142,13 @@ void add_serve_command(CLI::App& app) {
   command->add_option("--api-key-file", flags->key_file, "File with such keys, one a line");
   command->add_flag("--allow-public", flags->allow_public, "Whoever reaches the address may ask without a key, under any host name");
   command->add_flag("--api-docs", flags->api_docs, "Print what requests may hold, and leave");
+  command->add_option("--chat-template-file", flags->template_file, "Chat template (Jinja) in the place of the model's own");
+  command->add_option("--constraint-memory", flags->constraint_memory, "Of --memory, kept for structured output and tools; 64M with a budget of 1G and more");
   command->add_option("--cors-origin", service.origins, "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");
   command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags->engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
+  command->add_option("--stored-responses", service.stored_responses, "Answers of /v1/responses that are kept for previous_response_id; 0: none")->capture_default_str()->check(whole(0, 1 << 20));
+  command->add_option("--stored-response-bytes", service.stored_response_bytes, "... and their size in all")->capture_default_str()->check(whole(0, int64_t{1} << 36));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));
   command->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm")->check(CLI::IsMember({"vllm"}));
   command->add_option("--max-body-bytes", http.body_bytes, "Of a request")->capture_default_str()->check(whole(1024, int64_t{1} << 30));

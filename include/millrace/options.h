@@ -21,6 +21,7 @@ struct LoadOptions {
   bool packed_cache = false;
   std::string packed_cache_path;     // "": NAME.millrace-packed beside the model, or in the user's cache folder
   bool verify_packed_cache = false;  // read it all and compare its checksums; otherwise only those of its header
+  std::string chat_template;         // in the place of the model's own; "": that one
   std::function<void(double)> progress;  // fraction done, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // what went wrong and was got around; may be null
 };
@@ -42,6 +43,7 @@ struct EngineOptions {
   int64_t swap_tokens = 0;     // host memory for streams that had to give way, in tokens; 0: they are computed again
   std::string kv_ssd;          // file that blocks go to when they leave the prefix cache, and come back from; "": none
   int64_t kv_ssd_size = int64_t{8} << 30;  // of that file at most, bytes
+  int64_t constraint_memory = 0;  // of a memory budget, kept for structured output; 0: what is left when the first constraint comes
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
 

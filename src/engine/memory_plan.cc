@@ -39,6 +39,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   if (!options.kv_ssd.empty()) {
     MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}}));
   }
+  memory.constraints = options.constraint_memory;
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
@@ -85,6 +86,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"requests", memory.requests},
                                                    {"swap", memory.swap},
                                                    {"KV store", memory.store},
+                                                   {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));

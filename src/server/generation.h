@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/answer.h"
+#include "server/answer_reader.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 
@@ -19,11 +19,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  int64_t scored_top() const;
   void score_prompts();
   void submit();
   void answer_empty();
   // What follows runs on the strand.
   void take(size_t prompt, TokenEvent event, std::chrono::steady_clock::time_point when);
+  void read_delta(size_t index, const TokenEvent& event, Delta& delta);
   void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
   void fail(const ApiError& error);
   void complete();
@@ -40,6 +42,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::vector<RequestId> ids_;
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::unique_ptr<AnswerReader>> readers_;  // of each choice
   std::vector<std::chrono::steady_clock::time_point> last_token_;  // of each choice
   bool streaming_ = false;  // its head is on the way
   bool over_ = false;       // answered, failed, or nobody reads

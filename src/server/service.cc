@@ -6,8 +6,9 @@
 #include <chrono>
 #include <random>
 
-#include "engine/chat_prompt.h"
+#include "engine/language_model.h"
 #include "server/api/api.h"
+#include "server/conversation.h"
 #include "server/generation.h"
 
 namespace millrace {
@@ -52,6 +53,11 @@ bool same_secret(std::string_view left, std::string_view right) {
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : model_(std::move(model)), engine_(std::move(engine)), options_(std::move(options)), context_(engine_->context()) {
   metrics_ = std::make_unique<Metrics>(options_.names.front());
+  // Within a memory budget they are kept where it has room for them, and not at all otherwise.
+  const auto& accounts = model_->parts().accounts;
+  auto room = MemoryHold::take(accounts->budget() > 0 ? accounts : nullptr, "responses", options_.stored_response_bytes, "");
+  responses_ = std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
+  if (room.ok()) responses_memory_ = std::move(*room);
   scorer_ = std::make_unique<PromptScorer>(model_, options_.engine, context_);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
@@ -118,7 +124,7 @@ std::optional<HttpReply> Service::admit(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
     HttpReply reply{.status = 204, .content_type = "", .headers = headers(request)};
-    reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     reply.headers.emplace_back("Access-Control-Allow-Headers", "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     return reply;
@@ -161,6 +167,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
     if (!wrong) wrong = read_fields(endpoint.fields, call.body, call.ask);
     if (!wrong && !serves(call.ask.model)) wrong = no_such_model(call.ask.model);
     if (!wrong && endpoint.prepare) wrong = endpoint.prepare(call.body, call.ask);
+    if (!wrong && endpoint.look_up) wrong = endpoint.look_up(*this, call.body, call.ask);
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   }
   answer(endpoint, call, exchange);
@@ -179,20 +186,8 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
 }
 
 std::optional<ApiError> Service::make_prompts(Ask& ask) const {
-  if (!ask.messages.is_null()) {
-    Json input = ask.variables.is_object() ? ask.variables : Json::object();
-    input["messages"] = std::move(ask.messages);
-    auto text = chat_text(*model_, input, ask.add_generation_prompt);
-    if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-    if (ask.continue_last_message) {
-      const std::string said = input["messages"].back().value("content", std::string());
-      const size_t at = text->rfind(said.substr(0, said.find_last_not_of(" \t\r\n") + 1));
-      if (at != std::string::npos) text->resize(at + said.find_last_not_of(" \t\r\n") + 1);
-    }
-    auto tokens = encode_chat(*model_, *text);
-    if (!tokens.ok()) return ApiError::from(tokens.error());
-    ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
-  }
+  if (!ask.messages.is_null())
+    if (auto wrong = make_conversation(*model_, ask)) return wrong;
   for (AskedPrompt& prompt : ask.prompts) {
     if (prompt.tokens.empty()) {
       auto tokens = model_->encode(prompt.text, prompt.add_special);
@@ -201,6 +196,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
     } else if (ask.messages.is_null() && prompt.text.empty()) {
       prompt.text = model_->decode(prompt.tokens);
     }
+    truncate_prompt(ask, prompt, context_);
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (count == 0) return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
     if (count >= context_) {
@@ -217,6 +213,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
 // Fills in what a request leaves open, and checks it against the engine.
 std::optional<ApiError> Service::complete(Ask& ask) const {
   if (auto wrong = make_prompts(ask)) return wrong;
+  if (auto wrong = make_bad_words(*model_, ask)) return wrong;
   if (static_cast<int64_t>(ask.prompts.size()) * ask.request.n > kMostAnswers)
     return ApiError::bad("n", fmt::format("{} prompts with {} answers each are more than {}", ask.prompts.size(), ask.request.n, kMostAnswers));
   if (!ask.seed_given) ask.request.sampling.seed = new_seed();
@@ -228,7 +225,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
     request.prompt = prompt.tokens;
     auto good = engine_->check(request);
     if (good.ok()) continue;
-    ApiError error = ApiError::from(good.error());
+    ApiError error = constraint_error(ask, ApiError::from(good.error()));
     if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // more than there will ever be
     return error;
   }
@@ -240,6 +237,7 @@ void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& req
   if (auto wrong = complete(ask)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   HttpHeaders head = headers(request);
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
+  if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
   Generation::start(*this, endpoint, std::move(ask), std::move(head), exchange);
 }
 

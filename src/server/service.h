@@ -8,11 +8,13 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_accounts.h"
 #include "millrace/engine.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/metrics.h"
 #include "server/prompt_scorer.h"
+#include "server/response_store.h"
 
 namespace millrace {
 
@@ -25,6 +27,8 @@ struct ServiceOptions {
   std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
   bool local_only = false;            // it listens to this machine, and asks for no keys
   double timeout_seconds = 0;         // of a request; 0: none
+  int64_t stored_responses = 1024;    // of /v1/responses, kept for later
+  int64_t stored_response_bytes = int64_t{64} << 20;
   EngineOptions engine;               // what the engine was made with
   std::string metrics_alias;          // "vllm": its names beside our own
 };
@@ -42,6 +46,8 @@ class Service {
   std::string metrics_text() const { return metrics_->text(engine_->stats(), counts_ ? counts_() : HttpCounts(), options_.metrics_alias); }
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
   Metrics& metrics() const { return *metrics_; }
+  ResponseStore& responses() const { return *responses_; }
+  const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }
   PromptScorer& scorer() const { return *scorer_; }
 
   // No new work from now on.
@@ -84,6 +90,8 @@ class Service {
   std::unique_ptr<Engine> engine_;
   ServiceOptions options_;
   std::unique_ptr<Metrics> metrics_;
+  MemoryHold responses_memory_;
+  std::shared_ptr<ResponseStore> responses_;
   std::unique_ptr<PromptScorer> scorer_;
   std::function<HttpCounts()> counts_;
   int64_t context_ = 0;
