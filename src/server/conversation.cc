@@ -1,5 +1,7 @@
 #include "server/conversation.h"
 
+#include <algorithm>
+
 #include "engine/chat_prompt.h"
 #include "engine/language_model.h"
 
@@ -40,11 +42,9 @@ void add_to_system(Json& messages, const std::string& text) {
 void add_tools(const std::string& chat_template, Ask& ask, Json& input) {
   const bool known = chat_template.find("tools") != std::string::npos && tool_dialect_of(chat_template).speaks(chat_template);
   if (ask.tools.any()) ask.dialect = known ? &tool_dialect_of(chat_template) : &described_tools();
-  Json& messages = input["messages"];
-  if (known) {
-    if (ask.tools.any()) input["tools"] = ask.tools.definitions;
-    return read_arguments(messages);
-  }
+  if (known && ask.tools.any()) input["tools"] = ask.tools.definitions;
+  Json& messages = input["messages"];  // nothing is added to `input` from here on
+  if (known) return read_arguments(messages);
   if (has_calls(messages)) messages = describe_calls(messages);
   if (ask.tools.any()) add_to_system(messages, describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
 }
@@ -124,11 +124,17 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) 
 }
 
 std::optional<ApiError> make_bad_words(const LanguageModel& model, Ask& ask) {
+  // Behind a line's end, since tokenizers may put a space before a text's first word.
+  if (ask.bad_words.empty()) return std::nullopt;
+  const auto encode = [&](const std::string& text) { return model.encode(text, /*add_special=*/false, /*parse_special=*/false); };
+  auto before = encode("\n");
+  if (!before.ok()) return ApiError::bad("bad_words", before.error().message);
   for (const std::string& word : ask.bad_words) {
     for (const bool spaced : {false, true}) {
-      auto tokens = model.encode((spaced ? " " : "") + word, /*add_special=*/false, /*parse_special=*/false);
+      auto tokens = encode((spaced ? "\n " : "\n") + word);
       if (!tokens.ok()) return ApiError::bad("bad_words", tokens.error().message);
-      if (!tokens->empty()) ask.request.bad_words.push_back(std::move(*tokens));
+      if (tokens->size() <= before->size() || !std::equal(before->begin(), before->end(), tokens->begin())) continue;
+      ask.request.bad_words.emplace_back(tokens->begin() + static_cast<ptrdiff_t>(before->size()), tokens->end());
     }
   }
   return std::nullopt;

@@ -249,7 +249,9 @@ TEST(VllmFields, DoWhatTheySay) {
   int64_t counted = 0;
   for (const std::string& data : events_of(post(live.port(), kChat, asked(R"("stream": true, "stream_options": {"include_usage": true, "continuous_usage_stats": true})", 4)).body)) {
     const Json event = Json::parse(data, nullptr, false);
-    if (event.is_object()) EXPECT_GE(event["usage"]["completion_tokens"], counted), counted = event["usage"]["completion_tokens"];
+    if (!event.is_object()) continue;
+    EXPECT_GE(event["usage"]["completion_tokens"], counted);
+    counted = event["usage"]["completion_tokens"];
   }
   EXPECT_EQ(counted, 4);
 }
