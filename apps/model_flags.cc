@@ -28,6 +28,7 @@ Result<LoadOptions> ModelFlags::load_options() const {
   LoadOptions options;
   options.threads = threads;
   options.context = context;
+  options.chat_template = chat_template;
   if (!memory.empty()) {
     auto bytes = parse_bytes(memory);
     if (!bytes.ok()) return Error{bytes.error().kind, "--memory: " + bytes.error().message};

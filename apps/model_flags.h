@@ -16,6 +16,7 @@ struct ModelFlags {
   int64_t context = 0;
   std::string packed_cache;  // "": none, "true": at its usual place, else the file
   bool verify_packed_cache = false;
+  std::string chat_template; // its text; "": the model's own
   std::string memory;        // "8G"; "": no budget
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/memory_accounts.h"
 #include "command.h"
 #include "engine/language_model.h"
 #include "model_flags.h"
@@ -37,7 +38,7 @@ struct ServeFlags {
   ServiceOptions service;
   TelemetryOptions telemetry;
   ServeModels models;
-  std::string key_file, keys_path, tls_cert, tls_key;
+  std::string key_file, template_file, constraint_memory, keys_path, tls_cert, tls_key;
   bool allow_public = false, api_docs = false;
   double drain_seconds = 30;
 
@@ -78,6 +79,25 @@ std::string key_weights(const std::vector<ApiKey>& keys) {
   for (const ApiKey& key : keys)
     if (key.weight != 1) out += fmt::format("{}{}:{}", out.empty() ? ":weights=" : ";", key.name, key.weight);
   return out;
+}
+
+constexpr int64_t kConstraintBytes = int64_t{64} << 20;
+
+// The chat template, and what of a budget is kept for structured output.
+Result<void> read_texts(ServeFlags& flags) {
+  if (!flags.template_file.empty()) {
+    std::ifstream file(flags.template_file, std::ios::binary);
+    flags.model.chat_template.assign(std::istreambuf_iterator<char>(file), {});
+    if (!file || flags.model.chat_template.empty()) return Error::user(fmt::format("{}: cannot be read, or is empty", flags.template_file));
+  }
+  int64_t& bytes = flags.engine.options.constraint_memory;
+  if (!flags.constraint_memory.empty()) {
+    MILLRACE_TRY(bytes, parse_bytes(flags.constraint_memory));
+  } else if (!flags.model.memory.empty()) {
+    MILLRACE_TRY(const int64_t budget, parse_bytes(flags.model.memory));
+    if (budget >= 16 * kConstraintBytes) bytes = kConstraintBytes;
+  }
+  return {};
 }
 
 // What a running server takes over from its flags as they are now; the rest is told of and left.
@@ -169,6 +189,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
   ServeSignals signals;
+  MILLRACE_TRY_VOID(read_texts(flags));
   for (const auto& [name, value] : flags.sampling.set) flags.service.seed_given |= name == "seed";
   flags.service.engine = flags.engine.get(flags.model);
   if (flags.service.engine.policy == "vtc") flags.engine.options.policy += key_weights(flags.service.keys);
@@ -235,6 +256,10 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--cors-origin", service.origins, "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");
   command->add_option("--max-streams", flags.engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags.engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
+  command->add_option("--chat-template-file", flags.template_file, "Chat template (Jinja) in the place of the model's own");
+  command->add_option("--constraint-memory", flags.constraint_memory, "Of --memory, kept for structured output and tools; 64M with a budget of 1G and more");
+  command->add_option("--stored-responses", service.stored_responses, "Answers of /v1/responses that are kept for previous_response_id; 0: none")->capture_default_str()->check(whole(0, 1 << 20));
+  command->add_option("--stored-response-bytes", service.stored_response_bytes, "... and their size in all")->capture_default_str()->check(whole(0, int64_t{1} << 36));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));
   command->add_option("--files-dir", service.files_dir, "Folder for uploaded files and batches, this server's alone; none without it");
   command->add_option("--files-count", service.files.files, "Files there at most")->capture_default_str()->check(whole(1, 1 << 20));

@@ -53,6 +53,7 @@ struct TokenEvent {
   std::vector<TokenLogprob> top_logprobs;
   FinishReason finish = FinishReason::none;  // set on the last event of an answer
   double score = 0;              // of an answer that was chosen among others (best_of, beams), on its last event
+  bool end_token = false;        // `token` ends generations, and is no part of the answer
   std::string stopped_by;        // the stop string that ended the answer; "": none did
   bool last = false;             // of the whole request
   int64_t made_ns = 0;           // when the engine made it, by its own steady clock

@@ -29,6 +29,7 @@ struct LoadOptions {
   // A budget that several models share, in place of `memory`; null: none. The model is `memory_name` there.
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;
+  std::string chat_template;         // in the place of the model's own; "": that one
   std::function<void(double)> progress;  // fraction done, called on the loading thread; may be null
   std::function<void(const std::string&)> warn;  // what went wrong and was got around; may be null
 };
@@ -54,6 +55,7 @@ struct EngineOptions {
   double kv_ssd_fetch = 1;     // of the blocks found there, so much is fetched, by importance, and the rest left out of the stream's attention: below 1 answers change
   std::string cost_model;      // what steps and loads take, for those who decide by it (`millrace bench --calibrate`); "": learned as it runs
   std::vector<std::string> adapters;  // LoRA adapters to begin with, [NAME=]PATH each
+  int64_t constraint_memory = 0;  // of a memory budget, kept for structured output; 0: what is left when the first constraint comes
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
 

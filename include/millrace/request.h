@@ -45,9 +45,10 @@ struct SamplingOptions {
 // What the answer must be written like. The tokens that would break it cannot be chosen; the answer ends when nothing can
 // follow, or with an end-of-generation token where it may end.
 struct Constraint {
-  enum class Kind { none, json_object, json_schema, regex, grammar, choice };
+  enum class Kind { none, json_object, json_schema, regex, grammar, choice, structure };
   Kind kind = Kind::none;
-  std::string text;                  // the JSON Schema, the regex (the whole answer matches), or the grammar in GBNF
+  std::string text;                  // the JSON Schema, the regex (the whole answer matches), the grammar in GBNF, or the
+                                     // structure (several of these put together; src/text/grammar/structure.h)
   std::vector<std::string> choices;  // for choice: the answer is one of these
   std::string trigger;               // not empty: the answer is free until this occurs in it, and held from there on
 };
@@ -69,6 +70,11 @@ struct Request {
   int64_t min_tokens = 0;          // end-of-generation tokens are held back before that many
   bool ignore_eos = false;
   std::vector<std::string> stop;   // the text never contains a stop string, nor part of one
+  bool include_stop = false;       // ... but the one that ended it, as its end
+  std::vector<TokenId> stop_tokens;  // end the answer as the model's own end tokens do
+  std::vector<std::vector<TokenId>> bad_words;  // sequences of tokens that are never completed
+  bool skip_special = true;        // control tokens print nothing
+  bool show_markers = false;       // but those that mark thinking and calls of tools (text/tools/)
   Constraint constraint;
   std::vector<AdapterUse> adapters;  // added in this order; its prefixes are shared with requests of the same ones alone
   bool cache_prompt = true;        // may reuse and leave prefix blocks

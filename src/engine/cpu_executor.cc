@@ -27,7 +27,7 @@ Result<void> check_beams(const Request& request) {
   if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("beams: constraints are not supported with beam search");
   if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
   const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
-  if (penalties || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
+  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
     return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
   }
   return {};
@@ -39,7 +39,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
   if (const Tokenizer* tokenizer = executor->model_->parts().tokenizer.get())
-    executor->grammars_ = std::make_unique<GrammarCache>([tokenizer] { return constrained_pieces(*tokenizer); });
+    executor->grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, executor->model_->parts().accounts, options.constraint_memory, options.max_streams);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
   for (const std::string& given : options.adapters) {  // before the KV cache takes what the memory budget leaves
     const auto [name, path] = named_adapter(given);
@@ -119,11 +119,10 @@ Result<void> CpuExecutor::check(const Request& request) const {
     if (token < 0 || token >= vocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
   if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
-  if (auto stop = StopMatcher::create(request.stop); !stop.ok()) return stop.error();
+  if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
   if (request.constraint.kind == Constraint::Kind::none) return {};
-  if (model_->parts().accounts->budget() > 0) return Error::unsupported("constraint: what it takes is not counted in the memory budget yet; run without --memory");
   if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   if (auto grammar = grammars_->get(request.constraint); !grammar.ok()) return grammar.error();
   return {};
@@ -135,7 +134,8 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
   SamplerSetup setup;
   if (tokenizer) {
     setup = make_sampler_setup(request, *tokenizer);
-    stream.detokenizer = std::make_unique<Detokenizer>(*tokenizer);
+    const DetokenizerOptions shown{.skip_special = request.skip_special, .markers = request.show_markers || request.constraint.kind != Constraint::Kind::none};
+    stream.detokenizer = std::make_unique<Detokenizer>(*tokenizer, shown);
   } else {
     setup.options = request.sampling;
   }
@@ -145,7 +145,7 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
   }
   MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
   for (TokenId token : request.prompt) stream.sampler->accept(token);
-  MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop));
+  MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop, request.include_stop));
   return request.adapters.empty() ? Result<void>() : begin_adapters(stream);
 }
 
@@ -231,7 +231,8 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
     event.top_logprobs = std::move(logprobs.top);
   }
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  if (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) return true;
+  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) || std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
+  if (event.end_token) return true;
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));
   if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();

@@ -6,11 +6,11 @@
 
 #include "base/thread_pool.h"
 #include "engine/adapter_registry.h"
+#include "engine/constraint_memory.h"
 #include "engine/executor.h"
 #include "flow/batch.h"
 #include "millrace/model.h"
 #include "models/forward_context.h"
-#include "text/grammar/constraint.h"
 
 namespace millrace {
 
@@ -46,7 +46,7 @@ class CpuExecutor final : public Executor {
 
   std::shared_ptr<const LanguageModel> model_;
   mutable std::vector<MemoryHold> memory_;
-  std::unique_ptr<GrammarCache> grammars_;  // null: the model has no tokenizer
+  std::unique_ptr<ConstraintMemory> grammars_;  // null: the model has no tokenizer
   std::unique_ptr<AdapterRegistry> adapters_;
   std::unique_ptr<ThreadPool> pool_;
   std::unique_ptr<KvPool> kv_;

@@ -83,6 +83,10 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   MILLRACE_TRY(parts.accounts, open_accounts(options));
   const int64_t before = peak_resident_bytes();
   MILLRACE_TRY(auto files, open_model(path));
+  if (!options.chat_template.empty()) {
+    if (auto parsed = ChatTemplate::parse(options.chat_template); !parsed.ok()) return Error{parsed.error().kind, "chat template: " + parsed.error().message};
+    files.chat_template = options.chat_template;
+  }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
   // The tokenizer is made meanwhile: with weights from a cache it is most of a start.
   auto tokenizer = std::async([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {

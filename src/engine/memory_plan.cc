@@ -40,6 +40,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
     MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
   }
+  memory.constraints = options.constraint_memory;
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
@@ -86,6 +87,7 @@ Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, c
                                                    {"requests", memory.requests},
                                                    {"swap", memory.swap},
                                                    {"KV store", memory.store},
+                                                   {"constraints", memory.constraints},
                                                    {"prefix index", blocks * memory.prefix_block}};
   for (const auto& [name, bytes] : parts) {
     MILLRACE_TRY(MemoryHold hold, MemoryHold::take(accounts, name, bytes, kAdvice));

@@ -18,10 +18,11 @@ struct EngineMemory {
   int64_t logits = 0;
   int64_t requests = 0;      // the running streams' tokens and unread events, and as much again for those that wait
   int64_t swap = 0;
+  int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
   int64_t prefix_block = 0;  // of the prefix index, one block
 
-  int64_t fixed() const { return activations + logits + requests + swap + store; }
+  int64_t fixed() const { return activations + logits + requests + swap + store + constraints; }
 };
 
 // Errors: user (the prefix store's size).

@@ -12,6 +12,7 @@ const Registry<SamplerFactory>& samplers() {
       {{"sampler", "dry", "penalises continuing a sequence that already occurred", "p-e-w, 2024, DRY: a modern repetition penalty", sampling_options({"dry_multiplier", "dry_base", "dry_allowed_length", "dry_window", "dry_breakers"})}, make_dry},
       {{"sampler", "logit_bias", "adds a bias to the logits of chosen tokens", "", sampling_options({"logit_bias"})}, make_logit_bias},
       {{"sampler", "banned_tokens", "never chooses these tokens", "", sampling_options({"banned_tokens"})}, make_banned_tokens},
+      {{"sampler", "bad_words", "never completes these sequences of tokens", "", {}}, make_bad_words},
       {{"sampler", "end_of_generation", "holds back the end of generation: before min_tokens, or always (ignore_eos)", "", {}}, make_end_of_generation},
       {{"sampler", "allowed_tokens", "chooses only these tokens", "", sampling_options({"allowed_tokens"})}, make_allowed_tokens},
       {{"sampler", "constraint", "keeps the tokens with which the answer still fits its JSON Schema, regex, grammar or choice", "Dong et al., 2024, XGrammar (arXiv 2411.15100)", {}}, make_constraint},

@@ -6,8 +6,10 @@ SamplerSetup make_sampler_setup(const Request& request, const Tokenizer& tokeniz
   SamplerSetup setup;
   setup.options = request.sampling;
   setup.min_tokens = request.min_tokens;
+  setup.bad_words = request.bad_words;
   setup.ignore_eos = request.ignore_eos;
   setup.end_of_generation = tokenizer.spec().eog;
+  if (!request.ignore_eos && request.min_tokens > 0) setup.end_of_generation.insert(setup.end_of_generation.end(), request.stop_tokens.begin(), request.stop_tokens.end());
   setup.vocab_size = tokenizer.vocab_size();
   if (request.sampling.dry_multiplier != 0) {
     setup.dry_breakers = tokenize_breakers(request.sampling.dry_breakers, tokenizer);

@@ -20,6 +20,7 @@ struct SamplerSetup {
   bool ignore_eos = false;                         // ... or always
   std::vector<TokenId> end_of_generation;          // every id that ends a generation
   std::vector<std::vector<TokenId>> dry_breakers;  // options.dry_breakers as token sequences (setup.h)
+  std::vector<std::vector<TokenId>> bad_words;     // sequences that are never completed
   int32_t vocab_size = 0;
   std::optional<CompiledGrammar> grammar;          // what the request's constraint was compiled to
 

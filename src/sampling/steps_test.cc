@@ -188,6 +188,15 @@ TEST(Lists, BiasBanAndAllow) {
   EXPECT_EQ(run_steps(setup, {1, 1, 1, 1}).tokens, (Tokens{3}));
 }
 
+TEST(BadWords, AreNotCompleted) {
+  auto setup = neutral(5);
+  setup.bad_words = {{3}, {1, 2}, {4, 1, 0}};
+  EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}).tokens, (Tokens{0, 1, 2, 4}));
+  EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}, {2, 1}).tokens, (Tokens{0, 1, 4}));
+  EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}, {2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 2, 4, 1}).tokens, (Tokens{1, 4}));
+  EXPECT_EQ(run_steps(setup, {1, 1, 1, 1, 1}, {1, 4}).tokens, (Tokens{0, 1, 2, 4}));
+}
+
 TEST(EndOfGeneration, IsHeldBackUntilMinTokens) {
   auto setup = neutral(3);
   setup.end_of_generation = {2, 1};

@@ -22,11 +22,12 @@ std::vector<uint32_t> borders(const std::string& text) {
 
 }  // namespace
 
-Result<StopMatcher> StopMatcher::create(std::vector<std::string> stop) {
+Result<StopMatcher> StopMatcher::create(std::vector<std::string> stop, bool keep) {
   if (stop.size() > kMaxStrings) {
     return Error::user(fmt::format("stop: at most {} strings, got {}", kMaxStrings, stop.size()));
   }
   StopMatcher out;
+  out.keep_ = keep;
   for (auto& text : stop) {
     if (text.empty() || text.size() > kMaxBytes) {
       return Error::user(fmt::format("stop: each string has 1 to {} bytes, got {}", kMaxBytes, text.size()));
@@ -54,7 +55,7 @@ std::string StopMatcher::push(std::string_view text) {
       }
     }
     if (longest > 0) {
-      held_.resize(held_.size() - longest);
+      if (!keep_) held_.resize(held_.size() - longest);
       return std::exchange(held_, {});
     }
   }

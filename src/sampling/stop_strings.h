@@ -21,7 +21,8 @@ class StopMatcher {
  public:
   StopMatcher() = default;  // no stop strings: everything passes
   // Errors: user (an empty stop string, more than 256 of them, one longer than 4096 bytes).
-  static Result<StopMatcher> create(std::vector<std::string> stop);
+  // `keep`: the stop string that matched is shown, as the text's end.
+  static Result<StopMatcher> create(std::vector<std::string> stop, bool keep = false);
 
   // Takes more text; returns what may be shown now. After a match nothing comes any more.
   std::string push(std::string_view text);
@@ -41,6 +42,7 @@ class StopMatcher {
   std::vector<Pattern> patterns_;
   std::string held_;  // pushed, not yet returned
   int matched_ = -1;
+  bool keep_ = false;
 };
 
 }  // namespace millrace

@@ -100,5 +100,15 @@ TEST(StopStrings, EqualsAPlainSearch) {
   }
 }
 
+TEST(StopStrings, IsShownWhereThatIsWished) {
+  auto stop = StopMatcher::create({"END", "x"}, true);
+  ASSERT_TRUE(stop.ok());
+  EXPECT_EQ(stop->push("the E"), "the ");
+  EXPECT_EQ(stop->push("NDing"), "END");
+  EXPECT_TRUE(stop->stopped());
+  EXPECT_EQ(stop->push("more"), "");
+  EXPECT_EQ(stop->flush(), "");
+}
+
 }  // namespace
 }  // namespace millrace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -18,13 +19,24 @@ struct ChosenToken {
   std::vector<TokenLogprob> top;
 };
 
+struct ToolCall {
+  std::string id, name, arguments;
+};
+
 struct Choice {
   std::string text;                   // all of it, when the answer is sent whole
+  std::string reasoning;              // the same
+  std::vector<ToolCall> calls;        // the same; of a stream too
   std::vector<TokenId> tokens;        // the same, when asked for
   std::vector<ChosenToken> logprobs;  // the same
   FinishReason finish = FinishReason::none;
   std::string stopped_by;             // a stop string
+  TokenId stop_token = -1;            // a token that the request named
   int64_t text_bytes = 0;             // of the text so far, a prompt's echo included
+  int64_t generated_tokens = 0, reasoning_tokens = 0;
+  int64_t part = -1;                  // of a stream that has numbered parts: the one it is in
+  std::optional<AnswerPiece::Kind> part_kind;  // ... while it is open
+  size_t streamed_calls = 0;          // that a stream has begun
   bool begun = false;                 // something was streamed
 };
 
@@ -38,6 +50,8 @@ struct Answer {
   std::vector<std::vector<ChosenToken>> prompt_logprobs;  // of each prompt, when echoed with log-probabilities
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t longest_tokens = 0;  // of one choice
+  Json items;                 // of a stream of /v1/responses, so far
+  int64_t events = 0;         // of it
   RequestTimings timings;     // of the last answer that ended
   double total_seconds = 0;   // since the request came
 
@@ -46,7 +60,8 @@ struct Answer {
 
 // What one event adds to a choice.
 struct Delta {
-  std::string text;
+  std::string text;                     // of the pieces, where there are some
+  AnswerPieces pieces;                  // of a conversation: text, thinking and calls in their order
   TokenId token = -1;                   // -1: none
   const ChosenToken* logprob = nullptr;
   FinishReason finish = FinishReason::none;

@@ -10,6 +10,7 @@
 #include "engine/infill_prompt.h"
 #include "millrace/request.h"
 #include "server/json.h"
+#include "text/tools/reasoning.h"
 
 namespace millrace {
 
@@ -22,6 +23,28 @@ struct AskedPrompt {
   bool add_special = true;      // the tokenizer's start token goes before the text
 };
 
+// The tools of a request, and what is wished of them.
+struct AskedTools {
+  enum class Choice { automatic, none, required };
+  Json definitions;             // OpenAI's form, for the chat template; null: there are none
+  std::vector<Tool> tools;      // those that may be called
+  Choice choice = Choice::automatic;
+  bool choice_given = false;
+  std::string named;            // the one that must be called; "": any
+  bool parallel = true;         // more than one call in an answer
+
+  bool any() const { return !tools.empty() && choice != Choice::none; }
+};
+
+// How thinking is told from the answer.
+struct AskedReasoning {
+  bool split = true;            // it comes by itself; otherwise as part of the text
+  bool shown = true;            // ... and is sent
+  bool in_vllm_name = false;    // "reasoning", not "reasoning_content"
+};
+
+class ResponseStore;
+
 struct Ask {
   std::string model;            // "": the one that is served
   std::shared_ptr<ServedModel> served;  // the model of that name
@@ -32,6 +55,22 @@ struct Ask {
   bool continue_last_message = false;   // the answer goes on where the last message ends
 
   std::optional<InfillText> infill;     // the prompts are what stands before the text that is wanted
+  AskedTools tools;
+  AskedReasoning reasoning;
+  std::string constraint_field;         // that request.constraint came by; "": none did
+  bool constrains_thinking = false;     // the constraint is for all of the answer, not for what comes behind thinking
+  // Set as the prompt is made: how the answer is read.
+  const ToolDialect* dialect = nullptr;         // null: no calls are looked for
+  const ReasoningMarks* marks = nullptr;        // null: no thinking is looked for
+  ReasoningPlace place = ReasoningPlace::begin;
+
+  int64_t truncate_prompt = 0;  // > 0: the prompt's last so many tokens; -1: as many as leave room for the answer
+  int64_t truncated_tokens = 0; // that were cut from the prompts' beginnings
+  std::vector<std::string> bad_words;   // never written
+  int64_t prompt_logprobs = -1; // of the prompt's tokens, and so many of the likeliest beside each; -1: none
+  bool continuous_usage = false;        // in every chunk of a stream
+  Json kept;                    // what the API's own answer repeats of the request
+  std::shared_ptr<ResponseStore> store; // where the answer is to be kept; null: nowhere
 
   Request request;              // all but the prompt
   bool seed_given = false;

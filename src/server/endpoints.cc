@@ -5,7 +5,7 @@ namespace millrace {
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = [] {
     std::vector<Endpoint> list;
-    for (auto part : {openai_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), model_endpoints(), embedding_endpoints(), file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()}) list.insert(list.end(), part.begin(), part.end());
+    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), model_endpoints(), embedding_endpoints(), file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()}) list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
   return all;
@@ -31,6 +31,7 @@ const Endpoint* find_endpoint(const std::string& method, const std::string& path
 const Dialect& dialect_of_path(const std::string& path) {
   if (path.starts_with("/api/")) return kOllama;
   if (path.starts_with("/v1/messages")) return kAnthropic;
+  if (path.starts_with("/v1/responses")) return kResponses;
   return path.starts_with("/v1/") ? kOpenAi : kLlamaServer;
 }
 

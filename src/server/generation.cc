@@ -1,5 +1,7 @@
 #include "server/generation.h"
 
+#include <algorithm>
+
 #include "server/key_account.h"
 #include "server/service.h"
 
@@ -23,6 +25,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, Http
     service_.telemetry().started(facts, answer_);
   }
   if (service_.telemetry().records()) recorded_.resize(answer_.choices.size());
+  for (size_t i = 0; i < answer_.choices.size(); ++i) readers_.push_back(AnswerReader::create(answer_.ask));
 }
 
 HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders headers) {
@@ -37,7 +40,7 @@ void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, Http
   if (self->answer_.ask.only_load) return self->answer_empty();
   self->waiting_ = std::make_unique<WaitEntry>(service.wait(), self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
   exchange.on_gone([self] { self->gone(); });
-  if (self->answer_.ask.echo && self->answer_.ask.request.sampling.logprobs >= 0) {
+  if (self->scored_top() >= 0) {
     self->score_prompts();
   } else {
     self->submit();
@@ -45,9 +48,15 @@ void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, Http
   if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
 }
 
+// How many of the likeliest tokens beside each of the prompt's; -1: it is not scored.
+int64_t Generation::scored_top() const {
+  const Ask& ask = answer_.ask;
+  return std::max(ask.prompt_logprobs, ask.echo ? ask.request.sampling.logprobs : -1);
+}
+
 // The prompts' own log-probabilities come before anything is generated: an answer begins with them.
 void Generation::score_prompts() {
-  PromptScorer::Work work{.top = answer_.ask.request.sampling.logprobs, .unwanted = unwanted_};
+  PromptScorer::Work work{.top = scored_top(), .unwanted = unwanted_};
   for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
   work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
     self->exchange_.post([self, scored = std::move(scored)]() mutable {
@@ -91,10 +100,10 @@ void Generation::take(size_t prompt, TokenEvent event) {
     if (answer_.ask.use) answer_.ask.use->generated(1);
     if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
   }
-  Delta delta{std::move(event.text), event.token, nullptr, event.finish};
+  Delta delta{std::move(event.text), {}, event.token, nullptr, event.finish};
   ChosenToken chosen;
-  const bool end_token = event.finish == FinishReason::stop && event.stopped_by.empty();
-  if (end_token) delta.token = -1;
+  if (event.end_token) delta.token = -1;
+  read_delta(index, event, delta);
   if (answer_.ask.request.sampling.logprobs >= 0 && delta.token >= 0) {
     chosen = {event.token, event.logprob.logprob, std::move(event.top_logprobs)};
     delta.logprob = &chosen;
@@ -110,11 +119,29 @@ void Generation::take(size_t prompt, TokenEvent event) {
     if (std::string bytes = format_.delta(answer_, index, delta); !bytes.empty()) exchange_.write(std::move(bytes));
     if (over_) return;  // the reader was too slow, and is cut
   } else {
-    choice.text += delta.text;
+    if (!readers_[index]) choice.text += delta.text;
     if (delta.token >= 0 && answer_.ask.return_tokens) choice.tokens.push_back(delta.token);
     if (delta.logprob) choice.logprobs.push_back(std::move(chosen));
   }
   if (event.last && --open_prompts_ == 0) complete();
+}
+
+// The text's parts, where it has some. Calls are kept of streams too.
+void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta) {
+  Choice& choice = answer_.choices[index];
+  if (event.token >= 0) ++choice.generated_tokens;
+  if (event.end_token && event.finish == FinishReason::stop && std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
+    choice.stop_token = event.token;
+  if (!readers_[index]) return;
+  delta.pieces = readers_[index]->read(delta.text, event.finish != FinishReason::none);
+  delta.text.clear();
+  bool thought = false;
+  for (const AnswerPiece& piece : delta.pieces) {
+    if (piece.kind == AnswerPiece::Kind::text) delta.text += piece.text;
+    thought |= piece.kind == AnswerPiece::Kind::reasoning;
+  }
+  if (thought && event.token >= 0) ++choice.reasoning_tokens;
+  take_pieces(choice, delta, answer_.ask, !answer_.ask.stream);
 }
 
 void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {

@@ -7,7 +7,7 @@
 #include <memory>
 #include <vector>
 
-#include "server/answer.h"
+#include "server/answer_reader.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/wait_estimate.h"
@@ -21,11 +21,13 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  int64_t scored_top() const;
   void score_prompts();
   void submit();
   void answer_empty();
   // What follows runs on the strand.
   void take(size_t prompt, TokenEvent event);
+  void read_delta(size_t index, const TokenEvent& event, Delta& delta);
   void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
   void fail(const ApiError& error);
   void complete();
@@ -43,6 +45,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   std::unique_ptr<WaitEntry> waiting_;  // in the estimate of others; null: no longer
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::unique_ptr<AnswerReader>> readers_;  // of each choice
   std::vector<int64_t> last_token_ns_;             // of each choice, by the engine's clock
   std::vector<std::vector<TokenId>> recorded_;     // the same; empty: nothing is recorded
   bool streaming_ = false;  // its head is on the way

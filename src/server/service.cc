@@ -8,8 +8,9 @@
 #include <cmath>
 #include <random>
 
-#include "engine/chat_prompt.h"
+#include "engine/language_model.h"
 #include "server/api/api.h"
+#include "server/conversation.h"
 #include "server/generation.h"
 #include "server/infill.h"
 #include "server/page.h"
@@ -94,6 +95,10 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) 
   wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
+  // Within a memory budget they are kept where it has room for them, and not at all otherwise.
+  auto room = MemoryHold::take(models_->memory(), "responses", options_.stored_response_bytes, "");
+  responses_ = std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
+  if (room.ok()) responses_memory_ = std::move(*room);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -217,7 +222,7 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   const std::string_view origin = request.header("origin");
   if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
     HttpReply reply{.status = 204, .content_type = "", .headers = headers(request)};
-    reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, OPTIONS");
+    reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
     reply.headers.emplace_back("Access-Control-Allow-Headers", "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     return reply;
@@ -300,7 +305,9 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   call.ask.request.sampling = call.ask.served ? call.ask.served->sampling : options_.sampling;
   call.ask.seed_given = options_.seed_given;
   if (auto wrong = read_fields(endpoint.fields, call.body, call.ask)) return wrong;
-  return endpoint.prepare ? endpoint.prepare(call.body, call.ask) : std::nullopt;
+  if (endpoint.prepare)
+    if (auto wrong = endpoint.prepare(call.body, call.ask)) return wrong;
+  return endpoint.look_up ? endpoint.look_up(*this, call.body, call.ask) : std::nullopt;
 }
 
 // Meanwhile its stream is kept open by pings.
@@ -347,20 +354,8 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
 std::optional<ApiError> Service::make_prompts(Ask& ask) const {
   const LanguageModel& model = *ask.served->model;
   const int64_t context = ask.served->context;
-  if (!ask.messages.is_null()) {
-    Json input = ask.variables.is_object() ? ask.variables : Json::object();
-    input["messages"] = std::move(ask.messages);
-    auto text = chat_text(model, input, ask.add_generation_prompt);
-    if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-    if (ask.continue_last_message) {
-      const std::string said = input["messages"].back().value("content", std::string());
-      const size_t at = text->rfind(said.substr(0, said.find_last_not_of(" \t\r\n") + 1));
-      if (at != std::string::npos) text->resize(at + said.find_last_not_of(" \t\r\n") + 1);
-    }
-    auto tokens = encode_chat(model, *text);
-    if (!tokens.ok()) return ApiError::from(tokens.error());
-    ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
-  }
+  if (!ask.messages.is_null())
+    if (auto wrong = make_conversation(model, ask)) return wrong;
   if (ask.infill)
     if (auto wrong = make_infill_prompts(model, context, ask)) return wrong;
   for (AskedPrompt& prompt : ask.prompts) {
@@ -371,6 +366,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
     } else if (ask.messages.is_null() && prompt.text.empty()) {
       prompt.text = model.decode(prompt.tokens);
     }
+    truncate_prompt(ask, prompt, context);
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (count == 0) return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
     if (count >= context) {
@@ -390,6 +386,9 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
   if (auto wrong = check_limits(live->limits, ask)) return wrong;
   if (auto wrong = make_prompts(ask)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, ask)) return wrong;
+  if (auto wrong = make_bad_words(*ask.served->model, ask)) return wrong;
+  if (static_cast<int64_t>(ask.prompts.size()) * ask.request.n > kMostAnswers)
+    return ApiError::bad("n", fmt::format("{} prompts with {} answers each are more than {}", ask.prompts.size(), ask.request.n, kMostAnswers));
   if (!ask.seed_given) ask.request.sampling.seed = new_seed();
   double& limit = ask.request.time_limit_seconds;
   limit = live->timeout_seconds;
@@ -403,7 +402,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
     request.prompt = prompt.tokens;
     auto good = ask.served->engine->check(request);
     if (good.ok()) continue;
-    ApiError error = ApiError::from(good.error());
+    ApiError error = constraint_error(ask, ApiError::from(good.error()));
     if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // more than there will ever be
     return error;
   }
@@ -457,6 +456,7 @@ void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& req
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
+  if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
   Exchange to = exchange;
   if (const std::string id = stream_id(request); !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
     if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {

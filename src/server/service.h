@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "base/memory_accounts.h"
 #include "millrace/engine.h"
 #include "server/access.h"
 #include "server/batch_runner.h"
@@ -18,6 +19,7 @@
 #include "server/metrics.h"
 #include "server/model_registry.h"
 #include "server/request_limits.h"
+#include "server/response_store.h"
 #include "server/served_model.h"
 #include "server/stream_store.h"
 #include "server/telemetry.h"
@@ -42,6 +44,8 @@ struct ServiceOptions : LiveOptions {
   SamplingOptions sampling;           // where a request says nothing
   bool seed_given = false;            // ... the seed too
   bool local_only = false;            // it listens to this machine, and asks for no keys
+  int64_t stored_responses = 1024;    // of /v1/responses, kept for later
+  int64_t stored_response_bytes = int64_t{64} << 20;
   EngineOptions engine;               // what the engine was made with
   std::string files_dir;              // for uploads and batches; "": none
   FileLimits files;
@@ -77,6 +81,8 @@ class Service {
   BatchRunner* batches() const { return batches_.get(); }  // the same
 
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
+  ResponseStore& responses() const { return *responses_; }
+  const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }
 
   // No new work from now on.
   void drain();
@@ -140,6 +146,8 @@ class Service {
   std::unique_ptr<StreamStore> streams_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
+  MemoryHold responses_memory_;
+  std::shared_ptr<ResponseStore> responses_;
   std::function<HttpCounts()> counts_;
   int64_t started_ = 0;
   std::atomic<bool> draining_{false};

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "text/tools/reasoning.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -58,8 +59,9 @@ Detokenizer::Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options)
 std::string Detokenizer::push(TokenId id) {
   if (id < 0 || id >= tokenizer_->vocab_size()) return {};
   const bool control = tokenizer_->is_control(id);
-  if (control && options_.skip_special) return {};
+  if (control && options_.skip_special && !options_.markers) return {};
   std::string piece = tokenizer_->piece(id);
+  if (control && options_.skip_special && !is_marker(piece)) return {};
   if (strip_space_ && !control && !piece.empty()) {
     if (piece.front() == ' ') piece.erase(0, 1);
     strip_space_ = false;

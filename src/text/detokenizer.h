@@ -25,6 +25,7 @@ class Utf8Stream {
 
 struct DetokenizerOptions {
   bool skip_special = true;  // control tokens print nothing
+  bool markers = false;      // but those that mark thinking and calls of tools
   bool at_start = false;     // the stream begins the text: the space SentencePiece put before it goes
 };
 

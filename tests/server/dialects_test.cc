@@ -75,7 +75,7 @@ TEST(Anthropic, ErrorsInItsShape) {
                                                        {R"({"max_tokens": 0, "messages": [{"role": "user", "content": "a"}]})", "max_tokens"},
                                                        {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content"},
                                                        {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})", "messages[0].content[0]"},
-                                                       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "tools": [{"name": "x"}]})", "tools"},
+                                                       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "tools": [{"name": ""}]})", "tools"},
                                                        {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "system": 4})", "system"}};
   for (const auto& [body, field] : cases) {
     const Response answer = post(live.port(), "/v1/messages", body);
@@ -118,7 +118,7 @@ TEST(Ollama, ListsAndErrors) {
   const Response wrong = post(live.port(), "/api/chat", R"({"messages": [{"role": "user", "content": "a"}], "options": {"top_p": "x"}})");
   EXPECT_EQ(wrong.status, 400);
   EXPECT_TRUE(wrong.json()["error"].get<std::string>().starts_with("options.top_p"));
-  EXPECT_EQ(post(live.port(), "/api/generate", R"({"prompt": "a", "format": "json"})").status, 501);
+  EXPECT_EQ(post(live.port(), "/api/generate", R"({"prompt": "a", "format": "xml"})").status, 400);
 }
 
 TEST(LlamaServer, CompletionTokenizerTemplateAndProps) {

@@ -25,18 +25,30 @@ inline std::shared_ptr<const LanguageModel> shipped_model() {
   return model;
 }
 
+// The same with a chat template.
+inline std::shared_ptr<const LanguageModel> templated_model(const std::string& chat_template, int64_t memory = 0) {
+  LoadOptions options;
+  options.threads = 1;
+  options.chat_template = chat_template;
+  options.memory = memory;
+  auto loaded = LanguageModel::load("", options);
+  EXPECT_TRUE(loaded.ok());
+  return loaded.ok() ? *loaded : nullptr;
+}
+
 struct LiveServer {
   std::unique_ptr<Server> server;
 
-  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {}, std::shared_ptr<const TlsContext> tls = nullptr) {
+  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {}, std::shared_ptr<const TlsContext> tls = nullptr,
+                      std::shared_ptr<const LanguageModel> model = shipped_model()) {
     engine.threads = 1;
     http.port = 0;
     http.io_threads = 1;
     if (service.names.empty()) service.names = {"stories"};
     service.engine = engine;
-    auto made = Engine::create(shipped_model(), engine);
+    auto made = Engine::create(model, engine);
     EXPECT_TRUE(made.ok());
-    auto started = Server::start(shipped_model(), std::move(*made), std::move(service), http, std::move(tls));
+    auto started = Server::start(model, std::move(*made), std::move(service), http, std::move(tls));
     EXPECT_TRUE(started.ok());
     server = std::move(*started);
   }

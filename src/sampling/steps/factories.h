@@ -12,6 +12,7 @@ std::unique_ptr<SamplerStep> make_penalties(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_dry(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_logit_bias(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_banned_tokens(const SamplerSetup& setup);
+std::unique_ptr<SamplerStep> make_bad_words(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_end_of_generation(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_allowed_tokens(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_constraint(const SamplerSetup& setup);

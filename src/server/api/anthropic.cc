@@ -1,16 +1,19 @@
 // Anthropic's API: messages, and counting their tokens.
 //
-//   stream   message_start, content_block_start, content_block_delta ..., content_block_stop, message_delta, message_stop
+//   stream   message_start, then for each block of text, thinking or a tool's use content_block_start, content_block_delta
+//            ..., content_block_stop; then message_delta, message_stop
 #include <fmt/format.h>
 
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/tool_fields.h"
 #include "server/service.h"
 
 namespace millrace {
 namespace {
 
 using Wrong = std::optional<ApiError>;
+using Kind = AnswerPiece::Kind;
 
 struct Shape {
   int status;
@@ -59,53 +62,143 @@ Json message(const Answer& answer, Json content, Json stop_reason, Json stop_seq
 
 const char* stop_reason(const Choice& choice) {
   if (choice.finish != FinishReason::stop) return "max_tokens";
-  return choice.stopped_by.empty() ? "end_turn" : "stop_sequence";
+  if (!choice.stopped_by.empty()) return "stop_sequence";
+  return choice.calls.empty() ? "end_turn" : "tool_use";
 }
 
 Json stop_sequence(const Choice& choice) { return choice.stopped_by.empty() ? Json() : Json(choice.stopped_by); }
 
-std::string begin(Answer& answer) {
-  return sse_event("message_start", {{"type", "message_start"}, {"message", message(answer, Json::array(), nullptr, nullptr, 0)}}) +
-         sse_event("content_block_start", {{"type", "content_block_start"}, {"index", 0}, {"content_block", {{"type", "text"}, {"text", ""}}}});
+std::string begin(Answer& answer) { return sse_event("message_start", {{"type", "message_start"}, {"message", message(answer, Json::array(), nullptr, nullptr, 0)}}); }
+
+std::string begin_block(Choice& choice, Kind kind, Json block) {
+  choice.part_kind = kind;
+  return sse_event("content_block_start", {{"type", "content_block_start"}, {"index", ++choice.part}, {"content_block", std::move(block)}});
 }
 
-std::string delta(Answer& answer, size_t, const Delta& delta) {
-  if (delta.text.empty()) return "";
-  return sse_event("content_block_delta", {{"type", "content_block_delta"}, {"index", 0}, {"delta", {{"type", "text_delta"}, {"text", delta.text}}}});
+std::string block_delta(const Choice& choice, Json delta) {
+  return sse_event("content_block_delta", {{"type", "content_block_delta"}, {"index", choice.part}, {"delta", std::move(delta)}});
+}
+
+std::string end_block(Choice& choice) {
+  if (!choice.part_kind) return "";
+  std::string out = choice.part_kind == Kind::reasoning ? block_delta(choice, {{"type", "signature_delta"}, {"signature", ""}}) : "";
+  choice.part_kind.reset();
+  return out + sse_event("content_block_stop", {{"type", "content_block_stop"}, {"index", choice.part}});
+}
+
+std::string write_piece(const Answer& answer, Choice& choice, const AnswerPiece& piece) {
+  std::string out;
+  switch (piece.kind) {
+    case Kind::text:
+      if (choice.part_kind != Kind::text) {
+        out = end_block(choice);
+        out += begin_block(choice, Kind::text, {{"type", "text"}, {"text", ""}});
+      }
+      return out + block_delta(choice, {{"type", "text_delta"}, {"text", piece.text}});
+    case Kind::reasoning:
+      if (!answer.ask.reasoning.shown) return "";
+      if (choice.part_kind != Kind::reasoning) {
+        out = end_block(choice);
+        out += begin_block(choice, Kind::reasoning, {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}});
+      }
+      return out + block_delta(choice, {{"type", "thinking_delta"}, {"thinking", piece.text}});
+    case Kind::call: {
+      out = end_block(choice);
+      const ToolCall& call = choice.calls[choice.streamed_calls++];
+      return out + begin_block(choice, Kind::call, {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", Json::object()}});
+    }
+    case Kind::arguments: return choice.part_kind == Kind::call ? block_delta(choice, {{"type", "input_json_delta"}, {"partial_json", piece.text}}) : "";
+    case Kind::call_end: return end_block(choice);
+  }
+  return out;
+}
+
+std::string delta(Answer& answer, size_t index, const Delta& delta) {
+  Choice& choice = answer.choices[index];
+  std::string out;
+  if (delta.pieces.empty() && !delta.text.empty()) return write_piece(answer, choice, {Kind::text, delta.text});
+  for (const AnswerPiece& piece : delta.pieces) out += write_piece(answer, choice, piece);
+  return out;
 }
 
 std::string end(Answer& answer) {
-  const Choice& choice = answer.choices.front();
-  return sse_event("content_block_stop", {{"type", "content_block_stop"}, {"index", 0}}) +
-         sse_event("message_delta", {{"type", "message_delta"}, {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
-                                     {"usage", usage(answer, answer.generated_tokens)}}) +
+  Choice& choice = answer.choices.front();
+  std::string out = end_block(choice);
+  if (choice.part < 0) {
+    out = begin_block(choice, Kind::text, {{"type", "text"}, {"text", ""}});
+    out += end_block(choice);
+  }
+  return out + sse_event("message_delta", {{"type", "message_delta"}, {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
+                                           {"usage", usage(answer, answer.generated_tokens)}}) +
          sse_event("message_stop", {{"type", "message_stop"}});
 }
 
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
-  return message(answer, Json::array({Json{{"type", "text"}, {"text", choice.text}}}), stop_reason(choice), stop_sequence(choice), answer.generated_tokens);
+  Json content = Json::array();
+  if (!choice.reasoning.empty() && answer.ask.reasoning.shown) content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
+  if (!choice.text.empty() || choice.calls.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
+  for (const ToolCall& call : choice.calls) {
+    Json input = Json::parse(call.arguments, nullptr, false);
+    if (!input.is_object()) input = Json::object();  // cut off by max_tokens
+    content.push_back({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
+  }
+  return message(answer, std::move(content), stop_reason(choice), stop_sequence(choice), answer.generated_tokens);
 }
 
 const AnswerFormat kMessages = {"msg_", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
-// A string, or blocks of text; an earlier answer's thinking is left out.
-Wrong read_blocks(const std::string& where, const Json& content, std::string* text) {
+// One message's blocks, to the messages of a chat template that they become.
+struct ReadBlocks {
+  std::string text, thinking;
+  Json calls = Json::array();    // of the assistant
+  Json results = Json::array();  // of tools, messages of their own
+};
+
+Wrong read_text(const Json& block, const std::string& where, const char* key, std::string* text) {
+  if (!block.contains(key) || !block[key].is_string()) return ApiError::bad(where + "." + key, "must be a string");
+  *text += block[key].get_ref<const std::string&>();
+  return std::nullopt;
+}
+
+Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out);
+
+Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
+  if (!block.is_object() || !block.contains("type") || !block["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
+  const auto& type = block["type"].get_ref<const std::string&>();
+  if (type == "text") return read_text(block, name, "text", &out->text);
+  if (type == "thinking") return read_text(block, name, "thinking", &out->thinking);
+  if (type == "redacted_thinking") return std::nullopt;
+  if (type == "tool_use") {
+    std::string id, tool;
+    if (auto wrong = read_text(block, name, "id", &id)) return wrong;
+    if (auto wrong = read_text(block, name, "name", &tool)) return wrong;
+    Json input = block.contains("input") ? block["input"] : Json::object();
+    if (!input.is_object()) return ApiError::bad(name + ".input", "must be an object");
+    out->calls.push_back({{"id", id}, {"type", "function"}, {"function", {{"name", tool}, {"arguments", std::move(input)}}}});
+    return std::nullopt;
+  }
+  if (type == "tool_result") {
+    std::string id;
+    ReadBlocks inner;
+    if (auto wrong = read_text(block, name, "tool_use_id", &id)) return wrong;
+    if (block.contains("content"))
+      if (auto wrong = read_blocks(name + ".content", block["content"], &inner)) return wrong;
+    out->results.push_back({{"role", "tool"}, {"tool_call_id", id}, {"content", inner.text}});
+    return std::nullopt;
+  }
+  return ApiError::unsupported(name, fmt::format("blocks of type '{}' are not supported", type));
+}
+
+// A string, or blocks.
+Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out) {
   if (content.is_string()) {
-    *text = content.get<std::string>();
+    out->text = content.get<std::string>();
     return std::nullopt;
   }
   if (!content.is_array()) return ApiError::bad(where, "must be a string or an array of blocks");
-  for (size_t i = 0; i < content.size(); ++i) {
-    const Json& block = content[i];
-    const std::string name = fmt::format("{}[{}]", where, i);
-    if (!block.is_object() || !block.contains("type") || !block["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
-    const auto& type = block["type"].get_ref<const std::string&>();
-    if (type == "thinking" || type == "redacted_thinking") continue;
-    if (type != "text") return ApiError::unsupported(name, fmt::format("blocks of type '{}' are not supported", type));
-    if (!block.contains("text") || !block["text"].is_string()) return ApiError::bad(name + ".text", "must be a string");
-    *text += block["text"].get_ref<const std::string&>();
-  }
+  for (size_t i = 0; i < content.size(); ++i)
+    if (auto wrong = read_block(fmt::format("{}[{}]", where, i), content[i], out)) return wrong;
   return std::nullopt;
 }
 
@@ -119,37 +212,80 @@ Wrong read_messages(const Json& value, Ask& ask) {
     if (!message.is_object()) return ApiError::bad(where, "must be an object");
     if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
     if (!message.contains("content")) return ApiError::bad(where + ".content", "is missing");
-    std::string text;
-    if (auto wrong = read_blocks(where + ".content", message["content"], &text)) return wrong;
+    ReadBlocks blocks;
+    if (auto wrong = read_blocks(where + ".content", message["content"], &blocks)) return wrong;
     const std::string role = message["role"] == "assistant" || message["role"] == "system" ? message["role"].get<std::string>() : "user";
-    ask.messages.push_back({{"role", role}, {"content", std::move(text)}});
+    for (Json& result : blocks.results) ask.messages.push_back(std::move(result));
+    if (!blocks.results.empty() && blocks.text.empty()) continue;
+    Json one = {{"role", role}, {"content", std::move(blocks.text)}};
+    if (!blocks.thinking.empty()) one["reasoning_content"] = std::move(blocks.thinking);
+    if (!blocks.calls.empty()) one["tool_calls"] = std::move(blocks.calls);
+    ask.messages.push_back(std::move(one));
   }
-  ask.continue_last_message = ask.messages.back()["role"] == "assistant";
+  const Json& last = ask.messages.back();
+  ask.continue_last_message = last["role"] == "assistant" && !last.contains("tool_calls");
   ask.add_generation_prompt = !ask.continue_last_message;
+  return std::nullopt;
+}
+
+Wrong read_tools(const Json& value, Ask& ask) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string where = fmt::format("tools[{}]", i);
+    const Json& tool = value[i];
+    if (!tool.is_object()) return ApiError::bad(where, "must be an object");
+    if (tool.contains("type") && !tool["type"].is_null() && tool["type"] != "custom") return ApiError::unsupported(where + ".type", "only tools of the client's own are supported");
+    const auto text = [&](const char* key) { return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string(); };
+    Json schema = tool.contains("input_schema") ? tool["input_schema"] : Json();
+    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema), false)) return wrong;
+  }
+  return std::nullopt;
+}
+
+Wrong read_choice(const Json& value, Ask& ask) {
+  using Choice = AskedTools::Choice;
+  const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "";
+  ask.tools.choice_given = type != "auto";
+  if (type == "auto") ask.tools.choice = Choice::automatic;
+  else if (type == "none") ask.tools.choice = Choice::none;
+  else if (type == "any" || type == "tool") ask.tools.choice = Choice::required;
+  else return ApiError::bad("tool_choice.type", "must be auto, any, tool or none");
+  if (type == "tool") {
+    if (!value.contains("name") || !value["name"].is_string()) return ApiError::bad("tool_choice.name", "must be a string");
+    ask.tools.named = value["name"].get<std::string>();
+  }
+  if (value.contains("disable_parallel_tool_use")) ask.tools.parallel = value["disable_parallel_tool_use"] != true;
   return std::nullopt;
 }
 
 std::vector<Field> prompt_fields() {
   Field system{"system", kText | kList, "none", "how the assistant should answer: a string or blocks of type text"};
   system.set = [](const Json& value, Ask& ask) -> Wrong {
-    std::string text;
-    if (auto wrong = read_blocks("system", value, &text)) return wrong;
-    ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(text)}}});
+    ReadBlocks blocks;
+    if (auto wrong = read_blocks("system", value, &blocks)) return wrong;
+    ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
     return std::nullopt;
   };
-  Field messages{"messages", kList, "", "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of type text; the answer goes on where a last message of the assistant ends"};
+  Field messages{"messages", kList, "", "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of type text, thinking, tool_use and tool_result; the answer goes on where a "
+                                        "last message of the assistant ends"};
   messages.required = true;
   messages.most = 1 << 16;
   messages.set = read_messages;
-  return {model_field(), system, messages};
+  Field tools{"tools", kList, "none", "tools that may be called: {\"name\", \"description\", \"input_schema\"}"};
+  tools.most = 256;
+  tools.set = read_tools;
+  Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}", "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": one call at most"};
+  choice.set = read_choice;
+  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks. budget_tokens is of no effect"};
+  thinking.set = [](const Json& value, Ask& ask) -> Wrong {
+    const Json type = value.contains("type") ? value["type"] : Json();
+    if (type != "enabled" && type != "disabled" && type != "adaptive") return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
+    if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
+    return std::nullopt;
+  };
+  return {model_field(), system, messages, tools, choice, thinking, unsupported_field("mcp_servers", is_empty)};
 }
 
-std::vector<Field> unsupported_fields() {
-  const auto is_off = [](const Json& value) { return value.is_object() && value.contains("type") && value["type"] == "disabled"; };
-  return {unsupported_field("tools", is_empty),
-          unsupported_field("tool_choice", [](const Json& value) { return value.is_object() && value.contains("type") && (value["type"] == "none" || value["type"] == "auto"); }),
-          unsupported_field("thinking", is_off), unsupported_field("mcp_servers", is_empty)};
-}
+Wrong prepare_messages(const Json&, Ask& ask) { return check_tools(ask); }
 
 std::vector<Field> message_fields() {
   Field most = max_tokens_field("max_tokens", "");
@@ -158,8 +294,7 @@ std::vector<Field> message_fields() {
   most.help = "most tokens of the answer";
   return joined({prompt_fields(),
                  {most, stream_field(false), stop_field("stop_sequences"), sampling_field("temperature", "temperature"), sampling_field("top_p", "top_p"),
-                  sampling_field("top_k", "top_k"), Field{"metadata", kObject, "", "of no effect"}},
-                 unsupported_fields()});
+                  sampling_field("top_k", "top_k"), Field{"metadata", kObject, "", "of no effect"}}});
 }
 
 Handled count_tokens(Call& call) {
@@ -176,9 +311,10 @@ const Dialect kAnthropic = {"Anthropic",
 
 std::vector<Endpoint> anthropic_endpoints() {
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/v1/messages", .dialect = &kAnthropic, .summary = "Answers a conversation.", .fields = message_fields(), .format = &kMessages});
+  list.push_back({.method = "POST", .path = "/v1/messages", .dialect = &kAnthropic, .summary = "Answers a conversation.", .fields = message_fields(),
+                  .prepare = prepare_messages, .format = &kMessages});
   list.push_back({.method = "POST", .path = "/v1/messages/count_tokens", .dialect = &kAnthropic, .summary = "How many tokens a conversation has.",
-                  .fields = joined({prompt_fields(), unsupported_fields()}), .handle = count_tokens});
+                  .fields = prompt_fields(), .prepare = prepare_messages, .handle = count_tokens});
   return list;
 }
 

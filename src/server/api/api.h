@@ -7,11 +7,13 @@
 namespace millrace {
 
 extern const Dialect kOpenAi;
+extern const Dialect kResponses;
 extern const Dialect kAnthropic;
 extern const Dialect kLlamaServer;
 extern const Dialect kOllama;
 
 std::vector<Endpoint> openai_endpoints();
+std::vector<Endpoint> responses_endpoints();
 std::vector<Endpoint> anthropic_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();

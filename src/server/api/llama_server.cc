@@ -9,6 +9,7 @@
 #include "engine/language_model.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/structured_fields.h"
 #include "server/infill.h"
 #include "server/service.h"
 #include "text/detokenizer.h"
@@ -155,8 +156,8 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
                   sampling_field("dry_penalty_last_n", "dry_window"), sampling_field("dynatemp_range", "dynamic_temperature_range"),
                   sampling_field("dynatemp_exponent", "dynamic_temperature_exponent")},
                  sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range", "dynamic_temperature_exponent"}),
-                 extension_fields(),
-                 {unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty), unsupported_field("image_data", is_empty),
+                 extension_fields(), grammar_fields(), {response_format_field()},
+                 {unsupported_field("image_data", is_empty),
                   unsupported_field("samplers", is_empty), unsupported_field("lora", is_empty)}});
 }
 

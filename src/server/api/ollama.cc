@@ -6,8 +6,10 @@
 #include "server/api/api.h"
 #include "server/api/models.h"
 #include "server/api/sampling_fields.h"
-#include "server/page.h"
+#include "server/api/structured_fields.h"
+#include "server/api/tool_fields.h"
 #include "server/infill.h"
+#include "server/page.h"
 #include "server/service.h"
 
 namespace millrace {
@@ -26,13 +28,32 @@ int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 
 Json head(const Answer& answer) { return {{"model", answer.model_name}, {"created_at", time_text(answer.created)}}; }
 
-void add_chat_text(Json& out, const std::string& text) { out["message"] = {{"role", "assistant"}, {"content", text}}; }
-void add_generated_text(Json& out, const std::string& text) { out["response"] = text; }
+// What a line holds: of a stream what is new, of a whole answer all of it.
+struct Said {
+  std::string text, thinking;
+  Json calls = Json::array();
+};
 
-template <void (*add_text)(Json&, const std::string&)>
-Json last(const Answer& answer, const std::string& text) {
+void add_call(Said& said, const ToolCall& call) {
+  Json arguments = Json::parse(call.arguments, nullptr, false);
+  if (!arguments.is_object()) arguments = Json::object();  // cut off
+  said.calls.push_back({{"id", call.id}, {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
+}
+
+void add_chat_text(Json& out, const Said& said) {
+  out["message"] = {{"role", "assistant"}, {"content", said.text}};
+  if (!said.thinking.empty()) out["message"]["thinking"] = said.thinking;
+  if (!said.calls.empty()) out["message"]["tool_calls"] = said.calls;
+}
+void add_generated_text(Json& out, const Said& said) {
+  out["response"] = said.text;
+  if (!said.thinking.empty()) out["thinking"] = said.thinking;
+}
+
+template <void (*add_text)(Json&, const Said&)>
+Json last(const Answer& answer, const Said& said) {
   Json out = head(answer);
-  add_text(out, text);
+  add_text(out, said);
   const RequestTimings& t = answer.timings;
   out["done"] = true;
   out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load") : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
@@ -48,23 +69,32 @@ Json last(const Answer& answer, const std::string& text) {
 
 std::string begin(Answer&) { return ""; }
 
-template <void (*add_text)(Json&, const std::string&)>
-std::string delta(Answer& answer, size_t, const Delta& delta) {
-  if (delta.text.empty()) return "";
+template <void (*add_text)(Json&, const Said&)>
+std::string delta(Answer& answer, size_t index, const Delta& delta) {
+  Choice& choice = answer.choices[index];
+  Said said{.text = delta.text, .thinking = ""};
+  for (const AnswerPiece& piece : delta.pieces) {
+    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) said.thinking += piece.text;
+    if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size()) add_call(said, choice.calls[choice.streamed_calls++]);
+  }
+  if (said.text.empty() && said.thinking.empty() && said.calls.empty()) return "";
   Json out = head(answer);
-  add_text(out, delta.text);
+  add_text(out, said);
   out["done"] = false;
   return to_text(out) + "\n";
 }
 
-template <void (*add_text)(Json&, const std::string&)>
+template <void (*add_text)(Json&, const Said&)>
 std::string end(Answer& answer) {
-  return to_text(last<add_text>(answer, "")) + "\n";
+  return to_text(last<add_text>(answer, {})) + "\n";
 }
 
-template <void (*add_text)(Json&, const std::string&)>
+template <void (*add_text)(Json&, const Said&)>
 Json whole(Answer& answer) {
-  return last<add_text>(answer, answer.choices.front().text);
+  const Choice& choice = answer.choices.front();
+  Said said{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
+  for (const ToolCall& call : choice.calls) add_call(said, call);
+  return last<add_text>(answer, said);
 }
 
 const AnswerFormat kChat = {"", "application/x-ndjson", "", begin, delta<add_chat_text>, end<add_chat_text>, whole<add_chat_text>};
@@ -78,9 +108,21 @@ Field options_field() {
   return options;
 }
 
+// true, false, or how much: "low", "medium", "high".
+Field think_field() {
+  Field think{"think", kBoolean | kText, "the template's", "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes in the field thinking"};
+  think.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (value.is_string()) set_reasoning_effort(ask, value.get<std::string>());
+    else ask.variables["enable_thinking"] = value.get<bool>();
+    ask.reasoning.shown = value != false;
+    return std::nullopt;
+  };
+  return think;
+}
+
 std::vector<Field> ollama_fields(std::vector<Field> prompt) {
   return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field()},
-                 {unsupported_field("format", is_empty), unsupported_field("tools", is_empty), unsupported_field("think", is_false), unsupported_field("images", is_empty),
+                 {ollama_format_field(), think_field(), unsupported_field("images", is_empty),
                   unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
 }
 
@@ -89,7 +131,7 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
   if (!body.contains("options") || !body["options"].contains("num_predict")) ask.request.max_tokens = -1;
   for (const Json& message : ask.messages)
     if (message.contains("images") && !is_empty(message["images"])) return ApiError::unsupported("messages", "images are not supported");
-  return std::nullopt;
+  return check_tools(ask);
 }
 
 // An empty prompt asks for the model to be loaded, or with keep_alive 0 unloaded.
@@ -150,6 +192,12 @@ Handled ps(Call& call) {
   return json_reply({{"models", std::move(models)}});
 }
 
+Json capabilities(const Service& service) {
+  Json out = Json::array({"completion", "tools"});
+  if (reasoning_marks_of(service.model().parts().files->chat_template)) out.push_back("thinking");
+  return out;
+}
+
 Handled show(Call& call) {
   const ModelInfo& info = call.model().info();
   return json_reply({{"modelfile", ""},
@@ -158,7 +206,7 @@ Handled show(Call& call) {
                      {"details", details(&call.served())},
                      {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
                                      {info.architecture + ".context_length", info.context}}},
-                     {"capabilities", {"completion"}}});
+                     {"capabilities", capabilities(service)}});
 }
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
@@ -187,7 +235,7 @@ std::vector<Endpoint> ollama_endpoints() {
   named.name = "name";
   named.help = "older name of the field model";
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages}),
+  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages, ollama_tools_field()}),
                   .prepare = prepare_conversation, .format = &kChat});
   list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
                   .fields = ollama_fields({prompt, suffix_field(), system, raw}), .prepare = prepare_generate, .format = &kGenerate});

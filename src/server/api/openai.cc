@@ -30,20 +30,8 @@ Shape shape_of(ApiErrorKind kind) {
   }
 }
 
-Json error_json(const ApiError& error) {
-  const Shape shape = shape_of(error.kind);
-  Json inner = {{"message", error.message}, {"type", shape.type}, {"param", nullptr}, {"code", nullptr}};
-  if (!error.field.empty()) inner["param"] = error.field;
-  if (shape.code) inner["code"] = shape.code;
-  if (error.kind == ApiErrorKind::too_long) {
-    inner["n_prompt_tokens"] = error.prompt_tokens;
-    inner["n_ctx"] = error.context;
-  }
-  return {{"error", std::move(inner)}};
-}
-
-HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
-std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
+HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(openai_error_json(error))}; }
+std::string refuse_in_stream(const ApiError& error) { return sse_data(openai_error_json(error)); }
 
 Handled list_models(Call& call) {
   Json data = Json::array();
@@ -70,6 +58,18 @@ const Dialect kOpenAi = {"OpenAI",
                          "`data: [DONE]`; an error in a stream is a last `data: {\"error\": ...}`.",
                          refuse, refuse_in_stream};
 
+Json openai_error_json(const ApiError& error) {
+  const Shape shape = shape_of(error.kind);
+  Json inner = {{"message", error.message}, {"type", shape.type}, {"param", nullptr}, {"code", nullptr}};
+  if (!error.field.empty()) inner["param"] = error.field;
+  if (shape.code) inner["code"] = shape.code;
+  if (error.kind == ApiErrorKind::too_long) {
+    inner["n_prompt_tokens"] = error.prompt_tokens;
+    inner["n_ctx"] = error.context;
+  }
+  return {{"error", std::move(inner)}};
+}
+
 Json openai_envelope(const Answer& answer, const char* object, Json choices) {
   return {{"id", answer.id},
           {"object", object},
@@ -79,22 +79,55 @@ Json openai_envelope(const Answer& answer, const char* object, Json choices) {
           {"choices", std::move(choices)}};
 }
 
-const char* openai_finish(const Choice& choice) { return choice.finish == FinishReason::stop ? "stop" : "length"; }
+const char* openai_finish(const Choice& choice) {
+  if (choice.finish != FinishReason::stop) return "length";
+  return choice.calls.empty() ? "stop" : "tool_calls";
+}
+
+Json openai_stop_reason(const Choice& choice) {
+  if (!choice.stopped_by.empty()) return choice.stopped_by;
+  return choice.stop_token >= 0 ? Json(choice.stop_token) : Json();
+}
+
+Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
+  Json list = Json::array();
+  for (const ChosenToken& chosen : answer.prompt_logprobs[prompt]) {
+    if (list.empty()) {  // nothing comes before the first
+      list.push_back(nullptr);
+      continue;
+    }
+    Json one = Json::object();
+    int64_t rank = 0;
+    for (const TokenLogprob& top : chosen.top)
+      one[std::to_string(top.token)] = {{"logprob", std::max(top.logprob, -9999.0f)}, {"rank", ++rank}, {"decoded_token", token_text(*answer.model, top.token)}};
+    Json& own = one[std::to_string(chosen.token)];
+    if (own.is_null()) own = {{"logprob", std::max(chosen.logprob, -9999.0f)}, {"rank", nullptr}, {"decoded_token", token_text(*answer.model, chosen.token)}};
+    list.push_back(std::move(one));
+  }
+  return list;
+}
 
 Json openai_usage(const Answer& answer) {
-  return {{"prompt_tokens", answer.prompt_tokens},
-          {"completion_tokens", answer.generated_tokens},
-          {"total_tokens", answer.prompt_tokens + answer.generated_tokens},
-          {"prompt_tokens_details", {{"cached_tokens", answer.cached_tokens}}}};
+  int64_t generated = 0, reasoning = 0;
+  bool ended = true;
+  for (const Choice& choice : answer.choices) {
+    generated += choice.generated_tokens;
+    reasoning += choice.reasoning_tokens;
+    ended &= choice.finish != FinishReason::none;
+  }
+  if (ended) generated = answer.generated_tokens;
+  Json out = {{"prompt_tokens", answer.prompt_tokens},
+              {"completion_tokens", generated},
+              {"total_tokens", answer.prompt_tokens + generated},
+              {"prompt_tokens_details", {{"cached_tokens", answer.cached_tokens}}}};
+  if (answer.ask.truncated_tokens > 0) out["prompt_tokens_details"]["truncated_tokens"] = answer.ask.truncated_tokens;
+  if (reasoning > 0) out["completion_tokens_details"] = {{"reasoning_tokens", reasoning}};
+  return out;
 }
 
 std::vector<Field> unsupported_extensions() {
-  const auto is_true = [](const Json& value) { return value.is_boolean() && value.get<bool>(); };
   const auto is_off = [](const Json& value) { return is_false(value) || (value.is_number() && value.get<double>() <= 0); };
-  return {unsupported_field("stop_token_ids", is_empty), unsupported_field("include_stop_str_in_output", is_false),
-          unsupported_field("skip_special_tokens", is_true), unsupported_field("truncate_prompt_tokens", is_off),
-          unsupported_field("return_token_ids", is_false), unsupported_field("bad_words", is_empty),
-          unsupported_field("thinking_token_budget", is_off), unsupported_field("prompt_embeds", is_empty)};
+  return {unsupported_field("thinking_token_budget", is_off), unsupported_field("prompt_embeds", is_empty)};
 }
 
 std::vector<Endpoint> openai_endpoints() {
@@ -103,6 +136,8 @@ std::vector<Endpoint> openai_endpoints() {
                   .prepare = prepare_chat_completion, .format = &kChatCompletions});
   list.push_back({.method = "POST", .path = "/v1/completions", .dialect = &kOpenAi, .summary = "Continues a text.", .fields = completion_fields(),
                   .prepare = prepare_completion, .format = &kCompletions});
+  list.push_back({.method = "POST", .path = "/v1/chat/completions/input_tokens", .dialect = &kOpenAi, .summary = "How many tokens a conversation has.",
+                  .fields = chat_completion_fields(), .prepare = prepare_chat_completion, .handle = count_input_tokens});
   list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = list_models, .without_model = true});
   list.push_back({.method = "GET", .path = "/v1/models/*", .dialect = &kOpenAi, .summary = "One of them.", .handle = show_model, .without_model = true});
   return list;

@@ -9,6 +9,8 @@ extern const AnswerFormat kChatCompletions;
 extern const AnswerFormat kCompletions;
 
 std::vector<Field> chat_completion_fields();
+Json openai_error_json(const ApiError& error);
+Handled count_input_tokens(Call& call);  // of a conversation
 std::vector<Field> unsupported_extensions();  // of other servers
 std::vector<Field> completion_fields();
 std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
@@ -18,6 +20,8 @@ Json openai_envelope(const Answer& answer, const char* object, Json choices);
 Json openai_usage(const Answer& answer);
 Json openai_timings(const Answer& answer);   // llama-server's
 const char* openai_finish(const Choice& choice);
+Json openai_stop_reason(const Choice& choice);  // vLLM's: the stop string or token; null: none
+Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's
 
 // OpenAI's messages to those of a chat template: parts of text are joined, "developer" becomes "system".
 std::optional<ApiError> read_messages(const Json& value, Ask& ask);

@@ -1,11 +1,14 @@
 // POST /v1/chat/completions.
 //
-//   stream   role chunk, content chunks, a chunk with finish_reason and an empty delta, for each choice; then usage when
+//   stream   role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and an empty delta, for each choice; then usage when
 //            it was asked for, then [DONE]
 #include <fmt/format.h>
 
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/structured_fields.h"
+#include "server/api/tool_fields.h"
+#include "server/api/vllm_fields.h"
 
 namespace millrace {
 namespace {
@@ -27,31 +30,75 @@ Json logprob_json(const Answer& answer, const ChosenToken& chosen) {
 
 Json chunk(const Answer& answer, Json choices) {
   Json out = openai_envelope(answer, "chat.completion.chunk", std::move(choices));
-  if (answer.ask.include_usage) out["usage"] = nullptr;
+  if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
   return out;
 }
 
-std::string choice_chunk(const Answer& answer, size_t index, Json delta, Json logprobs, Json finish) {
-  Json choice = {{"index", index}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
-  return sse_data(chunk(answer, Json::array({std::move(choice)})));
+// What one event writes: a chunk for each piece, with the token's log-probability and id on the first.
+class ChoiceChunks {
+ public:
+  ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
+    if (delta.logprob) logprobs_ = {{"content", Json::array({logprob_json(answer, *delta.logprob)})}, {"refusal", nullptr}};
+    if (answer.ask.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
+  }
+  void add(Json delta, Json finish = nullptr) {
+    Json choice = {{"index", index_}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs_)}, {"finish_reason", std::move(finish)}};
+    if (!tokens_.is_null()) choice["token_ids"] = std::move(tokens_);
+    logprobs_ = tokens_ = nullptr;
+    if (const Json reason = openai_stop_reason(answer_.choices[index_]); !choice["finish_reason"].is_null() && !reason.is_null()) choice["stop_reason"] = reason;
+    out_ += sse_data(chunk(answer_, Json::array({std::move(choice)})));
+  }
+  void begin() {
+    Json choice = {{"index", index_}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    Json first = chunk(answer_, Json::array({std::move(choice)}));
+    if (answer_.ask.return_tokens) first["prompt_token_ids"] = answer_.prompt_of(index_).tokens;
+    out_ += sse_data(first);
+  }
+  bool waiting() const { return !logprobs_.is_null() || !tokens_.is_null(); }
+  std::string take() { return std::move(out_); }
+
+ private:
+  Answer& answer_;
+  size_t index_;
+  Json logprobs_, tokens_;
+  std::string out_;
+};
+
+void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& piece, ChoiceChunks& chunks) {
+  using Kind = AnswerPiece::Kind;
+  switch (piece.kind) {
+    case Kind::text: return chunks.add({{"content", piece.text}});
+    case Kind::reasoning:
+      if (answer.ask.reasoning.shown) chunks.add({{answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text}});
+      return;
+    case Kind::call: {
+      const size_t at = choice.streamed_calls++;
+      Json call = {{"index", at}, {"id", choice.calls[at].id}, {"type", "function"}, {"function", {{"name", piece.text}, {"arguments", ""}}}};
+      return chunks.add({{"tool_calls", Json::array({std::move(call)})}});
+    }
+    case Kind::arguments: {
+      if (choice.streamed_calls == 0) return;
+      Json call = {{"index", choice.streamed_calls - 1}, {"function", {{"arguments", piece.text}}}};
+      return chunks.add({{"tool_calls", Json::array({std::move(call)})}});
+    }
+    case Kind::call_end: return;
+  }
 }
 
 std::string begin(Answer&) { return ""; }
 
 std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
-  std::string out;
+  ChoiceChunks chunks(answer, index, delta);
   if (!choice.begun) {
     choice.begun = true;
-    out += choice_chunk(answer, index, {{"role", "assistant"}, {"content", ""}}, nullptr, nullptr);
+    chunks.begin();
   }
-  if (!delta.text.empty() || delta.logprob) {
-    Json logprobs;
-    if (delta.logprob) logprobs = {{"content", Json::array({logprob_json(answer, *delta.logprob)})}, {"refusal", nullptr}};
-    out += choice_chunk(answer, index, {{"content", delta.text}}, std::move(logprobs), nullptr);
-  }
-  if (delta.finish != FinishReason::none) out += choice_chunk(answer, index, Json::object(), nullptr, openai_finish(choice));
-  return out;
+  if (delta.pieces.empty() && !delta.text.empty()) chunks.add({{"content", delta.text}});
+  for (const AnswerPiece& piece : delta.pieces) add_piece_chunk(answer, choice, piece, chunks);
+  if (chunks.waiting()) chunks.add({{"content", ""}});
+  if (delta.finish != FinishReason::none) chunks.add(Json::object(), openai_finish(choice));
+  return chunks.take();
 }
 
 std::string end(Answer& answer) {
@@ -64,6 +111,17 @@ std::string end(Answer& answer) {
   return out + "data: [DONE]\n\n";
 }
 
+Json message_json(const Answer& answer, const Choice& choice) {
+  Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
+  if (!choice.reasoning.empty() && answer.ask.reasoning.shown) message[answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
+  if (choice.calls.empty()) return message;
+  if (choice.text.empty()) message["content"] = nullptr;
+  message["tool_calls"] = Json::array();
+  for (const ToolCall& call : choice.calls)
+    message["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  return message;
+}
+
 Json whole(Answer& answer) {
   Json choices = Json::array();
   for (size_t i = 0; i < answer.choices.size(); ++i) {
@@ -74,57 +132,21 @@ Json whole(Answer& answer) {
       for (const ChosenToken& chosen : choice.logprobs) content.push_back(logprob_json(answer, chosen));
       logprobs = {{"content", std::move(content)}, {"refusal", nullptr}};
     }
-    choices.push_back({{"index", i},
-                       {"message", {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}}},
-                       {"logprobs", std::move(logprobs)},
-                       {"finish_reason", openai_finish(choice)}});
+    Json one = {{"index", i}, {"message", message_json(answer, choice)}, {"logprobs", std::move(logprobs)}, {"finish_reason", openai_finish(choice)}};
+    if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
+    if (answer.ask.return_tokens) one["token_ids"] = choice.tokens;
+    choices.push_back(std::move(one));
   }
   Json out = openai_envelope(answer, "chat.completion", std::move(choices));
   out["usage"] = openai_usage(answer);
+  if (answer.ask.return_tokens) out["prompt_token_ids"] = answer.ask.prompts.front().tokens;
+  if (!answer.prompt_logprobs.empty()) out["prompt_logprobs"] = openai_prompt_logprobs(answer, 0);
   return out;
-}
-
-Wrong read_content(const std::string& where, const Json& content, std::string* text) {
-  if (content.is_string()) {
-    *text = content.get<std::string>();
-    return std::nullopt;
-  }
-  if (content.is_null()) return std::nullopt;
-  if (!content.is_array()) return ApiError::bad(where, "must be a string or an array of parts");
-  for (size_t i = 0; i < content.size(); ++i) {
-    const Json& part = content[i];
-    const std::string name = fmt::format("{}[{}]", where, i);
-    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
-    const auto& type = part["type"].get_ref<const std::string&>();
-    if (type != "text" && type != "input_text" && type != "output_text") return ApiError::unsupported(name, fmt::format("parts of type '{}' are not supported", type));
-    if (!part.contains("text") || !part["text"].is_string()) return ApiError::bad(name + ".text", "must be a string");
-    *text += part["text"].get_ref<const std::string&>();
-  }
-  return std::nullopt;
 }
 
 }  // namespace
 
 const AnswerFormat kChatCompletions = {"chatcmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
-
-Wrong read_messages(const Json& value, Ask& ask) {
-  if (value.empty()) return ApiError::bad("messages", "is empty");
-  ask.messages = Json::array();
-  for (size_t i = 0; i < value.size(); ++i) {
-    const std::string where = fmt::format("messages[{}]", i);
-    const Json& message = value[i];
-    if (!message.is_object()) return ApiError::bad(where, "must be an object");
-    if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
-    std::string text;
-    if (message.contains("content"))
-      if (auto wrong = read_content(where + ".content", message["content"], &text)) return wrong;
-    Json read = message;
-    if (read["role"] == "developer") read["role"] = "system";
-    read["content"] = std::move(text);
-    ask.messages.push_back(std::move(read));
-  }
-  return std::nullopt;
-}
 
 Field messages_field() {
   Field field{"messages", kList, "", "the conversation: objects with \"role\" (system, developer, user, assistant, tool) and \"content\", a string or parts of type text"};
@@ -143,7 +165,7 @@ std::vector<Field> chat_prompt_fields() {
   Field variables{"chat_template_kwargs", kObject, "{}", "further variables of the chat template"};
   variables.most = 256;
   variables.set = [](const Json& value, Ask& ask) -> Wrong {
-    ask.variables = value;
+    for (const auto& [name, variable] : value.items()) ask.variables[name] = variable;
     return std::nullopt;
   };
   return {messages_field(), generation, variables};
@@ -166,12 +188,10 @@ std::vector<Field> chat_completion_fields() {
                   answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top, Field{"user", kText, "", "of no effect"}},
                  sampling_fields(),
                  extension_fields(),
-                 {unsupported_field("tools", is_empty), unsupported_field("functions", is_empty), unsupported_field("tool_choice", is_no_choice),
-                  unsupported_field("function_call", is_no_choice), unsupported_field("response_format", is_no_format),
-                  unsupported_field("structured_outputs", is_empty), unsupported_field("guided_json", is_empty), unsupported_field("guided_regex", is_empty),
-                  unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty), unsupported_field("modalities", is_text_alone),
-                  unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), unsupported_field("prompt_logprobs", is_false),
-                  unsupported_field("lora", is_empty)},
+                 tool_fields(), reasoning_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
+                 {unsupported_field("functions", is_empty),
+                  unsupported_field("function_call", is_no_choice), unsupported_field("modalities", is_text_alone),
+                  unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), unsupported_field("lora", is_empty)},
                  unsupported_extensions()});
 }
 
@@ -185,7 +205,8 @@ Wrong prepare_chat_completion(const Json& body, Ask& ask) {
     if (body.value("add_generation_prompt", false)) return ApiError::bad("continue_final_message", "excludes add_generation_prompt");
     ask.add_generation_prompt = false;
   }
-  return std::nullopt;
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  return check_tools(ask);
 }
 
 }  // namespace millrace

@@ -3,6 +3,8 @@
 
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/structured_fields.h"
+#include "server/api/vllm_fields.h"
 #include "server/infill.h"
 
 namespace millrace {
@@ -30,7 +32,7 @@ struct OldLogprobs {
 };
 
 Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLogprobs& out) {
-  if (answer.prompt_logprobs.empty()) return {};
+  if (answer.prompt_logprobs.empty() || !answer.ask.echo) return {};
   const auto& prompt = answer.prompt_logprobs[choice / static_cast<size_t>(answer.ask.request.n)];
   for (size_t i = 0; i < prompt.size(); ++i) out.add(answer, prompt[i], i == 0, offset);
   return {};
@@ -39,7 +41,7 @@ Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLo
 std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
   Json choice = {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
-  if (answer.ask.include_usage) out["usage"] = nullptr;
+  if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
   return sse_data(out);
 }
 
@@ -114,10 +116,17 @@ Json whole(Answer& answer) {
       for (const ChosenToken& chosen : choice.logprobs) lists.add(answer, chosen, false, offset);
       logprobs = lists.json();
     }
-    choices.push_back({{"index", i},
-                       {"text", answer.ask.echo ? answer.prompt_of(i).text + choice.text : choice.text},
-                       {"logprobs", std::move(logprobs)},
-                       {"finish_reason", openai_finish(choice)}});
+    Json one = {{"index", i},
+                {"text", answer.ask.echo ? answer.prompt_of(i).text + choice.text : choice.text},
+                {"logprobs", std::move(logprobs)},
+                {"finish_reason", openai_finish(choice)}};
+    if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
+    if (!answer.prompt_logprobs.empty() && answer.ask.prompt_logprobs >= 0) one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.ask.request.n));
+    if (answer.ask.return_tokens) {
+      one["prompt_token_ids"] = answer.prompt_of(i).tokens;
+      one["token_ids"] = choice.tokens;
+    }
+    choices.push_back(std::move(one));
   }
   Json out = openai_envelope(answer, "text_completion", std::move(choices));
   out["usage"] = openai_usage(answer);
@@ -147,15 +156,14 @@ std::vector<Field> completion_fields() {
                   logit_bias_field(), logprobs, echo, suffix_field(), best_of_field(), Field{"user", kText, "", "of no effect"}},
                  sampling_fields(),
                  beam_fields(),
-                 extension_fields(),
-                 {unsupported_field("response_format", is_no_format),
-                  unsupported_field("structured_outputs", is_empty), unsupported_field("grammar", is_empty), unsupported_field("json_schema", is_empty),
-                  unsupported_field("prompt_logprobs", is_false), unsupported_field("lora", is_empty)},
+                 extension_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
+                 {unsupported_field("lora", is_empty)},
                  unsupported_extensions()});
 }
 
 Wrong prepare_completion(const Json& body, Ask& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
   if (!body.contains("max_tokens")) ask.request.max_tokens = 16;
   if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
   Request& request = ask.request;

@@ -151,6 +151,9 @@ Field usage_in_stream_field() {
   options.fields = {with_set("include_usage", kBoolean, "false", "a last chunk with the tokens counted", [](const Json& value, Ask& ask) -> Wrong {
     ask.include_usage = value.get<bool>();
     return std::nullopt;
+  }), with_set("continuous_usage_stats", kBoolean, "false", "the count so far in every chunk; needs include_usage", [](const Json& value, Ask& ask) -> Wrong {
+    ask.continuous_usage = value.get<bool>();
+    return std::nullopt;
   })};
   return options;
 }

@@ -6,6 +6,7 @@
 #include "text/grammar/json_rules.h"
 #include "text/grammar/pattern.h"
 #include "text/grammar/schema.h"
+#include "text/grammar/structure.h"
 #include "text/unicode.h"
 
 namespace millrace {
@@ -32,6 +33,7 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
       MILLRACE_TRY_VOID(parse_gbnf(spec, constraint.text, limits));
       spec.inline_rules();
       return {};
+    case Kind::structure: return compile_structure(spec, constraint.text, limits, notes);
     case Kind::regex: {
       GrammarSpec own;  // an automaton first, since ^ and $ mean something there alone
       MILLRACE_TRY(const ExprId body, parse_pattern(own, constraint.text, Spelling::utf8, limits));
@@ -54,40 +56,6 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
   return {};
 }
 
-// Free text until the trigger has come, then the root. Knuth, Morris and Pratt's automaton: state s, s bytes of the
-// trigger are behind us. The text may end wherever it has not come.
-void add_trigger(GrammarSpec& spec, const std::string& trigger) {
-  const size_t n = trigger.size();
-  Dfa dfa;
-  std::array<bool, 256> used{};
-  for (char c : trigger) used[static_cast<uint8_t>(c)] = true;
-  dfa.classes = 0;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    if (byte == 0 || used[byte] || used[byte - 1]) ++dfa.classes;
-    dfa.class_of[byte] = static_cast<uint8_t>(dfa.classes - 1);
-  }
-  const auto classes = static_cast<size_t>(dfa.classes);
-  dfa.next.assign((n + 2) * classes, -1);
-  std::vector<size_t> border(n + 1, 0);  // [s]: the longest proper prefix that the first s bytes end in
-  for (size_t s = 1, length = 0; s < n; border[++s] = length) {
-    while (length > 0 && trigger[s] != trigger[length]) length = border[length];
-    if (trigger[s] == trigger[length]) ++length;
-  }
-  for (size_t s = 0; s < n; ++s) {
-    for (size_t byte = 0; byte < 256; ++byte) {
-      const size_t c = dfa.class_of[byte];
-      const bool fits = static_cast<uint8_t>(trigger[s]) == byte;
-      dfa.next[s * classes + c] = fits ? static_cast<int32_t>(s) + 1 : s == 0 ? 0 : dfa.next[border[s] * classes + c];
-    }
-  }
-  dfa.accepting.assign(n + 2, 1);
-  dfa.accepting[n] = 0;
-  dfa.ticks.assign(n + 2, 0);
-  dfa.calls.resize(n + 2);
-  dfa.calls[n].push_back({spec.root, 0, kNoLimit, static_cast<int32_t>(n) + 1});
-  set_root(spec, "the text up to the trigger", spec.dfa(std::make_shared<const Dfa>(std::move(dfa)))).ok();
-}
-
 std::string key_of(const Constraint& c) {
   std::string key = fmt::format("{} {} {} ", static_cast<int>(c.kind), c.text.size(), c.trigger.size()) + c.text + c.trigger;
   for (const std::string& choice : c.choices) key += fmt::format(" {} ", choice.size()) + choice;
@@ -101,7 +69,10 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   GrammarSpec spec;
   std::vector<std::string> notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
-  if (!constraint.trigger.empty()) add_trigger(spec, constraint.trigger);
+  if (!constraint.trigger.empty()) {  // free text until it has come, then the root
+    MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false));
+    set_root(spec, "the text up to the trigger", body).ok();
+  }
   MILLRACE_TRY(Grammar grammar, Grammar::create(spec, limits));
   grammar.notes = std::move(notes);
   return grammar;
@@ -116,16 +87,20 @@ Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint) {
       return found->second.compiled;
     }
   }
-  MILLRACE_TRY(Grammar grammar, compile_constraint(constraint));
+  std::unique_lock compiling(compiling_, std::defer_lock);
+  if (bounds_.one_at_a_time) compiling.lock();
+  MILLRACE_TRY(Grammar grammar, compile_constraint(constraint, bounds_.limits));
+  if (grammar.bytes() > bounds_.largest_grammar)
+    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it", grammar.bytes(), bounds_.largest_grammar));
   std::lock_guard lock(mutex_);
-  if (!masks_) masks_ = std::make_shared<TokenMasks>(pieces_());
-  const CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar()};
+  if (!masks_) masks_ = std::make_shared<TokenMasks>(pieces_(), bounds_.mask_bytes);
+  const CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(), bounds_.table_bytes};
   if (entries_.contains(key)) return entries_.at(key).compiled;  // another thread was first
   uses_.push_front(key);
   const size_t bytes = compiled.grammar->bytes() + 2 * key.size();
   entries_.emplace(key, Entry{compiled, bytes, uses_.begin()});
   bytes_ += bytes;
-  while (bytes_ > limit_bytes_ && uses_.size() > 1) {
+  while (bytes_ > bounds_.grammar_bytes && uses_.size() > 1) {
     auto last = entries_.find(uses_.back());
     bytes_ -= last->second.bytes;
     entries_.erase(last);

@@ -14,11 +14,20 @@ namespace millrace {
 // Errors: user (syntax, nothing satisfies it), unsupported (a construct or a size, with the place).
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
+struct GrammarBounds {
+  size_t grammar_bytes = size_t{64} << 20;  // of those that are kept
+  size_t mask_bytes = size_t{64} << 20;
+  size_t table_bytes = size_t{16} << 20;    // of one stream's readings
+  size_t largest_grammar = SIZE_MAX;        // a larger one is refused
+  bool one_at_a_time = false;               // no two are compiled at once
+  GrammarLimits limits;
+};
+
 // Any thread. One for each vocabulary, which is looked at when the first constraint comes.
 class GrammarCache {
  public:
   using Pieces = std::function<std::vector<std::string>()>;  // see constrained_pieces()
-  explicit GrammarCache(Pieces pieces, size_t limit_bytes = size_t{64} << 20) : pieces_(std::move(pieces)), limit_bytes_(limit_bytes) {}
+  explicit GrammarCache(Pieces pieces, const GrammarBounds& bounds = {}) : pieces_(std::move(pieces)), bounds_(bounds) {}
 
   // Errors as compile_constraint.
   Result<CompiledGrammar> get(const Constraint& constraint);
@@ -32,7 +41,8 @@ class GrammarCache {
   };
   Pieces pieces_;
   std::shared_ptr<TokenMasks> masks_;
-  size_t limit_bytes_;
+  GrammarBounds bounds_;
+  std::mutex compiling_;
   mutable std::mutex mutex_;
   size_t bytes_ = 0;
   std::unordered_map<std::string, Entry> entries_;  // by all that the constraint says

@@ -6,8 +6,6 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kTableBytes = size_t{16} << 20;
-
 void set_bit(std::span<uint64_t> bits, TokenId token) { bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64); }
 
 }  // namespace
@@ -116,12 +114,12 @@ void GrammarMatcher::reset() {
 
 // A table that grew large is made anew with what is still needed.
 void GrammarMatcher::shrink() {
-  if (table_.bytes() < kTableBytes) return;
+  if (table_.bytes() < compiled_.table_bytes) return;
   if (history_.size() > kMostRollback) history_.erase(history_.begin(), history_.end() - kMostRollback);
   ParseTable fresh(compiled_.grammar);
   set_ = fresh.import(table_, set_);
   for (SetId& set : history_) set = fresh.import(table_, set);
-  if (fresh.bytes() > kTableBytes / 2) {  // the past alone is too large
+  if (fresh.bytes() > compiled_.table_bytes / 2) {  // the past alone is too large
     fresh = ParseTable(compiled_.grammar);
     history_.clear();
     set_ = fresh.import(table_, set_);

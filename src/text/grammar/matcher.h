@@ -22,6 +22,7 @@ struct CompiledGrammar {
   std::shared_ptr<const Grammar> grammar;
   std::shared_ptr<TokenMasks> masks;
   int64_t id = 0;
+  size_t table_bytes = size_t{16} << 20;  // of one stream's readings, before those that are over are dropped
 };
 
 class GrammarMatcher {

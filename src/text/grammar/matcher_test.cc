@@ -251,7 +251,7 @@ TEST(Matcher, StringsShareTheirMasksWhateverTheirLengthAndPlace) {
 }
 
 TEST(GrammarCache, KeepsCompiledGrammarsUnderItsBound) {
-  GrammarCache cache([] { return testing::small_vocabulary(); }, 200'000);
+  GrammarCache cache([] { return testing::small_vocabulary(); }, GrammarBounds{.grammar_bytes = 200'000, .limits = {}});
   const auto first = cache.get(schema_of(R"({"type":"integer"})"));
   ASSERT_TRUE(first.ok());
   EXPECT_EQ(cache.get(schema_of(R"({"type":"integer"})"))->grammar, first->grammar);

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "text/tokenizer.h"
+#include "text/tools/reasoning.h"
 
 namespace millrace {
 
@@ -50,7 +51,9 @@ std::vector<std::string> constrained_pieces(const Tokenizer& tokenizer) {
   for (TokenId token = 0; token < tokenizer.vocab_size(); ++token) {
     const TokenType type = spec.types.empty() ? TokenType::normal : spec.types[static_cast<size_t>(token)];
     const bool text = type == TokenType::normal || type == TokenType::byte || type == TokenType::user_defined;
-    pieces.push_back(text && !tokenizer.is_control(token) && !tokenizer.is_eog(token) ? tokenizer.piece(token) : std::string());
+    std::string piece = tokenizer.is_eog(token) ? std::string() : tokenizer.piece(token);
+    const bool plain = text && !tokenizer.is_control(token);
+    pieces.push_back(plain || (!piece.empty() && is_marker(piece)) ? std::move(piece) : std::string());
   }
   return pieces;
 }

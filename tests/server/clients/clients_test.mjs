@@ -32,6 +32,12 @@ const ollama = new Ollama({ host: url, headers: { Authorization: `Bearer ${KEY}`
 
 const messages = [{ role: 'user', content: 'Once upon a time' }];
 const same = { model: 'stories', messages, max_tokens: 8, temperature: 0 };
+const person = { type: 'object', properties: { name: { type: 'string', enum: ['Tim', 'Lily'] }, age: { type: 'integer', minimum: 1, maximum: 9 } }, required: ['name', 'age'], additionalProperties: false };
+const tools = [{ type: 'function', function: { name: 'meet', description: 'meets somebody', parameters: person } }];
+const isPerson = (value) => {
+  assert.deepEqual(Object.keys(value).sort(), ['age', 'name']);
+  assert.ok(['Tim', 'Lily'].includes(value.name) && value.age >= 1 && value.age <= 9);
+};
 const metric = async (name) => {
   const text = await (await fetch(`${url}/metrics`, { headers: { 'x-api-key': KEY } })).text();
   return Number(text.split('\n').find((line) => line.startsWith(`${name} `)).split(' ')[1]);
@@ -85,7 +91,7 @@ const cases = {
     await assert.rejects(openai.chat.completions.create({ ...same, temperature: 'hot' }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'temperature');
     await assert.rejects(openai.chat.completions.create({ ...same, model: 'gpt-0' }), (error) => error instanceof OpenAI.NotFoundError && error.code === 'model_not_found');
     await assert.rejects(new OpenAI({ baseURL: `${url}/v1`, apiKey: 'wrong', maxRetries: 0 }).models.list(), OpenAI.AuthenticationError);
-    await assert.rejects(openai.chat.completions.create({ ...same, tools: [{ type: 'function', function: { name: 'f' } }] }), (error) => error.status === 501);
+    await assert.rejects(openai.chat.completions.create({ ...same, tools: [] }), (error) => error.status === 400 && error.param === 'tools');
   },
   async 'openai: an abort ends the work'() {
     const stream = await openai.chat.completions.create({ ...same, max_tokens: 1000, ignore_eos: true, stream: true });
@@ -144,6 +150,75 @@ const cases = {
     const events = rest.split('\n').filter((line) => line.startsWith('data: {')).map((line) => JSON.parse(line.slice(6)));
     assert.equal(events.map((event) => event.choices[0]?.delta?.content ?? '').join(''), whole);
     assert.ok(rest.endsWith('data: [DONE]\n\n'));
+  },
+  async 'openai: structured output'() {
+    const answer = await openai.chat.completions.create({ ...same, max_tokens: 200, response_format: { type: 'json_schema', json_schema: { name: 'person', strict: true, schema: person } } });
+    assert.equal(answer.choices[0].finish_reason, 'stop');
+    isPerson(JSON.parse(answer.choices[0].message.content));
+    await assert.rejects(openai.chat.completions.create({ ...same, response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'nothing' } } } }),
+      (error) => error instanceof OpenAI.BadRequestError && error.param === 'response_format.json_schema.schema');
+  },
+  async 'openai: a tool that must be called, whole and streamed'() {
+    const ask = { ...same, max_tokens: 300, tools, tool_choice: { type: 'function', function: { name: 'meet' } } };
+    const answer = await openai.chat.completions.create(ask);
+    assert.equal(answer.choices[0].finish_reason, 'tool_calls');
+    const call = answer.choices[0].message.tool_calls[0];
+    assert.equal(call.function.name, 'meet');
+    isPerson(JSON.parse(call.function.arguments));
+    const stream = openai.chat.completions.stream(ask);
+    const streamed = (await stream.finalChatCompletion()).choices[0].message.tool_calls[0];
+    assert.equal(streamed.function.arguments, call.function.arguments);
+    const next = await openai.chat.completions.create({ ...same, tools, tool_choice: 'none', messages: [...messages, answer.choices[0].message, { role: 'tool', tool_call_id: call.id, content: 'Hello' }] });
+    assert.equal(next.choices[0].finish_reason, 'length');
+  },
+  async 'openai: responses, stored and streamed'() {
+    const ask = { model: 'stories', input: 'Once upon a time', max_output_tokens: 8, temperature: 0 };
+    const first = await openai.responses.create(ask);
+    assert.equal(first.output_text, (await openai.chat.completions.create(same)).choices[0].message.content);
+    assert.equal(first.status, 'incomplete');
+    assert.equal((await openai.responses.retrieve(first.id)).id, first.id);
+    const second = await openai.responses.create({ ...ask, input: 'And then', previous_response_id: first.id });
+    assert.ok(second.usage.input_tokens > first.usage.input_tokens);
+    const types = [];
+    let text = '';
+    for await (const event of await openai.responses.create({ ...ask, stream: true })) {
+      types.push(event.type);
+      if (event.type === 'response.output_text.delta') text += event.delta;
+    }
+    assert.equal(text, first.output_text);
+    assert.deepEqual(types.slice(0, 4), ['response.created', 'response.in_progress', 'response.output_item.added', 'response.content_part.added']);
+    assert.deepEqual(types.slice(-4), ['response.output_text.done', 'response.content_part.done', 'response.output_item.done', 'response.incomplete']);
+    await openai.responses.delete(first.id);
+    await assert.rejects(openai.responses.retrieve(first.id), OpenAI.NotFoundError);
+  },
+  async 'openai: responses with functions and a format'() {
+    const flat = tools.map((tool) => ({ type: 'function', strict: true, ...tool.function }));
+    const ask = { model: 'stories', input: 'Once upon a time', max_output_tokens: 300, temperature: 0 };
+    const called = await openai.responses.create({ ...ask, tools: flat, tool_choice: 'required', parallel_tool_calls: false });
+    const call = called.output.find((item) => item.type === 'function_call');
+    isPerson(JSON.parse(call.arguments));
+    const stream = openai.responses.stream({ ...ask, tools: flat, tool_choice: 'required', parallel_tool_calls: false });
+    assert.equal((await stream.finalResponse()).output.find((item) => item.type === 'function_call').arguments, call.arguments);
+    const formed = await openai.responses.create({ ...ask, text: { format: { type: 'json_schema', name: 'person', schema: person } } });
+    isPerson(JSON.parse(formed.output_text));
+    const answered = await openai.responses.create({ ...ask, max_output_tokens: 4, previous_response_id: called.id, input: [{ type: 'function_call_output', call_id: call.call_id, output: 'Hello' }] });
+    assert.equal(answered.status, 'incomplete');
+  },
+  async 'anthropic: tools, whole and streamed'() {
+    const ask = { model: 'stories', messages, max_tokens: 300, temperature: 0, tools: [{ name: 'meet', description: 'meets somebody', input_schema: person }], tool_choice: { type: 'any', disable_parallel_tool_use: true } };
+    const answer = await anthropic.messages.create(ask);
+    assert.equal(answer.stop_reason, 'tool_use');
+    const use = answer.content.find((block) => block.type === 'tool_use');
+    isPerson(use.input);
+    const streamed = await anthropic.messages.stream(ask).finalMessage();
+    assert.deepEqual(streamed.content.find((block) => block.type === 'tool_use').input, use.input);
+    const next = await anthropic.messages.create({ ...ask, max_tokens: 4, tool_choice: { type: 'none' },
+      messages: [...messages, { role: 'assistant', content: answer.content }, { role: 'user', content: [{ type: 'tool_result', tool_use_id: use.id, content: 'Hello' }] }] });
+    assert.equal(next.stop_reason, 'max_tokens');
+  },
+  async 'ollama: a format'() {
+    const answer = await ollama.chat({ model: 'stories', messages, format: person, options: { temperature: 0, num_predict: 200 } });
+    isPerson(JSON.parse(answer.message.content));
   },
   async 'anthropic: messages'() {
     const answer = await anthropic.messages.create(same);

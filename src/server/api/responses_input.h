@@ -1,0 +1,15 @@
+// Items of /v1/responses to messages of a chat template.
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "server/api_error.h"
+#include "server/json.h"
+
+namespace millrace {
+
+// Adds what `input` holds, a text or a list of items, to `messages`. `where` names it in errors.
+std::optional<ApiError> add_input_items(const Json& input, Json& messages, const std::string& where);
+
+}  // namespace millrace

@@ -1,0 +1,135 @@
+#include "server/api/structured_fields.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+using Kind = Constraint::Kind;
+
+Wrong set_constraint(Ask& ask, const std::string& field, Constraint constraint) {
+  if (!ask.constraint_field.empty()) return ApiError::bad(field, fmt::format("cannot be kept beside {}: an answer has one form", ask.constraint_field));
+  ask.constraint_field = field;
+  ask.request.constraint = std::move(constraint);
+  return std::nullopt;
+}
+
+Constraint made(Kind kind, std::string text) {
+  Constraint constraint;
+  constraint.kind = kind;
+  constraint.text = std::move(text);
+  return constraint;
+}
+
+bool is_off(const Json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
+
+// A schema as an object, or as a text that holds one. {} is any JSON.
+Wrong set_schema(Ask& ask, const std::string& field, const Json& schema) {
+  if (schema.is_string()) return set_constraint(ask, field, made(Kind::json_schema, schema.get<std::string>()));
+  if (!schema.is_object() && !schema.is_boolean()) return ApiError::bad(field, "must be a JSON Schema");
+  return set_constraint(ask, field, made(Kind::json_schema, to_text(schema)));
+}
+
+Wrong set_choice(Ask& ask, const std::string& field, const Json& choices) {
+  if (!choices.is_array()) return ApiError::bad(field, "must be an array of strings");
+  Constraint constraint;
+  constraint.kind = Kind::choice;
+  for (const Json& choice : choices) {
+    if (!choice.is_string()) return ApiError::bad(field, "must be an array of strings");
+    constraint.choices.push_back(choice.get<std::string>());
+  }
+  return set_constraint(ask, field, std::move(constraint));
+}
+
+Wrong set_text(Ask& ask, const std::string& field, const Json& value, Kind kind) {
+  if (!value.is_string()) return ApiError::bad(field, "must be a string");
+  return set_constraint(ask, field, made(kind, value.get<std::string>()));
+}
+
+// One of vLLM's forms; `name` without "guided_".
+Wrong set_guided(Ask& ask, const std::string& field, const std::string& name, const Json& value) {
+  if (is_off(value)) return std::nullopt;
+  if (name == "json") return set_schema(ask, field, value);
+  if (name == "choice") return set_choice(ask, field, value);
+  if (name == "regex") return set_text(ask, field, value, Kind::regex);
+  if (name == "grammar") return set_text(ask, field, value, Kind::grammar);
+  if (name == "structural_tag") return set_constraint(ask, field, made(Kind::structure, value.is_string() ? value.get<std::string>() : to_text(value)));
+  if (name == "json_object" && value.is_boolean()) return value.get<bool>() ? set_constraint(ask, field, made(Kind::json_object, "")) : std::nullopt;
+  return std::nullopt;
+}
+
+Field guided_field(const std::string& name, unsigned types, const char* help) {
+  Field field{"guided_" + name, types, "none", help};
+  field.set = [name](const Json& value, Ask& ask) { return set_guided(ask, "guided_" + name, name, value); };
+  return field;
+}
+
+}  // namespace
+
+Wrong set_response_format(Ask& ask, const Json& format, const std::string& where) {
+  if (!format.contains("type") || !format["type"].is_string()) return ApiError::bad(where + ".type", "must be text, json_object or json_schema");
+  const auto& type = format["type"].get_ref<const std::string&>();
+  if (type == "text") return std::nullopt;
+  if (type == "structural_tag") return set_constraint(ask, where, made(Kind::structure, to_text(format)));
+  if (type != "json_object" && type != "json_schema") return ApiError::bad(where + ".type", fmt::format("must be text, json_object, json_schema or structural_tag, got '{}'", type.substr(0, 64)));
+  if (type == "json_schema" && format.contains("json_schema")) {
+    const Json& named = format["json_schema"];
+    const std::string inner = where + ".json_schema";
+    if (!named.is_object()) return ApiError::bad(inner, "must be an object");
+    if (named.contains("name") && !named["name"].is_string()) return ApiError::bad(inner + ".name", "must be a string");
+    if (!named.contains("schema") || named["schema"].is_null()) return ApiError::bad(inner + ".schema", "is missing");
+    return set_schema(ask, inner + ".schema", named["schema"]);
+  }
+  if (format.contains("schema") && !format["schema"].is_null()) return set_schema(ask, where + ".schema", format["schema"]);
+  if (type == "json_schema") return ApiError::bad(where + ".json_schema", "is missing");
+  return set_constraint(ask, where, made(Kind::json_object, ""));
+}
+
+Field response_format_field() {
+  Field field{"response_format", kObject, "{\"type\": \"text\"}", "what the answer is written like: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", \"json_schema\": {\"name\", \"schema\"}} or, flat, "
+                                                                  "{\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
+  field.set = [](const Json& value, Ask& ask) -> Wrong { return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format"); };
+  return field;
+}
+
+std::vector<Field> guided_fields() {
+  Field all{"structured_outputs", kObject, "none", "one of json (a JSON Schema), regex, choice (strings), grammar (GBNF), json_object (true) and structural_tag"};
+  all.set = [](const Json& value, Ask& ask) -> Wrong {
+    for (const char* name : {"json", "regex", "choice", "grammar", "json_object", "structural_tag"})
+      if (value.contains(name))
+        if (auto wrong = set_guided(ask, std::string("structured_outputs.") + name, name, value[name])) return wrong;
+    return std::nullopt;
+  };
+  return {all, guided_field("json", kObject | kText, "older name of structured_outputs.json"), guided_field("regex", kText, "older name of structured_outputs.regex"),
+          guided_field("choice", kTexts, "older name of structured_outputs.choice"), guided_field("grammar", kText, "older name of structured_outputs.grammar")};
+}
+
+std::vector<Field> grammar_fields() {
+  Field grammar{"grammar", kText, "none", "GBNF that all of the answer is written like, thinking included"};
+  grammar.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (is_off(value)) return std::nullopt;
+    ask.constrains_thinking = true;
+    return set_text(ask, "grammar", value, Kind::grammar);
+  };
+  Field schema{"json_schema", kObject | kText, "none", "JSON Schema that the answer fits; {}: any JSON object"};
+  schema.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (is_off(value)) return std::nullopt;
+    if (value.is_object() && value.empty()) return set_constraint(ask, "json_schema", made(Kind::json_object, ""));
+    return set_schema(ask, "json_schema", value);
+  };
+  return {grammar, schema};
+}
+
+Field ollama_format_field() {
+  Field field{"format", kText | kObject, "none", "\"json\": any JSON object; or a JSON Schema that the answer fits"};
+  field.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (is_off(value)) return std::nullopt;
+    if (value == "json") return set_constraint(ask, "format", made(Kind::json_object, ""));
+    if (value.is_string()) return ApiError::bad("format", "must be \"json\" or a JSON Schema");
+    return set_schema(ask, "format", value);
+  };
+  return field;
+}
+
+}  // namespace millrace

@@ -1,0 +1,155 @@
+#include "server/api/tool_fields.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+using Wrong = std::optional<ApiError>;
+using Choice = AskedTools::Choice;
+
+constexpr size_t kMostTools = 256;
+constexpr size_t kMostName = 128;
+
+bool is_name(const std::string& name) {
+  return !name.empty() && name.size() <= kMostName && std::ranges::all_of(name, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
+  });
+}
+
+// {"name", "description", "parameters", "strict"}
+Wrong add_function(Ask& ask, const std::string& where, const Json& function) {
+  if (!function.is_object()) return ApiError::bad(where, "must be an object");
+  if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
+  const auto text = [&](const char* key) { return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string(); };
+  Json parameters = function.contains("parameters") ? function["parameters"] : Json();
+  return add_tool(ask, where, text("name"), text("description"), std::move(parameters), function.contains("strict") && function["strict"] == true);
+}
+
+Wrong read_tools(Ask& ask, const std::string& field, const Json& value, bool flat) {
+  for (size_t i = 0; i < value.size(); ++i) {
+    const std::string where = fmt::format("{}[{}]", field, i);
+    const Json& tool = value[i];
+    if (!tool.is_object()) return ApiError::bad(where, "must be an object");
+    if (tool.contains("type") && tool["type"] != "function") return ApiError::unsupported(where + ".type", "only tools of type 'function' are supported");
+    if (!flat && !tool.contains("function")) return ApiError::bad(where + ".function", "is missing");
+    if (auto wrong = flat ? add_function(ask, where, tool) : add_function(ask, where + ".function", tool["function"])) return wrong;
+  }
+  return std::nullopt;
+}
+
+Wrong read_choice(Ask& ask, const std::string& field, const Json& value) {
+  AskedTools& tools = ask.tools;
+  tools.choice_given = true;
+  if (value.is_string()) {
+    if (value == "auto") tools.choice = Choice::automatic;
+    else if (value == "none") tools.choice = Choice::none;
+    else if (value == "required") tools.choice = Choice::required;
+    else return ApiError::bad(field, "must be auto, none, required or a function");
+    return std::nullopt;
+  }
+  if (value.contains("type") && value["type"] == "allowed_tools") return ApiError::unsupported(field, "allowed_tools is not supported; give those tools alone");
+  const Json& function = value.contains("function") ? value["function"] : value;
+  if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) return ApiError::bad(field + ".function.name", "must be a string");
+  tools.choice = Choice::required;
+  tools.named = function["name"].get<std::string>();
+  return std::nullopt;
+}
+
+std::vector<Field> fields(bool flat) {
+  Field tools{"tools", kList, "none", flat ? "functions that may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}"
+                                           : "functions that may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}"};
+  tools.most = kMostTools;
+  tools.set = [flat](const Json& value, Ask& ask) -> Wrong {
+    if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
+    return read_tools(ask, "tools", value, flat);
+  };
+  Field choice{"tool_choice", kText | kObject, "auto", "auto: the model may call tools; none; required: it must; or the function that must be called. Arguments of calls fit the tool's schema"};
+  choice.set = [](const Json& value, Ask& ask) { return read_choice(ask, "tool_choice", value); };
+  Field parallel{"parallel_tool_calls", kBoolean, "true", "an answer may hold more than one call"};
+  parallel.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.tools.parallel = value.get<bool>();
+    return std::nullopt;
+  };
+  return {tools, choice, parallel};
+}
+
+}  // namespace
+
+Wrong add_tool(Ask& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict) {
+  if (!is_name(name)) return ApiError::bad(where + ".name", fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
+  for (const Tool& tool : ask.tools.tools)
+    if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is there twice", name));
+  if (!parameters.is_null() && !parameters.is_object()) return ApiError::bad(where + ".parameters", "must be a JSON Schema");
+  if (parameters.is_null() || parameters.empty()) parameters = {{"type", "object"}, {"properties", Json::object()}};
+  if (ask.tools.definitions.is_null()) ask.tools.definitions = Json::array();
+  Json function = {{"name", name}, {"description", description}, {"parameters", parameters}};
+  if (strict) function["strict"] = true;
+  ask.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
+  // Arguments that no property describes are not wanted, unless the schema says so.
+  if (!parameters.contains("type")) parameters["type"] = "object";
+  const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") || parameters.contains("allOf") || parameters.contains("patternProperties");
+  if (!composed && !parameters.contains("additionalProperties")) parameters["additionalProperties"] = false;
+  ask.tools.tools.push_back({name, description, std::move(parameters)});
+  return std::nullopt;
+}
+
+Wrong check_tools(Ask& ask) {
+  AskedTools& tools = ask.tools;
+  if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none) return ApiError::bad("tool_choice", "needs tools");
+  if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
+    return ApiError::bad(ask.constraint_field, "cannot be kept beside a tool that must be called");
+  if (ask.constrains_thinking && tools.any()) return ApiError::bad(ask.constraint_field, "cannot be kept beside tools");
+  if (tools.named.empty()) return std::nullopt;
+  const auto found = std::ranges::find(tools.tools, tools.named, &Tool::name);
+  if (found == tools.tools.end()) return ApiError::bad("tool_choice", fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
+  tools.tools = {Tool(*found)};
+  tools.parallel = false;
+  return std::nullopt;
+}
+
+std::vector<Field> tool_fields() { return fields(false); }
+
+std::vector<Field> flat_tool_fields() { return fields(true); }
+
+Field ollama_tools_field() {
+  Field tools = fields(false)[0];
+  tools.set = [](const Json& value, Ask& ask) { return read_tools(ask, "tools", value, false); };
+  return tools;
+}
+
+void set_reasoning_effort(Ask& ask, const std::string& effort) {
+  ask.variables["reasoning_effort"] = effort;
+  if (!ask.variables.contains("enable_thinking")) ask.variables["enable_thinking"] = effort != "none";
+}
+
+std::vector<Field> reasoning_fields() {
+  Field effort{"reasoning_effort", kText, "the template's", "how long to think, for chat templates that look at it; none: not at all, where the template can"};
+  effort.choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
+  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+    set_reasoning_effort(ask, value.get<std::string>());
+    return std::nullopt;
+  };
+  Field format{"reasoning_format", kText, "auto", "thinking: auto and deepseek: in reasoning_content; none: left in the text with its marks"};
+  format.choices = {"none", "deepseek", "deepseek-legacy", "auto"};
+  format.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.reasoning.split = value != "none";
+    return std::nullopt;
+  };
+  Field include{"include_reasoning", kBoolean, "absent", "true: thinking comes in the field reasoning, as vLLM has it; false: it is left out"};
+  include.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.reasoning.shown = value.get<bool>();
+    ask.reasoning.in_vllm_name = value.get<bool>();
+    return std::nullopt;
+  };
+  Field enable{"enable_thinking", kBoolean, "the template's", "whether to think, for chat templates that look at it"};
+  enable.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.variables["enable_thinking"] = value.get<bool>();
+    return std::nullopt;
+  };
+  return {effort, format, include, enable};
+}
+
+}  // namespace millrace

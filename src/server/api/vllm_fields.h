@@ -1,0 +1,12 @@
+// Fields of vLLM that chat completions and completions share.
+#pragma once
+
+#include "server/schema.h"
+
+namespace millrace {
+
+// stop_token_ids, include_stop_str_in_output, skip_special_tokens, truncate_prompt_tokens, return_token_ids, bad_words,
+// prompt_logprobs.
+std::vector<Field> vllm_fields();
+
+}  // namespace millrace

@@ -1,0 +1,56 @@
+// Tools for templates that know none: told in the system prompt, and earlier calls and their results written out as text.
+#include "text/tools/dialects.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+std::string one_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace
+
+std::string describe_tools(std::span<const Tool> tools, const ToolWish& wish) {
+  std::string out = "You can call these tools, described by JSON Schemas:\n<tools>\n";
+  for (const Tool& tool : tools) {
+    Json one = {{"name", tool.name}};
+    if (!tool.description.empty()) one["description"] = tool.description;
+    one["parameters"] = tool.parameters;
+    out += one_line(one) + "\n";
+  }
+  out += "</tools>\nTo call one, write\n<tool_call>\n{\"name\": NAME, \"arguments\": ARGUMENTS}\n</tool_call>\n";
+  if (wish.required) out += "Answer with such a call alone.\n";
+  return out;
+}
+
+Json describe_calls(const Json& messages) {
+  Json out = Json::array();
+  for (const Json& message : messages) {
+    Json one = message;
+    std::string text = message.contains("content") && message["content"].is_string() ? message["content"].get<std::string>() : "";
+    if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
+      for (const Json& call : message["tool_calls"]) {
+        const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
+        if (!function.is_object() || !function.contains("name")) continue;
+        Json arguments = function.contains("arguments") ? function["arguments"] : Json::object();
+        if (arguments.is_string())
+          if (Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false); parsed.is_object()) arguments = std::move(parsed);
+        text += (text.empty() ? "" : "\n") + ("<tool_call>\n" + one_line({{"name", function["name"]}, {"arguments", std::move(arguments)}})) + "\n</tool_call>";
+      }
+      one.erase("tool_calls");
+    }
+    if (message.contains("role") && message["role"] == "tool") {
+      one = {{"role", "user"}};
+      text = "<tool_response>\n" + text + "\n</tool_response>";
+    }
+    one["content"] = std::move(text);
+    // Templates want turns: results of one turn are one message.
+    if (!out.empty() && message.contains("role") && message["role"] == "tool" && out.back()["role"] == "user" && out.back()["content"].get_ref<const std::string&>().ends_with("</tool_response>"))
+      out.back()["content"] = out.back()["content"].get<std::string>() + "\n" + one["content"].get<std::string>();
+    else
+      out.push_back(std::move(one));
+  }
+  return out;
+}
+
+}  // namespace millrace

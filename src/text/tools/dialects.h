@@ -1,0 +1,58 @@
+// The dialects by name: see builtin.cc. And what several of them are made of.
+#pragma once
+
+#include "text/tools/tool_dialect.h"
+
+namespace millrace {
+
+extern const ToolDialect kHermesTools;
+extern const ToolDialect kLlamaTools;
+extern const ToolDialect kMistralTools;
+extern const ToolDialect kMistralArgsTools;
+extern const ToolDialect kQwenXmlTools;
+
+// A call as a JSON object, {"name": "f", "arguments": {...}}, read as it comes: keys in any order, "parameters" for
+// "arguments". Arguments that come as a text which holds JSON are taken out of it.
+class JsonCall {
+ public:
+  // False: this byte cannot follow. The pieces so far stand.
+  bool push(char c, AnswerPieces& out);
+  bool done() const { return place_ == Place::end; }
+  bool begun() const { return named_; }                 // its name is out
+  const std::string& text() const { return text_; }     // every byte of it
+
+ private:
+  enum class Place { begin, key_or_end, key, in_key, colon, value, in_text, in_nested, in_plain, comma, end };
+  bool value_ended(AnswerPieces& out);
+  bool take_plain(char c, AnswerPieces& out);
+  void take_argument(char c, AnswerPieces& out);
+
+  Place place_ = Place::begin;
+  std::string text_, key_, value_, arguments_;  // arguments_: before the name is known
+  int depth_ = 0;
+  bool in_string_ = false, escaped_ = false, named_ = false, has_arguments_ = false, streams_ = false;
+};
+
+// {begin, content: the tool's schema, end} for each, with `before` NAME `between` ARGUMENTS `behind`.
+nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between, std::string_view behind);
+// Those tags behind a trigger in free text, or at once where calls are required.
+nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator, const ToolWish& wish);
+
+// Free text up to a trigger; holds back what may be its beginning, and white space, which goes when a call follows.
+class FreeText {
+ public:
+  explicit FreeText(std::string_view trigger) : trigger_(trigger) {}
+  bool push(char c, AnswerPieces& out);  // true: the trigger is complete
+  void finish(AnswerPieces& out);
+  void after_call() { called_ = true; }  // white space behind calls is left out
+
+ private:
+  void let_go(size_t bytes, AnswerPieces& out);
+  std::string_view trigger_;
+  std::string space_, held_;
+  bool called_ = false;
+};
+
+inline bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
+
+}  // namespace millrace

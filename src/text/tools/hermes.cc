@@ -1,0 +1,81 @@
+// Nous Research's Hermes, and with it Qwen 2.5 and 3 and many others:
+//
+//   text <tool_call>
+//   {"name": "f", "arguments": {"a": 1}}
+//   </tool_call>
+#include <optional>
+
+#include "text/tools/dialects.h"
+
+namespace millrace {
+namespace {
+
+constexpr std::string_view kBegin = "<tool_call>", kEnd = "</tool_call>";
+
+class Parser final : public CallParser {
+ public:
+  void push(std::string_view text, AnswerPieces& out) override {
+    for (char c : text) take(c, out);
+  }
+
+  void finish(AnswerPieces& out) override {
+    if (call_) give_up(out);
+    free_.finish(out);
+  }
+
+ private:
+  void take(char c, AnswerPieces& out) {
+    if (call_) {
+      if (!call_->push(c, out)) return give_up(out);
+      if (call_->done()) {
+        call_.reset();
+        free_.after_call();
+        closing_ = true;
+        held_.clear();
+      }
+      return;
+    }
+    if (closing_) {  // the end tag, where the model writes it
+      if (held_.empty() && is_json_space(c)) return;
+      held_ += c;
+      if (kEnd.starts_with(held_)) {
+        closing_ = held_.size() < kEnd.size();
+        return;
+      }
+      closing_ = false;
+      const std::string held = std::move(held_);
+      for (char one : held) take(one, out);
+      return;
+    }
+    if (free_.push(c, out)) call_.emplace();
+  }
+
+  void give_up(AnswerPieces& out) {
+    if (call_->begun()) out.push_back({AnswerPiece::Kind::call_end, ""});
+    else add_piece(out, AnswerPiece::Kind::text, std::string(kBegin) + call_->text());
+    call_.reset();
+  }
+
+  FreeText free_{kBegin};
+  std::optional<JsonCall> call_;
+  std::string held_;
+  bool closing_ = false;
+};
+
+bool speaks(std::string_view chat_template) {
+  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find("\"arguments\"") != std::string_view::npos;
+}
+
+std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
+
+nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wish) {
+  return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"), kBegin, "\n", wish);
+}
+
+constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
+
+}  // namespace
+
+const ToolDialect kHermesTools = {"hermes", "JSON between <tool_call> tags: Hermes, Qwen 2.5 and 3", speaks, parser, structure, kMarkers, false};
+
+}  // namespace millrace

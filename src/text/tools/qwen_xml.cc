@@ -1,0 +1,202 @@
+// Qwen3-Coder and Qwen 3.5: parameters as tags, strings as they are, everything else as JSON.
+//
+//   <tool_call>
+//   <function=f>
+//   <parameter=key>
+//   value
+//   </parameter>
+//   </function>
+//   </tool_call>
+#include "text/tools/dialects.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = AnswerPiece::Kind;
+
+constexpr std::string_view kBegin = "<tool_call>", kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>", kFunctionEnd = "</function>", kEnd = "</tool_call>";
+constexpr size_t kMostName = 512;
+
+const Json* schema_of(const Tool& tool, const std::string& key) {
+  if (!tool.parameters.is_object() || !tool.parameters.contains("properties")) return nullptr;
+  const Json& properties = tool.parameters["properties"];
+  return properties.is_object() && properties.contains(key) ? &properties[key] : nullptr;
+}
+
+// Strings are written without quotes.
+bool is_string(const Json* schema) {
+  if (!schema || !schema->is_object()) return false;
+  if (schema->contains("type")) return (*schema)["type"] == "string";
+  if (!schema->contains("enum") || !(*schema)["enum"].is_array()) return false;
+  for (const Json& value : (*schema)["enum"])
+    if (!value.is_string()) return false;
+  return true;
+}
+
+class Parser final : public CallParser {
+ public:
+  explicit Parser(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
+
+  void push(std::string_view text, AnswerPieces& out) override {
+    for (char c : text) take(c, out);
+  }
+
+  void finish(AnswerPieces& out) override {
+    if (place_ == Place::function) add_piece(out, Kind::text, std::string(kBegin) + held_);
+    else if (place_ == Place::parameter || place_ == Place::value) end_call(out);
+    held_.clear();
+    place_ = Place::text;
+    free_.finish(out);
+  }
+
+ private:
+  enum class Place { text, function, parameter, value, closing };
+
+  // What stands between `tag` and '>' at the end of what is held.
+  static bool named(std::string_view held, std::string_view tag, std::string* name) {
+    if (!held.starts_with(tag) || !held.ends_with('>')) return false;
+    *name = held.substr(tag.size(), held.size() - tag.size() - 1);
+    return true;
+  }
+
+  void take(char c, AnswerPieces& out) {
+    if (place_ == Place::text) {
+      if (free_.push(c, out)) {
+        place_ = Place::function;
+        held_.clear();
+      }
+      return;
+    }
+    if (place_ != Place::value && held_.empty() && is_json_space(c)) return;
+    held_ += c;
+    switch (place_) {
+      case Place::text: return;
+      case Place::function: return take_function(out);
+      case Place::parameter: return take_parameter(out);
+      case Place::value:
+        if (held_.ends_with(kParameterEnd)) end_value(out);
+        return;
+      case Place::closing: return take_closing(out);
+    }
+  }
+
+  void take_function(AnswerPieces& out) {
+    std::string name;
+    if (named(held_, kFunction, &name) && !name.empty()) {
+      out.push_back({Kind::call, name});
+      tool_ = nullptr;
+      for (const Tool& tool : tools_)
+        if (tool.name == name) tool_ = &tool;
+      parameters_ = 0;
+      held_.clear();
+      place_ = Place::parameter;
+    } else if (!(held_.size() < kMostName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
+      add_piece(out, Kind::text, std::string(kBegin) + held_);
+      held_.clear();
+      place_ = Place::text;
+    }
+  }
+
+  void take_parameter(AnswerPieces& out) {
+    if (named(held_, kParameter, &key_)) {
+      held_.clear();
+      place_ = Place::value;
+    } else if (held_ == kFunctionEnd) {
+      end_call(out);
+      place_ = Place::closing;
+    } else if (!(held_.size() < kMostName && (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
+      end_call(out);
+      place_ = Place::text;
+    }
+  }
+
+  void take_closing(AnswerPieces& out) {
+    if (kEnd.starts_with(held_)) {
+      if (held_.size() == kEnd.size()) place_ = Place::text;
+      return;
+    }
+    place_ = Place::text;
+    const std::string held = std::move(held_);
+    held_.clear();
+    for (char c : held) take(c, out);
+  }
+
+  void end_value(AnswerPieces& out) {
+    std::string value = held_.substr(0, held_.size() - kParameterEnd.size());
+    if (value.starts_with('\n')) value.erase(0, 1);
+    if (value.ends_with('\n')) value.pop_back();
+    Json json = value;
+    if (!tool_ || !is_string(schema_of(*tool_, key_))) {
+      Json parsed = Json::parse(value, nullptr, false);
+      if (!parsed.is_discarded()) json = std::move(parsed);
+    }
+    const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
+    add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + text(Json(key_)) + ": " + text(json));
+    held_.clear();
+    place_ = Place::parameter;
+  }
+
+  void end_call(AnswerPieces& out) {
+    add_piece(out, Kind::arguments, parameters_ == 0 ? "{}" : "}");
+    out.push_back({Kind::call_end, ""});
+    held_.clear();
+    free_.after_call();
+  }
+
+  const std::vector<Tool> tools_;
+  const Tool* tool_ = nullptr;
+  FreeText free_{kBegin};
+  std::string held_, key_;
+  Place place_ = Place::text;
+  int parameters_ = 0;
+};
+
+bool speaks(std::string_view chat_template) {
+  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find(kFunction) != std::string_view::npos;
+}
+
+std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
+
+Json literal(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
+
+Json value_structure(const Tool& tool, const Json& schema) {
+  if (!is_string(&schema)) {
+    Json with_definitions = schema;
+    for (const char* key : {"$defs", "definitions"})
+      if (with_definitions.is_object() && tool.parameters.contains(key)) with_definitions[key] = tool.parameters[key];
+    return {{"type", "sequence"}, {"elements", {Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, literal("\n</parameter>\n")}}};
+  }
+  if (!schema.contains("enum")) return {{"type", "sequence"}, {"elements", {Json{{"type", "text_until"}, {"end", kParameterEnd}}, literal("\n")}}};
+  Json ways = Json::array();
+  for (const Json& value : schema["enum"])
+    if (value.is_string()) ways.push_back(literal(value.get_ref<const std::string&>() + "\n</parameter>\n"));
+  return {{"type", "or"}, {"elements", std::move(ways)}};
+}
+
+Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+  Json tags = Json::array();
+  for (const Tool& tool : tools) {
+    Json parts = Json::array();
+    const Json none = Json::object();
+    const Json& properties = tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object() ? tool.parameters["properties"] : none;
+    for (const auto& [key, schema] : properties.items()) {
+      Json part = {{"type", "sequence"}, {"elements", {literal(std::string(kParameter) + key + ">\n"), value_structure(tool, schema)}}};
+      bool required = false;
+      if (tool.parameters.contains("required") && tool.parameters["required"].is_array())
+        for (const Json& one : tool.parameters["required"]) required |= one == key;
+      parts.push_back(required ? std::move(part) : Json{{"type", "optional"}, {"content", std::move(part)}});
+    }
+    Json content = parts.empty() ? literal("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
+    tags.push_back({{"type", "tag"}, {"begin", "<tool_call>\n<function=" + tool.name + ">\n"}, {"content", std::move(content)}, {"end", "</function>\n</tool_call>"}});
+  }
+  return tagged_calls(std::move(tags), kBegin, "\n", wish);
+}
+
+constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
+
+}  // namespace
+
+const ToolDialect kQwenXmlTools = {"qwen_xml", "parameters as tags: Qwen3-Coder, Qwen 3.5", speaks, parser, structure, kMarkers, false};
+
+}  // namespace millrace
