@@ -283,6 +283,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--drain-timeout", flags.drain_seconds, "Seconds that streams have to finish after SIGTERM")->capture_default_str()->check(seconds(0));
   command->add_option("--io-threads", http.io_threads, "Threads for sockets")->capture_default_str()->check(CLI::Range(1, 64));
   flags.engine.add_to(command);
+  flags.engine.add_adapters_to(command, "Requests choose them as model NAME, or by the field lora");
   flags.sampling.add_to(command);
   add_limits(command, flags);
 }

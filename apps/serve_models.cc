@@ -62,6 +62,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   app.set_help_flag();
   flags.model.add_to(&app);
   flags.engine.add_to(&app);
+  flags.engine.add_adapters_to(&app, "");
   app.remove_option(app.get_option("--memory"));
   app.add_option("--path", flags.model.path)->required();
   app.add_option("--alias", flags.aliases);

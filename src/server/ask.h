@@ -72,6 +72,8 @@ struct Ask {
   Json kept;                    // what the API's own answer repeats of the request
   std::shared_ptr<ResponseStore> store; // where the answer is to be kept; null: nowhere
 
+  std::string adapter;          // that the request called as if it were a model; "": none
+  std::optional<std::vector<std::pair<int64_t, double>>> lora;  // adapters by place, and their scales
   Request request;              // all but the prompt
   bool seed_given = false;
   bool stream = false;

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "millrace/engine.h"
+#include "server/adapters.h"
 #include "server/embedding_worker.h"
 #include "server/prompt_scorer.h"
 
@@ -22,6 +23,7 @@ struct ServedModel {
   SamplingOptions sampling;        // where a request says nothing
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
+  mutable AdapterScales adapter_scales;
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;
 

@@ -276,7 +276,8 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
     if (wrong) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(request)));
   }
   const std::string wanted = wanted_model(request, call.body);
-  const std::optional<std::string> name = endpoint.without_model ? std::nullopt : models_->resolve(wanted);
+  std::optional<std::string> name = endpoint.without_model ? std::nullopt : models_->resolve(wanted);
+  if (!name && !endpoint.without_model && (name = model_with_adapter(*models_, wanted))) call.ask.adapter = wanted;
   if (name) call.ask.served = models_->try_acquire(*name);
   std::shared_ptr<WaitingCall> waiting;
   if (name && !call.ask.served) {
@@ -384,6 +385,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
 std::optional<ApiError> Service::complete(Ask& ask) const {
   const auto live = this->live();
   if (auto wrong = check_limits(live->limits, ask)) return wrong;
+  if (auto wrong = choose_adapters(ask)) return wrong;
   if (auto wrong = make_prompts(ask)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, ask)) return wrong;
   if (auto wrong = make_bad_words(*ask.served->model, ask)) return wrong;

@@ -61,7 +61,7 @@ TEST(StructuredOutput, RunsWithinAMemoryBudget) {
   ASSERT_NE(model, nullptr);
   ServiceOptions service;
   service.stored_response_bytes = 1 << 20;
-  LiveServer live(std::move(service), {}, engine, model);
+  LiveServer live(std::move(service), {}, engine, nullptr, model);
   const Json answer = post(live.port(), kChat, asked(std::string(R"("guided_json": )") + kPerson)).json();
   EXPECT_TRUE(is_person(parsed(answer["choices"][0]["message"]["content"]))) << answer;
   bool counted = false;
@@ -110,7 +110,7 @@ const std::pair<const char*, const char*> kTemplates[] = {
 TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
   for (const auto& [name, chat_template] : kTemplates) {
     SCOPED_TRACE(name);
-    LiveServer live({}, {}, {}, templated_model(chat_template));
+    LiveServer live({}, {}, {}, nullptr, templated_model(chat_template));
     for (const std::string choice : {R"("tool_choice": {"type": "function", "function": {"name": "meet"}})", R"("tool_choice": "required", "parallel_tool_calls": false)"}) {
       const std::string fields = kTools + ", " + choice;
       const Json answer = post(live.port(), kChat, asked(fields, 300)).json();
@@ -175,7 +175,7 @@ const char* const kThinker = "{% for m in messages %}{{ m.content }}{% endfor %}
 const std::string kThought = R"("grammar": "root ::= \"<think>so it is</think>yes\"")";
 
 TEST(Thinking, IsSplitFromTheAnswer) {
-  LiveServer live({}, {}, {}, templated_model(kThinker));
+  LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
   const auto message = [&](const std::string& more) { return post(live.port(), kChat, asked(kThought + more)).json()["choices"][0]["message"]; };
   EXPECT_EQ(message("")["content"], "yes");
   EXPECT_EQ(message("")["reasoning_content"], "so it is");
@@ -202,7 +202,7 @@ TEST(Thinking, IsSplitFromTheAnswer) {
 }
 
 TEST(Thinking, InTheOtherApis) {
-  LiveServer live({}, {}, {}, templated_model(kThinker));
+  LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
   const std::string sampling = R"(, "max_tokens": 6, "temperature": 0)";
   const Json message = post(live.port(), "/v1/messages", "{" + kMessages + sampling + R"(, "thinking": {"type": "enabled", "budget_tokens": 1024}})").json();
   EXPECT_EQ(message["content"][0]["type"], "thinking") << message;

@@ -18,6 +18,7 @@ std::vector<Endpoint> anthropic_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
 std::vector<Endpoint> model_endpoints();
+std::vector<Endpoint> adapter_endpoints();
 std::vector<Endpoint> embedding_endpoints();
 std::vector<Endpoint> file_endpoints();    // files and batches
 std::vector<Endpoint> stream_endpoints();  // streams that are read on

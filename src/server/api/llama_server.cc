@@ -7,6 +7,7 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/language_model.h"
+#include "server/adapters.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
@@ -158,7 +159,7 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
                  sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range", "dynamic_temperature_exponent"}),
                  extension_fields(), grammar_fields(), {response_format_field()},
                  {unsupported_field("image_data", is_empty),
-                  unsupported_field("samplers", is_empty), unsupported_field("lora", is_empty)}});
+                  unsupported_field("samplers", is_empty), lora_field()}});
 }
 
 Wrong prepare_completion_by_llama(const Json& body, Ask& ask) {

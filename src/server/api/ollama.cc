@@ -192,9 +192,9 @@ Handled ps(Call& call) {
   return json_reply({{"models", std::move(models)}});
 }
 
-Json capabilities(const Service& service) {
+Json capabilities(const LanguageModel& model) {
   Json out = Json::array({"completion", "tools"});
-  if (reasoning_marks_of(service.model().parts().files->chat_template)) out.push_back("thinking");
+  if (reasoning_marks_of(model.parts().files->chat_template)) out.push_back("thinking");
   return out;
 }
 
@@ -206,10 +206,11 @@ Handled show(Call& call) {
                      {"details", details(&call.served())},
                      {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
                                      {info.architecture + ".context_length", info.context}}},
-                     {"capabilities", capabilities(service)}});
+                     {"capabilities", capabilities(call.model())}});
 }
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
+
 // A browser gets the page.
 Handled root(Call& call) {
   if (auto page = page_reply(call.request)) return *page;

@@ -38,6 +38,11 @@ Handled list_models(Call& call) {
   for (const ModelStatus& model : call.service.models().list()) {
     data.push_back(model_entry(call.service, model, model.name));
     for (const std::string& alias : model.aliases) data.push_back(model_entry(call.service, model, alias));
+    if (!model.served) continue;
+    for (const AdapterInfo& adapter : model.served->engine->adapters()) {
+      data.push_back(model_entry(call.service, model, adapter.name));
+      data.back()["parent"] = model.name;
+    }
   }
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }

@@ -4,6 +4,7 @@
 //            it was asked for, then [DONE]
 #include <fmt/format.h>
 
+#include "server/adapters.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
@@ -191,7 +192,7 @@ std::vector<Field> chat_completion_fields() {
                  tool_fields(), reasoning_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
                  {unsupported_field("functions", is_empty),
                   unsupported_field("function_call", is_no_choice), unsupported_field("modalities", is_text_alone),
-                  unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), unsupported_field("lora", is_empty)},
+                  unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), lora_field()},
                  unsupported_extensions()});
 }
 

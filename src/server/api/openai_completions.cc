@@ -1,6 +1,7 @@
 // POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
+#include "server/adapters.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
@@ -157,7 +158,7 @@ std::vector<Field> completion_fields() {
                  sampling_fields(),
                  beam_fields(),
                  extension_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
-                 {unsupported_field("lora", is_empty)},
+                 {lora_field()},
                  unsupported_extensions()});
 }
 
