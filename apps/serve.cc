@@ -106,7 +106,7 @@ Result<int> serve(ServeFlags flags) {
   flags.service.engine = flags.engine.get(flags.model);
   flags.telemetry.version = MILLRACE_VERSION;
   MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, flags.service.names.front(),
-                                                          {flags.service.names.front(), isa_name(model->parts().kernels.isa), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
+                                                          {flags.service.names.front(), std::string(isa_name(model->parts().kernels.isa)), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
   MILLRACE_TRY(auto engine, Engine::create(model, flags.service.engine));
   MILLRACE_TRY(auto server, Server::start(model, std::move(engine), flags.service, flags.http));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";
