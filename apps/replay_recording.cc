@@ -215,7 +215,7 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
     });
   } else {
     MILLRACE_TRY(const auto model, model_flags.load());
-    const std::string isa = isa_name(model->parts().kernels.isa);
+    const std::string isa(isa_name(model->parts().kernels.isa));
     if (recording.head.instruction_set != isa || recording.head.kv_format != options.kv_format)
       fmt::print(stderr, "millrace: recorded with {} and {} keys and values, replayed with {} and {}: answers may differ for that\n", recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
     MILLRACE_TRY(auto engine, Engine::create(model, options));

@@ -197,7 +197,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   const std::string names = names_of(*models), first = models->resolve("").value_or("");
   MILLRACE_TRY(const Isa isa, select_isa());
   flags.telemetry.version = MILLRACE_VERSION;
-  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first, {first, isa_name(isa), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
+  MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first, {first, std::string(isa_name(isa)), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
   const char* scheme = tls ? "https" : "http";
   MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http, std::move(tls)));
   const std::string host = flags.http.host.find(':') == std::string::npos ? flags.http.host : "[" + flags.http.host + "]";

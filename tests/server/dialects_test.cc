@@ -189,8 +189,8 @@ TEST(Operation, MetricsUnderBothNames) {
   post(live.port(), "/v1/completions", R"({"prompt": "One day", "max_tokens": 3, "ignore_eos": true})");
   post(live.port(), "/v1/completions", R"({"prompt": 4})");
   const std::string text = get(live.port(), "/metrics").body;
-  for (const char* line : {"millrace_answers_finished_total{finished_reason=\"length\"} 1", "millrace_generated_tokens_total 3", "millrace_requests_refused_total{kind=\"bad_request\"} 1",
-                           "millrace_time_to_first_token_seconds_count 1", "millrace_inter_token_latency_seconds_count 2",
+  for (const char* line : {"millrace_answers_finished_total{finished_reason=\"length\",model_name=\"stories\"} 1", "millrace_generated_tokens_total{model_name=\"stories\"} 3", "millrace_requests_refused_total{kind=\"bad_request\"} 1",
+                           "millrace_time_to_first_token_seconds_count{model_name=\"stories\"} 1", "millrace_inter_token_latency_seconds_count{model_name=\"stories\"} 2",
                            "vllm:generation_tokens_total{model_name=\"stories\",engine=\"0\"} 3", "vllm:time_to_first_token_seconds_count{model_name=\"stories\",engine=\"0\"} 1",
                            "vllm:request_success_total{finished_reason=\"length\",model_name=\"stories\",engine=\"0\"} 1", "vllm:num_requests_running{model_name=\"stories\",engine=\"0\"} 0"})
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
