@@ -389,8 +389,6 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
   if (auto wrong = make_prompts(ask)) return wrong;
   if (auto wrong = check_prompt_limits(live->limits, ask)) return wrong;
   if (auto wrong = make_bad_words(*ask.served->model, ask)) return wrong;
-  if (static_cast<int64_t>(ask.prompts.size()) * ask.request.n > kMostAnswers)
-    return ApiError::bad("n", fmt::format("{} prompts with {} answers each are more than {}", ask.prompts.size(), ask.request.n, kMostAnswers));
   if (!ask.seed_given) ask.request.sampling.seed = new_seed();
   double& limit = ask.request.time_limit_seconds;
   limit = live->timeout_seconds;

@@ -47,6 +47,7 @@ struct ServiceOptions : LiveOptions {
   int64_t stored_responses = 1024;    // of /v1/responses, kept for later
   int64_t stored_response_bytes = int64_t{64} << 20;
   EngineOptions engine;               // what the engine was made with
+  std::optional<Pooling> pooling;     // of embeddings; the model's own when absent
   std::string files_dir;              // for uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;

@@ -244,7 +244,7 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
   Asked asked;
   if (auto wrong = read_ollama(call, asked)) return wrong;
   asked.normalized = false;  // as this one always was
-  if (auto wrong = add_text(call.service, "prompt", call.body["prompt"], true, asked)) return wrong;
+  if (auto wrong = add_text(call.served(), "prompt", call.body["prompt"], true, asked)) return wrong;
   return submit(call, exchange, kOllama, std::move(asked), old_ollama_json);
 }
 
