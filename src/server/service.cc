@@ -95,8 +95,11 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) 
   wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
-  // Within a memory budget they are kept where it has room for them, and not at all otherwise.
-  auto room = MemoryHold::take(models_->memory(), "responses", options_.stored_response_bytes, "");
+  // Within a memory budget they are kept where they are a small part of it, and not at all otherwise.
+  const auto accounts = models_->memory() ? models_->memory() : models_->first() ? models_->first()->model->parts().accounts : nullptr;
+  const bool fits = !accounts || accounts->budget() == 0 || options_.stored_response_bytes <= accounts->budget() / 16;
+  auto room = fits ? MemoryHold::take(accounts && accounts->budget() > 0 ? accounts : nullptr, "responses", options_.stored_response_bytes, "")
+                   : Result<MemoryHold>(Error::resource("responses: the memory budget is too small for them"));
   responses_ = std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
   if (room.ok()) responses_memory_ = std::move(*room);
   started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();

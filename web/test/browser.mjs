@@ -58,7 +58,7 @@ if (!(await (await fetch(base, { headers: { accept: "text/html" } })).text()).in
 }
 browser = await playwright.chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
 
-const metric = async (name) => Number(new RegExp(`^${name} (.*)$`, "m").exec(await (await fetch(`${base}/metrics`)).text())?.[1]);
+const metric = async (name) => Number(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, "m").exec(await (await fetch(`${base}/metrics`)).text())?.[1]);
 
 // Until it holds; an assertion that says what was there instead.
 async function until(what, check, wait = WAIT) {

@@ -40,7 +40,7 @@ const isPerson = (value) => {
 };
 const metric = async (name) => {
   const text = await (await fetch(`${url}/metrics`, { headers: { 'x-api-key': KEY } })).text();
-  return Number(text.split('\n').find((line) => line.startsWith(`${name} `)).split(' ')[1]);
+  return Number(text.split('\n').find((line) => new RegExp(`^${name}[ {]`).test(line)).split(' ').at(-1));
 };
 const becomes = async (check) => {
   for (let i = 0; i < 600; ++i) {
