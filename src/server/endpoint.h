@@ -38,7 +38,7 @@ struct Endpoint {
   // Checks what concerns several fields and fills in what depends on them; null: nothing does.
   std::optional<ApiError> (*prepare)(const Json& body, Ask& ask) = nullptr;
   // The same with what the server holds; null: nothing is looked up.
-  std::optional<ApiError> (*look_up)(const Service& service, const Json& body, Ask& ask) = nullptr;
+  std::optional<ApiError> (*look_up)(Call& call) = nullptr;
   // Either text is generated and written by `format`, or handle() answers at once, or begin() answers the
   // exchange, at once or later; an error of its is answered for it.
   const AnswerFormat* format = nullptr;

@@ -311,7 +311,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   if (auto wrong = read_fields(endpoint.fields, call.body, call.ask)) return wrong;
   if (endpoint.prepare)
     if (auto wrong = endpoint.prepare(call.body, call.ask)) return wrong;
-  return endpoint.look_up ? endpoint.look_up(*this, call.body, call.ask) : std::nullopt;
+  return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }
 
 // Meanwhile its stream is kept open by pings.

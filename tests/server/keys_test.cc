@@ -46,6 +46,18 @@ TEST(NamedKeys, MetricsMayBeOpened) {
   EXPECT_EQ(get(open.port(), "/metrics").status, 200);
 }
 
+TEST(NamedKeys, StoredResponsesAreThoseOfTheirKey) {
+  LiveServer live(with_keys(R"({"name": "alice", "key": "a"}, {"name": "bob", "key": "b"})"));
+  const Response made = post(live.port(), "/v1/responses", R"({"input": "Once upon a time", "max_output_tokens": 4})", key("a"));
+  ASSERT_EQ(made.status, 200) << made.body;
+  const std::string id = made.json()["id"], path = "/v1/responses/" + id;
+  const std::string next = Json({{"input", "And"}, {"max_output_tokens", 4}, {"previous_response_id", id}}).dump();
+  EXPECT_EQ(get(live.port(), path, key("b")).status, 404);
+  EXPECT_EQ(post(live.port(), "/v1/responses", next, key("b")).status, 400);
+  EXPECT_EQ(get(live.port(), path, key("a")).json()["id"], id);
+  EXPECT_EQ(post(live.port(), "/v1/responses", next, key("a")).status, 200);
+}
+
 TEST(NamedKeys, RequestsAMinute) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a", "requests_per_minute": 2}, {"name": "bob", "key": "b"})"));
   const Response first = post(live.port(), kText, kShort, key("a"));

@@ -14,6 +14,10 @@
 namespace millrace {
 namespace {
 
+// A response is there for the key that asked for it alone.
+std::string stored_as(const std::string& owner, const std::string& id) { return owner + "\n" + id; }
+std::string owner_of(const HttpRequest& request) { return request.account ? request.account->key().name : ""; }
+
 using Wrong = std::optional<ApiError>;
 using Kind = AnswerPiece::Kind;
 
@@ -63,7 +67,7 @@ Json ended(Answer& answer, Json output) {
   if (answer.ask.store) {
     Json messages = std::move(answer.ask.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");
-    if (!wrong) answer.ask.store->put(answer.id, {out, std::move(messages)});
+    if (!wrong) answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id), {out, std::move(messages)});
   }
   return out;
 }
@@ -260,10 +264,13 @@ Wrong prepare(const Json& body, Ask& ask) {
   return check_tools(ask);
 }
 
-Wrong look_up(const Service& service, const Json& body, Ask& ask) {
+Wrong look_up(Call& call) {
+  const Service& service = call.service;
+  const Json& body = call.body;
+  Ask& ask = call.ask;
   Json messages = Json::array();
   if (body.contains("previous_response_id")) {
-    auto earlier = service.responses().get(body["previous_response_id"].get<std::string>());
+    auto earlier = service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
     if (!earlier) return ApiError::bad("previous_response_id", service.responses().keeps() ? "there is no such response; it may have made room for later ones" : "this server keeps no responses");
     messages = std::move(earlier->messages);
   }
@@ -272,6 +279,7 @@ Wrong look_up(const Service& service, const Json& body, Ask& ask) {
   if (body.value("store", true) && service.responses().keeps()) {
     ask.store = service.shared_responses();
     ask.kept["messages"] = messages;
+    ask.kept["owner"] = owner_of(call.request);
   }
   if (body.contains("instructions")) messages.insert(messages.begin(), Json{{"role", "system"}, {"content", body["instructions"]}});
   ask.messages = std::move(messages);
@@ -279,13 +287,13 @@ Wrong look_up(const Service& service, const Json& body, Ask& ask) {
 }
 
 Handled show(Call& call) {
-  auto found = call.service.responses().get(call.rest);
+  auto found = call.service.responses().get(stored_as(owner_of(call.request), call.rest));
   if (!found) return ApiError{ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", call.rest.substr(0, 100)), "response_id"};
   return json_reply(found->response);
 }
 
 Handled forget(Call& call) {
-  if (!call.service.responses().erase(call.rest)) return ApiError{ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", call.rest.substr(0, 100)), "response_id"};
+  if (!call.service.responses().erase(stored_as(owner_of(call.request), call.rest))) return ApiError{ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", call.rest.substr(0, 100)), "response_id"};
   return json_reply({{"id", call.rest}, {"object", "response"}, {"deleted", true}});
 }
 
@@ -307,8 +315,8 @@ std::vector<Endpoint> responses_endpoints() {
                   .fields = response_fields(), .prepare = prepare, .look_up = look_up, .format = &kResponse});
   list.push_back({.method = "POST", .path = "/v1/responses/input_tokens", .dialect = &kResponses, .summary = "How many tokens a conversation has.", .fields = prompt_fields(),
                   .prepare = prepare, .look_up = look_up, .handle = count_input_tokens});
-  list.push_back({.method = "GET", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "A stored response.", .handle = show});
-  list.push_back({.method = "DELETE", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "Forgets a stored response.", .handle = forget});
+  list.push_back({.method = "GET", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "A stored response.", .handle = show, .without_model = true});
+  list.push_back({.method = "DELETE", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "Forgets a stored response.", .handle = forget, .without_model = true});
   return list;
 }
 
