@@ -63,25 +63,26 @@ installed:$package
 # install_page [browser]: what the page is built with: node and npm, from Debian where there are none, and the packages of
 # web/package-lock.json; and the browser of its tests. None of it must be there: the build leaves the page out, tests skip.
 install_page() {
+  local lock there left_out
   [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
   if [ "${1:-}" = browser ] && ! [ -x /usr/bin/chromium ]; then
     (install_packages browser) || say "the page's tests in a browser will be skipped"
   fi
   lock=$MILLRACE_ROOT/web/package-lock.json
   there=$MILLRACE_ROOT/web/node_modules/.package-lock.json
-  failed=$MILLRACE_ROOT/build/npm.failed
+  left_out=$MILLRACE_ROOT/build/npm.failed
   if [ -f "$there" ] && [ -z "$(find "$lock" -newer "$there")" ]; then return 0; fi
   # What failed is not tried again with every start.
-  if [ -f "$failed" ] && [ -n "$(find "$failed" -mmin -60 -newer "$lock")" ]; then return 0; fi
+  if [ -f "$left_out" ] && [ -n "$(find "$left_out" -mmin -60 -newer "$lock")" ]; then return 0; fi
   if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then (install_packages page); fi
   mkdir -p "$MILLRACE_ROOT/build" || exit 1
   say "installing the page's packages"
   if command -v npm >/dev/null 2>&1 && timeout 300 npm ci --prefix "$MILLRACE_ROOT/web" --no-audit --no-fund --fetch-retries 1 \
     </dev/null >"$MILLRACE_ROOT/build/npm.log" 2>&1; then
-    rm -f "$failed"
+    rm -f "$left_out"
     touch "$there"
   else
-    touch "$failed"
+    touch "$left_out"
     say "the page is left out: its packages could not be installed (build/npm.log)"
   fi
 }

@@ -250,8 +250,12 @@ Result<Url> parse_url(std::string_view text) {
     host = host.substr(0, colon);
     if (url.port.empty() || url.port.size() > 5 || !std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; })) return bad;
   }
-  if (host.starts_with('[')) host = host.size() > 2 && host.ends_with(']') ? host.substr(1, host.size() - 2) : "";
-  if (host.empty()) return bad;
+  constexpr std::string_view kAddress = "0123456789abcdefABCDEF:.";  // of IPv6
+  if (host.starts_with('[')) {
+    host = host.ends_with(']') ? host.substr(1, host.size() - 2) : "";
+    if (host.find(':') == std::string_view::npos || host.find_first_not_of(kAddress) != std::string_view::npos) return bad;
+  }
+  if (host.empty() || host.find_first_of("[]") != std::string_view::npos) return bad;
   url.host = host;
   return url;
 }

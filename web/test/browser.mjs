@@ -142,7 +142,7 @@ test("a message is answered, and the text grows in several steps", async () => {
       if (text.length > (window.lengths.at(-1) ?? 0)) window.lengths.push(text.length);
     }).observe(document.body, { childList: true, subtree: true, characterData: true });
   });
-  await say(page, "Once upon a time, there was a little fox", { max_tokens: 300, temperature: 0.7 });
+  await say(page, "Once upon a time, there was a little fox", { max_tokens: 300, temperature: 0.7, seed: 4 });
   await finished(page);
   const lengths = await page.evaluate(() => window.lengths);
   assert.ok(lengths.length >= 3, `grew ${lengths.length} times`);
@@ -210,7 +210,7 @@ test("regenerate, edit, and the ways between the versions; all of it is there af
 
 test("a token shows how likely it was, and what else was", async () => {
   const { page, check } = await reader();
-  await say(page, "The little boat", { max_tokens: 40, logprobs: true });
+  await say(page, "The little boat", { max_tokens: 40, logprobs: true, seed: 4 });
   await finished(page);
   const text = await last(page).locator(".markdown").innerText();
   await page.getByRole("button", { name: "Token probabilities" }).click();
