@@ -254,8 +254,9 @@ Result<Url> parse_url(std::string_view text) {
   if (host.starts_with('[')) {
     host = host.ends_with(']') ? host.substr(1, host.size() - 2) : "";
     if (host.find(':') == std::string_view::npos || host.find_first_not_of(kAddress) != std::string_view::npos) return bad;
+  } else if (host.empty() || host.find_first_of("[]:") != std::string_view::npos) {
+    return bad;
   }
-  if (host.empty() || host.find_first_of("[]") != std::string_view::npos) return bad;
   url.host = host;
   return url;
 }

@@ -56,7 +56,7 @@ TEST(Url, PartsAndRedirects) {
   EXPECT_EQ(url->origin(), "https://hub.example:8443");
   EXPECT_EQ(url->target, "/a/b?c=d");
   EXPECT_EQ(parse_url("http://[::1]/")->host, "::1");
-  for (const char* host : {"[[1]", "[1]", "[::1", "::1]", "[]", "a[b]", "[::g]"}) EXPECT_FALSE(parse_url(std::string("https://") + host + ":8/").ok()) << host;
+  for (const char* host : {"[[1]", "[1]", "[::1", "::1]", "[]", "a[b]", "[::g]", "0z:"}) EXPECT_FALSE(parse_url(std::string("https://") + host + ":8/").ok()) << host;
   EXPECT_EQ(parse_url("http://h?x")->target, "/?x");
   EXPECT_EQ(redirect_url(*url, "/z")->text(), "https://hub.example:8443/z");
   EXPECT_EQ(redirect_url(*url, "z?y")->text(), "https://hub.example:8443/a/z?y");
