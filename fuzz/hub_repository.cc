@@ -20,10 +20,10 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     const auto choice = millrace::choose_files(names, "");
     if (choice.ok() && choice->files.empty()) std::abort();
   }
-  const auto url = millrace::parse_url(text);
+  const auto url = millrace::parse_hub_url(text);
   if (url.ok()) {
     if (url->host.empty() || url->target.empty() || url->target.front() != '/' || url->target.find('\n') != std::string::npos) std::abort();
-    if (!millrace::parse_url(url->text()).ok()) std::abort();
+    if (!millrace::parse_hub_url(url->text()).ok()) std::abort();
     (void)millrace::redirect_url(*url, text);
   }
   (void)millrace::parse_hub_name(text);

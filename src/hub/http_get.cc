@@ -80,7 +80,7 @@ std::string tls_error() {
 // One connection; closed with it.
 class Connection {
  public:
-  explicit Connection(const Url& url) : url_(url) {}
+  explicit Connection(const HubUrl& url) : url_(url) {}
   ~Connection() {
     tls_.reset();
     if (socket_ >= 0) ::close(socket_);
@@ -175,13 +175,13 @@ class Connection {
     return {};
   }
 
-  const Url& url_;
+  const HubUrl& url_;
   int socket_ = -1;
   std::unique_ptr<SSL_CTX, FreeTls> context_;
   std::unique_ptr<SSL, FreeTls> tls_;
 };
 
-Result<HttpAnswer> get_once(const Url& url, const HttpGet& get, bool with_bearer) {
+Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bearer) {
   Connection connection(url);
   MILLRACE_TRY_VOID(connection.open(get.timeout_seconds));
   const bool usual = url.port == (url.tls ? "443" : "80");
@@ -218,7 +218,7 @@ Result<HttpAnswer> get_once(const Url& url, const HttpGet& get, bool with_bearer
 
 }  // namespace
 
-std::string Url::origin() const {
+std::string HubUrl::origin() const {
   return fmt::format("{}://{}:{}", tls ? "https" : "http", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
 }
 
@@ -227,9 +227,9 @@ std::string HttpAnswer::header(const std::string& name) const {
   return found == headers.end() ? "" : found->second;
 }
 
-Result<Url> parse_url(std::string_view text) {
+Result<HubUrl> parse_hub_url(std::string_view text) {
   const Error bad = Error::user(fmt::format("URL: wants http://HOST or https://HOST, got '{}'", text.substr(0, 200)));
-  Url url;
+  HubUrl url;
   if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7F; }) || text.size() > 16384) return bad;
   if (text.starts_with("https://")) {
     url.tls = true;
@@ -261,20 +261,20 @@ Result<Url> parse_url(std::string_view text) {
   return url;
 }
 
-Result<Url> redirect_url(const Url& base, std::string_view location) {
+Result<HubUrl> redirect_url(const HubUrl& base, std::string_view location) {
   if (location.starts_with("http://") || location.starts_with("https://")) {
-    MILLRACE_TRY(Url to, parse_url(location));
+    MILLRACE_TRY(HubUrl to, parse_hub_url(location));
     if (base.tls && !to.tls) return Error::user(fmt::format("{}: redirects from https to http", base.origin()));
     return to;
   }
-  if (location.starts_with("//")) return parse_url((base.tls ? "https:" : "http:") + std::string(location));
-  if (location.starts_with('/')) return parse_url(base.origin() + std::string(location));
+  if (location.starts_with("//")) return parse_hub_url((base.tls ? "https:" : "http:") + std::string(location));
+  if (location.starts_with('/')) return parse_hub_url(base.origin() + std::string(location));
   const std::string path = base.target.substr(0, base.target.find('?'));
-  return parse_url(base.origin() + path.substr(0, path.rfind('/') + 1) + std::string(location));
+  return parse_hub_url(base.origin() + path.substr(0, path.rfind('/') + 1) + std::string(location));
 }
 
-Result<HttpAnswer> http_get(const Url& url, const HttpGet& get, Url* last) {
-  Url at = url;
+Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last) {
+  HubUrl at = url;
   for (int i = 0; i <= get.most_redirects; ++i) {
     MILLRACE_TRY(HttpAnswer answer, get_once(at, get, at.origin() == url.origin()));
     if (last) *last = at;

@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-struct Url {
+struct HubUrl {
   bool tls = false;
   std::string host;  // of an IPv6 address without its brackets
   std::string port;
@@ -23,9 +23,9 @@ struct Url {
 };
 
 // Errors: user (not http:// or https://, no host, spaces or control characters).
-Result<Url> parse_url(std::string_view text);
-// What `location` means in an answer from `base`. Errors: as parse_url; user (from https to http).
-Result<Url> redirect_url(const Url& base, std::string_view location);
+Result<HubUrl> parse_hub_url(std::string_view text);
+// What `location` means in an answer from `base`. Errors: as parse_hub_url; user (from https to http).
+Result<HubUrl> redirect_url(const HubUrl& base, std::string_view location);
 
 struct HttpAnswer {
   int status = 0;
@@ -45,6 +45,6 @@ struct HttpGet {
 
 // Follows redirects. `*last`, if not null, is where the answer came from. Errors: resource (no connection, cut, timed out),
 // corrupt (no HTTP), user (the URL, too many redirects).
-Result<HttpAnswer> http_get(const Url& url, const HttpGet& get, Url* last = nullptr);
+Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last = nullptr);
 
 }  // namespace millrace

@@ -50,20 +50,20 @@ TEST(FileChoice, QuantizationsFilesAndFolders) {
   EXPECT_FALSE(choose_files({"model.safetensors"}, "").ok());
 }
 
-TEST(Url, PartsAndRedirects) {
-  auto url = parse_url("https://hub.example:8443/a/b?c=d#e");
+TEST(HubUrl, PartsAndRedirects) {
+  auto url = parse_hub_url("https://hub.example:8443/a/b?c=d#e");
   ASSERT_TRUE(url.ok());
   EXPECT_EQ(url->origin(), "https://hub.example:8443");
   EXPECT_EQ(url->target, "/a/b?c=d");
-  EXPECT_EQ(parse_url("http://[::1]/")->host, "::1");
-  for (const char* host : {"[[1]", "[1]", "[::1", "::1]", "[]", "a[b]", "[::g]", "0z:"}) EXPECT_FALSE(parse_url(std::string("https://") + host + ":8/").ok()) << host;
-  EXPECT_EQ(parse_url("http://h?x")->target, "/?x");
+  EXPECT_EQ(parse_hub_url("http://[::1]/")->host, "::1");
+  for (const char* host : {"[[1]", "[1]", "[::1", "::1]", "[]", "a[b]", "[::g]", "0z:"}) EXPECT_FALSE(parse_hub_url(std::string("https://") + host + ":8/").ok()) << host;
+  EXPECT_EQ(parse_hub_url("http://h?x")->target, "/?x");
   EXPECT_EQ(redirect_url(*url, "/z")->text(), "https://hub.example:8443/z");
   EXPECT_EQ(redirect_url(*url, "z?y")->text(), "https://hub.example:8443/a/z?y");
   EXPECT_EQ(redirect_url(*url, "//other/z")->text(), "https://other:443/z");
   EXPECT_FALSE(redirect_url(*url, "http://hub.example/z").ok()) << "from https to http";
   for (const char* bad : {"", "ftp://a", "http://", "http:///x", "http://a:b/", "http://a:/", "http://u:p@a/", "http://a b/", "http://a/\r\nX: y", "http://[]/"})
-    EXPECT_FALSE(parse_url(bad).ok()) << bad;
+    EXPECT_FALSE(parse_hub_url(bad).ok()) << bad;
 }
 
 TEST(Repository, ListsAreChecked) {

@@ -93,7 +93,7 @@ class Pull {
   }
 
   Result<RemoteRepository> list() const {
-    MILLRACE_TRY(const Url url, parse_url(fmt::format("{}/api/models/{}/revision/{}?blobs=true", options_.endpoint, name_.repository, in_url(options_.revision))));
+    MILLRACE_TRY(const HubUrl url, parse_hub_url(fmt::format("{}/api/models/{}/revision/{}?blobs=true", options_.endpoint, name_.repository, in_url(options_.revision))));
     std::string text;
     HttpGet get{.bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
     get.body = [&](const HttpAnswer&, std::string_view bytes) {
@@ -224,7 +224,7 @@ class Pull {
 
   Result<void> fetch_from(Transfer& transfer, int64_t end, int64_t& at) {
     const RemoteFile& file = transfer.file;
-    MILLRACE_TRY(const Url url, parse_url(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, name_.repository, repository_.commit, in_url(file.name))));
+    MILLRACE_TRY(const HubUrl url, parse_hub_url(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, name_.repository, repository_.commit, in_url(file.name))));
     HttpGet get{.headers = {{"Range", fmt::format("bytes={}-{}", at, end - 1)}}, .bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
     Result<void> wrote;
     const int64_t first = at;
