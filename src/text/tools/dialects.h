@@ -11,6 +11,28 @@ extern const ToolDialect kMistralTools;
 extern const ToolDialect kMistralArgsTools;
 extern const ToolDialect kQwenXmlTools;
 
+// Where a JSON object or list ends that comes byte by byte.
+class JsonNesting {
+ public:
+  // True with the bracket that ends what the first byte began.
+  bool push(char c) {
+    if (in_string_) {
+      if (escaped_) escaped_ = false;
+      else if (c == '\\') escaped_ = true;
+      else if (c == '"') in_string_ = false;
+      return false;
+    }
+    if (c == '"') in_string_ = true;
+    else if (c == '{' || c == '[') ++depth_;
+    else if (c == '}' || c == ']') return --depth_ == 0;
+    return false;
+  }
+
+ private:
+  int64_t depth_ = 0;
+  bool in_string_ = false, escaped_ = false;
+};
+
 // A call as a JSON object, {"name": "f", "arguments": {...}}, read as it comes: keys in any order, "parameters" for
 // "arguments". Arguments that come as a text which holds JSON are taken out of it.
 class JsonCall {
@@ -29,8 +51,8 @@ class JsonCall {
 
   Place place_ = Place::begin;
   std::string text_, key_, value_, arguments_;  // arguments_: before the name is known
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false, named_ = false, has_arguments_ = false, streams_ = false;
+  JsonNesting nesting_;
+  bool escaped_ = false, named_ = false, has_arguments_ = false, streams_ = false;
 };
 
 // {begin, content: the tool's schema, end} for each, with `before` NAME `between` ARGUMENTS `behind`.

@@ -109,8 +109,8 @@ bool JsonCall::push(char c, AnswerPieces& out) {
         place_ = Place::in_text;
       } else if (c == '{' || c == '[') {
         place_ = Place::in_nested;
-        depth_ = 1;
-        in_string_ = false;
+        nesting_ = {};
+        nesting_.push(c);
         streams_ = c == '{' && !has_arguments_ && (key_ == "arguments" || key_ == "parameters");
         if (streams_) take_argument(c, out);
       } else {
@@ -120,18 +120,7 @@ bool JsonCall::push(char c, AnswerPieces& out) {
     case Place::in_nested:
       if (streams_) take_argument(c, out);
       else value_ += c;
-      if (in_string_) {
-        if (escaped_) escaped_ = false;
-        else if (c == '\\') escaped_ = true;
-        else if (c == '"') in_string_ = false;
-      } else if (c == '"') {
-        in_string_ = true;
-      } else if (c == '{' || c == '[') {
-        ++depth_;
-      } else if ((c == '}' || c == ']') && --depth_ == 0) {
-        return value_ended(out);
-      }
-      return true;
+      return nesting_.push(c) ? value_ended(out) : true;
     case Place::in_plain: return take_plain(c, out);
     case Place::end: return false;
   }

@@ -66,26 +66,16 @@ class Parser final : public CallParser {
     }
     out.push_back({Kind::call, name});
     place_ = Place::arguments;
-    depth_ = 0;
-    in_string_ = escaped_ = false;
+    nesting_ = {};
     take_argument(c, out);
   }
 
   void take_argument(char c, AnswerPieces& out) {
     add_piece(out, Kind::arguments, std::string_view(&c, 1));
-    if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
-      else if (c == '"') in_string_ = false;
-    } else if (c == '"') {
-      in_string_ = true;
-    } else if (c == '{' || c == '[') {
-      ++depth_;
-    } else if ((c == '}' || c == ']') && --depth_ == 0) {
-      out.push_back({Kind::call_end, ""});
-      place_ = Place::text;
-      free_.after_call();
-    }
+    if (!nesting_.push(c)) return;
+    out.push_back({Kind::call_end, ""});
+    place_ = Place::text;
+    free_.after_call();
   }
 
   void take_listed(char c, AnswerPieces& out) {
@@ -117,8 +107,7 @@ class Parser final : public CallParser {
   std::optional<JsonCall> call_;
   std::string held_;
   Place place_ = Place::text;
-  int depth_ = 0;
-  bool in_string_ = false, escaped_ = false;
+  JsonNesting nesting_;
 };
 
 bool speaks(std::string_view chat_template) { return chat_template.find(kBegin) != std::string_view::npos; }
