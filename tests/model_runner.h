@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -54,27 +55,36 @@ class ModelRunner {
     return {};
   }
 
+  ForwardContext& context() { return *context_; }
+  KvPool& kv() { return *kv_; }
+  const std::vector<BlockId>& blocks() const { return blocks_; }
+
   // Logits of every position, [tokens, vocab], with the prompt run in chunks of `chunk` (0: all at once).
   std::vector<float> logits(const std::vector<TokenId>& tokens, int64_t chunk = 0) {
     std::vector<float> out;
     const int64_t total = static_cast<int64_t>(tokens.size());
-    for (int64_t first = 0; first < total;) {
-      const int64_t count = std::min(chunk > 0 ? chunk : total, total - first);
-      Batch batch;
-      batch.block_tables = blocks_;
-      batch.spans.push_back({0, count, first, 0, static_cast<int64_t>(blocks_.size())});
-      for (int64_t i = 0; i < count; ++i) {
-        batch.tokens.push_back(tokens[static_cast<size_t>(first + i)]);
-        batch.positions.push_back(static_cast<int32_t>(first + i));
-        batch.output_rows.push_back(static_cast<int32_t>(i));
-      }
-      context_->lora.runs.clear();
-      if (!mix_.empty()) context_->lora.runs.push_back({0, count, &mix_});
-      model_->forward(batch, *context_);
+    for (int64_t first = 0, count; first < total; first += count) {
+      count = std::min(chunk > 0 ? chunk : total, total - first);
+      step(std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)), first);
       out.insert(out.end(), context_->logits(), context_->logits() + count * model_->spec().vocab);
-      first += count;
     }
     return out;
+  }
+
+  // One step over `tokens`, the first of which takes slot `first`; logits of all in context().
+  void step(std::span<const TokenId> tokens, int64_t first) {
+    const int64_t count = static_cast<int64_t>(tokens.size());
+    Batch batch;
+    batch.block_tables = blocks_;
+    batch.spans.push_back({0, count, first, 0, static_cast<int64_t>(blocks_.size())});
+    for (int64_t i = 0; i < count; ++i) {
+      batch.tokens.push_back(tokens[static_cast<size_t>(i)]);
+      batch.positions.push_back(static_cast<int32_t>(first + i));
+      batch.output_rows.push_back(static_cast<int32_t>(i));
+    }
+    context_->lora.runs.clear();
+    if (!mix_.empty()) context_->lora.runs.push_back({0, count, &mix_});
+    model_->forward(batch, *context_);
   }
 
  private:

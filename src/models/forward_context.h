@@ -46,7 +46,7 @@ class ForwardContext {
   float* logits() { return logits_.as<float>(); }
   const float* logits() const { return logits_.as<float>(); }
 
-  // Called before each layer's attention when set: keys and values of that layer may still be on their way.
+  // Called before each layer's keys are read, when set: keys and values of that layer may still be on their way.
   std::function<void(int64_t layer)> before_attention;
 
   // Ends after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.

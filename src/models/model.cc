@@ -68,6 +68,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
       fill_rope_row(spec_, rope_frequencies_, rope_scales_, all.positions[t], t, context);
     });
     attention_keys(spec_, layer, i, weights, all, x, context);
+    if (context.before_attention) context.before_attention(i);
     if (i == context.mass.layer && !context.mass.spans.empty()) observe_attention(spec_, layer, i, all, context);
     const Batch* batch = &all;
     if (i + 1 == spec_.layer_count()) {  // nobody reads the other tokens' outputs
@@ -75,7 +76,6 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
       if (static_cast<int64_t>(all.output_rows.size()) < tokens) batch = &keep_outputs(spec_, all, context);
       tokens = batch->size();
     }
-    if (context.before_attention) context.before_attention(i);
     attention_block(spec_, layer, i, weights, *batch, context);
     const Weight& first = layer.moe ? weights.router : weights.mlp.up;
     const ActivationRows y = start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });

@@ -83,6 +83,16 @@ class LayersTest(CheckCase):
         self.assert_fails("CMakeLists.txt: schedule must never depend on models")
         self.assert_fails("src/schedule/planner.cc:1: src/schedule must never know of models")
 
+    def test_one_name_for_two_types_fails(self):
+        text = "#pragma once\nnamespace millrace {\nnamespace {\nstruct Own {\n};\n}  // namespace\nclass Url final : public Base {\n};\n" \
+               "struct Url::Part {\n};\nstruct Other;\n}  // namespace millrace\n"
+        self.write("src/tensor/url.h", text)
+        self.write("src/models/url.h", text.replace("Url", "Link").replace("Part", "Url"))
+        self.write("src/kernels/url.h", text.replace("namespace millrace", "namespace millrace::kernels"))
+        self.assert_passes()
+        self.write("src/models/url.h", text)
+        self.assert_fails("src/tensor/url.h: millrace::Url is defined in src/models/url.h too")
+
     def test_a_circle_of_modules_fails(self):
         self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
         self.assert_fails("in a circle")

@@ -1,0 +1,50 @@
+// The attention mass of a step sees what the step's attention sees: keys that come back from a store while the step runs
+// are waited for first.
+#include <gtest/gtest.h>
+
+#include <cstring>
+
+#include "model_runner.h"
+#include "properties/stream_bits.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+TEST(AttentionMass, WaitsForKeysThatAreOnTheirWay) {
+  auto loaded = ModelRunner::load(golden_model("llama"), {.block_tokens = 8});
+  ASSERT_TRUE(loaded.ok());
+  ModelRunner& runner = **loaded;
+  const auto prompt = make_request(1, 40, 1, runner.model().spec().vocab).prompt;
+  const auto before = std::span(prompt).first(32), last = std::span(prompt).subspan(32);
+  const int64_t layers = runner.model().spec().layer_count(), heads = runner.model().spec().kv_heads;
+  const auto keys = [&](int64_t layer, int64_t head) { return runner.kv().keys(layer, runner.blocks()[1], head); };
+  for (int64_t layer = 0; layer < layers; ++layer) {
+    AttentionMass& mass = runner.context().mass;
+    runner.context().before_attention = nullptr;
+    mass.spans.clear();
+    runner.step(before, 0);
+    mass.layer = layer;
+    mass.spans = {0};
+    runner.step(last, 32);
+    const std::vector<float> expected = mass.mass;
+    ASSERT_EQ(expected.size(), 5u);
+
+    const auto bytes = static_cast<size_t>(8 * runner.kv().row_bytes(layer));
+    std::vector<uint8_t> there;
+    for (int64_t head = 0; head < heads; ++head) {
+      there.insert(there.end(), keys(layer, head), keys(layer, head) + bytes);
+      std::memset(keys(layer, head), 0, bytes);
+    }
+    runner.context().before_attention = [&](int64_t ready) {
+      if (ready != layer) return;
+      for (int64_t head = 0; head < heads; ++head) std::memcpy(keys(layer, head), there.data() + static_cast<size_t>(head) * bytes, bytes);
+    };
+    runner.step(last, 32);
+    EXPECT_EQ(mass.mass, expected) << "layer " << layer;
+  }
+}
+
+}  // namespace
+}  // namespace millrace
