@@ -1,0 +1,23 @@
+"""The command line for its tests: the binary under test, the tiny golden model that they use, and a way to call one with the other.
+
+    X_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]
+"""
+
+import os
+import subprocess
+import sys
+
+BINARY, SOURCE = sys.argv[1], sys.argv[2]
+FOLDER = os.path.join(SOURCE, "tests/golden/llama3")
+LLAMA = os.path.join(FOLDER, "model.gguf")
+
+
+def millrace(*arguments, stdin=b""):
+    return subprocess.run([BINARY, *arguments], input=stdin, capture_output=True, timeout=120, check=False)
+
+
+def write(folder, name, text):
+    path = os.path.join(folder, name)
+    with open(path, "w", encoding="utf-8") as file:
+        file.write(text)
+    return path

@@ -1,0 +1,198 @@
+#!/usr/bin/env python3
+"""millrace run as people and scripts use it: output forms, prompts, constraints, config files, signals.
+
+Usage: cli_run_test.py MILLRACE_BINARY SOURCE_FOLDER [TestClass]. Uses the tiny golden models only.
+"""
+
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+import unittest
+
+from cli import BINARY, LLAMA, SOURCE, millrace, write
+
+
+class Run(unittest.TestCase):
+    def run_json(self, *arguments, stdin=b""):
+        done = millrace("run", "-m", LLAMA, "--json", *arguments, stdin=stdin)
+        self.assertEqual(done.returncode, 0, done.stderr.decode())
+        return json.loads(done.stdout.decode().strip().splitlines()[-1])
+
+    def test_json_form(self):
+        result = self.run_json("-p", "ab", "-n", "5", "--temp", "0", "--ignore-eos")
+        self.assertEqual(list(result)[:4], ["prompt_tokens", "tokens", "text", "finish_reason"])
+        self.assertEqual(len(result["tokens"]), 5)
+        self.assertEqual(result["finish_reason"], "length")
+        self.assertEqual(result["timings"]["generated_tokens"], 5)
+        again = self.run_json("--prompt-tokens", ",".join(map(str, result["prompt_tokens"])), "-n", "5", "--temp", "0", "--ignore-eos")
+        self.assertEqual(again["tokens"], result["tokens"])
+
+    def test_seed_decides(self):
+        first = self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos")
+        self.assertEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "3", "--temp", "1", "--ignore-eos", "-t", "2")["tokens"])
+        self.assertNotEqual(first["tokens"], self.run_json("-p", "ab", "-n", "20", "-s", "4", "--temp", "1", "--ignore-eos")["tokens"])
+
+    def test_adapters(self):
+        folder = os.path.join(SOURCE, "tests/golden/lora/llama3")
+        model = os.path.join(SOURCE, "tests/golden/llama3/model.gguf")
+
+        def tokens(*arguments):
+            done = millrace("run", "-m", model, "--json", "-p", "ab", "-n", "12", "--temp", "0", "--ignore-eos", *arguments)
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            return json.loads(done.stdout.decode().strip().splitlines()[-1])["tokens"]
+
+        adapted = tokens("--lora", folder)
+        self.assertEqual(tokens("--lora", "named=" + folder + "/adapter.gguf"), adapted)
+        self.assertNotEqual(tokens(), adapted)
+        done = millrace("run", "-m", model, "-p", "ab", "--lora", os.path.join(SOURCE, "tests/golden/lora/gemma2/adapter.gguf"))
+        self.assertEqual(done.returncode, 2)
+        self.assertIn(b"is an adapter for gemma2, the model is llama", done.stderr)
+
+    def test_prompts_from_anywhere(self):
+        expected = self.run_json("-p", "abc", "-n", "2", "--temp", "0")["prompt_tokens"]
+        self.assertEqual(self.run_json("-n", "2", "--temp", "0", stdin=b"abc")["prompt_tokens"], expected)
+        with tempfile.TemporaryDirectory() as folder:
+            path = write(folder, "prompt.txt", "abc")
+            self.assertEqual(self.run_json("-n", "2", "--temp", "0", "-f", path)["prompt_tokens"], expected)
+
+    def test_answers_keep_their_constraint(self):
+        for seed in "1", "2", "3":
+            common = ["-p", "ab", "-n", "200", "--temp", "1.5", "--top-k", "0", "--top-p", "1", "--min-p", "0", "-s", seed]
+            result = self.run_json(*common, "--choice", "yes,no,not at all")
+            self.assertIn(result["text"], ("yes", "no", "not at all"))
+            self.assertEqual(result["finish_reason"], "stop")
+            self.assertRegex(self.run_json(*common, "--regex", "[0-9]{2,4}-x")["text"], "^[0-9]{2,4}-x$")
+            schema = {"type": "object", "properties": {"n": {"type": "integer", "minimum": 5, "maximum": 99}, "s": {"type": "string", "maxLength": 4},
+                                                       "l": {"type": "array", "items": {"enum": [True, None]}, "maxItems": 3}},
+                      "required": ["n", "s", "l"], "additionalProperties": False}
+            for ignore in [], ["--ignore-eos"], ["--min-tokens", "40"]:
+                result = self.run_json(*common, "--json-schema", json.dumps(schema), *ignore)
+                value = json.loads(result["text"])
+                self.assertEqual(list(value), ["n", "s", "l"])
+                self.assertTrue(5 <= value["n"] <= 99 and len(value["s"]) <= 4 and len(value["l"]) <= 3, result["text"])
+                self.assertEqual(result["finish_reason"], "stop")
+            with tempfile.TemporaryDirectory() as folder:
+                path = write(folder, "list.gbnf", 'root ::= item item\nitem ::= "- " [a-c]{1,3} "\\n"\n')
+                self.assertRegex(self.run_json(*common, "--grammar", path)["text"], r"^(- [a-c]{1,3}\n){2}$")
+
+    def test_constraints_that_cannot_be_kept_are_refused(self):
+        for arguments, code, words in ((["--regex", "(?=a)b"], 4, b"look-ahead"), (["--regex", "(a"], 2, b"not closed"),
+                                       (["--json-schema", '{"contains": {}}'], 4, b"/contains"), (["--json-schema", "/nowhere.json"], 3, b"nowhere"),
+                                       (["--constraint-trigger", "x"], 2, b"needs one of"), (["--json-object", "--regex", "a"], 2, b"")):
+            done = millrace("run", "-m", LLAMA, "-p", "ab", *arguments)
+            self.assertEqual(done.returncode, code, (arguments, done.stderr))
+            self.assertIn(words, done.stderr)
+
+    def test_stop_string_never_shows(self):
+        text = self.run_json("-p", "ab", "-n", "30", "--temp", "0", "--ignore-eos")["text"]
+        stop = text[4:6]
+        result = self.run_json("-p", "ab", "-n", "30", "--temp", "0", "--ignore-eos", "--stop", stop)
+        self.assertEqual(result["finish_reason"], "stop")
+        self.assertEqual(result["text"], text[: text.index(stop)])
+
+    def test_several_answers(self):
+        several = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--n", "2")
+        self.assertEqual(len(several["answers"]), 2)
+        self.assertEqual(several["tokens"], several["answers"][0]["tokens"])
+        second = self.run_json("-p", "ab", "-n", "6", "-s", "4", "--temp", "1", "--ignore-eos")
+        self.assertEqual(several["answers"][1]["tokens"], second["tokens"])
+        best = self.run_json("-p", "ab", "-n", "6", "-s", "3", "--temp", "1", "--ignore-eos", "--best-of", "4", "--logprobs", "0")
+        self.assertNotIn("answers", best)
+        self.assertAlmostEqual(best["score"], sum(token["logprob"] for token in best["logprobs"]) / 6, places=5)
+        beams = self.run_json("-p", "ab", "-n", "6", "--ignore-eos", "--beams", "4", "--n", "3", "--length-penalty", "0")
+        scores = [answer["score"] for answer in beams["answers"]]
+        self.assertEqual(scores, sorted(scores, reverse=True))
+        self.assertEqual(len({tuple(answer["tokens"]) for answer in beams["answers"]}), 3)
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "--beams", "2", "--n", "3")
+        self.assertIn("beams", done.stderr.decode())
+        self.assertNotEqual(done.returncode, 0)
+        self.assertIn("--- 2", millrace("run", "-m", LLAMA, "-p", "ab", "-n", "3", "--n", "2").stdout.decode())
+
+    def test_timing_line(self):
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "4", "--temp", "0", "--ignore-eos")
+        self.assertTrue(done.stdout.decode().startswith("ab"))
+        self.assertRegex(done.stderr.decode(), r"prompt \d+ tokens, [\d.]+ tok/s \| generated 4 tokens, [\d.]+ tok/s \| first token .* GB/s")
+
+    def test_config_file_holds_every_flag(self):
+        with tempfile.TemporaryDirectory() as folder:
+            config = write(folder, "millrace.toml",
+                           f'[run]\nmodel = "{LLAMA}"\nprompt = "ab"\nmax-tokens = 3\ntemp = 0\njson = true\nignore-eos = true\n')
+            for arguments in (["--config", config, "run"], ["run", "--config", config]):
+                done = millrace(*arguments)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                lines = done.stdout.decode().splitlines()
+                self.assertEqual(len(lines), 1)
+                self.assertEqual(len(json.loads(lines[0])["tokens"]), 3)
+            self.assertEqual(len(json.loads(millrace("--config", config, "run", "-n", "2").stdout)["tokens"]), 2)
+            typo = write(folder, "typo.toml", "[run]\nmax-tokns = 3\n")
+            done = millrace("--config", typo, "run", "-m", LLAMA, "-p", "a")
+            self.assertEqual(done.returncode, 2)
+            self.assertIn("max-tokns", done.stdout.decode() + done.stderr.decode())
+
+    def test_interrupt_stops_cleanly(self):
+        process = subprocess.Popen([BINARY, "run", "-m", LLAMA, "-p", "ab", "-n", "-1", "--ignore-eos", "-c", "200000", "--no-prefix-cache"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        process.stdout.read(20)
+        process.send_signal(signal.SIGINT)
+        out, error = process.communicate(timeout=60)
+        self.assertEqual(process.returncode, 130)
+        self.assertIn(b"generated", error)
+        self.assertTrue(out.endswith(b"\n"))
+
+    def test_a_closed_pipe_ends_it(self):
+        process = subprocess.Popen([BINARY, "run", "-m", LLAMA, "-p", "ab", "-n", "-1", "--ignore-eos", "-c", "200000"],
+                                   stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        process.stdout.read(10)
+        process.stdout.close()
+        for _ in range(600):
+            if process.poll() is not None:
+                break
+            time.sleep(0.1)
+        else:
+            process.kill()
+            self.fail("still running after its reader went away")
+        self.assertNotEqual(process.returncode, -signal.SIGSEGV)
+
+    def test_packed_cache(self):
+        with tempfile.TemporaryDirectory() as folder:
+            model = shutil.copy(LLAMA, folder)
+            wanted = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "8", "-t", "1").stdout
+            arguments = ("run", "-m", model, "-p", "ab", "-n", "8", "-t", "1")
+
+            def expect(message, *more):
+                done = millrace(*arguments, *more)
+                self.assertEqual(done.returncode, 0, done.stderr.decode())
+                self.assertEqual(done.stdout, wanted)
+                if message:
+                    self.assertIn(message, done.stderr.decode())
+                else:
+                    self.assertNotIn("warning", done.stderr.decode())
+
+            expect("")
+            self.assertEqual(os.listdir(folder), ["model.gguf"])
+            expect("", "--packed-cache")
+            cache = os.path.join(folder, "model.gguf.millrace-packed")
+            before = os.stat(cache)
+            expect("", "--packed-cache", "--verify-packed-cache")
+            self.assertEqual(os.stat(cache).st_mtime_ns, before.st_mtime_ns)
+            write(folder, "model.gguf.millrace-packed", "not a cache")
+            expect("warning", "--packed-cache")
+            self.assertEqual(os.path.getsize(cache), before.st_size)
+            other = os.path.join(folder, "other")
+            config = write(folder, "config.toml", f'[run]\npacked-cache = "{other}"\n')
+            expect("", "--config", config)
+            self.assertEqual(os.path.getsize(other), before.st_size)
+
+    def test_memory_that_no_machine_has_is_refused_with_numbers(self):
+        done = millrace("run", "-m", LLAMA, "-p", "ab", "-n", "1", "--kv-tokens", str(10**12))
+        self.assertEqual(done.returncode, 5)
+        self.assertRegex(done.stderr.decode(), r"KV cache of \d+ tokens: needs [0-9.]+ GB of memory, .* has [0-9.]+ .B left")
+
+
+if __name__ == "__main__":
+    unittest.main(argv=[sys.argv[0], *sys.argv[3:]])
