@@ -1,7 +1,7 @@
 # shellcheck shell=sh
 # What ./run, ./test and .ci/run share, in POSIX sh. Sourced with MILLRACE_ROOT set to the checkout.
 #
-#   MILLRACE_SKIP_PACKAGES=1   do not look for missing Debian packages or the page's, nor install them
+#   MILLRACE_SKIP_PACKAGES=1   do not look for missing packages, Debian's or npm's, nor install them
 #   MILLRACE_JOBS=N            compile N files at once (default: the number of processors)
 #
 # Everything here speaks on stderr: stdout belongs to the program that is run.
@@ -60,32 +60,45 @@ installed:$package
   rm -f "$log"
 }
 
-# install_page [browser]: what the page is built with: node and npm, from Debian where there are none, and the packages of
-# web/package-lock.json; and the browser of its tests. None of it must be there: the build leaves the page out, tests skip.
-install_page() {
-  local lock there left_out
+# install_npm FOLDER WITHOUT: what package-lock.json in FOLDER names, with node and npm from Debian where there are none.
+# None of it must be there: WITHOUT says what the work goes on without. Bounded in time, and not tried again with every
+# start where it failed.
+install_npm() {
+  local lock there left_out log
   [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
-  if [ "${1:-}" = browser ] && ! [ -x /usr/bin/chromium ]; then
-    (install_packages browser) || say "the page's tests in a browser will be skipped"
-  fi
-  lock=$MILLRACE_ROOT/web/package-lock.json
-  there=$MILLRACE_ROOT/web/node_modules/.package-lock.json
-  left_out=$MILLRACE_ROOT/build/npm.failed
+  lock=$MILLRACE_ROOT/$1/package-lock.json
+  there=$MILLRACE_ROOT/$1/node_modules/.package-lock.json
+  log=build/npm-$(basename "$1")
+  left_out=$MILLRACE_ROOT/$log.failed
   if [ -f "$there" ] && [ -z "$(find "$lock" -newer "$there")" ]; then return 0; fi
-  # What failed is not tried again with every start.
-  if [ -f "$left_out" ] && [ -n "$(find "$left_out" -mmin -60 -newer "$lock")" ]; then return 0; fi
+  if [ -f "$left_out" ] && [ -n "$(find "$left_out" -mmin -60 -newer "$lock")" ]; then
+    say "$2 ($log.log, and $log.failed until it is tried again)"
+    return 0
+  fi
   if ! command -v node >/dev/null 2>&1 || ! command -v npm >/dev/null 2>&1; then (install_packages page); fi
   mkdir -p "$MILLRACE_ROOT/build" || exit 1
-  say "installing the page's packages"
-  if command -v npm >/dev/null 2>&1 && timeout 300 npm ci --prefix "$MILLRACE_ROOT/web" --no-audit --no-fund --fetch-retries 1 \
-    </dev/null >"$MILLRACE_ROOT/build/npm.log" 2>&1; then
+  say "installing the packages of $1"
+  if command -v npm >/dev/null 2>&1 && timeout -k 10 300 npm ci --prefix "$MILLRACE_ROOT/$1" --no-audit --no-fund \
+    --fetch-retries 1 --fetch-timeout 60000 </dev/null >"$MILLRACE_ROOT/$log.log" 2>&1; then
     rm -f "$left_out"
     touch "$there"
   else
     touch "$left_out"
-    say "the page is left out: its packages could not be installed (build/npm.log)"
+    say "$2: its packages could not be installed ($log.log)"
   fi
 }
+
+# install_page [browser]: what the page is built with, and the browser of its tests.
+install_page() {
+  [ "${MILLRACE_SKIP_PACKAGES:-}" = 1 ] && return 0
+  if [ "${1:-}" = browser ] && ! [ -x /usr/bin/chromium ]; then
+    (install_packages browser) || say "the page's tests in a browser will be skipped"
+  fi
+  install_npm web "the page is left out"
+}
+
+# install_clients: those that people use, for the tests.
+install_clients() { install_npm tests/server/clients "the tests with other people's clients will be skipped"; }
 
 # A compiler cache hit should not depend on where the checkout lies.
 export CCACHE_BASEDIR="$MILLRACE_ROOT" CCACHE_NOHASHDIR=1

@@ -132,7 +132,11 @@ void HttpConnection::head_came(ErrorCode failed) {
   if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
   parser_->body_limit(body_limit);
   if (auto refused = server_.handler.admit(request_)) {
-    refused->close = refused->close || !parser_->is_done();
+    if (parser_->is_done()) {
+      parser_.reset();  // it is all here: the connection may go on
+    } else {
+      refused->close = true;
+    }
     ++number_;
     answering_ = true;
     ++server_.answering;

@@ -237,7 +237,11 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
     if (auto wrong = admit_caller(endpoint, request)) return refused(dialect_of_path(request.path), *wrong, headers(request));
   }
   if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
-  if (wrong_method) return refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
+  if (wrong_method) {
+    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
+    reply.headers.emplace_back("Allow", endpoint->method);
+    return reply;
+  }
   if (options_.local_only && !is_local_name(request.header("host")))
     return refused_for(ApiErrorKind::forbidden, fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public", request.header("host").substr(0, 200)));
   if (!origin.empty() && access_.open() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))

@@ -4,17 +4,18 @@ Usage: ops_test.py MILLRACE SOURCE_DIR BINARY_DIR [TestClass]
 """
 
 import glob
-import http.client
 import json
 import os
 import re
 import shutil
-import signal
 import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process
 
 MILLRACE, SOURCE, BINARY = sys.argv[1], sys.argv[2], sys.argv[3]
 OPS = os.path.join(SOURCE, "docs/ops")
@@ -33,38 +34,8 @@ def millrace(*arguments):
     return run(MILLRACE, *arguments)
 
 
-class Server:
-    """millrace serve on a free port; its log goes into `log`."""
-
-    def __init__(self, *flags, binary=MILLRACE):
-        self.process = subprocess.Popen([binary, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.line = self.process.stdout.readline()
-        found = re.search(r" at http://([\d.]+):(\d+)$", self.line.strip())
-        self.port = int(found.group(2)) if found else 0
-        self.log = ""
-
-    def ask(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=240)
-        try:
-            connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})
-            answer = connection.getresponse()
-            return answer.status, answer.read().decode()
-        finally:
-            connection.close()
-
-    def stop(self):
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-        _, self.log = self.process.communicate(timeout=120)
-        return self.process.returncode
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-            self.process.communicate()
+def Server(*flags, binary=MILLRACE):
+    return server_process.Server(binary, *flags)
 
 
 class RunScript(unittest.TestCase):

@@ -3,48 +3,38 @@
 Usage: server_faults_test.py MILLRACE SOURCE_DIR [unittest arguments]
 """
 
-import http.client
 import json
 import os
 import re
 import resource
-import signal
 import socket
-import subprocess
 import sys
 import tempfile
 import threading
 import unittest
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process
 
 MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
 STORY = "Once upon a time there was a little cat who lived in a big house. " * 8
 ASK = {"prompt": STORY, "max_tokens": 24, "temperature": 0.8, "seed": 7, "ignore_eos": True, "logprobs": 2}
 
 
-class Server:
+class Server(server_process.Server):
     def __init__(self, *flags):
-        self.process = subprocess.Popen([MILLRACE, "serve", "--port", "0", "-t", "1", *flags], stdout=subprocess.PIPE,
-                                        stderr=subprocess.DEVNULL, text=True)
-        found = re.search(r":(\d+)$", self.process.stdout.readline().strip())
-        assert found, "the server did not start"
-        self.port = int(found.group(1))
+        super().__init__(MILLRACE, *flags)
 
-    def ask(self, body=None, path="/v1/completions"):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        try:
-            connection.request("POST" if body is not None else "GET", path, json.dumps(body) if body is not None else None)
-            response = connection.getresponse()
-            return response.status, response.read().decode()
-        finally:
-            connection.close()
+    def complete(self, body):
+        return self.ask("POST", "/v1/completions", body)
 
     def answer(self, body):
-        status, text = self.ask(body)
+        status, text = self.complete(body)
         assert status == 200, (status, text)
         return json.loads(text)["choices"]
 
     def metric(self, name):
-        found = re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.ask(path="/metrics")[1], re.M)
+        found = re.search(rf"^{name}(?:{{[^}}]*}})? (\S+)$", self.ask("GET", "/metrics")[1], re.M)
         return float(found.group(1))
 
     def idle(self):
@@ -53,18 +43,6 @@ class Server:
             if self.metric("millrace_requests_running") + self.metric("millrace_requests_waiting") == 0:
                 return abs(self.metric("millrace_kv_cache_usage_ratio") - self.metric("millrace_prefix_cache_ratio")) < 1e-9
         return False
-
-    def end(self):
-        self.process.send_signal(signal.SIGTERM)
-        return self.process.wait(60)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
 
 
 class Faults(unittest.TestCase):
@@ -98,19 +76,19 @@ class Faults(unittest.TestCase):
                 self.assertEqual(server.answer(ASK), expected)
                 self.churn(server)
                 self.assertEqual(server.answer(ASK), expected)
-                self.assertEqual(server.end(), 0)
+                self.assertEqual(server.stop(), 0)
 
     def test_a_file_that_may_not_grow(self):
         with Server() as server:
             expected = server.answer(ASK)
 
-        with Server(*self.small_cache()) as server:
+        with Server("--log-level", "off", *self.small_cache()) as server:  # its log is a file too
             resource.prlimit(server.process.pid, resource.RLIMIT_FSIZE, (100000, 100000))  # as good as a full disk: writes fail
             for _ in range(2):
                 self.churn(server)
                 self.assertEqual(server.answer(ASK), expected)
             self.assertTrue(server.idle())
-            self.assertEqual(server.end(), 0)
+            self.assertEqual(server.stop(), 0)
 
     def test_ten_thousand_short_connections(self):
         with Server("--max-connections", "256") as server:
@@ -129,10 +107,10 @@ class Faults(unittest.TestCase):
             for thread in threads:
                 thread.join(300)
             self.assertFalse(any(thread.is_alive() for thread in threads))
-            self.assertEqual(server.ask(path="/health")[0], 200)
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
             files = len(os.listdir(f"/proc/{server.process.pid}/fd"))
             self.assertLess(files, 256 + 64)
-            self.assertEqual(server.end(), 0)
+            self.assertEqual(server.stop(), 0)
 
     def test_a_flood_of_requests_is_refused_and_served(self):
         with Server("--max-streams", "2", "--queue", "4") as server:
@@ -140,7 +118,7 @@ class Faults(unittest.TestCase):
 
             def ask():
                 for _ in range(5):
-                    status, _ = server.ask({"prompt": "One day", "max_tokens": 20, "ignore_eos": True})
+                    status, _ = server.complete({"prompt": "One day", "max_tokens": 20, "ignore_eos": True})
                     with lock:
                         statuses.append(status)
 
@@ -153,7 +131,7 @@ class Faults(unittest.TestCase):
             self.assertEqual(set(statuses) - {200, 429}, set())
             self.assertIn(200, statuses)
             self.assertTrue(server.idle())
-            self.assertEqual(server.end(), 0)
+            self.assertEqual(server.stop(), 0)
 
     def test_half_open_clients_are_cut(self):
         with Server("--read-timeout", "0.2", "--idle-timeout", "0.2", "--max-connections", "64") as server:
@@ -164,12 +142,12 @@ class Faults(unittest.TestCase):
                 while half.recv(4096):
                     pass
                 half.close()
-            self.assertEqual(server.ask(path="/health")[0], 200)
+            self.assertEqual(server.ask("GET", "/health")[0], 200)
 
     def test_a_memory_budget_that_is_reached(self):
         flags = ["--max-streams", "4", "--queue", "10000"]
         with Server("--memory", "1G", *flags) as server:  # what all but the KV cache takes depends on the build
-            accounts = dict(re.findall(r'^millrace_memory_bytes\{.*account="(.+)"\} (\d+)$', server.ask(path="/metrics")[1], re.M))
+            accounts = dict(re.findall(r'^millrace_memory_bytes\{.*account="(.+)"\} (\d+)$', server.ask("GET", "/metrics")[1], re.M))
             self.assertIn("KV", accounts)
             fixed = sum(int(size) for name, size in accounts.items() if name not in ("KV", "KV tables", "prefix index"))
         with Server("--memory", str(fixed + (18 << 20)), *flags) as server:
@@ -177,7 +155,7 @@ class Faults(unittest.TestCase):
 
             def ask(i):
                 body = {"prompt": [1] * 400, "max_tokens": 100, "n": 64, "ignore_eos": True, "timeout": 0.5}
-                status, text = server.ask(body)
+                status, text = server.complete(body)
                 with lock:
                     statuses.append((status, text[:200]))
 
@@ -190,7 +168,7 @@ class Faults(unittest.TestCase):
             self.assertIsNone(server.process.poll())
             self.assertEqual(len(server.answer({"prompt": "One day", "max_tokens": 4})), 1)
             self.assertTrue(server.idle())
-            self.assertEqual(server.end(), 0)
+            self.assertEqual(server.stop(), 0)
 
 
 if __name__ == "__main__":

@@ -14,44 +14,14 @@ import sys
 import tempfile
 import unittest
 
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process
+
 MILLRACE, SOURCE = sys.argv[1], sys.argv[2]
 
 
-class Server:
-    """A running server; its port is any that is free."""
-
-    def __init__(self, *flags):
-        self.process = subprocess.Popen([MILLRACE, "serve", "--port", "0", "-t", "1", *flags],
-                                        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
-        self.line = self.process.stdout.readline()
-        self.connections = []
-        found = re.search(r" at https?://[\d.]+:(\d+)$", self.line.strip())
-        self.port = int(found.group(1)) if found else 0
-
-    def ask(self, method, path, body=None, headers=None):
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
-        self.connections.append(connection)
-        connection.request(method, path, json.dumps(body) if body is not None else None, headers or {})
-        return connection.getresponse()
-
-    def reload(self):
-        """Has the settings read again; what the server says of it."""
-        self.process.send_signal(signal.SIGHUP)
-        said = []
-        while not said or not re.search("settings read again|old settings stay", said[-1]):
-            said.append(self.process.stderr.readline())
-            assert said[-1], said
-        return "".join(said)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        for connection in self.connections:
-            connection.close()
-        if self.process.poll() is None:
-            self.process.kill()
-        self.process.communicate()
+def Server(*flags):
+    return server_process.Server(MILLRACE, *flags)
 
 
 def refused(*flags):
@@ -66,8 +36,8 @@ class Serve(unittest.TestCase):
         self.assertEqual(refused("--host", "example.com", "--allow-public").returncode, 2)
         self.assertEqual(refused("--host", "0.0.0.0", "--api-key-file", "/nowhere").returncode, 2)
         with Server("--host", "0.0.0.0", "--api-key", "k") as server:
-            self.assertEqual(server.ask("GET", "/v1/models").status, 401)
-            self.assertEqual(server.ask("GET", "/v1/models", headers={"x-api-key": "k"}).status, 200)
+            self.assertEqual(server.request("GET", "/v1/models").status, 401)
+            self.assertEqual(server.request("GET", "/v1/models", headers={"x-api-key": "k"}).status, 200)
 
     def test_a_port_in_use(self):
         with Server() as server:
@@ -78,20 +48,20 @@ class Serve(unittest.TestCase):
     def test_names_and_aliases(self):
         with Server("--name", "mine", "--alias", "gpt-4o") as server:
             body = {"model": "gpt-4o", "prompt": "One day", "max_tokens": 1}
-            self.assertEqual(json.load(server.ask("POST", "/v1/completions", body))["model"], "mine")
-            self.assertEqual(server.ask("POST", "/v1/completions", {**body, "model": "other"}).status, 404)
+            self.assertEqual(json.load(server.request("POST", "/v1/completions", body))["model"], "mine")
+            self.assertEqual(server.request("POST", "/v1/completions", {**body, "model": "other"}).status, 404)
         with Server("--alias", "*") as server:
-            self.assertEqual(server.ask("POST", "/v1/completions", {**body, "model": "other"}).status, 200)
+            self.assertEqual(server.request("POST", "/v1/completions", {**body, "model": "other"}).status, 200)
 
     def test_several_models(self):
         golden = SOURCE + "/tests/golden/%s/model.gguf"
-        names = lambda server: [one["id"] for one in json.load(server.ask("GET", "/v1/models"))["data"]]
-        ask = lambda server, model: json.load(server.ask("POST", "/v1/completions", {"model": model, "prompt": [1, 2, 3], "max_tokens": 2}))
+        names = lambda server: [one["id"] for one in json.load(server.request("GET", "/v1/models"))["data"]]
+        ask = lambda server, model: json.load(server.request("POST", "/v1/completions", {"model": model, "prompt": [1, 2, 3], "max_tokens": 2}))
         with Server("-m", "one=" + golden % "llama", "-m", golden % "qwen2", "--model-alias", "model=second") as server:
             self.assertEqual(names(server), ["one", "model", "second"])
             self.assertEqual(ask(server, "second")["model"], "model")
             self.assertEqual(ask(server, "one")["model"], "one")
-            metrics = server.ask("GET", "/metrics").read().decode()
+            metrics = server.request("GET", "/metrics").read().decode()
             for model in ("one", "model"):
                 self.assertIn('millrace_generated_tokens_total{model_name="%s"} 2' % model, metrics)
         with tempfile.TemporaryDirectory() as folder:
@@ -100,10 +70,10 @@ class Serve(unittest.TestCase):
                 file.write('[fast]\npath = "%s"\nalias = ["a", "b"]\ncontext = 64\n[good]\npath = "%s"\npreload = true\n' % (golden % "llama", golden % "qwen2"))
             with Server("--models-file", path) as server:
                 self.assertEqual(names(server), ["fast", "a", "b", "good"])
-                states = [one["status"]["value"] for one in json.load(server.ask("GET", "/models"))["data"]]
+                states = [one["status"]["value"] for one in json.load(server.request("GET", "/models"))["data"]]
                 self.assertEqual(states, ["unloaded", "loaded"])
                 self.assertEqual(ask(server, "b")["model"], "fast")
-                self.assertEqual(json.load(server.ask("GET", "/v1/models/fast"))["max_model_len"], 64)
+                self.assertEqual(json.load(server.request("GET", "/v1/models/fast"))["max_model_len"], 64)
             for wrong in ("[x]\ncontext = 64\n", "[x]\npath = 'a'\nnonsense = 1\n", "path = 'a'\n", ""):
                 with open(path, "w") as file:
                     file.write(wrong)
@@ -116,7 +86,7 @@ class Serve(unittest.TestCase):
 
     def test_the_first_sigterm_lets_streams_finish(self):
         with Server() as server:
-            answer = server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 400, "ignore_eos": True, "stream": True})
+            answer = server.request("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 400, "ignore_eos": True, "stream": True})
             first = answer.readline()
             server.process.send_signal(signal.SIGTERM)
             rest = answer.read()
@@ -127,7 +97,7 @@ class Serve(unittest.TestCase):
     def test_the_second_one_does_not(self):
         with Server("--ping-seconds", "1000", "--drain-timeout", "1000") as server:
             ask = {"prompt": "One day", "max_tokens": -1, "ignore_eos": True, "stream": True, "n": 64}
-            answer = server.ask("POST", "/v1/completions", ask)
+            answer = server.request("POST", "/v1/completions", ask)
             answer.readline()
             server.process.send_signal(signal.SIGTERM)
             server.process.send_signal(signal.SIGINT)
@@ -148,9 +118,9 @@ class Serve(unittest.TestCase):
     def test_sampling_flags_are_the_defaults(self):
         with Server("--temp", "0", "-s", "5") as server:
             body = {"prompt": "One day", "max_tokens": 12}
-            first = server.ask("POST", "/v1/completions", body)
+            first = server.request("POST", "/v1/completions", body)
             self.assertEqual(first.headers["Millrace-Seed"], "5")
-            self.assertEqual(json.load(first)["choices"], json.load(server.ask("POST", "/v1/completions", {**body, "temperature": 0}))["choices"])
+            self.assertEqual(json.load(first)["choices"], json.load(server.request("POST", "/v1/completions", {**body, "temperature": 0}))["choices"])
 
 
 class Settings(unittest.TestCase):
@@ -175,7 +145,7 @@ class Settings(unittest.TestCase):
         return self.write("keys.json", json.dumps({"keys": [{"name": name, "key": key} for name, key in named.items()]}))
 
     def status(self, server, key):
-        return server.ask("GET", "/v1/models", headers={"x-api-key": key}).status
+        return server.request("GET", "/v1/models", headers={"x-api-key": key}).status
 
     def test_keys(self):
         path = self.keys(alice="a")
@@ -193,21 +163,21 @@ class Settings(unittest.TestCase):
         path = self.keys(alice="a")
         os.chmod(path, 0o644)
         with Server("--api-keys", path) as server:
-            self.assertIn("chmod", server.process.stderr.readline())
+            server.says("chmod")
 
     def test_the_config_file(self):
         path = self.write("config.toml", "[serve]\nmax-body-bytes = 2000\n")
         with Server("--config", path) as server:
             body = {"prompt": "One day", "max_tokens": 1, "user": "a" * 3000}
-            self.assertEqual(server.ask("POST", "/v1/completions", body).status, 413)
+            self.assertEqual(server.request("POST", "/v1/completions", body).status, 413)
             self.write("config.toml", "[serve]\nmax-body-bytes = 20000\nmax-streams = 3\n")
             said = server.reload()
             self.assertIn("--max-streams cannot change", said)
-            self.assertEqual(server.ask("POST", "/v1/completions", body).status, 200)
+            self.assertEqual(server.request("POST", "/v1/completions", body).status, 200)
             for text in ("[serve]\nmax-body-bytes = 1\n", "[serve]\nno-such-flag = 1\n", "[serve", "[serve]\napi-key = 'k'\n"):
                 self.write("config.toml", text)
                 self.assertIn("old settings stay", server.reload())
-                self.assertEqual(server.ask("POST", "/v1/completions", body).status, 200)
+                self.assertEqual(server.request("POST", "/v1/completions", body).status, 200)
 
     def certificate(self, name):
         cert, key = os.path.join(self.folder.name, "cert.pem"), os.path.join(self.folder.name, "key.pem")

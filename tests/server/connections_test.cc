@@ -165,6 +165,26 @@ TEST(Connections, StaysOpenForManyRequests) {
   EXPECT_EQ(client.response().json()["object"], "list");
 }
 
+TEST(Connections, StayOpenBehindARefusal) {
+  ServiceOptions service;
+  service.api_keys = {"k"};
+  LiveServer live(service);
+  Client client(live.port());
+  const std::string key = "x-api-key: k\r\n";
+  for (const auto& [path, method, status] : {std::tuple{"/nothing", "GET", 404}, {"/v1/completions", "PATCH", 405}, {"/v1/models", "GET", 200}}) {
+    client.get(path, "", method);
+    Response answer = client.response();
+    EXPECT_EQ(answer.status, 401);
+    EXPECT_EQ(answer.headers["connection"], "keep-alive");
+    client.get(path, key, method);
+    answer = client.response();
+    EXPECT_EQ(answer.status, status);
+    EXPECT_EQ(answer.headers["allow"], status == 405 ? "POST" : "");
+  }
+  client.post("/v1/completions", "{}");  // refused by its head, with the body on its way
+  EXPECT_EQ(client.response().headers["connection"], "close");
+}
+
 TEST(Connections, OldReadersGetAStreamThatEndsWithTheConnection) {
   LiveServer live;
   Client client(live.port());

@@ -10,6 +10,7 @@ Usage: soak.py MILLRACE [--seconds 20] [--clients 8] [--any-growth] [--json] [--
 import argparse
 import http.client
 import json
+import os
 import random
 import re
 import signal
@@ -20,6 +21,9 @@ import sys
 import tempfile
 import threading
 import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+import server_process
 
 OPENINGS = ["Once upon a time", "One day, a little girl named Lily", "Tom and his dog went to the park", "There was a big tree"]
 KEYS = {"keys": [{"name": "alice", "key": "a", "streams": 8}, {"name": "bob", "key": "b", "cache_group": "team"},
@@ -145,18 +149,12 @@ class Client(threading.Thread):
         self.counts.add("half open")
 
 
-class Server:
+class Server(server_process.Server):
     def __init__(self, millrace, flags):
         self.keys = tempfile.NamedTemporaryFile("w", suffix=".json")
         json.dump(KEYS, self.keys)
         self.keys.flush()
-        command = [millrace, "serve", "--port", "0", "-t", "1", "--api-keys", self.keys.name, "--max-connections-per-address", "0", *flags]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        line = self.process.stdout.readline()
-        found = re.search(r":(\d+)$", line.strip())
-        if not found:
-            raise SystemExit(f"the server did not start: {line}")
-        self.port = int(found.group(1))
+        super().__init__(millrace, "--api-keys", self.keys.name, "--max-connections-per-address", "0", "--log-level", "error", *flags)
 
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -255,6 +253,8 @@ def main():
     print(json.dumps(figures) if options.json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
     for line in wrong:
         print("FAILED:", line, file=sys.stderr)
+    if wrong:
+        print(f"what the server had said at the end:\n{server.log[-4000:]}", file=sys.stderr)
     return 1 if wrong else 0
 
 

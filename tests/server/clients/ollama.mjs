@@ -1,0 +1,67 @@
+// The client of Ollama.
+import assert from 'node:assert/strict';
+import { Ollama } from 'ollama';
+import { KEY, holds, isPerson, messages, person, refused, tools } from './live.mjs';
+
+export const api = 'ollama';
+export const client = 'ollama';
+
+const CHAT = 'POST /api/chat', GENERATE = 'POST /api/generate', EMBED = 'POST /api/embed';
+
+export function cases({ url, aborts }) {
+  const ollama = new Ollama({ host: url, headers: { Authorization: `Bearer ${KEY}` } });
+  const options = { temperature: 0, num_predict: 8 };
+  const ask = { model: 'stories', messages, options };
+  const rejects = (promise, status, word) => assert.rejects(promise, (error) => error.status_code === status && error.message.includes(word));
+  return [
+    holds(CHAT, 'whole and streamed are the same text; the last part has the reason, counts and times', async () => {
+      const whole = await ollama.chat(ask);
+      assert.equal(whole.done_reason, 'length');
+      const parts = [];
+      for await (const part of await ollama.chat({ ...ask, stream: true })) parts.push(part);
+      assert.equal(parts.map((part) => part.message.content).join(''), whole.message.content);
+      const last = parts.at(-1);
+      assert.equal(last.done, true);
+      assert.ok(last.eval_count === 8 && last.prompt_eval_count > 0 && last.total_duration >= last.eval_duration);
+      assert.ok(parts.slice(0, -1).every((part) => part.done === false));
+    }),
+    holds(CHAT, 'a format: the answer parses and fits', async () => {
+      const answer = await ollama.chat({ ...ask, format: person, options: { temperature: 0, num_predict: 200 } });
+      isPerson(JSON.parse(answer.message.content));
+    }),
+    holds(CHAT, 'tools are let through, and an answer may do without them', async () => {
+      const answer = await ollama.chat({ ...ask, tools });
+      assert.equal(answer.done, true);
+    }),
+    holds(CHAT, 'an abort ends the work', () => aborts(async () => {
+      const stream = await ollama.chat({ ...ask, options: { num_predict: 1000, temperature: 0 }, stream: true });
+      await assert.rejects(async () => {
+        for await (const part of stream) {
+          assert.equal(part.done, false);
+          stream.abort();
+        }
+      }, { name: 'AbortError' });
+    })),
+    holds(GENERATE, 'an answer with its counts', async () => {
+      const answer = await ollama.generate({ model: 'stories', prompt: 'Once upon a time', options: { temperature: 0, num_predict: 4 } });
+      assert.equal(answer.eval_count, 4);
+      assert.ok(answer.response.length > 0);
+    }),
+    holds('GET /api/tags', 'the model is listed', async () => assert.equal((await ollama.list()).models[0].name, 'stories')),
+    holds('POST /api/show', 'the model is described', async () => assert.equal((await ollama.show({ model: 'stories' })).model_info['general.architecture'], 'llama')),
+    holds('GET /api/ps', 'the model is loaded', async () => assert.equal((await ollama.ps()).models.length, 1)),
+    holds('GET /api/version', 'a version is told', async () => assert.ok((await ollama.version()).version)),
+    holds(EMBED, 'a list gives a vector each, of one length, under the old name too', async () => {
+      const answer = await ollama.embed({ model: 'stories', input: ['Once upon a time', 'One day'] });
+      assert.equal(answer.embeddings.length, 2);
+      assert.ok(answer.prompt_eval_count > 0);
+      assert.equal((await ollama.embeddings({ model: 'stories', prompt: 'One day' })).embedding.length, answer.embeddings[0].length);
+    }),
+    refused(CHAT, 'an unknown model: 404 with its name', () => rejects(ollama.chat({ ...ask, model: 'other' }), 404, 'other')),
+    refused(CHAT, 'an option of a wrong type: 400 with its path', () => rejects(ollama.chat({ ...ask, options: { temperature: 'hot' } }), 400, 'options.temperature')),
+    refused(GENERATE, 'a format that is none: 400', () => rejects(ollama.generate({ model: 'stories', prompt: 'a', format: 'xml' }), 400, 'format')),
+    refused(EMBED, 'no input: 400 with the field', () => rejects(ollama.embed({ model: 'stories' }), 400, 'input')),
+    refused('POST /api/show', 'an unknown model: 404', () => rejects(ollama.show({ model: 'other' }), 404, 'other')),
+    refused('Every endpoint', 'a wrong key: 401', () => rejects(new Ollama({ host: url, headers: { Authorization: 'Bearer wrong' } }).list(), 401, '')),
+  ];
+}
