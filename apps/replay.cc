@@ -1,6 +1,8 @@
 // millrace replay: sends a recorded or generated load to an engine, at the recorded times, and says how it went.
 #include <fmt/format.h>
 
+#include <sys/resource.h>
+
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -55,7 +57,15 @@ struct ReplayRun {
   EngineOptions options;   // with numbers for context and KV tokens
   int64_t vocab = 0;
   std::optional<EngineStats> stats;  // of an engine in this process, at the end
+  double cpu_seconds = 0;            // of this process while the load ran: the engine's, or of asking a server
 };
+
+double cpu_seconds_so_far() {
+  rusage used{};
+  getrusage(RUSAGE_SELF, &used);
+  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  return seconds(used.ru_utime) + seconds(used.ru_stime);
+}
 
 auto show_progress(ProgressBar& bar, size_t requests) {
   return [&bar, requests](int64_t done, int64_t in_flight) {
@@ -104,7 +114,9 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   MILLRACE_TRY(auto engine, Engine::create(model, run.options));
   run.vocab = model->info().vocab;
   ProgressBar bar("replaying");
+  const double cpu_before = cpu_seconds_so_far();
   run.records = run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
+  run.cpu_seconds = cpu_seconds_so_far() - cpu_before;
   run.stats = engine->stats();
   settle_options(run.options, engine->context(), *run.stats);
   return run;
@@ -139,7 +151,9 @@ Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const Worklo
   if (const char* key = std::getenv("MILLRACE_API_KEY")) http.api_key = key;
   ReplayRun run;
   ProgressBar bar("replaying");
+  const double cpu_before = cpu_seconds_so_far();
   MILLRACE_TRY(run.records, run_http_load(url, load, http, show_progress(bar, load.size())));
+  run.cpu_seconds = cpu_seconds_so_far() - cpu_before;
   run.vocab = flags.vocab;
   run.options = engine_options(flags);  // what is known of the server's engine, for a prediction
   if (run.options.context == 0)
@@ -200,6 +214,7 @@ Result<int> run(const ReplayFlags& flags) {
     nlohmann::ordered_json facts = {{"trace", flags.load.path}};
     if (flags.in_process) facts["model"] = flags.model.path;
     else facts["url"] = flags.url, facts["api"] = flags.api;
+    if (flags.plans.empty()) facts["cpu_seconds"] = run.cpu_seconds;
     if (run.stats) add_engine_facts(facts, *run.stats);
     print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
   } else {

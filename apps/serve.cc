@@ -250,7 +250,8 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--api-key-file", flags.key_file, "File with such keys, one a line");
   command->add_option("--api-keys", flags.keys_path, "JSON file of named keys with roles, weights, rate limits and quotas; see docs/operation.md");
   command->add_option("--metrics-access", service.metrics_role, "Who may read /metrics where there are keys: admin, user (any key), everybody [admin]")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, Role>{{"admin", Role::admin}, {"user", Role::user}, {"everybody", Role::nobody}}));
+      ->type_name("TEXT")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Role>{{"admin", Role::admin}, {"user", Role::user}, {"everybody", Role::nobody}}).description("{admin,user,everybody}"));
   command->add_flag("--allow-public", flags.allow_public, "Whoever reaches the address may ask without a key, under any host name");
   command->add_flag("--api-docs", flags.api_docs, "Print what requests may hold, and leave");
   command->add_option("--cors-origin", service.origins, "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");

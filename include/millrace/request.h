@@ -53,6 +53,13 @@ struct Constraint {
   std::string trigger;               // not empty: the answer is free until this occurs in it, and held from there on
 };
 
+// Thinking, told by the marks around it, that may have so many tokens at most: then its closing mark is written.
+struct ThinkingBudget {
+  int64_t tokens = -1;      // -1: as many as it likes
+  std::string open, close;
+  bool begun = false;       // the prompt leaves off inside it
+};
+
 // A LoRA adapter that the engine has, and how much of it: y = W x + scale * its product.
 struct AdapterUse {
   std::string name;
@@ -76,6 +83,7 @@ struct Request {
   bool skip_special = true;        // control tokens print nothing
   bool show_markers = false;       // but those that mark thinking and calls of tools (text/tools/)
   Constraint constraint;
+  ThinkingBudget thinking;
   std::vector<AdapterUse> adapters;  // added in this order; its prefixes are shared with requests of the same ones alone
   bool cache_prompt = true;        // may reuse and leave prefix blocks
   double keep_seconds = 0;         // what it leaves goes last for so long after it has ended, 1e9 at most; memory that a

@@ -25,6 +25,7 @@ Result<void> check_beams(const Request& request) {
   if (request.beams == 1) return {};
   const SamplingOptions& s = request.sampling;
   if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("beams: constraints are not supported with beam search");
+  if (request.thinking.tokens >= 0) return Error::unsupported("beams: a thinking budget is not supported with beam search");
   if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
   const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
   if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {

@@ -150,9 +150,8 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
   s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
   s.request = std::move(request);
   MILLRACE_TRY_VOID(executor_->begin(*stream));
-  const auto scope = scopes_.of(s.request.tenant, s.request.prefix_group, adapter_identity(stream->adapters));
-  s.caches = prefix_ && s.request.cache_prompt && scope;
-  s.prefix_scope = scope.value_or(0);
+  s.caches = prefix_ && s.request.cache_prompt;
+  s.prefix_scope = scopes_.of(s.request.tenant, s.request.prefix_group, adapter_identity(stream->adapters));
   return stream;
 }
 

@@ -103,9 +103,9 @@ void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t token
 }
 
 int64_t EngineCore::cached_tokens(const Request& request) {
-  const auto scope = scopes_.of(request.tenant, request.prefix_group);
-  if (!prefix_ || !request.cache_prompt || !scope || request.prompt.empty()) return 0;
-  return prefix_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), *scope) * limits_.block_tokens;
+  if (!prefix_ || !request.cache_prompt || request.prompt.empty()) return 0;
+  const uint64_t scope = scopes_.of(request.tenant, request.prefix_group);
+  return prefix_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), scope) * limits_.block_tokens;
 }
 
 void EngineCore::load_swapped(LiveStream& stream) {

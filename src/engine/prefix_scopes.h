@@ -1,14 +1,14 @@
 // PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the same
 // prefix group share with each other, whatever their tenants, and with nobody else; and what was computed with adapters is
-// found with the same ones alone. Each scope is a number that enters the
-// prefix index's keys: a hash of its name, so that it is the same after a restart, kept free of collisions here, so that no
-// name can be made up that reads another's prefixes.
+// found with the same ones alone. Each scope is a number that enters the prefix index's keys: a hash of its name, so that it is
+// the same after a restart, kept free of collisions here, so that no name can be made up that reads another's prefixes. The
+// oldest of very many names is forgotten: names that anybody may choose are to be given as digests.
 #pragma once
 
 #include <fmt/format.h>
 
 #include <cstdint>
-#include <optional>
+#include <deque>
 #include <string>
 #include <unordered_map>
 
@@ -18,8 +18,8 @@ class PrefixScopes {
  public:
   static constexpr size_t kMostNames = 65536;
 
-  // Neither tenant nor group: 0. Nothing: there are too many names already; such a request goes without the index.
-  std::optional<uint64_t> of(const std::string& tenant, const std::string& group, const std::string& adapters = "") {
+  // Neither tenant nor group: 0.
+  uint64_t of(const std::string& tenant, const std::string& group, const std::string& adapters = "") {
     if (tenant.empty() && group.empty() && adapters.empty()) return 0;
     std::string name = group.empty() ? "t" + tenant : "g" + group;
     if (!adapters.empty()) name = fmt::format("a{} {}{}", adapters.size(), adapters, name);
@@ -30,8 +30,12 @@ class PrefixScopes {
       if (found == names_.end()) break;
       if (found->second == name) return scope;
     }
-    if (names_.size() >= kMostNames) return std::nullopt;
+    if (names_.size() >= kMostNames) {
+      names_.erase(oldest_.front());
+      oldest_.pop_front();
+    }
     names_.emplace(scope, name);
+    oldest_.push_back(scope);
     return scope;
   }
 
@@ -43,6 +47,7 @@ class PrefixScopes {
   }
 
   std::unordered_map<uint64_t, std::string> names_;
+  std::deque<uint64_t> oldest_;  // first
 };
 
 }  // namespace millrace

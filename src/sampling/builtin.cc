@@ -15,6 +15,7 @@ const Registry<SamplerFactory>& samplers() {
       {{"sampler", "bad_words", "never completes these sequences of tokens", "", {}}, make_bad_words},
       {{"sampler", "end_of_generation", "holds back the end of generation: before min_tokens, or always (ignore_eos)", "", {}}, make_end_of_generation},
       {{"sampler", "allowed_tokens", "chooses only these tokens", "", sampling_options({"allowed_tokens"})}, make_allowed_tokens},
+      {{"sampler", "thinking_budget", "ends thinking after so many tokens: its closing mark is all that can follow", "Muennighoff et al., 2025, s1: Simple test-time scaling (arXiv 2501.19393), budget forcing", {}}, make_thinking_budget},
       {{"sampler", "constraint", "keeps the tokens with which the answer still fits its JSON Schema, regex, grammar or choice", "Dong et al., 2024, XGrammar (arXiv 2411.15100)", {}}, make_constraint},
       {{"sampler", "greedy", "the most likely token (temperature 0)", "", {}}, make_greedy},
       {{"sampler", "top_n_sigma", "keeps logits within n standard deviations of the largest", "Tang et al., 2024, Top-n-sigma: Not All Logits Are You Need", sampling_options({"top_n_sigma"})}, make_top_n_sigma},

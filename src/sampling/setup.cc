@@ -7,6 +7,8 @@ SamplerSetup make_sampler_setup(const Request& request, const Tokenizer& tokeniz
   setup.options = request.sampling;
   setup.min_tokens = request.min_tokens;
   setup.bad_words = request.bad_words;
+  setup.thinking = request.thinking;
+  setup.tokenizer = &tokenizer;
   setup.ignore_eos = request.ignore_eos;
   setup.end_of_generation = tokenizer.spec().eog;
   if (!request.ignore_eos && request.min_tokens > 0) setup.end_of_generation.insert(setup.end_of_generation.end(), request.stop_tokens.begin(), request.stop_tokens.end());

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "sampling/chain.h"
+
 namespace millrace {
 namespace {
 
@@ -43,6 +45,47 @@ TEST(SamplerSetup, TakesEndsAndVocabularyFromTheTokenizer) {
   EXPECT_EQ(setup.dry_breakers, (std::vector<std::vector<TokenId>>{{2}, {3}}));
   request.sampling.dry_multiplier = 0;
   EXPECT_TRUE(make_sampler_setup(request, tokenizer).dry_breakers.empty());
+}
+
+// Thinking between "-" and "b\n", at most two tokens of it: then "b" and "\n" are all that can follow.
+TEST(ThinkingBudget, ClosesWhatIsTooLong) {
+  WordTokenizer tokenizer;
+  Request request;
+  request.sampling.temperature = 0;
+  request.sampling.banned_tokens = {1};
+  request.thinking = {2, "-", "b\n", false};
+  auto chain = SamplerChain::create(make_sampler_setup(request, tokenizer)).value();
+  SamplingRow row;
+  const auto next = [&] {
+    std::vector<float> logits = {1, 0, 0, 0, 0, 0, 0};  // "a", if it may
+    return *chain.sample(logits, 0, row);
+  };
+  const auto write = [&](std::initializer_list<TokenId> tokens) {
+    for (TokenId token : tokens) {
+      next();
+      chain.accept(token);
+    }
+  };
+  chain.accept(6);  // of the prompt
+  write({0, 0, 0, 6, 0, 0});
+  EXPECT_EQ(next(), 1);
+  chain.accept(1);
+  EXPECT_EQ(next(), 2);
+  chain.accept(2);
+  EXPECT_EQ(next(), 0) << "it is closed";
+  write({6, 0, 0});
+  EXPECT_EQ(next(), 0) << "for good";
+  chain.reset();
+  write({6, 3});  // closed by another token, before its time
+  write({0, 0});
+  EXPECT_EQ(next(), 0);
+  request.thinking.begun = true;
+  request.thinking.tokens = 0;
+  chain = SamplerChain::create(make_sampler_setup(request, tokenizer)).value();
+  EXPECT_EQ(next(), 1);
+  request.thinking.tokens = -1;
+  chain = SamplerChain::create(make_sampler_setup(request, tokenizer)).value();
+  EXPECT_EQ(next(), 0);
 }
 
 TEST(SamplerSetup, BreakersOfSeveralTokensAreSequencesToo) {

@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+class Tokenizer;
+
 // Everything a step may be made from: the request's options and what the caller knows of the model.
 struct SamplerSetup {
   SamplingOptions options;
@@ -21,6 +23,8 @@ struct SamplerSetup {
   std::vector<TokenId> end_of_generation;          // every id that ends a generation
   std::vector<std::vector<TokenId>> dry_breakers;  // options.dry_breakers as token sequences (setup.h)
   std::vector<std::vector<TokenId>> bad_words;     // sequences that are never completed
+  ThinkingBudget thinking;
+  const Tokenizer* tokenizer = nullptr;            // of thinking's marks; outlives the steps. Null: no budget is kept
   int32_t vocab_size = 0;
   std::optional<CompiledGrammar> grammar;          // what the request's constraint was compiled to
 

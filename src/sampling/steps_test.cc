@@ -292,7 +292,7 @@ TEST(Registry, NamesAreUniqueAndEveryOptionIsInTheSchema) {
     EXPECT_EQ(entry.info.family, "sampler");
     EXPECT_FALSE(entry.info.summary.empty());
   }
-  EXPECT_EQ(names.size(), 18u);
+  EXPECT_EQ(names.size(), 19u);
   EXPECT_EQ(samplers().find("dry")->info.options.size(), 5u);
 }
 

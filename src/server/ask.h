@@ -41,6 +41,7 @@ struct AskedReasoning {
   bool split = true;            // it comes by itself; otherwise as part of the text
   bool shown = true;            // ... and is sent
   bool in_vllm_name = false;    // "reasoning", not "reasoning_content"
+  int64_t budget = -1;          // its tokens at most; -1: as many as it likes
 };
 
 class ResponseStore;
@@ -72,6 +73,8 @@ struct Ask {
   Json kept;                    // what the API's own answer repeats of the request
   std::shared_ptr<ResponseStore> store; // where the answer is to be kept; null: nowhere
 
+  std::string id;               // that the answer is to have; "": a new one
+  std::string cache_salt;       // "": none
   std::string adapter;          // that the request called as if it were a model; "": none
   std::optional<std::vector<std::pair<int64_t, double>>> lora;  // adapters by place, and their scales
   Request request;              // all but the prompt

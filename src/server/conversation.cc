@@ -115,6 +115,8 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) 
       ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside : ReasoningPlace::behind;
     }
   }
+  if (ask.marks && ask.place != ReasoningPlace::behind)
+    ask.request.thinking = {ask.reasoning.budget, ask.marks->open, ask.marks->close, ask.place == ReasoningPlace::inside};
   ask.request.show_markers = ask.marks || ask.dialect;
   combine_constraints(ask);
   auto tokens = encode_chat(model, *text);

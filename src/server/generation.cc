@@ -11,7 +11,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, Http
     : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
   if (ask.served) answer_.model = ask.served->model.get();
-  answer_.id = format_.id_prefix + service.new_id();
+  answer_.id = format_.id_prefix + (ask.id.empty() ? service.new_id() : ask.id);
   answer_.model_name = !ask.adapter.empty() ? ask.adapter : ask.served ? ask.served->name() : ask.model;  // none is needed to say that it was unloaded
   answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());

@@ -33,6 +33,7 @@ std::string date_now() {
 void append_chunk(std::string& out, std::string_view bytes) {
   char size[20];
   auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
+  out.reserve(out.size() + bytes.size() + 16);
   out.append(size, end).append("\r\n").append(bytes).append("\r\n");
 }
 
@@ -78,12 +79,16 @@ void HttpConnection::begin_stream(HttpReply head) {
   queue(std::move(bytes));
 }
 
+// A reader who is too far behind for so many bytes more is cut.
+bool HttpConnection::lags(size_t more) {
+  if (static_cast<int64_t>(queue_.size() + sending_.size() - sent_ + more) <= limits_->queued_bytes) return false;
+  ++server_.cut;
+  close();
+  return true;
+}
+
 void HttpConnection::write(std::string bytes) {
-  if (!streaming_ || complete_ || bytes.empty()) return;
-  if (static_cast<int64_t>(queue_.size() + sending_.size() - sent_ + bytes.size()) > limits_->queued_bytes) {
-    ++server_.cut;
-    return close();
-  }
+  if (!streaming_ || complete_ || bytes.empty() || lags(bytes.size())) return;
   if (!chunks_) return queue(std::move(bytes));
   std::string chunk;
   append_chunk(chunk, bytes);
@@ -91,11 +96,12 @@ void HttpConnection::write(std::string bytes) {
 }
 
 void HttpConnection::finish(std::string bytes) {
-  if (!streaming_ || complete_) return;
-  write(std::move(bytes));
-  if (closed_) return;
+  if (!streaming_ || complete_ || lags(bytes.size())) return;
   complete_ = true;
-  queue(chunks_ ? "0\r\n\r\n" : "");
+  if (!chunks_) return queue(std::move(bytes));
+  std::string last;
+  if (!bytes.empty()) append_chunk(last, bytes);
+  queue(last += "0\r\n\r\n");
 }
 
 void HttpConnection::end(HttpReply whole, std::string bytes) {
@@ -136,17 +142,24 @@ void HttpConnection::queue(std::string bytes) {
   if (sending_.empty()) send();
 }
 
+// What the socket takes at once goes at once; only what it does not take needs a wait, and a limit for it.
 void HttpConnection::send() {
-  if (sent_ == sending_.size()) {
-    sending_.clear();
-    sent_ = 0;
-    if (queue_.empty()) {
-      no_limit();
-      if (complete_) answered();
-      return;
+  for (;;) {
+    if (sent_ == sending_.size()) {
+      sending_.clear();
+      sent_ = 0;
+      if (queue_.empty()) {
+        no_limit();
+        if (complete_) answered();
+        return;
+      }
+      sending_.swap(queue_);
     }
-    sending_.swap(queue_);
-    queue_.clear();
+    ErrorCode failed;
+    const size_t bytes = stream_.write_now(sending_.data() + sent_, sending_.size() - sent_, failed);
+    if (failed) return close();
+    if (bytes == 0) break;
+    sent_ += bytes;
   }
   limit(limits_->stall_seconds, [this] {
     ++server_.cut;
@@ -253,7 +266,7 @@ void Exchange::ping_with(HttpReply head, std::string ping) const {
 // Work that comes too late still runs: it belongs to the request, not to the connection.
 void Exchange::post(std::function<void()> work) const {
   if (taker_) return taker_->post(std::move(work));
-  if (connection_) asio::post(connection_->executor(), [connection = connection_, work = std::move(work)] { work(); });
+  if (connection_) connection_->mail().post(connection_, std::move(work));
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
@@ -263,7 +276,7 @@ void Exchange::on_gone(std::function<void()> gone) const {
     gone();
     if (facts) facts->end(499, true);
   };
-  asio::post(connection_->executor(), [connection = connection_, number = number_, told = std::move(told)]() mutable {
+  connection_->mail().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
     if (connection->current(number)) return connection->on_gone(std::move(told));
     told();  // gone already
   });

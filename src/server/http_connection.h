@@ -24,6 +24,7 @@
 
 #include "server/http.h"
 #include "server/http_stream.h"
+#include "server/strand_mail.h"
 
 namespace millrace {
 
@@ -42,6 +43,7 @@ struct HttpServer::State {
 
   // What follows may hold the last reference to a connection, which needs what comes before.
   boost::asio::io_context io;
+  StrandMail mail{io};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
   boost::asio::thread_pool workers;
   boost::asio::ip::tcp::acceptor acceptor{io};
@@ -76,6 +78,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void leave_if_idle();
   void cut();
   auto executor() { return stream_.get_executor(); }
+  StrandMail& mail() { return server_.mail; }
 
   // On the strand, by Exchange; `number` is the request's.
   bool current(uint64_t number) const { return answering_ && number == number_; }
@@ -106,6 +109,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void queue(std::string bytes);
   void send();
   void sent(ErrorCode failed, size_t bytes);
+  bool lags(size_t more);
   void answered();
   void linger();
   void discard();

@@ -90,6 +90,18 @@ HttpStream::Outcome HttpStream::advance(Step step, void* data, size_t bytes, siz
   return Outcome::failed;
 }
 
+size_t HttpStream::write_now(const char* data, size_t bytes, ErrorCode& failed) {
+  size_t count = 0;
+  if (ssl_) {
+    advance(Step::write, const_cast<char*>(data), bytes, count, failed);
+    return count;
+  }
+  const auto sent = ::send(socket_.native_handle(), data, bytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  if (sent >= 0) return static_cast<size_t>(sent);
+  if (!try_later()) failed = asio::error::connection_reset;
+  return 0;
+}
+
 HttpStream::Reader HttpStream::look() {
   char byte;
   if (ssl_) {

@@ -39,6 +39,8 @@ class HttpStream {
   enum class Reader { silent, speaks, left };
   Reader look();  // at the other side, without taking anything from it
 
+  // As many bytes as there is room for, without waiting; 0 and no failure: none now. Not while an async_write_some() is.
+  size_t write_now(const char* data, size_t bytes, ErrorCode& failed);
   void end_writing();  // no more from us
   void close();
 

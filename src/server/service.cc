@@ -35,10 +35,6 @@ std::mt19937_64& random_source() {
   return source;
 }
 
-bool is_id(std::string_view text) {
-  return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
-}
-
 // Seconds; 0: nothing is known of it.
 int64_t retry_after(const ApiError& error, double place_seconds) {
   if (error.retry_seconds > 0) return static_cast<int64_t>(std::ceil(std::min(error.retry_seconds, 1e6)));
@@ -185,6 +181,10 @@ std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequ
 
 bool Service::origin_allowed(std::string_view origin) const {
   return std::ranges::any_of(live()->origins, [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+}
+
+bool Service::is_id(std::string_view text) {
+  return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
 HttpHeaders Service::headers(const HttpRequest& request) const {
@@ -440,12 +440,19 @@ std::optional<ApiError> Service::check_wait(const Ask& ask, const HttpRequest& r
   return error;
 }
 
+// Requests with the same salt share prefixes, if they would without it.
+std::string salted(const std::string& tenant, const std::string& group, const std::string& salt) {
+  const KeyDigest digest = key_digest(fmt::format("{} {}\n{}", group.empty() ? "tenant" : "group", group.empty() ? tenant : group, salt));
+  return "salt " + std::string(digest.begin(), digest.end());
+}
+
 // To the caller's key: whose tenant the engine serves, and who pays.
 std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) const {
+  if (!request.account && !ask.cache_salt.empty()) ask.request.prefix_group = salted("", "", ask.cache_salt);
   if (!request.account) return std::nullopt;
   const ApiKey key = request.account->key();
   ask.request.tenant = key.name;
-  ask.request.prefix_group = key.cache_group;
+  ask.request.prefix_group = ask.cache_salt.empty() ? key.cache_group : salted(key.name, key.cache_group, ask.cache_salt);
   int64_t prompt_tokens = 0;
   for (const AskedPrompt& prompt : ask.prompts) prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   const int64_t answers = static_cast<int64_t>(ask.prompts.size()) * std::max({ask.request.n, ask.request.best_of, ask.request.beams});

@@ -113,6 +113,7 @@ class Service {
   HttpReply refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const;
   // Headers of every answer to this request: its id, and what browsers ask for.
   HttpHeaders headers(const HttpRequest& request) const;
+  static bool is_id(std::string_view text);  // that a request may bring: 1 to 128 printable characters of ASCII, no space
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 

@@ -201,6 +201,30 @@ TEST(Thinking, IsSplitFromTheAnswer) {
   EXPECT_GE(cut["usage"]["completion_tokens_details"]["reasoning_tokens"], 1);
 }
 
+TEST(Thinking, EndsWithItsBudget) {
+  LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
+  const std::string thinks = R"("reasoning_effort": "high", "structured_outputs": {"choice": ["yes"]})";
+  const Json free = post(live.port(), kChat, asked(thinks, 40)).json();
+  EXPECT_GT(free["usage"]["completion_tokens_details"]["reasoning_tokens"], 30) << "white space at its beginning does not count";
+  const Json held = post(live.port(), kChat, asked(thinks + R"(, "thinking_token_budget": 5)", 40)).json();
+  EXPECT_EQ(held["choices"][0]["message"]["content"], "yes") << held;
+  EXPECT_LE(held["usage"]["completion_tokens_details"]["reasoning_tokens"], 5) << held;
+  const std::string begun = free["choices"][0]["message"]["reasoning_content"], kept = held["choices"][0]["message"]["reasoning_content"];
+  ASSERT_FALSE(kept.empty());
+  EXPECT_TRUE(begun.starts_with(kept)) << kept;
+  const Json none = post(live.port(), kChat, asked(thinks + R"(, "thinking_token_budget": 0)", 40)).json()["choices"][0]["message"];
+  EXPECT_EQ(none["content"], "yes");
+  EXPECT_FALSE(none.contains("reasoning_content")) << none;
+  const auto messages = [&](const char* budget) {
+    return post(live.port(), "/v1/messages", "{" + kMessages + R"(, "max_tokens": 40, "temperature": 0, "thinking": {"type": "enabled", "budget_tokens": )" + budget + "}}");
+  };
+  const Json other = messages("5").json();
+  EXPECT_EQ(other["content"][0]["thinking"], kept) << other;
+  EXPECT_EQ(other["content"][1]["type"], "text") << other;
+  EXPECT_EQ(messages("-1").status, 400);
+  EXPECT_EQ(messages("\"much\"").status, 400);
+}
+
 TEST(Thinking, InTheOtherApis) {
   LiveServer live({}, {}, {}, nullptr, templated_model(kThinker));
   const std::string sampling = R"(, "max_tokens": 6, "temperature": 0)";
@@ -219,6 +243,25 @@ TEST(Thinking, InTheOtherApis) {
   const Json response = post(live.port(), "/v1/responses", R"({"input": "Once upon a time", "temperature": 0, "max_output_tokens": 6, "reasoning": {"effort": "low"}})").json();
   EXPECT_EQ(response["output"][0]["type"], "reasoning") << response;
   EXPECT_EQ(response["output"][0]["content"][0]["text"], message["content"][0]["thinking"]);
+}
+
+TEST(VllmFields, AnIdASaltAndBeams) {
+  LiveServer live;
+  const Json named = post(live.port(), kChat, asked(R"("request_id": "mine")", 2)).json();
+  EXPECT_EQ(named["id"], "chatcmpl-mine");
+  EXPECT_EQ(named["timings"]["predicted_n"], 2) << named;
+  const auto cached = [&](const std::string& fields) {
+    const std::string words = "one two three four five six seven eight nine ten eleven twelve thirteen fourteen fifteen sixteen seventeen eighteen nineteen twenty ";
+    return post(live.port(), "/v1/completions", R"({"prompt": ")" + words + R"(", "max_tokens": 1)" + fields + "}").json()["usage"]["prompt_tokens_details"]["cached_tokens"].get<int64_t>();
+  };
+  EXPECT_EQ(cached(""), 0);
+  EXPECT_GT(cached(""), 0);
+  EXPECT_EQ(cached(R"(, "cache_salt": "a")"), 0);
+  EXPECT_GT(cached(R"(, "cache_salt": "a")"), 0);
+  EXPECT_EQ(cached(R"(, "cache_salt": "b")"), 0);
+  const Json beams = post(live.port(), kChat, asked(R"("use_beam_search": true, "n": 3, "length_penalty": 1)", 6)).json();
+  ASSERT_EQ(beams["choices"].size(), 3u) << beams;
+  EXPECT_NE(beams["choices"][0]["message"]["content"], beams["choices"][1]["message"]["content"]);
 }
 
 TEST(VllmFields, DoWhatTheySay) {

@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
-"""A server under mixed load for a while: streams, whole answers, several answers, readers who leave, dawdle or send nonsense.
+"""A server under mixed load for a while: all of its APIs (mixed.py), readers who leave, dawdle or send nonsense, and an
+operator who reads its metrics and has it read its settings again.
 
 At the end nothing may be left: no stream, no connection, no block that neither is free nor belongs to the prefix cache; every
 request ended in one way that both sides know of; and the process did not grow after it had warmed up.
 
-Usage: soak.py MILLRACE [--seconds 20] [--clients 8] [--any-growth] [--json] [-- further flags of millrace serve]
+Usage: soak.py MILLRACE [--seconds 20] [--clients 8] [--rest 0] [--any-growth] [--json] [-- further flags of millrace serve]
 """
 
 import argparse
@@ -24,6 +25,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
 import server_process
+from mixed import MODELS, MixedKinds
 
 OPENINGS = ["Once upon a time", "One day, a little girl named Lily", "Tom and his dog went to the park", "There was a big tree"]
 KEYS = {"keys": [{"name": "alice", "key": "a", "streams": 8}, {"name": "bob", "key": "b", "cache_group": "team"},
@@ -43,21 +45,24 @@ class Counts:
         return self.values.get(name, 0)
 
 
-class Client(threading.Thread):
+class Client(MixedKinds, threading.Thread):
     """One request after another until the end, each of a kind that is drawn."""
 
-    def __init__(self, port, seed, until, counts):
+    def __init__(self, port, seed, until, counts, rest):
         super().__init__(daemon=True)
-        self.port, self.draw, self.until, self.counts = port, random.Random(seed), until, counts
+        self.port, self.draw, self.until, self.counts, self.rest = port, random.Random(seed), until, counts, rest
         self.failure = None
 
     def run(self):
-        kinds = [self.whole, self.whole, self.stream, self.stream, self.leaves_early, self.leaves_while_it_waits, self.dawdles, self.nonsense, self.half_open]
+        kinds = [self.whole, self.whole, self.stream, self.stream, self.leaves_early, self.leaves_while_it_waits, self.dawdles, self.nonsense, self.half_open, *self.kinds()]
+        kind = None
         try:
             while time.monotonic() < self.until:
-                self.draw.choice(kinds)()
+                kind = self.draw.choice(kinds)
+                kind()
+                time.sleep(self.rest * self.draw.random())
         except Exception as error:  # told by the main thread
-            self.failure = f"{type(error).__name__}: {error}"
+            self.failure = f"{kind.__name__}: {type(error).__name__}: {error}"
 
     def body(self, **more):
         out = {"prompt": self.draw.choice(OPENINGS) + " " * self.draw.randrange(3) + self.draw.choice(["", " and", " there"]) * self.draw.randrange(8),
@@ -75,7 +80,7 @@ class Client(threading.Thread):
 
     def taken(self, connection):
         response = connection.getresponse()
-        if response.status == 200:
+        if response.status in (200, 204):
             return response
         response.read()
         self.counts.add("refused")
@@ -150,11 +155,14 @@ class Client(threading.Thread):
 
 
 class Server(server_process.Server):
-    def __init__(self, millrace, flags):
-        self.keys = tempfile.NamedTemporaryFile("w", suffix=".json")
-        json.dump(KEYS, self.keys)
-        self.keys.flush()
-        super().__init__(millrace, "--api-keys", self.keys.name, "--max-connections-per-address", "0", "--log-level", "error", *flags)
+    def __init__(self, millrace, first, flags):
+        self.folder = tempfile.TemporaryDirectory()
+        keys, models = self.folder.name + "/keys.json", self.folder.name + "/models.toml"
+        with open(keys, "w", opener=lambda path, flags: os.open(path, flags, 0o600)) as file:
+            json.dump(KEYS, file)
+        with open(models, "w") as file:
+            file.write(MODELS.format(first=first.replace("FOLDER", self.folder.name)))
+        super().__init__(millrace, "--api-keys", keys, "--models-file", models, "--max-connections-per-address", "0", "--log-level", "error", *flags)
 
     def metrics(self):
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)
@@ -219,17 +227,26 @@ def main():
     parser.add_argument("millrace")
     parser.add_argument("--seconds", type=float, default=20)
     parser.add_argument("--clients", type=int, default=8)
+    parser.add_argument("--first", default="", help="settings of the first model in TOML, FOLDER standing for one of the test's own, as 'kv-ssd = \"FOLDER/kv\"'")
+    parser.add_argument("--rest", type=float, default=0, help="seconds that a client rests between two requests, at most")
     parser.add_argument("--any-growth", action="store_true", help="of memory is let through: sanitizers keep what was freed")
     parser.add_argument("--json", action="store_true", help="figures as one line of JSON")
     options = parser.parse_args(flags)
-    server, counts, rss = Server(options.millrace, further), Counts(), []
+    server, counts, rss = Server(options.millrace, options.first, further), Counts(), []
     until = time.monotonic() + options.seconds
-    clients = [Client(server.port, seed, until, counts) for seed in range(options.clients)]
+    clients = [Client(server.port, seed, until, counts, options.rest) for seed in range(options.clients)]
     for client in clients:
         client.start()
+    began = time.monotonic()
+    rss_at = {}  # minutes: MiB
     while time.monotonic() < until and server.process.poll() is None:
         time.sleep(max(0.1, options.seconds / 200))
         rss.append(server.rss())
+        for minute in (2, 5, 10, 20):
+            if time.monotonic() - began > 60 * minute - 4:
+                rss_at.setdefault(minute, round(rss[-1] / 2**20, 1))
+        server.process.send_signal(signal.SIGHUP)
+        counts.add("settings read again")
     for client in clients:
         client.join(300)
     wrong = [f"a client failed: {client.failure}" for client in clients if client.failure]
@@ -249,7 +266,11 @@ def main():
         wrong.append(f"the server died: {server.process.returncode}")
     figures = {"seconds": options.seconds, **counts.values, "generated_tokens": total(metrics, "millrace_generated_tokens_total"),
                "rss_mib": {"begin": round(rss[0] / 2**20, 1), "warm": round(statistics.median(rss[len(rss) // 4:max(1, len(rss) // 2)] or rss) / 2**20, 1),
-                           "end": round(rss[-1] / 2**20, 1), "most": round(max(rss) / 2**20, 1)}}
+                           "end": round(rss[-1] / 2**20, 1), "most": round(max(rss) / 2**20, 1), **{f"minute {minute}": size for minute, size in rss_at.items()}},
+               "answers": {reason: total(metrics, "millrace_answers_finished_total", finished_reason=reason) for reason in ("stop", "length", "abort", "error")}}
+    for name in ("preemptions", "swapped_out_tokens", "swapped_in_tokens", "prefix_cache_hit_tokens", "kv_store_written_bytes", "kv_store_hit_tokens"):
+        figures[name] = total(metrics, f"millrace_{name}_total")
+    figures["memory_peak_mib"] = round(total(metrics, "millrace_memory_peak_bytes") / 2**20, 1)
     print(json.dumps(figures) if options.json else "\n".join(f"{key}: {value}" for key, value in figures.items()))
     for line in wrong:
         print("FAILED:", line, file=sys.stderr)

@@ -15,6 +15,7 @@ std::unique_ptr<SamplerStep> make_banned_tokens(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_bad_words(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_end_of_generation(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_allowed_tokens(const SamplerSetup& setup);
+std::unique_ptr<SamplerStep> make_thinking_budget(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_constraint(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_greedy(const SamplerSetup& setup);
 std::unique_ptr<SamplerStep> make_top_n_sigma(const SamplerSetup& setup);

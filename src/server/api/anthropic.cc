@@ -275,11 +275,15 @@ std::vector<Field> prompt_fields() {
   tools.set = read_tools;
   Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}", "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": one call at most"};
   choice.set = read_choice;
-  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks. budget_tokens is of no effect"};
+  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks. budget_tokens: its tokens at most, where the chat template marks it"};
   thinking.set = [](const Json& value, Ask& ask) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
     if (type != "enabled" && type != "disabled" && type != "adaptive") return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
     if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
+    if (const Json budget = value.value("budget_tokens", Json()); type == "enabled" && !budget.is_null()) {
+      if (!budget.is_number_integer() || budget < 0 || budget > 2147483647) return ApiError::bad("thinking.budget_tokens", "must be an integer from 0 to 2147483647");
+      ask.reasoning.budget = budget.get<int64_t>();
+    }
     return std::nullopt;
   };
   return {model_field(), system, messages, tools, choice, thinking, unsupported_field("mcp_servers", is_empty)};

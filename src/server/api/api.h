@@ -12,6 +12,8 @@ extern const Dialect kAnthropic;
 extern const Dialect kLlamaServer;
 extern const Dialect kOllama;
 
+Json timings_json(const Answer& answer);  // of an answer that has ended
+
 std::vector<Endpoint> openai_endpoints();
 std::vector<Endpoint> responses_endpoints();
 std::vector<Endpoint> anthropic_endpoints();

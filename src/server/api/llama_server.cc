@@ -51,22 +51,6 @@ Json error_json(const ApiError& error) {
 HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
 std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
 
-double per_second(int64_t count, double seconds) { return seconds > 0 ? static_cast<double>(count) / seconds : 0; }
-
-Json timings_json(const Answer& answer) {
-  const RequestTimings& t = answer.timings;
-  const int64_t prompt = answer.prompt_tokens - answer.cached_tokens;
-  return {{"cache_n", answer.cached_tokens},
-          {"prompt_n", prompt},
-          {"prompt_ms", t.prefill_seconds * 1e3},
-          {"prompt_per_token_ms", prompt > 0 ? t.prefill_seconds * 1e3 / static_cast<double>(prompt) : 0},
-          {"prompt_per_second", per_second(prompt, t.prefill_seconds)},
-          {"predicted_n", answer.generated_tokens},
-          {"predicted_ms", t.decode_seconds * 1e3},
-          {"predicted_per_token_ms", answer.generated_tokens > 0 ? t.decode_seconds * 1e3 / static_cast<double>(answer.generated_tokens) : 0},
-          {"predicted_per_second", per_second(answer.generated_tokens, t.decode_seconds)}};
-}
-
 Json probability_json(const Answer& answer, const ChosenToken& chosen) {
   const auto one = [&](TokenId token, float logprob) {
     Json bytes = Json::array();

@@ -131,8 +131,7 @@ Json openai_usage(const Answer& answer) {
 }
 
 std::vector<Field> unsupported_extensions() {
-  const auto is_off = [](const Json& value) { return is_false(value) || (value.is_number() && value.get<double>() <= 0); };
-  return {unsupported_field("thinking_token_budget", is_off), unsupported_field("prompt_embeds", is_empty)};
+  return {unsupported_field("prompt_embeds", is_empty)};
 }
 
 std::vector<Endpoint> openai_endpoints() {

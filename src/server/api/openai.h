@@ -18,7 +18,6 @@ std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);
 // What whole answers and their chunks have in common; `object` is their type.
 Json openai_envelope(const Answer& answer, const char* object, Json choices);
 Json openai_usage(const Answer& answer);
-Json openai_timings(const Answer& answer);   // llama-server's
 const char* openai_finish(const Choice& choice);
 Json openai_stop_reason(const Choice& choice);  // vLLM's: the stop string or token; null: none
 Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's

@@ -7,6 +7,7 @@
 #include "server/adapters.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/search_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/api/tool_fields.h"
 #include "server/api/vllm_fields.h"
@@ -47,7 +48,10 @@ class ChoiceChunks {
     if (!tokens_.is_null()) choice["token_ids"] = std::move(tokens_);
     logprobs_ = tokens_ = nullptr;
     if (const Json reason = openai_stop_reason(answer_.choices[index_]); !choice["finish_reason"].is_null() && !reason.is_null()) choice["stop_reason"] = reason;
-    out_ += sse_data(chunk(answer_, Json::array({std::move(choice)})));
+    const bool ended = !choice["finish_reason"].is_null();
+    Json out = chunk(answer_, Json::array({std::move(choice)}));
+    if (ended) out["timings"] = timings_json(answer_);
+    out_ += sse_data(out);
   }
   void begin() {
     Json choice = {{"index", index_}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
@@ -140,6 +144,7 @@ Json whole(Answer& answer) {
   }
   Json out = openai_envelope(answer, "chat.completion", std::move(choices));
   out["usage"] = openai_usage(answer);
+  out["timings"] = timings_json(answer);
   if (answer.ask.return_tokens) out["prompt_token_ids"] = answer.ask.prompts.front().tokens;
   if (!answer.prompt_logprobs.empty()) out["prompt_logprobs"] = openai_prompt_logprobs(answer, 0);
   return out;
@@ -185,20 +190,21 @@ std::vector<Field> chat_completion_fields() {
   const auto is_text_alone = [](const Json& value) { return value == Json::array({"text"}); };
   return joined({{model_field()},
                  chat_prompt_fields(),
-                 {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"), stream_field(false), usage_in_stream_field(),
+                 {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"), max_tokens_field("n_predict", "-1"), stream_field(false), usage_in_stream_field(),
                   answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top, Field{"user", kText, "", "of no effect"}},
                  sampling_fields(),
+                 search_fields(),
                  extension_fields(),
                  tool_fields(), reasoning_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
                  {unsupported_field("functions", is_empty),
                   unsupported_field("function_call", is_no_choice), unsupported_field("modalities", is_text_alone),
-                  unsupported_field("audio", is_empty), unsupported_field("use_beam_search", is_false), lora_field()},
+                  unsupported_field("audio", is_empty), lora_field()},
                  unsupported_extensions()});
 }
 
 Wrong prepare_chat_completion(const Json& body, Ask& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
-  if (!body.contains("max_tokens") && !body.contains("max_completion_tokens")) ask.request.max_tokens = -1;
+  if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict")) ask.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);
   if (body.contains("top_logprobs") && !logprobs && body["top_logprobs"].get<int64_t>() > 0) return ApiError::bad("top_logprobs", "needs logprobs");
   ask.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
@@ -207,6 +213,7 @@ Wrong prepare_chat_completion(const Json& body, Ask& ask) {
     ask.add_generation_prompt = false;
   }
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (auto wrong = prepare_search(body, ask)) return wrong;
   return check_tools(ask);
 }
 

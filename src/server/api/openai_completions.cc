@@ -4,6 +4,7 @@
 #include "server/adapters.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/search_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/api/vllm_fields.h"
 #include "server/infill.h"
@@ -76,35 +77,6 @@ std::string end(Answer& answer) {
   return out + "data: [DONE]\n\n";
 }
 
-Field best_of_field() {
-  Field field{"best_of", kInteger, "n", "answers that are written, of which the n likeliest are returned, best first"};
-  field.min = 1;
-  field.max = 128;
-  field.set = [](const Json& value, Ask& ask) -> Wrong {
-    ask.request.best_of = value.get<int64_t>();
-    return std::nullopt;
-  };
-  return field;
-}
-
-// vLLM's names.
-std::vector<Field> beam_fields() {
-  Field penalty{"length_penalty", kNumber, "1", "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
-  penalty.min = -100;
-  penalty.max = 100;
-  penalty.set = [](const Json& value, Ask& ask) -> Wrong {
-    ask.request.length_penalty = value.get<double>();
-    return std::nullopt;
-  };
-  Field early{"early_stopping", kBoolean | kText, "false", "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
-  early.choices = {"never"};
-  early.set = [](const Json& value, Ask& ask) -> Wrong {
-    ask.request.early_stopping = value.is_string() ? EarlyStopping::never : value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
-    return std::nullopt;
-  };
-  return {{"use_beam_search", kBoolean, "false", "the n likeliest answers of a search with best_of beams, n without it; nothing is drawn at random"}, penalty, early};
-}
-
 Json whole(Answer& answer) {
   Json choices = Json::array();
   for (size_t i = 0; i < answer.choices.size(); ++i) {
@@ -154,9 +126,9 @@ std::vector<Field> completion_fields() {
     return std::nullopt;
   };
   return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false), usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false),
-                  logit_bias_field(), logprobs, echo, suffix_field(), best_of_field(), Field{"user", kText, "", "of no effect"}},
+                  logit_bias_field(), logprobs, echo, suffix_field(), Field{"user", kText, "", "of no effect"}},
                  sampling_fields(),
-                 beam_fields(),
+                 search_fields(),
                  extension_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
                  {lora_field()},
                  unsupported_extensions()});
@@ -167,12 +139,7 @@ Wrong prepare_completion(const Json& body, Ask& ask) {
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
   if (!body.contains("max_tokens")) ask.request.max_tokens = 16;
   if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
-  Request& request = ask.request;
-  if (request.best_of > 0 && request.best_of < request.n) return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
-  if (!body.value("use_beam_search", false)) return std::nullopt;
-  request.beams = std::max(request.n, std::exchange(request.best_of, 0));
-  if (request.beams == 1) request.sampling.temperature = 0;  // the search of one beam
-  return std::nullopt;
+  return prepare_search(body, ask);
 }
 
 }  // namespace millrace

@@ -149,7 +149,14 @@ std::vector<Field> reasoning_fields() {
     ask.variables["enable_thinking"] = value.get<bool>();
     return std::nullopt;
   };
-  return {effort, format, include, enable};
+  Field budget{"thinking_token_budget", kInteger, "none", "tokens of thinking at most, where the chat template marks it: then it is ended; -1: none"};
+  budget.min = -1;
+  budget.max = 2147483647;
+  budget.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.reasoning.budget = value.get<int64_t>();
+    return std::nullopt;
+  };
+  return {effort, format, include, enable, budget};
 }
 
 }  // namespace millrace

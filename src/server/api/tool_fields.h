@@ -17,7 +17,7 @@ std::optional<ApiError> add_tool(Ask& ask, const std::string& where, const std::
 // After all fields: whether what is wished can be had.
 std::optional<ApiError> check_tools(Ask& ask);
 
-// Thinking: reasoning_effort, reasoning_format, include_reasoning, enable_thinking.
+// Thinking: reasoning_effort, reasoning_format, include_reasoning, enable_thinking, thinking_token_budget.
 std::vector<Field> reasoning_fields();
 // "none" to "high", for the template's variables.
 void set_reasoning_effort(Ask& ask, const std::string& effort);

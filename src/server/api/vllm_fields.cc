@@ -1,5 +1,7 @@
 #include "server/api/vllm_fields.h"
 
+#include "server/service.h"
+
 namespace millrace {
 namespace {
 
@@ -51,7 +53,19 @@ std::vector<Field> vllm_fields() {
     ask.prompt_logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  out.push_back(scores);
+  Field id{"request_id", kText, "a new one", "what the answer's id has behind its prefix"};
+  id.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.id = value.get<std::string>();
+    if (!Service::is_id(ask.id)) return ApiError::bad("request_id", "must have 1 to 128 characters, none of them a space or outside ASCII");
+    return std::nullopt;
+  };
+  Field salt{"cache_salt", kText, "none", "what is computed of the prompt is shared with requests of the same salt alone; 1 to 1024 bytes"};
+  salt.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.cache_salt = value.get<std::string>();
+    if (ask.cache_salt.empty() || ask.cache_salt.size() > 1024) return ApiError::bad("cache_salt", "must have 1 to 1024 bytes");
+    return std::nullopt;
+  };
+  out.insert(out.end(), {scores, id, salt});
   return out;
 }
 

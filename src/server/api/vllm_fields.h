@@ -6,7 +6,7 @@
 namespace millrace {
 
 // stop_token_ids, include_stop_str_in_output, skip_special_tokens, truncate_prompt_tokens, return_token_ids, bad_words,
-// prompt_logprobs.
+// prompt_logprobs, request_id, cache_salt.
 std::vector<Field> vllm_fields();
 
 }  // namespace millrace

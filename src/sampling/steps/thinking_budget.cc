@@ -1,0 +1,73 @@
+// Ends thinking that has become too long: after so many tokens inside it only its closing mark can follow. Marks are looked
+// for in the text, for a model may write one as other tokens than a tokenizer would.
+#include <algorithm>
+#include <limits>
+#include <string>
+
+#include "sampling/steps/factories.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+namespace {
+
+class ThinkingBudgetStep final : public SamplerStep {
+ public:
+  ThinkingBudgetStep(const ThinkingBudget& budget, const Tokenizer& tokenizer)
+      : budget_(budget), tokenizer_(&tokenizer), close_(tokenizer.encode(budget.close, {.add_special = false, .parse_special = true})) {
+    reset();
+  }
+
+  void apply(SamplingRow& row) override {
+    started_ = true;
+    if (place_ != Place::inside || tokens_ < budget_.tokens || forced_ == close_.size()) return;
+    const TokenId next = close_[forced_];
+    std::ranges::fill(row.logits(), -std::numeric_limits<float>::infinity());
+    row.edit(next, [](float) { return 0.0f; });
+  }
+
+  void accept(TokenId token) override {
+    if (!started_ || place_ == Place::behind) return;  // of the prompt, or no more to do
+    if (place_ == Place::inside && tokens_++ >= budget_.tokens) ++forced_;
+    const std::string& mark = place_ == Place::inside ? budget_.close : budget_.open;
+    text_ += tokenizer_->piece(token);
+    const bool found = text_.find(mark) != std::string::npos;
+    if (found) {
+      place_ = place_ == Place::inside ? Place::behind : Place::inside;
+      text_.clear();
+    } else if (text_.size() > mark.size()) {
+      text_.erase(0, text_.size() - mark.size());
+    }
+    if (forced_ == close_.size()) place_ = Place::behind;
+  }
+
+  void reset() override {
+    place_ = budget_.begun ? Place::inside : Place::before;
+    started_ = false;
+    tokens_ = 0;
+    forced_ = 0;
+    text_.clear();
+  }
+  std::unique_ptr<SamplerStep> clone() const override { return std::make_unique<ThinkingBudgetStep>(*this); }
+
+ private:
+  enum class Place { before, inside, behind };
+
+  ThinkingBudget budget_;
+  const Tokenizer* tokenizer_;
+  std::vector<TokenId> close_;
+  Place place_ = Place::before;
+  bool started_ = false;   // the prompt's tokens come before the first apply()
+  int64_t tokens_ = 0;     // inside
+  size_t forced_ = 0;      // tokens of the closing mark that were forced
+  std::string text_;       // the end of what was written, in which a mark may begin
+};
+
+}  // namespace
+
+std::unique_ptr<SamplerStep> make_thinking_budget(const SamplerSetup& setup) {
+  const ThinkingBudget& budget = setup.thinking;
+  if (budget.tokens < 0 || budget.close.empty() || !setup.tokenizer) return nullptr;
+  return std::make_unique<ThinkingBudgetStep>(budget, *setup.tokenizer);
+}
+
+}  // namespace millrace
