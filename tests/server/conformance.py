@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """The lists in docs/conformance: what tests that ran and passed have shown of each API.
 
-The cases come from the reports of server_live_test (tests/server/conformance.h) and of the suites in tests/server/clients:
-from those of the run under way, where tools/test_suite started this, else both are run here.
+The cases come from the reports of server_live_test, with what conformance.h and conformance_cases.txt say of its tests, and
+of the suites in tests/server/clients: those of the run under way, where tools/test_suite started this, else both are run here.
 
 Usage: tests/server/conformance.py BUILD_FOLDER [--write]
 Without --write the lists are compared with the cases, and a difference is exit status 1. Lines of tests that were skipped
@@ -20,8 +20,8 @@ import tempfile
 SOURCE = os.path.abspath(os.path.join(os.path.dirname(__file__), "../.."))
 PAGES = os.path.join(SOURCE, "docs/conformance")
 NAMES = {"openai": "OpenAI's API", "anthropic": "Anthropic's API", "ollama": "Ollama's API", "llama-server": "llama-server's API"}
-KINDS = {"holds": "Holds", "refused": "Refused", "unsupported": "Not supported, and refused as such"}
-CLIENTS = ("openai", "ai", "@anthropic-ai/sdk", "ollama")
+KINDS = {"holds": "Holds", "refused": "Refused"}
+CLIENTS = ("openai", "ai", "@anthropic-ai/sdk", "ollama", "fetch")
 
 
 def run_tests(build, folder):
@@ -36,11 +36,11 @@ def run_tests(build, folder):
 
 def read_cases(folder):
     """([(api, endpoint, kind, what, test)], names of the tests that were skipped)"""
-    cases, skipped = [], set()
+    cases, skipped, passed = [], set(), set()
     for name in ("server_live_test", "server_clients"):
         path = f"{folder}/{name}.json"
         if not os.path.exists(path):
-            skipped |= {f"client `{client}`" for client in CLIENTS} if name == "server_clients" else {None}
+            skipped |= {f"client `{client}`" for client in CLIENTS} if name == "server_clients" else set()
             continue
         with open(path, encoding="utf-8", errors="replace") as file:
             suites = json.load(file)["testsuites"]
@@ -50,7 +50,16 @@ def read_cases(folder):
                 if one.get("status") == "NOTRUN" or one.get("result") == "SKIPPED":
                     skipped.add(test)
                 elif not one.get("failures"):
+                    passed.add(test)
                     cases += [(*text.split("\t", 3), test) for key, text in one.items() if key.startswith("case ")]
+    with open(f"{SOURCE}/tests/server/conformance_cases.txt", encoding="utf-8") as file:
+        for text in file:
+            if not text.startswith("#"):
+                *case, test = text.strip().split(" | ")
+                if test in passed:
+                    cases.append((*case, test))
+                elif test not in skipped:
+                    print(f"conformance_cases.txt: {test} did not pass, or is no test")
     return cases, skipped
 
 
@@ -75,7 +84,9 @@ def page(api, cases):
            "Made by `tests/server/conformance.py` of tests that ran against a live server and passed: a line is a case.", "",
            f"{len(mine) - fields - negative} things that hold, {negative} refusals, {fields} fields sent wrong in every way that the schema knows.", ""]
     for endpoint in endpoints:
-        of = [case for case in mine if case[1] == endpoint]
+        of = [case for case in mine if case[1] == endpoint and case[2] != "unsupported"]
+        if not of:
+            continue
         out += [f"## {endpoint}", ""]
         for kind, title in KINDS.items():
             rows = [line(kind, what, test) for _, _, one, what, test in of if one == kind]
@@ -85,6 +96,10 @@ def page(api, cases):
         if rows:
             out += ["Fields sent wrong, each alone: 400 in this API's shape, naming the field (Conformance.EveryFieldIsChecked).", "",
                     "| field | refused |", "|---|---|", *rows, ""]
+    rows = [f"| {endpoint} | {cell(what)} | {test} |" for _, endpoint, kind, what, test in mine if kind == "unsupported"]
+    if rows:
+        status = "400" if api == "anthropic" else "501"
+        out += ["## Not supported", "", f"Refused with {status}, saying so.", "", "| endpoint | what | shown by |", "|---|---|---|", *rows, ""]
     return "\n".join(out)
 
 
@@ -99,7 +114,7 @@ def differences(path, text, skipped):
         return []
 
     def counted(line_of):
-        return not re.match(r"\d+ things that hold, |## |$|\|---|\| (Holds|Refused|Not supported)", line_of)
+        return not re.match(r"\d+ things that hold, |## |$|\|---|\| (Holds|Refused|field|endpoint) \|", line_of)
 
     old, new = set(filter(counted, there.splitlines())), set(filter(counted, text.splitlines()))
     gone = [f"no case that passes shows: {one}" for one in sorted(old - new) if not any(one.endswith(f" | {test} |") for test in skipped)]
@@ -118,8 +133,8 @@ def main():
         with tempfile.TemporaryDirectory() as folder:
             run_tests(build, folder)
             cases, skipped = read_cases(folder)
-    if write and skipped:
-        print(f"skipped, and so not in the lists: {', '.join(sorted(skipped))}", file=sys.stderr)
+    if write and any(test.startswith("client ") for test in skipped):
+        sys.exit("the clients' tests were skipped: npm ci in tests/server/clients")
     problems = 0
     if write:
         os.makedirs(PAGES, exist_ok=True)

@@ -206,6 +206,19 @@ TEST(Conformance, PathsThatAreNotThere) {
   }
 }
 
+TEST(Conformance, WhatIsNotThereSaysSo) {
+  LiveServer live;
+  for (const Endpoint& endpoint : endpoints()) {
+    if (!endpoint.summary.starts_with("Not supported")) continue;
+    const std::string api = api_of(endpoint.dialect);
+    const bool open_ended = endpoint.path.ends_with('*');
+    Client client(live.port());
+    client.get(open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "0" : endpoint.path, "Content-Length: 2\r\n\r\n{}", endpoint.method);
+    expect_refusal(client.response(), api, 501, "", title_of(endpoint));
+    shows(api, title_of(endpoint), "unsupported", "all of it");
+  }
+}
+
 TEST(Conformance, APromptThatDoesNotFit) {
   Asker asker;
   std::string text;

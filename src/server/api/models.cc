@@ -47,6 +47,10 @@ Handled unload(Call& call) {
   return json_reply({{"success", true}});
 }
 
+Handled manage(Call& call) {
+  return ApiError{ApiErrorKind::unsupported, call.request.path + ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve", ""};
+}
+
 }  // namespace
 
 Json model_entry(const Service& service, const ModelStatus& model, const std::string& name) {
@@ -55,6 +59,9 @@ Json model_entry(const Service& service, const ModelStatus& model, const std::st
     const ModelInfo& info = model.served->model->info();
     out["max_model_len"] = model.served->context;
     out["meta"] = {{"n_vocab", info.vocab}, {"n_ctx_train", info.context}, {"n_params", info.parameters}, {"size", info.weight_bytes}};
+    if (model.served->embeddings) out["meta"]["n_embd"] = model.served->embeddings->width();
+    out["root"] = model.name;
+    out["parent"] = nullptr;
   }
   out["status"] = {{"value", model.state}};
   if (!model.error.empty()) {
@@ -114,6 +121,10 @@ std::vector<Endpoint> model_endpoints() {
                  .begin = load, .without_model = true, .admin = true});
   all.push_back({.method = "POST", .path = "/models/unload", .dialect = &kLlamaServer, .summary = "Takes no more requests for a model, and frees it when its open streams have ended.",
                  .fields = {model}, .handle = unload, .without_model = true, .admin = true});
+  // Clients of Ollama manage its models with these.
+  for (const auto& [method, path] : {std::pair{"POST", "/api/pull"}, {"POST", "/api/push"}, {"POST", "/api/create"}, {"POST", "/api/copy"}, {"DELETE", "/api/delete"}, {"POST", "/api/blobs/*"}})
+    all.push_back({.method = method, .path = path, .dialect = &kOllama, .summary = "Not supported: `millrace pull` downloads models, `millrace serve` is told which to serve.",
+                   .handle = manage, .without_model = true, .raw_body = true});
   return all;
 }
 

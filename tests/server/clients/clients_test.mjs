@@ -1,5 +1,5 @@
 // The clients that people use against a live server: answers, streams, errors, aborts. A suite is a file: it exports the API
-// that it speaks, the client's name and its cases.
+// that it speaks, the client's name and its cases, of which one may be of another API.
 //   node clients_test.mjs path/to/millrace        exit status 77: a package is not there (npm ci)
 // Where GTEST_OUTPUT names a folder, the cases are told there as a GoogleTest program tells its own, for tools/test_suite
 // and for the lists in docs/conformance.
@@ -11,7 +11,7 @@ globalThis.File ??= File;  // node 18 has it, but not there, where the clients l
 
 const suites = [];
 try {
-  for (const name of ['openai', 'anthropic', 'ollama', 'ai']) suites.push(await import(`./${name}.mjs`));
+  for (const name of ['openai', 'anthropic', 'ollama', 'ai', 'fetch']) suites.push(await import(`./${name}.mjs`));
 } catch (error) {
   if (error.code !== 'ERR_MODULE_NOT_FOUND') throw error;
   console.log(`skipped: ${error.message}; run npm ci in tests/server/clients`);
@@ -24,8 +24,8 @@ const report = [];
 for (const suite of suites) {
   const told = { name: suite.client, testsuite: [] };
   report.push(told);
-  for (const { endpoint, what, kind, run } of suite.cases(server)) {
-    const one = { name: `${endpoint}: ${what}`, status: 'RUN', result: 'COMPLETED', 'case 0': [suite.api, endpoint, kind, what].join('\t') };
+  for (const { api = suite.api, endpoint, what, kind, run } of suite.cases(server)) {
+    const one = { name: `${endpoint}: ${what}`, status: 'RUN', result: 'COMPLETED', 'case 0': [api, endpoint, kind, what].join('\t') };
     told.testsuite.push(one);
     ++count;
     try {

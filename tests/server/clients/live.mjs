@@ -21,10 +21,10 @@ export const holds = (endpoint, what, run) => ({ endpoint, what, run, kind: 'hol
 export const refused = (endpoint, what, run) => ({ endpoint, what, run, kind: 'refused' });
 export const unsupported = (endpoint, what, run) => ({ endpoint, what, run, kind: 'unsupported' });
 
-// A running server: { url, aborts(run), end() }.
-export async function start(millrace) {
+// A running server: { url, aborts(run), another(...flags), end() }.
+export async function start(millrace, flags = []) {
   const folder = mkdtempSync(join(tmpdir(), 'millrace-files-'));
-  const server = spawn(millrace, ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY, '--files-dir', folder], { stdio: ['ignore', 'pipe', 'inherit'] });
+  const server = spawn(millrace, ['serve', '--port', '0', '-t', '1', '--name', 'stories', '--api-key', KEY, '--files-dir', folder, ...flags], { stdio: ['ignore', 'pipe', 'inherit'] });
   const exited = new Promise((resolve) => server.on('exit', (code) => resolve(code)));
   const url = await new Promise((resolve, reject) => {
     createInterface({ input: server.stdout }).on('line', (line) => line.includes(' at http') && resolve(line.split(' at ')[1]));
@@ -44,6 +44,7 @@ export async function start(millrace) {
       await run();
       await becomes(async () => (await metric(aborted)) === before + 1 && (await metric('millrace_requests_running')) === 0);
     },
+    another: (...flags) => start(millrace, flags),
     // The exit status after SIGTERM.
     async end() {
       server.kill('SIGTERM');
