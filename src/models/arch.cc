@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>
 
@@ -16,6 +17,8 @@ const std::vector<TensorName> kCommonNames = {
     {"output_norm.weight", "model.norm.weight"},
     {"output.weight", "lm_head.weight"},
     {"output.bias", "lm_head.bias"},
+    {"cls.output.weight", "score.weight"},
+    {"cls.output.bias", "score.bias"},
     {"blk.{l}.attn_norm.weight", "model.layers.{l}.input_layernorm.weight"},
     {"blk.{l}.attn_q.weight", "model.layers.{l}.self_attn.q_proj.weight"},
     {"blk.{l}.attn_k.weight", "model.layers.{l}.self_attn.k_proj.weight"},
@@ -104,6 +107,12 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
 }  // namespace
 
 const Arch* find_arch(const ModelFiles& files) {
+  // Qwen3ForSequenceClassification: the family's decoder under a ranking head (models/ranking_head.h).
+  if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
+    const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
+    const auto found = std::ranges::find(archs(), std::string_view(type), [](const Arch* arch) { return arch->huggingface_type; });
+    return type.empty() || found == archs().end() ? nullptr : *found;
+  }
   for (const Arch* arch : archs()) {
     if (files.kind == ModelFiles::Kind::gguf) {
       if (arch->name == files.architecture) return arch;

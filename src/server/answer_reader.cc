@@ -2,15 +2,44 @@
 
 #include <random>
 
+#include "text/tools/frames.h"
+
 namespace millrace {
 
 using Kind = AnswerPiece::Kind;
+
+namespace {
+
+// A dialect with frames for thinking, where thinking comes as part of the text.
+class Joined final : public CallParser {
+ public:
+  explicit Joined(std::unique_ptr<CallParser> parser) : parser_(std::move(parser)) {}
+  void push(std::string_view text, AnswerPieces& out) override {
+    AnswerPieces pieces;
+    parser_->push(text, pieces);
+    join(pieces, out);
+  }
+  void finish(AnswerPieces& out) override {
+    AnswerPieces pieces;
+    parser_->finish(pieces);
+    join(pieces, out);
+  }
+
+ private:
+  static void join(const AnswerPieces& pieces, AnswerPieces& out) {
+    for (const AnswerPiece& piece : pieces) add_piece(out, piece.kind == Kind::reasoning ? Kind::text : piece.kind, piece.text);
+  }
+  std::unique_ptr<CallParser> parser_;
+};
+
+}  // namespace
 
 std::unique_ptr<AnswerReader> AnswerReader::create(const Ask& ask) {
   if (!ask.dialect && !(ask.marks && ask.reasoning.split)) return nullptr;
   auto reader = std::make_unique<AnswerReader>();
   if (ask.marks && ask.reasoning.split) reader->splitter_.emplace(*ask.marks, ask.place);
-  if (ask.dialect) reader->parser_ = ask.dialect->parser(ask.tools.tools);
+  if (ask.dialect) reader->parser_ = ask.dialect->parser(ask.tools.any() ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>());
+  if (reader->parser_ && !ask.reasoning.split && answer_frames_of(*ask.dialect)) reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
   return reader;
 }
 

@@ -4,6 +4,7 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/language_model.h"
+#include "text/tools/frames.h"
 
 namespace millrace {
 namespace {
@@ -39,12 +40,16 @@ void add_to_system(Json& messages, const std::string& text) {
 }
 
 // The tools, to the template where it knows them, and in the messages where it does not.
-void add_tools(const std::string& chat_template, Ask& ask, Json& input) {
-  const bool known = chat_template.find("tools") != std::string::npos && tool_dialect_of(chat_template).speaks(chat_template);
-  if (ask.tools.any()) ask.dialect = known ? &tool_dialect_of(chat_template) : &described_tools();
-  if (known && ask.tools.any()) input["tools"] = ask.tools.definitions;
+void add_tools(const std::string& chat_template, bool by_template, Ask& ask, Json& input) {
+  const ToolDialect& dialect = tool_dialect_of(chat_template);
+  const bool named = chat_template.find("tools") != std::string::npos, known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
+  if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
+  if (known && answer_frames_of(dialect) && !ask.continue_last_message) ask.dialect = &dialect;
+  if (known && named && ask.tools.any()) input["tools"] = ask.tools.definitions;
   Json& messages = input["messages"];  // nothing is added to `input` from here on
-  if (known) return read_arguments(messages);
+  if (known) read_arguments(messages);
+  if (known && !named && ask.tools.any()) add_to_system(messages, tool_description_of(dialect)(ask.tools.tools));
+  if (known) return;
   if (has_calls(messages)) messages = describe_calls(messages);
   if (ask.tools.any()) add_to_system(messages, describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
 }
@@ -66,8 +71,24 @@ Json structure_of(const Constraint& constraint) {
   return {{"type", "any_text"}};
 }
 
+void set_structure(Ask& ask, const Json& structure) {
+  ask.request.constraint = {};
+  ask.request.constraint.kind = Constraint::Kind::structure;
+  ask.request.constraint.text = to_text(structure);
+}
+
+// The same where every answer has frames.
+void constrain_frames(Ask& ask) {
+  const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
+  if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
+  if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
+  const std::span<const Tool> callable = tools ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>();
+  set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel}, required ? Json() : structure_of(ask.request.constraint)));
+}
+
 // Puts together what is wished of the text, the calls, and the thinking before them.
 void combine_constraints(Ask& ask) {
+  if (ask.dialect && answer_frames_of(*ask.dialect)) return constrain_frames(ask);
   Constraint& constraint = ask.request.constraint;
   const bool thinks = ask.marks && ask.place != ReasoningPlace::behind && !ask.constrains_thinking;
   if (!ask.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
@@ -82,9 +103,7 @@ void combine_constraints(Ask& ask) {
     structure = structure_of(constraint);
   }
   if (thinks) structure = behind_reasoning(std::move(structure), *ask.marks, ask.place);
-  constraint = {};
-  constraint.kind = Constraint::Kind::structure;
-  constraint.text = to_text(structure);
+  set_structure(ask, structure);
 }
 
 // Text that the last message ends with, without the white space that a template may trim.
@@ -102,11 +121,18 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) 
   ask.variables = Json::object();
   input["messages"] = std::move(ask.messages);
   ask.messages = Json::array();
-  add_tools(chat_template, ask, input);
+  Json as_given = ask.tools.any() ? input : Json();
+  add_tools(chat_template, true, ask, input);
   auto text = chat_text(model, input, ask.add_generation_prompt);
+  // Some templates print what only other engines than Python's can: R1's gives a filter's result to tojson.
+  if (!text.ok() && as_given.is_object() && text.error().message.find("is not JSON serializable") != std::string::npos) {
+    input = std::move(as_given);
+    add_tools(chat_template, false, ask, input);
+    text = chat_text(model, input, ask.add_generation_prompt);
+  }
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
   if (ask.continue_last_message) cut_behind_last(*text, input["messages"].back().value("content", std::string()));
-  ask.marks = reasoning_marks_of(chat_template);
+  ask.marks = ask.dialect && answer_frames_of(*ask.dialect) ? nullptr : reasoning_marks_of(chat_template);
   if (ask.marks) {
     ask.place = reasoning_place(*text, *ask.marks);
     if (ask.continue_last_message) {

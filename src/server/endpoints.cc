@@ -1,11 +1,11 @@
-#include "server/api/api.h"
+#include "server/api/text_vectors.h"
 
 namespace millrace {
 
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = [] {
     std::vector<Endpoint> list;
-    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(), file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()}) list.insert(list.end(), part.begin(), part.end());
+    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(), ranking_endpoints(), file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()}) list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
   return all;

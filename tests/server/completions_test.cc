@@ -170,7 +170,6 @@ TEST(LlamaServer, WhatEditorsAsk) {
   EXPECT_EQ(slots[0]["is_processing"], false);
   EXPECT_EQ(post(live.port(), "/slots/0?action=erase", "").status, 501);
   EXPECT_EQ(post(live.port(), "/props", "{}").status, 501);
-  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"}) EXPECT_EQ(post(live.port(), path, R"({"query": "a", "documents": ["b"]})").status, 501);
   Client busy(live.port()), other(live.port());
   for (Client* client : {&busy, &other}) {
     client->post("/completion", R"({"prompt": "a", "n_predict": -1, "ignore_eos": true, "stream": true})");

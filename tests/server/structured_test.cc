@@ -105,7 +105,11 @@ const std::pair<const char*, const char*> kTemplates[] = {
     {"llama", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}ipython {\"name\": x, \"parameters\": y}{% endif %}"},
     {"mistral", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}[TOOL_CALLS]{% endif %}"},
     {"mistral_args", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}[TOOL_CALLS][ARGS]{% endif %}"},
-    {"qwen_xml", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call><function=x>{% endif %}"}};
+    {"qwen_xml", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call><function=x>{% endif %}"},
+    {"glm", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<tool_call>x<arg_key>{% endif %}"},
+    {"deepseek", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<｜tool▁call▁begin｜>function```json{% endif %}"},
+    {"deepseek_named", "{% for m in messages %}{{ m.content }}{% endfor %}{# <｜tool▁call▁begin｜> #}"},
+    {"harmony", "{% for m in messages %}{{ m.content }}{% endfor %}{% if tools %}<|channel|>analysis<|call|>{% endif %}"}};
 
 TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
   for (const auto& [name, chat_template] : kTemplates) {
@@ -128,6 +132,21 @@ TEST(ToolCalls, RequiredAndNamedInEveryDialect) {
       EXPECT_EQ(streamed[0]["arguments"], function["arguments"]);
     }
   }
+}
+
+// Every answer has frames. This model, held to them, thinks until it is cut; the frame's header is seen by nobody.
+TEST(ToolCalls, ChannelsAreToldApartWithoutTools) {
+  LiveServer live({}, {}, {}, nullptr, templated_model(std::string(std::end(kTemplates)[-1].second)));
+  const Json plain = post(live.port(), kChat, asked("\"top_k\": 40", 6)).json();
+  EXPECT_FALSE(plain["choices"][0]["message"]["content"].get<std::string>().empty()) << plain;
+  const std::string fields = R"("structured_outputs": {"regex": "[0-9]{3}"})";
+  const Json held = post(live.port(), kChat, asked(fields, 60)).json();
+  const std::string thought = held["choices"][0]["message"].value("reasoning_content", "");
+  EXPECT_FALSE(thought.empty()) << held;
+  EXPECT_EQ(thought.find("<|"), std::string::npos) << held;
+  EXPECT_EQ(held["choices"][0]["message"]["content"], "") << held;
+  const Json joined = post(live.port(), kChat, asked(fields + R"(, "reasoning_format": "none")", 60)).json();
+  EXPECT_EQ(joined["choices"][0]["message"]["content"], thought) << joined;
 }
 
 TEST(ToolCalls, AutoLeavesTextAndHistoryGoesToThePrompt) {

@@ -1,46 +1,32 @@
-// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama; and vLLM's /score, the cosine of two texts' vectors.
-// No text is generated: the embedding worker answers the exchange.
+// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama. No text is generated: the embedding worker answers the
+// exchange.
 #include <fmt/format.h>
 
 #include <bit>
 #include <charconv>
 #include <cmath>
 
-#include "server/api/api.h"
 #include "server/api/base64.h"
 #include "server/api/sampling_fields.h"
-#include "server/service.h"
+#include "server/api/text_vectors.h"
 
 namespace millrace {
 namespace {
 
-using Wrong = std::optional<ApiError>;
 using Clock = std::chrono::steady_clock;
-using Vectors = EmbeddingWorker::Vectors;
-
-constexpr size_t kMostTexts = 2048;
+using Vectors = TextVectors;
 
 // One request, from its body to what writes the answer.
-struct Asked {
-  std::vector<std::vector<TokenId>> texts;
+struct Asked : TextTokens {
   Pooling pooling = Pooling::last;
   bool normalized = true;
   int64_t dimensions = 0;  // 0: all
   bool base64 = false;
-  int64_t prompt_tokens = 0;
-  std::vector<size_t> truncated;  // texts that were cut to the context
   std::string model;
   Clock::time_point began = Clock::now();
 };
 
 using Write = std::function<Json(const Asked&, const Vectors&)>;
-
-Field input_field(const char* name, unsigned types, bool required, const char* help) {
-  Field field{name, types, "", help};
-  field.required = required;
-  field.most = size_t{64} << 20;
-  return field;
-}
 
 // A float as the shortest number that reads back as it.
 Json number_json(float value) {
@@ -67,56 +53,6 @@ Json vector_json(std::span<const float> values, bool base64) {
   return out;
 }
 
-Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, Asked& asked) {
-  std::vector<TokenId> tokens;
-  if (input.is_string()) {
-    auto encoded = served.model->encode(input.get_ref<const std::string&>());
-    if (!encoded.ok()) return ApiError::from(encoded.error());
-    tokens = std::move(*encoded);
-  } else {
-    tokens = input.get<std::vector<TokenId>>();
-    for (TokenId token : tokens)
-      if (token >= served.model->info().vocab) return ApiError::bad(name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
-  }
-  const auto count = static_cast<int64_t>(tokens.size()), context = served.embeddings->context();
-  if (count == 0) return ApiError::bad(name, "holds an empty text, and this model adds no start token");
-  if (count > context && !truncate) {
-    ApiError error{ApiErrorKind::too_long, fmt::format("{}: a text has {} tokens, more than the context of {}", name, count, context), name};
-    error.prompt_tokens = count;
-    error.context = context;
-    return error;
-  }
-  if (count > context) {
-    tokens.resize(static_cast<size_t>(context));
-    asked.truncated.push_back(asked.texts.size());
-  }
-  asked.prompt_tokens += static_cast<int64_t>(tokens.size());
-  asked.texts.push_back(std::move(tokens));
-  return std::nullopt;
-}
-
-// A string, tokens, or a list of such.
-Wrong add_texts(const ServedModel& served, const char* name, const Json& input, bool truncate, Asked& asked) {
-  const bool one = input.is_string() || (input.is_array() && !input.empty() && input[0].is_number());
-  if (input.empty() && !one) return ApiError::bad(name, "is empty");
-  if (one) return add_text(served, name, input, truncate, asked);
-  if (input.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
-  for (const Json& text : input)
-    if (auto wrong = add_text(served, name, text, truncate, asked)) return wrong;
-  return std::nullopt;
-}
-
-Wrong read_pooling(const ServedModel& served, const Json& body, Asked& asked) {
-  if (body.contains("pooling")) {
-    asked.pooling = *find_pooling(body["pooling"].get_ref<const std::string&>());
-    return std::nullopt;
-  }
-  const Result<Pooling>& pooling = served.embeddings->pooling();
-  if (!pooling.ok()) return ApiError::from(pooling.error());
-  asked.pooling = *pooling;
-  return std::nullopt;
-}
-
 Wrong read_dimensions(const ServedModel& served, const Json& body, Asked& asked) {
   if (!body.contains("dimensions")) return std::nullopt;
   asked.dimensions = body["dimensions"].get<int64_t>();
@@ -139,26 +75,13 @@ void finish(const Asked& asked, size_t width, Vectors& vectors) {
 }
 
 Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Write write) {
-  Service& service = call.service;
-  const ServedModel& served = call.served();
-  asked.model = served.name();
+  asked.model = call.served().name();
   const auto shared = std::make_shared<Asked>(std::move(asked));
-  EmbeddingWorker::Work work{.texts = shared->texts, .pooling = shared->pooling, .unwanted = std::make_shared<std::atomic<bool>>(false)};
-  exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
-  std::shared_ptr<KeyUse> use;
-  if (call.request.account) {
-    if (auto refused = call.request.account->begin(shared->prompt_tokens, 1, unix_seconds())) return refused;
-    use = std::make_shared<KeyUse>(call.request.account, shared->prompt_tokens, 1);
-  }
-  work.done = [&service, &dialect, exchange, shared, use, held = call.ask.served, write = std::move(write), headers = service.headers(call.request),
-               width = static_cast<size_t>(served.embeddings->width())](Result<Vectors> vectors) {
-    if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
-    finish(*shared, width, *vectors);
-    exchange.reply({.headers = headers, .body = to_text(write(*shared, *vectors))});
-  };
-  auto added = served.embeddings->add(std::move(work));
-  if (!added.ok()) return ApiError::from(added.error());
-  return std::nullopt;
+  return embed_texts(call, exchange, dialect, std::move(shared->texts), shared->pooling, shared->prompt_tokens,
+                     [shared, write = std::move(write), width = static_cast<size_t>(call.served().embeddings->width())](Vectors& vectors) {
+                       finish(*shared, width, vectors);
+                       return write(*shared, vectors);
+                     });
 }
 
 Json usage_json(const Asked& asked) { return {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}}; }
@@ -173,7 +96,7 @@ Json openai_json(const Asked& asked, const Vectors& vectors) {
 
 Wrong embed_openai(Call& call, const Exchange& exchange) {
   Asked asked;
-  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
   if (asked.pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, which this API has no form for; ask /embedding");
   if (auto wrong = read_dimensions(call.served(), call.body, asked)) return wrong;
   if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, asked)) return wrong;
@@ -198,7 +121,7 @@ Wrong embed_llama(Call& call, const Exchange& exchange) {
   Asked asked;
   const char* name = call.body.contains("content") ? "content" : "input";
   if (!call.body.contains(name)) return ApiError::bad("content", "is missing");
-  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
   if (auto wrong = add_texts(call.served(), name, call.body[name], false, asked)) return wrong;
   asked.normalized = call.body.value("embd_normalize", 2) == 2;
   asked.base64 = call.body.value("encoding_format", "float") == "base64";
@@ -220,7 +143,7 @@ Json ollama_json(const Asked& asked, const Vectors& vectors) {
 Json old_ollama_json(const Asked&, const Vectors& vectors) { return {{"embedding", vectors.empty() ? Json::array() : vector_json(vectors.front(), false)}}; }
 
 Wrong read_ollama(Call& call, Asked& asked) {
-  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
+  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
   if (asked.pooling == Pooling::none) asked.pooling = Pooling::last;
   return read_dimensions(call.served(), call.body, asked);
 }
@@ -248,40 +171,6 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
   return submit(call, exchange, kOllama, std::move(asked), old_ollama_json);
 }
 
-// --- vLLM's score -------------------------------------------------------------------------------------------------------
-
-Json score_json(const Asked& asked, const Vectors& vectors, size_t left, const std::string& id, int64_t created) {
-  Json data = Json::array();
-  for (size_t i = left; i < vectors.size(); ++i) {
-    const auto& a = vectors[left == 1 ? 0 : i - left];
-    double cosine = 0;
-    for (size_t j = 0; j < a.size(); ++j) cosine += static_cast<double>(a[j]) * vectors[i][j];
-    data.push_back({{"index", i - left}, {"object", "score"}, {"score", cosine}});
-  }
-  return {{"id", id}, {"object", "list"}, {"created", created}, {"model", asked.model}, {"data", std::move(data)}, {"usage", usage_json(asked)}};
-}
-
-Wrong score(Call& call, const Exchange& exchange) {
-  Asked asked;
-  if (auto wrong = read_pooling(call.served(), call.body, asked)) return wrong;
-  if (asked.pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, and no score");
-  if (auto wrong = add_texts(call.served(), "text_1", call.body["text_1"], false, asked)) return wrong;
-  const size_t left = asked.texts.size();
-  if (auto wrong = add_texts(call.served(), "text_2", call.body["text_2"], false, asked)) return wrong;
-  if (left != 1 && left != asked.texts.size() - left)
-    return ApiError::bad("text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left, asked.texts.size() - left));
-  const int64_t created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return submit(call, exchange, kOpenAi, std::move(asked), [left, id = "score-" + call.service.new_id(), created](const Asked& done, const Vectors& vectors) {
-    return score_json(done, vectors, left, id, created);
-  });
-}
-
-Field pooling_field() {
-  Field field{"pooling", kText, "the model's own", "how the tokens' hidden states become one vector: none gives a vector for each"};
-  field.choices = {"none", "mean", "cls", "last"};
-  return field;
-}
-
 Field dimensions_field() {
   Field field{"dimensions", kInteger, "all", "so many of each vector's first values, scaled to a length of 1"};
   field.min = 1;
@@ -299,9 +188,9 @@ Field encoding_field() {
 
 std::vector<Endpoint> embedding_endpoints() {
   constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
-  const Field openai_input = input_field("input", kTextsOrTokens, true, "text or tokens, or a list of such");
-  Field content = input_field("content", kTextsOrTokens, false, "the same");
-  Field input = input_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
+  const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of such");
+  Field content = text_field("content", kTextsOrTokens, false, "the same");
+  Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
   Field scale{"embd_normalize", kInteger, "2", "2: vectors have a length of 1; -1: as they are"};
   scale.set = [](const Json& value, Ask&) -> Wrong {
     if (value == 2 || value == -1) return std::nullopt;
@@ -318,14 +207,9 @@ std::vector<Endpoint> embedding_endpoints() {
     list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Texts to vectors.",
                     .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale}, .begin = embed_llama});
   list.push_back({.method = "POST", .path = "/api/embed", .dialect = &kOllama, .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), input_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), any_time, options}, .begin = embed_ollama});
+                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), any_time, options}, .begin = embed_ollama});
   list.push_back({.method = "POST", .path = "/api/embeddings", .dialect = &kOllama, .summary = "A text to a vector, as it is.",
-                  .fields = {model_field(), input_field("prompt", kText, true, "text"), any_time, options}, .begin = embed_old_ollama});
-  for (const char* path : {"/score", "/v1/score"})
-    list.push_back({.method = "POST", .path = path, .dialect = &kOpenAi, .summary = "How alike texts are: the cosine of their vectors. No ranking model is asked.",
-                    .fields = {model_field(), input_field("text_1", kTextsOrTokens, true, "text or tokens, or a list as long as text_2's"),
-                               input_field("text_2", kTextsOrTokens, true, "text or tokens, or a list of such"), pooling_field(), user},
-                    .begin = score});
+                  .fields = {model_field(), text_field("prompt", kText, true, "text"), any_time, options}, .begin = embed_old_ollama});
   return list;
 }
 

@@ -235,10 +235,6 @@ Handled slots(Call& call) {
 Handled act_on_slot(Call&) { return ApiError{ApiErrorKind::unsupported, "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves", ""}; }
 Handled change_props(Call&) { return ApiError{ApiErrorKind::unsupported, "props: cannot be changed while the server runs", ""}; }
 
-Handled rerank(Call&) {
-  return ApiError{ApiErrorKind::unsupported, "rerank: this server runs no model with a ranking head; /score compares texts by the cosine of their embeddings", ""};
-}
-
 }  // namespace
 
 const Dialect kLlamaServer = {"llama-server",
@@ -275,8 +271,6 @@ std::vector<Endpoint> llama_server_endpoints() {
                   .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.", .handle = slots});
   list.push_back({.method = "POST", .path = "/slots/*", .dialect = &kLlamaServer, .summary = "Not supported: there are no slots to save, restore or erase.", .handle = act_on_slot, .without_model = true, .raw_body = true});
   list.push_back({.method = "POST", .path = "/props", .dialect = &kLlamaServer, .summary = "Not supported.", .handle = change_props, .without_model = true, .raw_body = true});
-  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"})
-    list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Not supported: no model with a ranking head can be loaded.", .handle = rerank, .without_model = true, .raw_body = true});
   return list;
 }
 

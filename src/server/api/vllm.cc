@@ -1,4 +1,5 @@
-// What vLLM's clients ask beside OpenAI's API; its /tokenize, /detokenize and /score are with their namesakes.
+// What vLLM's clients ask beside OpenAI's API; its /tokenize and /detokenize are with their namesakes, /rerank and
+// /score in rerank.cc.
 #include "server/api/api.h"
 #include "server/service.h"
 

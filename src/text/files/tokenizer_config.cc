@@ -128,7 +128,10 @@ void infer_end_of_generation(TokenizerSpec& spec) {
                                         "<\xEF\xBD\x9C"
                                         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
                                         "_<EOT>"};
+  // Where answers are written in channels (gpt-oss), <|end|> ends one of several messages and not the turn.
+  const bool in_channels = std::find(spec.tokens.begin(), spec.tokens.end(), "<|channel|>") != spec.tokens.end();
   for (size_t i = 0; i < spec.types.size() && i < spec.tokens.size(); ++i) {
+    if (in_channels && spec.tokens[i] == "<|end|>") continue;
     const bool ends = spec.types[i] == TokenType::control &&
                       std::find(std::begin(kEnds), std::end(kEnds), spec.tokens[i]) != std::end(kEnds);
     if (!ends) continue;

@@ -1,10 +1,11 @@
 // The dialects; the first one that speaks a template's language is taken, so that narrower ones come first.
 #include "text/tools/dialects.h"
+#include "text/tools/frames.h"
 
 namespace millrace {
 
 std::span<const ToolDialect> tool_dialects() {
-  static const ToolDialect all[] = {kQwenXmlTools, kHermesTools, kMistralArgsTools, kMistralTools, kLlamaTools};
+  static const ToolDialect all[] = {kHarmonyTools, kDeepseekTools, kDeepseekNamedTools, kGlmTools, kQwenXmlTools, kHermesTools, kMistralArgsTools, kMistralTools, kLlamaTools};
   return all;
 }
 
@@ -15,5 +16,8 @@ const ToolDialect& tool_dialect_of(std::string_view chat_template) {
     if (dialect.speaks(chat_template)) return dialect;
   return described_tools();
 }
+
+ToolDescription tool_description_of(const ToolDialect& dialect) { return dialect.structure == kDeepseekNamedTools.structure ? describe_deepseek_tools : nullptr; }
+AnswerFrames answer_frames_of(const ToolDialect& dialect) { return dialect.structure == kHarmonyTools.structure ? harmony_frames : nullptr; }
 
 }  // namespace millrace

@@ -5,6 +5,10 @@
 
 namespace millrace {
 
+extern const ToolDialect kDeepseekTools;
+extern const ToolDialect kDeepseekNamedTools;
+extern const ToolDialect kGlmTools;
+extern const ToolDialect kHarmonyTools;
 extern const ToolDialect kHermesTools;
 extern const ToolDialect kLlamaTools;
 extern const ToolDialect kMistralTools;
@@ -74,6 +78,24 @@ class FreeText {
   std::string space_, held_;
   bool called_ = false;
 };
+
+// Structures, of which larger ones are put together.
+nlohmann::ordered_json literal_text(std::string_view text);
+nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
+
+const Tool* find_tool(std::span<const Tool> tools, std::string_view name);  // null: none of that name
+
+// Parameters one by one between tags, strings as they are and everything else as JSON (parameters.cc).
+struct ParameterTags {
+  std::string_view open;         // KEY follows
+  nlohmann::ordered_json head;   // between key and value: a structure
+  std::string_view line;         // behind a value that is JSON or one of several
+  std::string_view close;
+  nlohmann::ordered_json tail;   // behind that: a structure
+};
+nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
+// "key": value, as JSON. `tool` may be null.
+std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value);
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

@@ -18,22 +18,6 @@ using Kind = AnswerPiece::Kind;
 constexpr std::string_view kBegin = "<tool_call>", kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>", kFunctionEnd = "</function>", kEnd = "</tool_call>";
 constexpr size_t kMostName = 512;
 
-const Json* schema_of(const Tool& tool, const std::string& key) {
-  if (!tool.parameters.is_object() || !tool.parameters.contains("properties")) return nullptr;
-  const Json& properties = tool.parameters["properties"];
-  return properties.is_object() && properties.contains(key) ? &properties[key] : nullptr;
-}
-
-// Strings are written without quotes.
-bool is_string(const Json* schema) {
-  if (!schema || !schema->is_object()) return false;
-  if (schema->contains("type")) return (*schema)["type"] == "string";
-  if (!schema->contains("enum") || !(*schema)["enum"].is_array()) return false;
-  for (const Json& value : (*schema)["enum"])
-    if (!value.is_string()) return false;
-  return true;
-}
-
 class Parser final : public CallParser {
  public:
   explicit Parser(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
@@ -85,9 +69,7 @@ class Parser final : public CallParser {
     std::string name;
     if (named(held_, kFunction, &name) && !name.empty()) {
       out.push_back({Kind::call, name});
-      tool_ = nullptr;
-      for (const Tool& tool : tools_)
-        if (tool.name == name) tool_ = &tool;
+      tool_ = find_tool(tools_, name);
       parameters_ = 0;
       held_.clear();
       place_ = Place::parameter;
@@ -126,13 +108,7 @@ class Parser final : public CallParser {
     std::string value = held_.substr(0, held_.size() - kParameterEnd.size());
     if (value.starts_with('\n')) value.erase(0, 1);
     if (value.ends_with('\n')) value.pop_back();
-    Json json = value;
-    if (!tool_ || !is_string(schema_of(*tool_, key_))) {
-      Json parsed = Json::parse(value, nullptr, false);
-      if (!parsed.is_discarded()) json = std::move(parsed);
-    }
-    const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
-    add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + text(Json(key_)) + ": " + text(json));
+    add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + parameter_text(tool_, key_, value));
     held_.clear();
     place_ = Place::parameter;
   }
@@ -158,38 +134,11 @@ bool speaks(std::string_view chat_template) {
 
 std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
 
-Json literal(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
-
-Json value_structure(const Tool& tool, const Json& schema) {
-  if (!is_string(&schema)) {
-    Json with_definitions = schema;
-    for (const char* key : {"$defs", "definitions"})
-      if (with_definitions.is_object() && tool.parameters.contains(key)) with_definitions[key] = tool.parameters[key];
-    return {{"type", "sequence"}, {"elements", {Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, literal("\n</parameter>\n")}}};
-  }
-  if (!schema.contains("enum")) return {{"type", "sequence"}, {"elements", {Json{{"type", "text_until"}, {"end", kParameterEnd}}, literal("\n")}}};
-  Json ways = Json::array();
-  for (const Json& value : schema["enum"])
-    if (value.is_string()) ways.push_back(literal(value.get_ref<const std::string&>() + "\n</parameter>\n"));
-  return {{"type", "or"}, {"elements", std::move(ways)}};
-}
-
 Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+  const ParameterTags form = {kParameter, literal_text(">\n"), "\n", kParameterEnd, literal_text("\n")};
   Json tags = Json::array();
-  for (const Tool& tool : tools) {
-    Json parts = Json::array();
-    const Json none = Json::object();
-    const Json& properties = tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object() ? tool.parameters["properties"] : none;
-    for (const auto& [key, schema] : properties.items()) {
-      Json part = {{"type", "sequence"}, {"elements", {literal(std::string(kParameter) + key + ">\n"), value_structure(tool, schema)}}};
-      bool required = false;
-      if (tool.parameters.contains("required") && tool.parameters["required"].is_array())
-        for (const Json& one : tool.parameters["required"]) required |= one == key;
-      parts.push_back(required ? std::move(part) : Json{{"type", "optional"}, {"content", std::move(part)}});
-    }
-    Json content = parts.empty() ? literal("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
-    tags.push_back({{"type", "tag"}, {"begin", "<tool_call>\n<function=" + tool.name + ">\n"}, {"content", std::move(content)}, {"end", "</function>\n</tool_call>"}});
-  }
+  for (const Tool& tool : tools)
+    tags.push_back({{"type", "tag"}, {"begin", "<tool_call>\n<function=" + tool.name + ">\n"}, {"content", parameters_structure(tool, form)}, {"end", "</function>\n</tool_call>"}});
   return tagged_calls(std::move(tags), kBegin, "\n", wish);
 }
 

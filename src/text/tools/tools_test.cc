@@ -6,7 +6,10 @@
 
 #include "shared_data.h"
 #include "text/grammar/grammar_test.h"
+#include "text/template/chat_messages.h"
+#include "text/template/chat_template.h"
 #include "text/tools/dialects.h"
+#include "text/tools/frames.h"
 #include "text/tools/reasoning.h"
 
 namespace millrace {
@@ -98,6 +101,79 @@ TEST(ToolDialects, QwenXml) {
   expect_reads(d, "<tool_call>\n<function=weather>\n<parameter=place>\nhalf", "|weather({})|");
 }
 
+TEST(ToolDialects, Glm) {
+  const ToolDialect& d = kGlmTools;
+  expect_reads(d, "Hm.\n<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>12 \"a\"\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n",
+               "Hm.|weather({\"place\": \"12 \\\"a\\\"\\n\", \"days\": 3})|");
+  expect_reads(d, "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value></tool_call><tool_call>clock</tool_call>", "|weather({\"place\": \"x\"})||clock({})|");
+  expect_reads(d, "<tool_call>\nclock\n</tool_call>\n<tool_call>other<arg_key>a</arg_key><arg_value>[1]</arg_value></tool_call>behind", "|clock({})||other({\"a\": [1]})|behind");
+  expect_reads(d, "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name\": 1}</tool_call>");
+  expect_reads(d, "<tool_call> </tool_call>", "<tool_call> </tool_call>");
+  expect_reads(d, "<tool_call>two words\n", "<tool_call>two words\n");
+  expect_reads(d, "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>half", "|weather({})|");
+  expect_reads(d, "<tool_call>weather\nand <so> on", "|weather({})|and <so> on");
+  expect_reads(d, "<tool_call>weather<arg_key>a</arg_key>1<arg_value>", "|weather({})|1<arg_value>");
+  expect_reads(d, "<tool_call>unfinis", "<tool_call>unfinis");
+}
+
+TEST(ToolDialects, Deepseek) {
+  const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>", call = "<｜tool▁call▁begin｜>", call_end = "<｜tool▁call▁end｜>", sep = "<｜tool▁sep｜>";
+  for (const ToolDialect* d : {&kDeepseekTools, &kDeepseekNamedTools}) {
+    expect_reads(*d, "Hm.\n\n" + begin + call + "function" + sep + "weather\n```json\n{\"place\": \"`}\"}\n```" + call_end + "\n" + call + "function" + sep + "clock\n```json\n{}\n```" + call_end + end,
+                 "Hm.|weather({\"place\": \"`}\"})||clock({})|");
+    expect_reads(*d, begin + call + "weather" + sep + "{\"place\": \"x\"}" + call_end + call + "clock" + sep + "{}" + call_end + end + "\nbehind", "|weather({\"place\": \"x\"})||clock({})|behind");
+    expect_reads(*d, begin + call + "function" + sep + "{}" + call_end + end, "|function({})|");
+    expect_reads(*d, begin + "and no call", begin + "and no call");
+    expect_reads(*d, begin + end + " none", begin + end + " none");
+    expect_reads(*d, begin + call + "weather" + sep + "no arguments", begin + call + "weather" + sep + "no arguments");
+    expect_reads(*d, begin + call + "weather" + sep + "{\"place\": ", "|weather({\"place\": )|");
+    expect_reads(*d, begin + call + "clock" + sep + "{}" + call_end + "then text " + begin + call + "clock" + sep + "{}", "|clock({})|then text|clock({})|");
+    expect_reads(*d, "<｜tool▁calls", "<｜tool▁calls");
+  }
+  const std::string text = describe_deepseek_tools(kTools);
+  EXPECT_NE(text.find("### weather\nDescription: of a place\n\nParameters: {\"type\""), std::string::npos) << text;
+}
+
+TEST(ToolDialects, Harmony) {
+  const ToolDialect& d = kHarmonyTools;
+  const std::string next = "<|end|><|start|>assistant";
+  expect_reads(d, "<|channel|>analysis<|message|>Well, <|x." + next + "<|channel|>final<|message|>So <it> is.\n<|return|>", "{Well, <|x.}So <it> is.\n");
+  expect_reads(d, "<|channel|>analysis<|message|>A" + next + "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"place\": \"<|\"}<|call|>", "{A}|weather({\"place\": \"<|\"})|");
+  expect_reads(d, " to=functions.clock<|channel|>commentary json<|message|>{}", "|clock({})|");
+  expect_reads(d, "<|channel|>commentary<|message|>I look." + next + "<|channel|>commentary to=functions.clock<|message|>" + next + "<|channel|>commentary to=functions.weather<|message|>{\"place\": \"a\"}",
+               "I look.|clock({})||weather({\"place\": \"a\"})|");
+  expect_reads(d, "<|channel|>analysis<|message|>A<|start|>assistant<|channel|>final<|message|>B", "{A}B");
+  expect_reads(d, "Text alone <|channel|>.", "Text alone <|channel|>.");
+  expect_reads(d, "<|chan", "<|chan");
+  expect_reads(d, "<|channel|>final<|message|>a" + next + "<|chan", "a");
+  // Without tools nothing is a call.
+  auto parser = d.parser({});
+  AnswerPieces out;
+  parser->push("<|channel|>commentary to=functions.clock<|message|>{}<|call|>", out);
+  parser->finish(out);
+  EXPECT_EQ(shown(out), "{}");
+}
+
+// Thinking may come before whatever the answer is held to; the text is held behind its header.
+TEST(ToolDialects, HarmonyFramesWhatIsWished) {
+  const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
+  const std::string thinking = "<|channel|>analysis<|message|>well<|end|><|start|>assistant", said = "<|channel|>final<|message|>", call = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}";
+  const auto matcher = [](const Json& structure) { return testing::TextMatcher(testing::make_constraint(Constraint::Kind::structure, structure.dump())); };
+  auto text = matcher(harmony_frames({}, {}, digit)), either = matcher(harmony_frames(kTools, {}, {{"type", "any_text"}})), required = matcher(harmony_frames(kTools, {true, true}, Json()));
+  ASSERT_TRUE(text.ok() && either.ok() && required.ok()) << text.error.message << either.error.message << required.error.message;
+  EXPECT_TRUE(text.accepts(said + "1"));
+  EXPECT_TRUE(text.accepts(thinking + said + "1"));
+  EXPECT_FALSE(text.accepts("1"));
+  EXPECT_FALSE(text.accepts(thinking + call));
+  for (const std::string& before : {std::string(), thinking}) {
+    EXPECT_TRUE(either.accepts(before + said + "hello"));
+    EXPECT_TRUE(either.accepts(before + call));
+    EXPECT_TRUE(required.accepts(before + call));
+    EXPECT_FALSE(required.accepts(before + said + "hello"));
+    EXPECT_FALSE(required.accepts(before + "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}"));
+  }
+}
+
 // What may be written, is read; what is written otherwise, may not be.
 TEST(ToolDialects, StructuresAllowWhatTheParsersRead) {
   struct Case {
@@ -110,7 +186,14 @@ TEST(ToolDialects, StructuresAllowWhatTheParsersRead) {
       {&kMistralTools, "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"place\": \"x\", \"days\": 2}}]", "[TOOL_CALLS]weather"},
       {&kMistralArgsTools, "[TOOL_CALLS]weather[ARGS]{\"place\": \"x\", \"days\": 2}", "[TOOL_CALLS]weather[ARGS]{}"},
       {&kQwenXmlTools, "<tool_call>\n<function=weather>\n<parameter=place>\nx\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
-       "<tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"}};
+       "<tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"},
+      {&kGlmTools, "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
+       "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</arg_key>\n<arg_value>two</arg_value>\n</tool_call>"},
+      {&kGlmTools, "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value><arg_key>days</arg_key><arg_value>2</arg_value></tool_call>", "<tool_call>weather</tool_call>"},
+      {&kDeepseekTools, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"place\": \"x\", \"days\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
+      {&kDeepseekNamedTools, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"place\": \"x\", \"days\": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>other<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"}};
   for (const Case& c : cases) {
     for (const bool required : {false, true}) {
       testing::TextMatcher m(testing::make_constraint(Constraint::Kind::structure, c.dialect->structure(kTools, {required, true}).dump()));
@@ -131,6 +214,10 @@ TEST(ToolDialects, ChosenByTheTemplate) {
   EXPECT_EQ(name("x <tool_call>{\"name\": 1, \"arguments\": 2}"), "hermes");
   EXPECT_EQ(name("[TOOL_CALLS] x"), "mistral");
   EXPECT_EQ(name("[TOOL_CALLS] x [ARGS]"), "mistral_args");
+  EXPECT_EQ(name("x <tool_call>f\n<arg_key>"), "glm");
+  EXPECT_EQ(name("<｜tool▁call▁begin｜>f"), "deepseek_named");
+  EXPECT_EQ(name("<｜tool▁call▁begin｜>function\n```json"), "deepseek");
+  EXPECT_EQ(name("<|channel|>analysis <|call|>"), "harmony");
   EXPECT_EQ(name("ipython {\"name\": \"x\", \"parameters\": {}}"), "llama");
 }
 
@@ -138,11 +225,38 @@ TEST(ToolDialects, OfPublishedTemplates) {
   const std::pair<const char*, const char*> cases[] = {
       {"Qwen-Qwen2.5-7B-Instruct", "hermes"}, {"Qwen-Qwen3-0.6B", "hermes"}, {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"}, {"Qwen3-Coder", "qwen_xml"}, {"Qwen3.5-4B", "qwen_xml"},
       {"meta-llama-Llama-3.1-8B-Instruct", "llama"}, {"meta-llama-Llama-3.3-70B-Instruct", "llama"}, {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-      {"Mistral-Small-3.2-24B-Instruct-2506", "mistral_args"}, {"unsloth-mistral-Devstral-Small-2507", "mistral_args"}};
+      {"Mistral-Small-3.2-24B-Instruct-2506", "mistral_args"}, {"unsloth-mistral-Devstral-Small-2507", "mistral_args"},
+      {"GLM-4.6", "glm"}, {"GLM-4.7-Flash", "glm"}, {"GLM-5.2", "glm"}, {"poolside-Laguna-XS-2.1", "glm"}, {"llama-cpp-deepseek-r1", "deepseek"},
+      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_named"}, {"openai-gpt-oss-120b", "harmony"}};
   for (const auto& [name, dialect] : cases) {
     const auto path = testing::shared_data() / "chat-templates" / "templates" / (std::string(name) + ".jinja");
     if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared data file " << path << " (set MILLRACE_SHARED_DATA)";
     EXPECT_EQ(std::string(tool_dialect_of(testing::read_file(path)).name), dialect) << name;
+  }
+}
+
+// Each writes earlier calls in the form that its dialect reads.
+TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
+  for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1", "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {
+    const auto path = testing::shared_data() / "chat-templates" / "templates" / (std::string(name) + ".jinja");
+    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared data file " << path << " (set MILLRACE_SHARED_DATA)";
+    const std::string source = testing::read_file(path);
+    const auto chat_template = ChatTemplate::parse(source);
+    ASSERT_TRUE(chat_template.ok()) << name << chat_template.error().message;
+    const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
+    const auto context = chat_context(Json::parse(R"([{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"place": "<x> & y"}}}]}])"), {.add_generation_prompt = false, .tools = source.find("| map(attribute='function') | tojson") == std::string::npos ? &tools : nullptr});  // which Python cannot print
+    ASSERT_TRUE(context.ok()) << context.error().message;
+    const auto text = chat_template->render(*context);
+    ASSERT_TRUE(text.ok()) << name << text.error().message;
+    const ToolDialect& dialect = tool_dialect_of(source);
+    // Behind what the assistant's turn begins with.
+    const size_t user = text->rfind("How is it?") + std::string_view("How is it?").size();
+    std::string turn = text->substr(user);
+    for (const std::string_view begin : {"<|start|>assistant", "<｜Assistant｜>", "<|assistant|>", "<|im_start|>assistant\n"})
+      if (const size_t at = turn.find(begin); at != std::string::npos) turn.erase(0, at + begin.size());
+    const std::string read = shown(parsed(dialect, {turn}));
+    EXPECT_NE(read.find("|weather({\"place\": \"<x> & y\"})|"), std::string::npos) << name << "\n" << turn << "\n" << read;
   }
 }
 

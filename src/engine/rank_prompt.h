@@ -1,0 +1,48 @@
+// From a query and a document to the tokens that a ranking head scores.
+//
+//   "...<Query>: {query}\n<Document>: {document}..."    the model's template for it ("rerank" among its chat templates),
+//                                                       with those two words, or in Jinja over messages of these roles
+//   BOS query EOS SEP document EOS                      without one: those of the four that its tokenizer adds to a text
+#pragma once
+
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "loader/model_files.h"
+#include "millrace/model.h"
+#include "text/template/chat_template.h"
+
+namespace millrace {
+
+// Whether the files say how to pool, as those of models that are made for embeddings do; a ranking head's pooling does not
+// count.
+bool states_pooling(const ModelFiles& files);
+
+class RankPrompt {
+ public:
+  // Errors: unsupported (no tokenizer), or what the template has wrong. The model must outlive it.
+  static Result<RankPrompt> create(const LanguageModel& model);
+
+  // Errors: what the template raises.
+  Result<std::vector<TokenId>> tokens(std::string_view query, std::string_view document) const;
+
+  // The longest beginning of `document`, of at most `most_own` tokens by itself, with which the pair has at most `most`
+  // tokens. Errors: as above, and user where the pair does not fit with an empty document either.
+  struct Cut {
+    std::vector<TokenId> tokens;
+    bool shortened = false;
+  };
+  Result<Cut> cut(std::string_view query, std::string_view document, int64_t most, int64_t most_own) const;
+
+ private:
+  explicit RankPrompt(const LanguageModel& model) : model_(&model) {}
+  Result<std::string> fill(std::string_view query, std::string_view document) const;
+
+  const LanguageModel* model_;
+  std::string words_;                 // a template with {query} and {document}; "": there is none
+  std::optional<ChatTemplate> jinja_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,96 @@
+#include "models/ranking_head.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "models/weight_loader.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+constexpr int64_t kMostLabels = 1024;
+constexpr int64_t kRankPooling = 4;  // frozen: llama.cpp's
+constexpr const char* kOut = "cls.output.weight";
+
+bool is_ranker(const ModelFiles& files) {
+  if (files.kind == ModelFiles::Kind::huggingface) return files.architecture.ends_with("ForSequenceClassification");
+  const auto pooling = files.config->find(files.architecture + ".pooling_type");
+  return pooling != files.config->end() && pooling->is_number_integer() && *pooling == kRankPooling;
+}
+
+// By place; "" for those without a name.
+std::vector<std::string> read_labels(const ModelFiles& files, size_t count) {
+  std::vector<std::string> labels(count);
+  const auto take = [&](size_t place, const Json& name) {
+    if (place < count && name.is_string()) labels[place] = name.get<std::string>();
+  };
+  if (files.kind == ModelFiles::Kind::gguf) {
+    const auto found = files.config->find(files.architecture + ".classifier.output_labels");
+    if (found != files.config->end() && found->is_array())
+      for (size_t i = 0; i < found->size(); ++i) take(i, (*found)[i]);
+    return labels;
+  }
+  const auto found = files.config->find("id2label");
+  if (found != files.config->end() && found->is_object())
+    for (size_t i = 0; i < count; ++i)
+      if (const auto one = found->find(std::to_string(i)); one != found->end()) take(i, *one);
+  return labels;
+}
+
+// y = W x + b
+std::vector<double> linear_rows(std::span<const float> weight, std::span<const float> bias, std::span<const double> x) {
+  std::vector<double> y(weight.size() / x.size());
+  for (size_t row = 0; row < y.size(); ++row) {
+    double sum = bias.empty() ? 0 : static_cast<double>(bias[row]);
+    for (size_t i = 0; i < x.size(); ++i) sum += static_cast<double>(weight[row * x.size() + i]) * x[i];
+    y[row] = sum;
+  }
+  return y;
+}
+
+}  // namespace
+
+Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, const ArchSpec& spec) {
+  const Arch* arch = find_arch(files);
+  if (!arch || !is_ranker(files)) return std::optional<RankingHead>();
+  WeightLoader loader(files, *arch);
+  const StoredTensor* out = loader.find(kOut);
+  if (!out) return std::optional<RankingHead>();
+  const int64_t count = out->tensor.rows();
+  if (count < 1 || count > kMostLabels || out->tensor.cols() != spec.width)
+    return Error::corrupt(fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model has 1 to {} of {}", files.path, out->name, count,
+                                      out->tensor.cols(), kMostLabels, spec.width));
+  RankingHead head;
+  MILLRACE_TRY(head.out_, loader.vector(kOut, count * spec.width));
+  MILLRACE_TRY(head.out_bias_, loader.optional_vector("cls.output.bias", count));
+  MILLRACE_TRY(head.dense_, loader.optional_vector("cls.weight", spec.width * spec.width));
+  MILLRACE_TRY(head.dense_bias_, loader.optional_vector("cls.bias", spec.width));
+  head.labels_ = read_labels(files, static_cast<size_t>(count));
+  if (count == 1) {
+    head.relevant_ = 0;
+  } else if (const auto yes = std::ranges::find(head.labels_, "yes"); yes != head.labels_.end()) {
+    head.relevant_ = static_cast<size_t>(yes - head.labels_.begin());
+  }
+  return std::optional<RankingHead>(std::move(head));
+}
+
+double RankingHead::score(std::span<const float> hidden, bool activated) const {
+  std::vector<double> x(hidden.begin(), hidden.end());
+  if (!dense_.empty()) {
+    x = linear_rows(dense_, dense_bias_, x);
+    for (double& value : x) value = std::tanh(value);
+  }
+  const std::vector<double> logits = linear_rows(out_, out_bias_, x);
+  if (logits.size() == 1) return activated ? 1 / (1 + std::exp(-logits[0])) : logits[0];
+  const double most = std::ranges::max(logits);
+  double sum = 0;
+  for (double logit : logits) sum += std::exp(logit - most);
+  return std::exp(logits[*relevant_] - most) / sum;
+}
+
+}  // namespace millrace

@@ -1,0 +1,90 @@
+#include "server/api/text_vectors.h"
+
+#include <fmt/format.h>
+
+namespace millrace {
+
+Field text_field(const char* name, unsigned types, bool required, const char* help) {
+  Field field{name, types, "", help};
+  field.required = required;
+  field.most = size_t{64} << 20;
+  return field;
+}
+
+Field pooling_field() {
+  Field field{"pooling", kText, "the model's own", "how the tokens' hidden states become one vector: none gives a vector for each"};
+  field.choices = {"none", "mean", "cls", "last"};
+  return field;
+}
+
+ApiError too_many_tokens(const char* field, const std::string& what, int64_t count, int64_t most) {
+  ApiError error{ApiErrorKind::too_long, fmt::format("{}: {} {} tokens, more than the context of {}", field, what, count, most), field};
+  error.prompt_tokens = count;
+  error.context = most;
+  return error;
+}
+
+Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out) {
+  std::vector<TokenId> tokens;
+  if (input.is_string()) {
+    auto encoded = served.model->encode(input.get_ref<const std::string&>());
+    if (!encoded.ok()) return ApiError::from(encoded.error());
+    tokens = std::move(*encoded);
+  } else {
+    tokens = input.get<std::vector<TokenId>>();
+    for (TokenId token : tokens)
+      if (token >= served.model->info().vocab) return ApiError::bad(name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
+  }
+  const auto count = static_cast<int64_t>(tokens.size()), context = served.embeddings->context();
+  if (count == 0) return ApiError::bad(name, "holds an empty text, and this model adds no start token");
+  if (count > context && !truncate) return too_many_tokens(name, "a text has", count, context);
+  if (count > context) {
+    tokens.resize(static_cast<size_t>(context));
+    out.truncated.push_back(out.texts.size());
+  }
+  out.prompt_tokens += static_cast<int64_t>(tokens.size());
+  out.texts.push_back(std::move(tokens));
+  return std::nullopt;
+}
+
+Wrong add_texts(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out) {
+  const bool one = input.is_string() || (input.is_array() && !input.empty() && input[0].is_number());
+  if (input.empty() && !one) return ApiError::bad(name, "is empty");
+  if (one) return add_text(served, name, input, truncate, out);
+  if (input.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
+  for (const Json& text : input)
+    if (auto wrong = add_text(served, name, text, truncate, out)) return wrong;
+  return std::nullopt;
+}
+
+Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling) {
+  if (body.contains("pooling")) {
+    *pooling = *find_pooling(body["pooling"].get_ref<const std::string&>());
+    return std::nullopt;
+  }
+  const Result<Pooling>& own = served.embeddings->pooling();
+  if (!own.ok()) return ApiError::from(own.error());
+  *pooling = *own;
+  return std::nullopt;
+}
+
+Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts, Pooling pooling, int64_t prompt_tokens,
+                  std::function<Json(TextVectors&)> write) {
+  Service& service = call.service;
+  EmbeddingWorker::Work work{.texts = std::move(texts), .pooling = pooling, .unwanted = std::make_shared<std::atomic<bool>>(false)};
+  exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
+  std::shared_ptr<KeyUse> use;
+  if (call.request.account) {
+    if (auto refused = call.request.account->begin(prompt_tokens, 1, unix_seconds())) return refused;
+    use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
+  }
+  work.done = [&service, &dialect, exchange, use, held = call.ask.served, write = std::move(write), headers = service.headers(call.request)](Result<TextVectors> vectors) {
+    if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
+    exchange.reply({.headers = headers, .body = to_text(write(*vectors))});
+  };
+  auto added = call.served().embeddings->add(std::move(work));
+  if (!added.ok()) return ApiError::from(added.error());
+  return std::nullopt;
+}
+
+}  // namespace millrace

@@ -1,0 +1,154 @@
+// GLM 4.5 to 5, and Laguna: parameters as pairs of key and value, strings as they are, everything else as JSON. The newer ones
+// write no line ends between the tags.
+//
+//   <tool_call>f
+//   <arg_key>key</arg_key>
+//   <arg_value>value</arg_value>
+//   </tool_call>
+#include "text/tools/dialects.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = AnswerPiece::Kind;
+
+constexpr std::string_view kBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>", kValueEnd = "</arg_value>", kEnd = "</tool_call>";
+constexpr size_t kMostName = 512;
+
+class Parser final : public CallParser {
+ public:
+  explicit Parser(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
+
+  void push(std::string_view text, AnswerPieces& out) override {
+    for (char c : text) take(c, out);
+  }
+
+  void finish(AnswerPieces& out) override {
+    if (place_ == Place::name) add_piece(out, Kind::text, std::string(kBegin) + held_);
+    else if (place_ != Place::text) end_call(out);
+    place_ = Place::text;
+    free_.finish(out);
+  }
+
+ private:
+  enum class Place { text, name, tag, key, value_tag, value };
+
+  void take(char c, AnswerPieces& out) {
+    switch (place_) {
+      case Place::text:
+        if (!free_.push(c, out)) return;
+        held_.clear();
+        place_ = Place::name;
+        return;
+      case Place::name: return take_name(c, out);
+      case Place::tag:
+      case Place::value_tag: return take_tag(c, out);
+      case Place::key:
+        held_ += c;
+        if (!held_.ends_with(kKeyEnd)) return;
+        key_ = held_.substr(0, held_.size() - kKeyEnd.size());
+        held_.clear();
+        place_ = Place::value_tag;
+        return;
+      case Place::value:
+        held_ += c;
+        if (!held_.ends_with(kValueEnd)) return;
+        add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + parameter_text(tool_, key_, held_.substr(0, held_.size() - kValueEnd.size())));
+        held_.clear();
+        place_ = Place::tag;
+        return;
+    }
+  }
+
+  // Up to the line's end or the first tag.
+  void take_name(char c, AnswerPieces& out) {
+    const bool blank = held_.find_first_not_of(" \n\r\t") == std::string::npos;
+    if (c != '<' && (c != '\n' || blank)) {
+      held_ += c;
+      if (c != '{' && c != '"' && held_.size() < kMostName) return;
+      return no_call(out);
+    }
+    std::string_view name = held_;
+    while (!name.empty() && is_json_space(name.front())) name.remove_prefix(1);
+    while (!name.empty() && is_json_space(name.back())) name.remove_suffix(1);
+    if (name.empty() || name.find_first_of(" \n\t") != std::string_view::npos) {
+      held_ += c;
+      return no_call(out);
+    }
+    out.push_back({Kind::call, std::string(name)});
+    tool_ = find_tool(tools_, name);
+    parameters_ = 0;
+    held_.clear();
+    place_ = Place::tag;
+    if (c == '<') take(c, out);
+  }
+
+  // The next tag behind white space. Where it is none that may stand here, the call ends, and the text goes on.
+  void take_tag(char c, AnswerPieces& out) {
+    if (held_.empty() && is_json_space(c)) return;
+    held_ += c;
+    if (place_ == Place::value_tag) {
+      if (held_ == kValue) enter(Place::value);
+      if (held_.empty() || kValue.starts_with(held_)) return;
+    } else {
+      if (held_ == kKey) enter(Place::key);
+      else if (held_ == kEnd) {
+        end_call(out);
+        place_ = Place::text;
+      }
+      if (held_.empty() || kKey.starts_with(held_) || kEnd.starts_with(held_)) return;
+    }
+    const std::string held = held_;
+    end_call(out);
+    place_ = Place::text;
+    for (char one : held) take(one, out);
+  }
+
+  void enter(Place place) {
+    held_.clear();
+    place_ = place;
+  }
+
+  void no_call(AnswerPieces& out) {
+    add_piece(out, Kind::text, std::string(kBegin) + held_);
+    enter(Place::text);
+  }
+
+  void end_call(AnswerPieces& out) {
+    add_piece(out, Kind::arguments, parameters_ == 0 ? "{}" : "}");
+    out.push_back({Kind::call_end, ""});
+    held_.clear();
+    free_.after_call();
+  }
+
+  const std::vector<Tool> tools_;
+  const Tool* tool_ = nullptr;
+  FreeText free_{kBegin};
+  std::string held_, key_;
+  Place place_ = Place::text;
+  int parameters_ = 0;
+};
+
+bool speaks(std::string_view chat_template) {
+  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find(kKey) != std::string_view::npos;
+}
+
+std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
+
+Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+  const Json line = {{"type", "regex"}, {"pattern", "\\n?"}};
+  const ParameterTags form = {kKey, sequence_of({literal_text(kKeyEnd), line, literal_text(kValue)}), "", kValueEnd, line};
+  Json tags = Json::array();
+  for (const Tool& tool : tools)
+    tags.push_back({{"type", "tag"}, {"begin", std::string(kBegin) + tool.name}, {"content", sequence_of({line, parameters_structure(tool, form)})}, {"end", kEnd}});
+  return tagged_calls(std::move(tags), kBegin, "\n", wish);
+}
+
+constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+
+}  // namespace
+
+const ToolDialect kGlmTools = {"glm", "keys and values as tags: GLM 4.5 to 5", speaks, parser, structure, kMarkers, false};
+
+}  // namespace millrace

@@ -1,0 +1,161 @@
+// Harmony, which gpt-oss writes: an answer is one message or more, each with a header that names its channel. Thinking is in
+// `analysis`, what is for the reader in `final`, and a call is a message to a tool.
+//
+//   <|channel|>analysis<|message|>thinking<|end|><|start|>assistant<|channel|>final<|message|>text<|return|>
+//   <|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
+//    to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>
+//
+// The model ends its turn with the first call. Text that comes without a header is text.
+#include "text/tools/dialects.h"
+#include "text/tools/frames.h"
+
+namespace millrace {
+namespace {
+
+using Json = nlohmann::ordered_json;
+using Kind = AnswerPiece::Kind;
+
+constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>", kEnd = "<|end|>", kCall = "<|call|>", kReturn = "<|return|>";
+constexpr std::string_view kTo = "to=", kFunctions = "functions.", kRole = "assistant";
+constexpr size_t kMostHeader = 1024;
+
+// The word behind `mark`; "": there is none.
+std::string word_behind(std::string_view header, std::string_view mark) {
+  const size_t at = header.find(mark);
+  if (at == std::string_view::npos) return "";
+  const std::string_view rest = header.substr(at + mark.size());
+  return std::string(rest.substr(0, rest.find_first_of(" \n\r\t<")));
+}
+
+class MessageParser final : public CallParser {
+ public:
+  explicit MessageParser(bool calls) : calls_(calls) {}
+
+  void push(std::string_view text, AnswerPieces& out) override {
+    for (char c : text) take(c, out);
+  }
+
+  void finish(AnswerPieces& out) override {
+    if (place_ == Place::body) add_piece(out, kind_, held_);
+    else if (!ended_) add_piece(out, Kind::text, held_);  // a header that was cut off is none of the answer
+    end_message(out);
+  }
+
+ private:
+  enum class Place { header, body, plain };
+
+  void take(char c, AnswerPieces& out) {
+    if (place_ == Place::plain) return add_piece(out, Kind::text, std::string_view(&c, 1));
+    held_ += c;
+    if (place_ == Place::body) return take_body(out);
+    if (held_.ends_with(kMessage)) return begin_message();
+    if (held_.size() <= kMostHeader && may_be_header()) return;
+    place_ = Place::plain;
+    add_piece(out, Kind::text, held_);
+    held_.clear();
+  }
+
+  // Behind a message's end, "<|start|>assistant"; then the recipient or the channel.
+  bool may_be_header() const {
+    std::string_view held = held_;
+    for (std::string_view mark : {kStart, kRole}) {
+      if (mark.starts_with(held)) return true;
+      if (held.starts_with(mark)) held.remove_prefix(mark.size());
+    }
+    while (!held.empty() && is_json_space(held.front())) held.remove_prefix(1);
+    for (std::string_view mark : {kChannel, kTo})
+      if (mark.starts_with(held) || held.starts_with(mark)) return true;
+    return false;
+  }
+
+  void begin_message() {
+    const std::string_view header = std::string_view(held_).substr(0, held_.size() - kMessage.size());
+    std::string to = word_behind(header, kTo);
+    if (to.starts_with(kFunctions)) to.erase(0, kFunctions.size());
+    const std::string channel = word_behind(header, kChannel);
+    call_ = calls_ ? to : "";
+    kind_ = !call_.empty() ? Kind::arguments : channel == "analysis" ? Kind::reasoning : Kind::text;
+    begun_ = false;
+    ended_ = true;
+    held_.clear();
+    place_ = Place::body;
+  }
+
+  void take_body(AnswerPieces& out) {
+    const auto is_mark = [&](auto matches) {
+      for (std::string_view mark : {kEnd, kCall, kReturn, kStart})
+        if (matches(mark)) return true;
+      return false;
+    };
+    if (is_mark([&](std::string_view mark) { return mark == held_; })) {
+      const bool starts = held_ == kStart;
+      end_message(out);
+      held_ = starts ? kStart : "";
+      return;
+    }
+    while (!held_.empty() && !is_mark([&](std::string_view mark) { return mark.starts_with(held_); })) {
+      begin_call(out);
+      add_piece(out, kind_, std::string_view(held_).substr(0, 1));
+      held_.erase(0, 1);
+    }
+  }
+
+  void begin_call(AnswerPieces& out) {
+    if (kind_ == Kind::arguments && !begun_) out.push_back({Kind::call, call_});
+    begun_ = true;
+  }
+
+  void end_message(AnswerPieces& out) {
+    if (place_ == Place::body && kind_ == Kind::arguments) {
+      if (!begun_) {
+        begin_call(out);
+        add_piece(out, Kind::arguments, "{}");
+      }
+      out.push_back({Kind::call_end, ""});
+    }
+    held_.clear();
+    place_ = Place::header;
+  }
+
+  const bool calls_;
+  Place place_ = Place::header;
+  Kind kind_ = Kind::text;
+  std::string held_, call_;
+  bool begun_ = false;  // something of the message came
+  bool ended_ = false;  // a message came before this header
+};
+
+bool speaks(std::string_view chat_template) {
+  return chat_template.find(kChannel) != std::string_view::npos && chat_template.find("analysis") != std::string_view::npos && chat_template.find(kCall) != std::string_view::npos;
+}
+
+std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<MessageParser>(!tools.empty()); }
+
+Json structure(std::span<const Tool> tools, const ToolWish& wish) { return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}}); }
+
+constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
+
+}  // namespace
+
+// Thinking or words to the reader may come before a call or the final text; the parts are told apart by their headers.
+Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Json& text) {
+  const auto message = [](std::string_view header) {
+    return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)), Json{{"type", "text_until"}, {"end", kEnd}},
+                        literal_text(std::string(kStart) + std::string(kRole))});
+  };
+  const auto optional = [](Json content) { return Json{{"type", "optional"}, {"content", std::move(content)}}; };
+  Json ways = Json::array();
+  if (!text.is_null()) ways.push_back(sequence_of({literal_text(std::string(kChannel) + "final" + std::string(kMessage)), text}));
+  for (const Tool& tool : tools) {
+    const Json arguments = {{"type", "json_schema"}, {"json_schema", tool.parameters}};
+    ways.push_back(sequence_of({literal_text(std::string(kChannel) + "commentary to=functions." + tool.name + " <|constrain|>json" + std::string(kMessage)), arguments}));
+    ways.push_back(sequence_of({literal_text(" to=functions." + tool.name + std::string(kChannel) + "commentary json" + std::string(kMessage)), arguments}));
+  }
+  Json last = ways.size() == 1 ? std::move(ways[0]) : Json{{"type", "or"}, {"elements", std::move(ways)}};
+  if (wish.required) return sequence_of({optional(message("analysis")), std::move(last)});
+  return sequence_of({optional(message("analysis")), optional(message("commentary")), std::move(last)});
+}
+
+const ToolDialect kHarmonyTools = {"harmony", "messages in channels: gpt-oss", speaks, parser, structure, kMarkers, false};
+
+}  // namespace millrace

@@ -1,0 +1,82 @@
+// Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the dialects
+// which do so have in common.
+#include "text/tools/dialects.h"
+
+namespace millrace {
+
+using Json = nlohmann::ordered_json;
+
+namespace {
+
+const Json* schema_of(const Tool& tool, const std::string& key) {
+  if (!tool.parameters.is_object() || !tool.parameters.contains("properties")) return nullptr;
+  const Json& properties = tool.parameters["properties"];
+  return properties.is_object() && properties.contains(key) ? &properties[key] : nullptr;
+}
+
+// Strings are written without quotes.
+bool is_string(const Json* schema) {
+  if (!schema || !schema->is_object()) return false;
+  if (schema->contains("type")) return (*schema)["type"] == "string";
+  if (!schema->contains("enum") || !(*schema)["enum"].is_array()) return false;
+  for (const Json& value : (*schema)["enum"])
+    if (!value.is_string()) return false;
+  return true;
+}
+
+// A value and what ends it.
+Json value_structure(const Tool& tool, const Json& schema, const ParameterTags& tags) {
+  const Json end = sequence_of({literal_text(std::string(tags.line) + std::string(tags.close)), tags.tail});
+  if (!is_string(&schema)) {
+    Json with_definitions = schema;
+    for (const char* key : {"$defs", "definitions"})
+      if (with_definitions.is_object() && tool.parameters.contains(key)) with_definitions[key] = tool.parameters[key];
+    return sequence_of({Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, end});
+  }
+  if (!schema.contains("enum")) return sequence_of({Json{{"type", "text_until"}, {"end", tags.close}}, tags.tail});
+  Json ways = Json::array();
+  for (const Json& value : schema["enum"])
+    if (value.is_string()) ways.push_back(sequence_of({literal_text(value.get_ref<const std::string&>()), end}));
+  return {{"type", "or"}, {"elements", std::move(ways)}};
+}
+
+}  // namespace
+
+Json literal_text(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
+Json sequence_of(std::vector<Json> parts) {
+  Json elements = Json::array();
+  for (Json& part : parts) elements.push_back(std::move(part));
+  return {{"type", "sequence"}, {"elements", std::move(elements)}};
+}
+
+const Tool* find_tool(std::span<const Tool> tools, std::string_view name) {
+  for (const Tool& tool : tools)
+    if (tool.name == name) return &tool;
+  return nullptr;
+}
+
+std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value) {
+  Json json = value;
+  if (!tool || !is_string(schema_of(*tool, key))) {
+    Json parsed = Json::parse(value, nullptr, false);
+    if (!parsed.is_discarded()) json = std::move(parsed);
+  }
+  const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  return text(Json(key)) + ": " + text(json);
+}
+
+Json parameters_structure(const Tool& tool, const ParameterTags& tags) {
+  Json parts = Json::array();
+  const Json none = Json::object();
+  const Json& properties = tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object() ? tool.parameters["properties"] : none;
+  for (const auto& [key, schema] : properties.items()) {
+    Json part = sequence_of({literal_text(std::string(tags.open) + key), tags.head, value_structure(tool, schema, tags)});
+    bool required = false;
+    if (tool.parameters.contains("required") && tool.parameters["required"].is_array())
+      for (const Json& one : tool.parameters["required"]) required |= one == key;
+    parts.push_back(required ? std::move(part) : Json{{"type", "optional"}, {"content", std::move(part)}});
+  }
+  return parts.empty() ? literal_text("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
+}
+
+}  // namespace millrace
