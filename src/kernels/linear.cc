@@ -13,7 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMostBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide how it starts
-constexpr int64_t kLeastBytes = 32 << 10;  // read by one token in a microsecond: less than that, and a claim costs too much
+constexpr int64_t kLeastBytes = 128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
 constexpr int64_t kWorthThreads = 1 << 15;      // multiply-adds: below, starting a job costs more than the work
 constexpr int64_t kWorthValues = 1 << 12;       // the same for values that are rounded
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
