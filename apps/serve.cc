@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include <cstdio>
+#include <cstdlib>
 #include <fstream>
 #include <map>
 #include <set>
@@ -162,7 +163,8 @@ void add_telemetry_flags(CLI::App* command, TelemetryOptions& telemetry) {
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
   command->add_flag("--log-prompts", telemetry.log.prompts, "Prompts too");
-  command->add_option("--otlp-endpoint", telemetry.otlp_endpoint, "Send spans as OTLP over HTTP with JSON, as in http://localhost:4318/v1/traces");
+  command->add_option("--otlp-endpoint", telemetry.otlp.endpoint, "Send spans as OTLP over HTTP with JSON, as in http://localhost:4318/v1/traces; what OTEL_EXPORTER_OTLP_ENDPOINT says when absent");
+  command->add_option("--otlp-ca", telemetry.otlp.ca_file, "Certificates in PEM that an https endpoint's must come from, in the place of the system's");
   command->add_option("--record", telemetry.record, "Write requests and digests of their answers to this file; `millrace replay --recording` asks again and compares");
   command->add_flag("--record-prompts", telemetry.record_prompts, "... with prompts and answers, without which nothing can be compared");
 }
@@ -198,6 +200,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   const std::string names = names_of(*models), first = models->resolve("").value_or("");
   MILLRACE_TRY(const Isa isa, select_isa());
   flags.telemetry.version = MILLRACE_VERSION;
+  MILLRACE_TRY(flags.telemetry.otlp, with_otlp_environment(flags.telemetry.otlp, [](const char* name) -> const char* { return std::getenv(name); }));
   MILLRACE_TRY(flags.service.telemetry, Telemetry::create(flags.telemetry, first, {first, std::string(isa_name(isa)), flags.service.engine.kv_format, flags.telemetry.record_prompts}));
   const char* scheme = tls ? "https" : "http";
   MILLRACE_TRY(auto server, Server::start(std::move(models), flags.service, flags.http, std::move(tls)));

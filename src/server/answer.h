@@ -52,6 +52,7 @@ struct Answer {
   int64_t longest_tokens = 0;  // of one choice
   Json items;                 // of a stream of /v1/responses, so far
   int64_t events = 0;         // of it
+  std::string chunk_head;     // of a stream whose chunks all begin alike: that, once the first is written
   RequestTimings timings;     // of the last answer that ended
   double total_seconds = 0;   // since the request came
 

@@ -38,7 +38,7 @@ HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders header
 void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange) {
   auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
-  self->waiting_ = std::make_unique<WaitEntry>(service.wait(), self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
+  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
   exchange.on_gone([self] { self->gone(); });
   if (self->scored_top() >= 0) {
     self->score_prompts();

@@ -270,12 +270,12 @@ void Exchange::post(std::function<void()> work) const {
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
-  if (taker_) return taker_->on_gone(std::move(gone));
-  if (!connection_) return;
   auto told = [facts = facts_, gone = std::move(gone)] {
     gone();
     if (facts) facts->end(499, true);
   };
+  if (taker_) return taker_->on_gone(std::move(told));
+  if (!connection_) return;
   connection_->mail().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
     if (connection->current(number)) return connection->on_gone(std::move(told));
     told();  // gone already

@@ -1,8 +1,10 @@
 // JSON as the server reads and writes it.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <string>
+#include <string_view>
 
 namespace millrace {
 
@@ -10,5 +12,17 @@ using Json = nlohmann::ordered_json;
 
 // One line; bytes that are not UTF-8 become U+FFFD.
 inline std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+// Appends to_text(Json(text)): at once where no character needs another form.
+inline void append_json_text(std::string& out, std::string_view text) {
+  const bool plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; });
+  if (!plain) {
+    out += to_text(Json(text));
+    return;
+  }
+  out += '"';
+  out += text;
+  out += '"';
+}
 
 }  // namespace millrace

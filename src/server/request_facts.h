@@ -31,6 +31,8 @@ struct RequestFacts {
   std::string error_message;
   bool gone = false;       // the reader left
   bool streamed = false;
+  bool kept = false;       // its stream may outlive its reader, and ends when its work does
+  std::atomic<int> resumed{0};  // times it was read on
 
   // Of a request for text.
   bool generates = false;

@@ -89,6 +89,7 @@ void RequestLog::request(const RequestFacts& f) {
   if (f.generates) {
     line["model"] = f.model;
     line["stream"] = f.streamed;
+    if (f.kept) line["resumed"] = f.resumed.load();
     line["prompt_tokens"] = f.prompt_tokens;
     line["cached_tokens"] = f.cached_tokens;
     line["generated_tokens"] = f.generated_tokens;

@@ -13,6 +13,7 @@
 #include "server/adapters.h"
 #include "server/embedding_worker.h"
 #include "server/prompt_scorer.h"
+#include "server/wait_estimate.h"
 
 namespace millrace {
 
@@ -26,12 +27,14 @@ struct ServedModel {
   mutable AdapterScales adapter_scales;
   std::unique_ptr<PromptScorer> scorer;
   std::unique_ptr<EmbeddingWorker> embeddings;
+  const std::shared_ptr<WaitEstimate> wait;
 
   ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options,
               const SamplingOptions& its_sampling, std::optional<Pooling> pooling = {})
       : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), sampling(its_sampling), engine(std::move(its_engine)), context(engine->context()),
         scorer(std::make_unique<PromptScorer>(model, engine_options, context)),
-        embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)) {}
+        embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)),
+        wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model, engine_options.batch_tokens)) {}
 
   const std::string& name() const { return names.front(); }
 

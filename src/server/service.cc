@@ -88,7 +88,6 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) 
   telemetry_ = options_.telemetry;
   if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
   change(options_);
-  wait_ = std::make_shared<WaitEstimate>(options_.engine.max_streams);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
   // Within a memory budget they are kept where they are a small part of it, and not at all otherwise.
@@ -204,6 +203,14 @@ HttpReply Service::refuse(const HttpRequest& request, int status, const std::str
   return refused(dialect_of_path(request.path), {kind_of_status(status), message, ""}, headers(request));
 }
 
+// Of the model that has least room: which one was asked for is not always known.
+double Service::place_seconds() const {
+  double most = 0;
+  for (const ModelStatus& model : models_->list())
+    if (model.served) most = std::max(most, model.served->wait->place_seconds());
+  return most;
+}
+
 HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const {
   metrics().refused(error.kind);
   HttpReply reply = dialect.refuse(error);
@@ -213,7 +220,7 @@ HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHe
   if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
   if (error.expected_ttft > 0) reply.headers.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", error.expected_ttft));
   if (error.kind == ApiErrorKind::no_quota) reply.headers.emplace_back("x-should-retry", "false");
-  if (const int64_t seconds = retry_after(error, wait_->place_seconds()); seconds > 0) reply.headers.emplace_back("Retry-After", std::to_string(seconds));
+  if (const int64_t seconds = retry_after(error, error.kind == ApiErrorKind::overloaded ? place_seconds() : 0); seconds > 0) reply.headers.emplace_back("Retry-After", std::to_string(seconds));
   return reply;
 }
 
@@ -420,7 +427,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
 std::optional<ApiError> Service::check_wait(const Ask& ask, const HttpRequest& request, double& expected) const {
   int64_t tokens = 0;
   for (const AskedPrompt& prompt : ask.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
-  expected = wait_->first_token_seconds(tokens);
+  expected = ask.served ? ask.served->wait->first_token_seconds(tokens) : 0;
   if (expected == 0) return std::nullopt;
   double most = ask.max_ttft_seconds > 0 ? ask.max_ttft_seconds : live()->max_ttft_seconds;
   if (const std::string_view given = request.header("millrace-max-ttft"); !given.empty()) {

@@ -23,7 +23,6 @@
 #include "server/served_model.h"
 #include "server/stream_store.h"
 #include "server/telemetry.h"
-#include "server/wait_estimate.h"
 
 namespace millrace {
 
@@ -73,7 +72,6 @@ class Service {
   Telemetry& telemetry() const { return *telemetry_; }
   Metrics& metrics() const { return telemetry_->metrics(); }
   LiveFeed& feed() const { return *feed_; }
-  const std::shared_ptr<WaitEstimate>& wait() const { return wait_; }
 
   StreamStore& streams() const { return *streams_; }
   // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
@@ -126,6 +124,7 @@ class Service {
   void take(HttpRequest& request, const Exchange& exchange);
   void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
   std::optional<ApiError> complete(Ask& ask) const;
+  double place_seconds() const;
   std::optional<ApiError> check_wait(const Ask& ask, const HttpRequest& request, double& expected) const;
   std::optional<ApiError> charge(Ask& ask, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
@@ -141,7 +140,6 @@ class Service {
   std::shared_ptr<Telemetry> telemetry_;
   std::unique_ptr<LiveFeed> feed_;
   Access access_;
-  std::shared_ptr<WaitEstimate> wait_;
   mutable std::mutex live_mutex_;
   std::shared_ptr<const LiveOptions> live_;
   std::unique_ptr<ModelRegistry> models_;

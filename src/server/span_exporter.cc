@@ -13,7 +13,6 @@ using std::chrono::nanoseconds;
 
 constexpr size_t kMostSpans = 8192, kBatch = 512;
 constexpr auto kLinger = std::chrono::milliseconds(500);
-constexpr auto kPostLimit = std::chrono::milliseconds(5000);
 constexpr size_t kMostReply = 64 << 10;
 constexpr int kServerSpan = 2, kInternalSpan = 1;
 
@@ -92,10 +91,11 @@ std::vector<std::string> spans_of(const RequestFacts& f) {
   return out;
 }
 
-Result<std::unique_ptr<SpanExporter>> SpanExporter::create(const std::string& endpoint, const std::string& version) {
-  MILLRACE_TRY(const PostTarget target, PostTarget::parse("otlp endpoint", endpoint, "/v1/traces"));
+Result<std::unique_ptr<SpanExporter>> SpanExporter::create(const OtlpSettings& settings, const std::string& version) {
+  MILLRACE_TRY(const PostTarget target, PostTarget::parse("otlp endpoint", settings.endpoint, "/v1/traces", settings.ca_file));
   auto exporter = std::unique_ptr<SpanExporter>(new SpanExporter());
   exporter->target_ = target;
+  exporter->settings_ = settings;
   exporter->version_ = version;
   exporter->outbox_ = std::make_unique<Outbox>(kMostSpans, kBatch, kLinger, [e = exporter.get()](const std::vector<std::string>& spans) { e->send(spans); });
   return exporter;
@@ -112,7 +112,7 @@ void SpanExporter::send(const std::vector<std::string>& spans) {
   body += "]}]}]}";
   bool taken = false;
   try {
-    const auto reply = http_post(target_, {}, body, kPostLimit, kMostReply);
+    const auto reply = http_post(target_, settings_.headers, body, settings_.timeout, kMostReply);
     taken = reply.ok() && reply->status >= 200 && reply->status < 300;
   } catch (const std::exception&) {  // no memory for it
   }

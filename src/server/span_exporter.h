@@ -12,6 +12,7 @@
 
 #include "base/result.h"
 #include "server/http_post.h"
+#include "server/otlp_settings.h"
 #include "server/outbox.h"
 #include "server/request_facts.h"
 
@@ -19,8 +20,8 @@ namespace millrace {
 
 class SpanExporter {
  public:
-  // `endpoint`: "http://HOST[:PORT]/PATH". Errors: user; unsupported (https).
-  static Result<std::unique_ptr<SpanExporter>> create(const std::string& endpoint, const std::string& version = "");
+  // Errors: as PostTarget::parse().
+  static Result<std::unique_ptr<SpanExporter>> create(const OtlpSettings& settings, const std::string& version = "");
 
   void request(const RequestFacts& facts);  // all its spans
   int64_t exported() const { return exported_; }
@@ -31,6 +32,7 @@ class SpanExporter {
   void send(const std::vector<std::string>& spans);
 
   PostTarget target_;
+  OtlpSettings settings_;
   std::string version_;
   std::atomic<int64_t> exported_{0}, failed_{0};
   std::unique_ptr<Outbox> outbox_;  // after what its thread uses

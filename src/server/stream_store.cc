@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "server/answer_taker.h"
+#include "server/request_facts.h"
 
 namespace millrace {
 namespace {
@@ -41,9 +42,13 @@ std::string with_event_ids(const std::string& events, int64_t at) {
 // Where a generation's answer goes, and who reads it just now.
 class ResumableStream final : public AnswerTaker, public std::enable_shared_from_this<ResumableStream> {
  public:
-  ResumableStream(StreamStore& store, std::string id, const Exchange& first) : store_(store), work_(first), reader_(first) {
+  // What is known of the request goes with its work: a reader who leaves does not end it.
+  ResumableStream(StreamStore& store, std::string id, const Exchange& first) : store_(store), facts_(first.facts()) {
     info_.id = std::move(id);
     info_.started_ms = unix_ms();
+    Exchange reader = first;
+    reader.note(nullptr);
+    work_ = reader_ = std::move(reader);
   }
 
   // The reader may leave from now on.
@@ -119,6 +124,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       if (from > info_.bytes) return StreamStore::Found::too_far;
       if (from < info_.bytes - static_cast<int64_t>(ring_.size())) return StreamStore::Found::too_old;
       if (!info_.done) reader().finish();  // who read it before
+      if (!info_.done && facts_) ++facts_->resumed;
       HttpReply head = head_;
       head.headers = headers;
       for (const auto& header : head_.headers)
@@ -201,6 +207,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   }
 
   StreamStore& store_;
+  const std::shared_ptr<RequestFacts> facts_;  // of the request whose stream it is; may be null
   mutable std::recursive_mutex mutex_;  // a reader who is too slow leaves within write()
   KeptStream info_;
   Exchange work_;    // the first reader's, on whose strand the generation runs, whoever reads
@@ -268,7 +275,10 @@ std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::s
     look_at_clock();
   }
   stream->watch(0);
-  return Exchange(stream);
+  Exchange kept{std::shared_ptr<AnswerTaker>(stream)};
+  if (exchange.facts()) exchange.facts()->kept = true;
+  kept.note(exchange.facts());
+  return kept;
 }
 
 StreamStore::Found StreamStore::resume(const std::string& owner, const std::string& id, int64_t from, const HttpHeaders& headers, const Exchange& exchange) {

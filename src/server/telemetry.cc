@@ -10,8 +10,8 @@ Result<std::unique_ptr<Telemetry>> Telemetry::create(const TelemetryOptions& opt
   auto out = std::unique_ptr<Telemetry>(new Telemetry());
   out->metrics_ = std::make_unique<Metrics>(model, options.version);
   MILLRACE_TRY_VOID(find_log_level(options.log.level));
-  if (!options.otlp_endpoint.empty()) {
-    MILLRACE_TRY(out->spans_, SpanExporter::create(options.otlp_endpoint, options.version));
+  if (!options.otlp.endpoint.empty()) {
+    MILLRACE_TRY(out->spans_, SpanExporter::create(options.otlp, options.version));
   }
   if (!options.record.empty()) {
     MILLRACE_TRY(out->recorder_, Recorder::create(options.record, recorded));

@@ -20,7 +20,7 @@ namespace millrace {
 
 struct TelemetryOptions {
   LogOptions log;
-  std::string otlp_endpoint;   // "": no spans
+  OtlpSettings otlp;
   std::string record;          // file; "": none
   bool record_prompts = false;
   std::string version;         // of the program

@@ -4,10 +4,13 @@ Usage: ops_test.py MILLRACE SOURCE_DIR BINARY_DIR [TestClass]
 """
 
 import glob
+import http.client
+import http.server
 import json
 import os
 import re
 import shutil
+import ssl
 import subprocess
 import sys
 import tempfile
@@ -86,9 +89,104 @@ class Logs(unittest.TestCase):
         self.assertEqual(server.log, "")
 
     def test_what_cannot_be_is_refused(self):
-        for flags, code in ((("--otlp-endpoint", "localhost:4318"), 2), (("--otlp-endpoint", "https://localhost/"), 4), (("--record", "/nonexistent/file"), 2), (("--log-level", "loud"), 2)):
+        for flags, code in ((("--otlp-endpoint", "localhost:4318"), 2), (("--otlp-endpoint", "https://localhost/", "--otlp-ca", "/nonexistent"), 2), (("--record", "/nonexistent/file"), 2), (("--log-level", "loud"), 2)):
             done = millrace("serve", "--port", "0", *flags)
             self.assertEqual(done.returncode, code, done.stderr)
+
+
+class KeptStreams(unittest.TestCase):
+    """A stream that outlives its reader is one line of the log, written when its work ends."""
+
+    def lines(self, resume):
+        with Server("--log-format", "json", "--stream-grace", "60" if resume else "0.05") as server:
+            asked = {"messages": [{"role": "user", "content": "Once"}], "max_tokens": 200 if resume else -1, "ignore_eos": True, "stream": True}
+            connection = http.client.HTTPConnection("127.0.0.1", server.port, timeout=240)
+            connection.request("POST", "/v1/chat/completions", json.dumps(asked), {"X-Conversation-Id": "talk", "X-Request-Id": "first"})
+            response = connection.getresponse()
+            response.read(300)
+            response.close()
+            connection.close()
+            if resume:
+                self.assertTrue(server.ask("GET", "/v1/stream/talk?from=0")[1].endswith("data: [DONE]\n\n"))
+            else:
+                while json.loads(server.ask("POST", "/v1/streams/lookup", {"conversation_ids": ["talk"]})[1]):
+                    pass
+            self.assertEqual(server.stop(), 0)
+        lines = [json.loads(line) for line in server.log.splitlines()]
+        return [line for line in lines if line.get("request_id") == "first"]
+
+    def test_one_that_is_read_on(self):
+        lines = self.lines(True)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertEqual((lines[0]["status"], lines[0]["finish_reason"], lines[0]["resumed"], lines[0]["generated_tokens"]), (200, "length", 1, 200))
+
+    def test_one_that_nobody_comes_back_to(self):
+        lines = self.lines(False)
+        self.assertEqual(len(lines), 1, lines)
+        self.assertEqual((lines[0]["status"], lines[0]["finish_reason"], lines[0]["resumed"]), (499, "cancelled", 0))
+
+
+class Traces(unittest.TestCase):
+    """Spans go to a collector that speaks TLS, once it has proved its name."""
+
+    def certificate(self, folder, name):
+        cert, key = os.path.join(folder, "cert.pem"), os.path.join(folder, "key.pem")
+        subprocess.run(["openssl", "req", "-x509", "-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "1", "-subj", "/CN=collector",
+                        "-addext", "subjectAltName=" + name, "-keyout", key, "-out", cert], check=True, capture_output=True)
+        return cert, key
+
+    def spans(self, name, trusted=True):
+        """What the collector got, as (path, headers, JSON), and the server's own count of spans that were sent and dropped."""
+        got = []
+
+        class Collector(http.server.BaseHTTPRequestHandler):
+            def do_POST(self):
+                got.append((self.path, dict(self.headers), json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+                self.send_response(200)
+                self.send_header("Content-Length", "2")
+                self.end_headers()
+                self.wfile.write(b"{}")
+
+            def log_message(self, *_):
+                pass
+
+        with tempfile.TemporaryDirectory() as folder, http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector) as collector:
+            cert, key = self.certificate(folder, name)
+            context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+            context.load_cert_chain(cert, key)
+            collector.socket = context.wrap_socket(collector.socket, server_side=True, do_handshake_on_connect=False)
+            threading.Thread(target=collector.serve_forever, daemon=True).start()
+            variables = {"OTEL_EXPORTER_OTLP_ENDPOINT": f"https://127.0.0.1:{collector.server_address[1]}", "OTEL_EXPORTER_OTLP_HEADERS": "x-team=a%20b"}
+            if trusted:
+                variables["OTEL_EXPORTER_OTLP_CERTIFICATE"] = cert
+            os.environ.update(variables)
+            try:
+                with Server("--log-level", "off") as server:
+                    self.assertEqual(server.ask("POST", "/v1/completions", {"prompt": "One day", "max_tokens": 2})[0], 200)
+                    counts = (0, 0)
+                    while sum(counts) < 4:  # a request's, and its three parts'
+                        text = server.ask("GET", "/metrics")[1]
+                        counts = tuple(int(re.search(rf"^millrace_spans_{what}_total (\d+)$", text, re.M).group(1)) for what in ("exported", "dropped"))
+            finally:
+                for variable in variables:
+                    del os.environ[variable]
+                collector.shutdown()
+        return got, counts
+
+    def test_over_https(self):
+        got, counts = self.spans("IP:127.0.0.1")
+        self.assertEqual(counts[1], 0)
+        path, headers, body = got[0]
+        self.assertEqual((path, headers["x-team"]), ("/v1/traces", "a b"))
+        self.assertIn("text_completion", json.dumps(body))
+
+    def test_not_to_another_name(self):
+        got, counts = self.spans("DNS:elsewhere")
+        self.assertEqual((got, counts[0]), ([], 0))
+
+    def test_not_to_whom_nobody_vouches_for(self):
+        got, counts = self.spans("IP:127.0.0.1", trusted=False)
+        self.assertEqual((got, counts[0]), ([], 0))
 
 
 class Replay(unittest.TestCase):

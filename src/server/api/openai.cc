@@ -84,6 +84,16 @@ Json openai_envelope(const Answer& answer, const char* object, Json choices) {
           {"choices", std::move(choices)}};
 }
 
+const std::string& openai_chunk_head(Answer& answer, const char* object) {
+  if (answer.chunk_head.empty()) {
+    answer.chunk_head = "data: " + to_text(openai_envelope(answer, object, Json::array()));
+    answer.chunk_head.resize(answer.chunk_head.size() - 2);  // "]}"
+  }
+  return answer.chunk_head;
+}
+
+const char* openai_chunk_tail(const Answer& answer) { return answer.ask.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n"; }
+
 const char* openai_finish(const Choice& choice) {
   if (choice.finish != FinishReason::stop) return "length";
   return choice.calls.empty() ? "stop" : "tool_calls";

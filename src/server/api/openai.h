@@ -17,6 +17,10 @@ std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
 std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);
 // What whole answers and their chunks have in common; `object` is their type.
 Json openai_envelope(const Answer& answer, const char* object, Json choices);
+// Most chunks differ in one text. `choice` is its element of "choices", written out, between these two: "data: {" to
+// "choices": [", and the end of the event. Not for chunks that count usage so far.
+const std::string& openai_chunk_head(Answer& answer, const char* object);
+const char* openai_chunk_tail(const Answer& answer);
 Json openai_usage(const Answer& answer);
 const char* openai_finish(const Choice& choice);
 Json openai_stop_reason(const Choice& choice);  // vLLM's: the stop string or token; null: none

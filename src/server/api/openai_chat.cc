@@ -53,6 +53,14 @@ class ChoiceChunks {
     if (ended) out["timings"] = timings_json(answer_);
     out_ += sse_data(out);
   }
+  // add({{name, text}}), as nearly all chunks are.
+  void add_text(const char* name, const std::string& text) {
+    if (waiting() || (answer_.ask.include_usage && answer_.ask.continuous_usage)) return add({{name, text}});
+    out_ += openai_chunk_head(answer_, "chat.completion.chunk");
+    out_.append("{\"index\":").append(std::to_string(index_)).append(",\"delta\":{\"").append(name).append("\":");
+    append_json_text(out_, text);
+    out_.append("},\"logprobs\":null,\"finish_reason\":null}").append(openai_chunk_tail(answer_));
+  }
   void begin() {
     Json choice = {{"index", index_}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
     Json first = chunk(answer_, Json::array({std::move(choice)}));
@@ -72,9 +80,9 @@ class ChoiceChunks {
 void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& piece, ChoiceChunks& chunks) {
   using Kind = AnswerPiece::Kind;
   switch (piece.kind) {
-    case Kind::text: return chunks.add({{"content", piece.text}});
+    case Kind::text: return chunks.add_text("content", piece.text);
     case Kind::reasoning:
-      if (answer.ask.reasoning.shown) chunks.add({{answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text}});
+      if (answer.ask.reasoning.shown) chunks.add_text(answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text);
       return;
     case Kind::call: {
       const size_t at = choice.streamed_calls++;
@@ -99,7 +107,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
     choice.begun = true;
     chunks.begin();
   }
-  if (delta.pieces.empty() && !delta.text.empty()) chunks.add({{"content", delta.text}});
+  if (delta.pieces.empty() && !delta.text.empty()) chunks.add_text("content", delta.text);
   for (const AnswerPiece& piece : delta.pieces) add_piece_chunk(answer, choice, piece, chunks);
   if (chunks.waiting()) chunks.add({{"content", ""}});
   if (delta.finish != FinishReason::none) chunks.add(Json::object(), openai_finish(choice));

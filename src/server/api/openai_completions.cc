@@ -40,6 +40,17 @@ Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLo
   return {};
 }
 
+// chunk() of a text alone, as nearly all are.
+std::string text_chunk(Answer& answer, size_t index, const std::string& text, const char* finish) {
+  std::string out = openai_chunk_head(answer, "text_completion");
+  out.append("{\"index\":").append(std::to_string(index)).append(",\"text\":");
+  append_json_text(out, text);
+  out += ",\"logprobs\":null,\"finish_reason\":";
+  if (finish) append_json_text(out, finish);
+  else out += "null";
+  return out.append("}").append(openai_chunk_tail(answer));
+}
+
 std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
   Json choice = {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
@@ -64,6 +75,7 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
+  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage)) return text_chunk(answer, index, text, ended ? openai_finish(choice) : nullptr);
   return chunk(answer, index, text, some ? logprobs.json() : Json(), ended ? Json(openai_finish(choice)) : Json());
 }
 
