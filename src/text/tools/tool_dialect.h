@@ -2,9 +2,9 @@
 // template says which one its model was trained on.
 //
 //   hermes     <tool_call>{"name": "f", "arguments": {...}}</tool_call>
-//   llama      {"name": "f", "parameters": {...}}
+//   llama      {"name": "f", "parameters": {...}}                         deepseek, harmony   between marks of their own, see their files
 //   mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]        [TOOL_CALLS]f[ARGS]{...}
-//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>
+//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>        glm   alike, with other tags
 //
 // A dialect does two things: its structure (text/grammar/structure.h) holds answers to calls whose arguments fit their
 // tool's schema, and its parser reads an answer as it comes.
