@@ -142,7 +142,10 @@ test("a message is answered, and the text grows in several steps", async () => {
       if (text.length > (window.lengths.at(-1) ?? 0)) window.lengths.push(text.length);
     }).observe(document.body, { childList: true, subtree: true, characterData: true });
   });
-  await say(page, "Once upon a time, there was a little fox", { max_tokens: 300, temperature: 0.7, seed: 4 });
+  // Eight answers, so long that they take many frames; the page shows the first one.
+  await page.route("**/v1/chat/completions", (route) =>
+    route.continue({ postData: JSON.stringify({ ...route.request().postDataJSON(), ignore_eos: true, n: 8 }) }));
+  await say(page, "Once upon a time, there was a little fox", { max_tokens: 400, temperature: 0.7, seed: 4 });
   await finished(page);
   const lengths = await page.evaluate(() => window.lengths);
   assert.ok(lengths.length >= 3, `grew ${lengths.length} times`);
