@@ -6,6 +6,7 @@ import json
 import os
 import socket
 import subprocess
+import tempfile
 import time
 import urllib.error
 import urllib.request
@@ -71,7 +72,8 @@ class LlamaServer:
             port = free.getsockname()[1]
         command = [self.path, "-m", case.model, "-t", str(case.threads), "--host", "127.0.0.1", "--port", str(port),
                    "-ctk", case.kv, "-ctv", case.kv, *switches]
-        with subprocess.Popen(command, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        with tempfile.TemporaryDirectory() as folder, subprocess.Popen(  # an empty folder, for some leave logs
+                command, cwd=folder, stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
             try:
                 yield port, process
             finally:
