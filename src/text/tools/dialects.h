@@ -83,8 +83,6 @@ class FreeText {
 nlohmann::ordered_json literal_text(std::string_view text);
 nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 
-const Tool* find_tool(std::span<const Tool> tools, std::string_view name);  // null: none of that name
-
 // Parameters one by one between tags, strings as they are and everything else as JSON (parameters.cc).
 struct ParameterTags {
   std::string_view open;         // KEY follows
@@ -94,8 +92,19 @@ struct ParameterTags {
   nlohmann::ordered_json tail;   // behind that: a structure
 };
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
-// "key": value, as JSON. `tool` may be null.
-std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value);
+// A call that is read so: the pieces of a JSON object, a parameter at a time.
+class ParameterCall {
+ public:
+  explicit ParameterCall(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
+  void begin(std::string_view name, AnswerPieces& out);
+  void add(const std::string& key, const std::string& value, AnswerPieces& out);
+  void end(AnswerPieces& out);
+
+ private:
+  const std::vector<Tool> tools_;
+  const Tool* tool_ = nullptr;  // null: none of that name
+  int parameters_ = 0;
+};
 
 inline bool is_json_space(char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; }
 

@@ -18,7 +18,7 @@ constexpr size_t kMostName = 512;
 
 class Parser final : public CallParser {
  public:
-  explicit Parser(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
+  explicit Parser(std::span<const Tool> tools) : call_(tools) {}
 
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -54,7 +54,7 @@ class Parser final : public CallParser {
       case Place::value:
         held_ += c;
         if (!held_.ends_with(kValueEnd)) return;
-        add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + parameter_text(tool_, key_, held_.substr(0, held_.size() - kValueEnd.size())));
+        call_.add(key_, held_.substr(0, held_.size() - kValueEnd.size()), out);
         held_.clear();
         place_ = Place::tag;
         return;
@@ -76,9 +76,7 @@ class Parser final : public CallParser {
       held_ += c;
       return no_call(out);
     }
-    out.push_back({Kind::call, std::string(name)});
-    tool_ = find_tool(tools_, name);
-    parameters_ = 0;
+    call_.begin(name, out);
     held_.clear();
     place_ = Place::tag;
     if (c == '<') take(c, out);
@@ -116,18 +114,15 @@ class Parser final : public CallParser {
   }
 
   void end_call(AnswerPieces& out) {
-    add_piece(out, Kind::arguments, parameters_ == 0 ? "{}" : "}");
-    out.push_back({Kind::call_end, ""});
+    call_.end(out);
     held_.clear();
     free_.after_call();
   }
 
-  const std::vector<Tool> tools_;
-  const Tool* tool_ = nullptr;
+  ParameterCall call_;
   FreeText free_{kBegin};
   std::string held_, key_;
   Place place_ = Place::text;
-  int parameters_ = 0;
 };
 
 bool speaks(std::string_view chat_template) {

@@ -1,5 +1,7 @@
 // Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the dialects
 // which do so have in common.
+#include <algorithm>
+
 #include "text/tools/dialects.h"
 
 namespace millrace {
@@ -40,6 +42,17 @@ Json value_structure(const Tool& tool, const Json& schema, const ParameterTags& 
   return {{"type", "or"}, {"elements", std::move(ways)}};
 }
 
+// "key": value, as JSON.
+std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value) {
+  Json json = value;
+  if (!tool || !is_string(schema_of(*tool, key))) {
+    Json parsed = Json::parse(value, nullptr, false);
+    if (!parsed.is_discarded()) json = std::move(parsed);
+  }
+  const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
+  return text(Json(key)) + ": " + text(json);
+}
+
 }  // namespace
 
 Json literal_text(std::string_view text) { return {{"type", "const_string"}, {"value", text}}; }
@@ -49,20 +62,20 @@ Json sequence_of(std::vector<Json> parts) {
   return {{"type", "sequence"}, {"elements", std::move(elements)}};
 }
 
-const Tool* find_tool(std::span<const Tool> tools, std::string_view name) {
-  for (const Tool& tool : tools)
-    if (tool.name == name) return &tool;
-  return nullptr;
+void ParameterCall::begin(std::string_view name, AnswerPieces& out) {
+  out.push_back({AnswerPiece::Kind::call, std::string(name)});
+  const auto found = std::ranges::find(tools_, name, &Tool::name);
+  tool_ = found == tools_.end() ? nullptr : &*found;
+  parameters_ = 0;
 }
 
-std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value) {
-  Json json = value;
-  if (!tool || !is_string(schema_of(*tool, key))) {
-    Json parsed = Json::parse(value, nullptr, false);
-    if (!parsed.is_discarded()) json = std::move(parsed);
-  }
-  const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
-  return text(Json(key)) + ": " + text(json);
+void ParameterCall::add(const std::string& key, const std::string& value, AnswerPieces& out) {
+  add_piece(out, AnswerPiece::Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + parameter_text(tool_, key, value));
+}
+
+void ParameterCall::end(AnswerPieces& out) {
+  add_piece(out, AnswerPiece::Kind::arguments, parameters_ == 0 ? "{}" : "}");
+  out.push_back({AnswerPiece::Kind::call_end, ""});
 }
 
 Json parameters_structure(const Tool& tool, const ParameterTags& tags) {

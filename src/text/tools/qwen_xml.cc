@@ -20,7 +20,7 @@ constexpr size_t kMostName = 512;
 
 class Parser final : public CallParser {
  public:
-  explicit Parser(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
+  explicit Parser(std::span<const Tool> tools) : call_(tools) {}
 
   void push(std::string_view text, AnswerPieces& out) override {
     for (char c : text) take(c, out);
@@ -68,9 +68,7 @@ class Parser final : public CallParser {
   void take_function(AnswerPieces& out) {
     std::string name;
     if (named(held_, kFunction, &name) && !name.empty()) {
-      out.push_back({Kind::call, name});
-      tool_ = find_tool(tools_, name);
-      parameters_ = 0;
+      call_.begin(name, out);
       held_.clear();
       place_ = Place::parameter;
     } else if (!(held_.size() < kMostName && (kFunction.starts_with(held_) || held_.starts_with(kFunction)))) {
@@ -108,24 +106,21 @@ class Parser final : public CallParser {
     std::string value = held_.substr(0, held_.size() - kParameterEnd.size());
     if (value.starts_with('\n')) value.erase(0, 1);
     if (value.ends_with('\n')) value.pop_back();
-    add_piece(out, Kind::arguments, (parameters_++ == 0 ? "{" : ", ") + parameter_text(tool_, key_, value));
+    call_.add(key_, value, out);
     held_.clear();
     place_ = Place::parameter;
   }
 
   void end_call(AnswerPieces& out) {
-    add_piece(out, Kind::arguments, parameters_ == 0 ? "{}" : "}");
-    out.push_back({Kind::call_end, ""});
+    call_.end(out);
     held_.clear();
     free_.after_call();
   }
 
-  const std::vector<Tool> tools_;
-  const Tool* tool_ = nullptr;
+  ParameterCall call_;
   FreeText free_{kBegin};
   std::string held_, key_;
   Place place_ = Place::text;
-  int parameters_ = 0;
 };
 
 bool speaks(std::string_view chat_template) {

@@ -229,18 +229,18 @@ TEST(ToolDialects, OfPublishedTemplates) {
       {"GLM-4.6", "glm"}, {"GLM-4.7-Flash", "glm"}, {"GLM-5.2", "glm"}, {"poolside-Laguna-XS-2.1", "glm"}, {"llama-cpp-deepseek-r1", "deepseek"},
       {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_named"}, {"openai-gpt-oss-120b", "harmony"}};
   for (const auto& [name, dialect] : cases) {
-    const auto path = testing::shared_data() / "chat-templates" / "templates" / (std::string(name) + ".jinja");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared data file " << path << " (set MILLRACE_SHARED_DATA)";
-    EXPECT_EQ(std::string(tool_dialect_of(testing::read_file(path)).name), dialect) << name;
+    const std::string path = "chat-templates/templates/" + std::string(name) + ".jinja";
+    MILLRACE_NEEDS_SHARED(path);
+    EXPECT_EQ(std::string(tool_dialect_of(testing::read_file(testing::shared_data() / path)).name), dialect) << name;
   }
 }
 
 // Each writes earlier calls in the form that its dialect reads.
 TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
   for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1", "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {
-    const auto path = testing::shared_data() / "chat-templates" / "templates" / (std::string(name) + ".jinja");
-    if (!std::filesystem::exists(path)) GTEST_SKIP() << "needs shared data file " << path << " (set MILLRACE_SHARED_DATA)";
-    const std::string source = testing::read_file(path);
+    const std::string path = "chat-templates/templates/" + std::string(name) + ".jinja";
+    MILLRACE_NEEDS_SHARED(path);
+    const std::string source = testing::read_file(testing::shared_data() / path);
     const auto chat_template = ChatTemplate::parse(source);
     ASSERT_TRUE(chat_template.ok()) << name << chat_template.error().message;
     const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
