@@ -11,6 +11,7 @@
 #include <boost/beast/core/tcp_stream.hpp>
 #include <boost/beast/http.hpp>
 #include <charconv>
+#include <optional>
 
 namespace millrace {
 
@@ -33,23 +34,6 @@ Result<std::shared_ptr<SSL_CTX>> client_tls(const std::string& what, const std::
   }
   return out;
 }
-
-// The conversation once the connection stands; `stream` is the socket or TLS over it.
-template <typename Stream>
-struct PostDialogue {
-  Stream& stream;
-  http::request<http::string_body>& request;
-  http::response_parser<http::string_body>& parser;
-  beast::flat_buffer& buffer;
-  Code& failed;
-
-  void run() {
-    http::async_write(stream, request, [this](Code unwritten, size_t) {
-      if (failed = unwritten; unwritten) return;
-      http::async_read(stream, buffer, parser, [this](Code unread, size_t) { failed = unread; });
-    });
-  }
-};
 
 }  // namespace
 
@@ -80,11 +64,16 @@ Result<PostTarget> PostTarget::parse(const std::string& what, const std::string&
 
 Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers, const std::string& body, std::chrono::milliseconds limit, size_t most_reply_bytes) {
   asio::io_context io;
-  // A context is shared by counting: each of Asio's lets go of one reference.
-  if (target.tls) SSL_CTX_up_ref(target.tls.get());
-  asio::ssl::context trust(target.tls ? target.tls.get() : SSL_CTX_new(TLS_client_method()));
-  asio::ssl::stream<beast::tcp_stream> secure(io, trust);
-  beast::tcp_stream& stream = secure.next_layer();
+  beast::tcp_stream plain(io);
+  std::optional<asio::ssl::context> trust;
+  std::optional<asio::ssl::stream<beast::tcp_stream>> secure;
+  if (target.tls) {
+    SSL_CTX_up_ref(target.tls.get());  // Asio's context lets go of one reference
+    secure.emplace(io, trust.emplace(target.tls.get()));
+    secure->set_verify_callback(asio::ssl::host_name_verification(target.host));
+    SSL_set_tlsext_host_name(secure->native_handle(), target.host.c_str());
+  }
+  beast::tcp_stream& stream = secure ? secure->next_layer() : plain;
   beast::flat_buffer buffer(size_t{1} << 20);
   http::response_parser<http::string_body> parser;
   parser.body_limit(most_reply_bytes);
@@ -98,18 +87,18 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   Code failed;
   const auto addresses = asio::ip::tcp::resolver(io).resolve(target.host, target.port, failed);
   if (failed) return Error::resource(fmt::format("{}: has no address: {}", target.host, failed.message()));
-  PostDialogue<beast::tcp_stream> plain{stream, request, parser, buffer, failed};
-  PostDialogue<asio::ssl::stream<beast::tcp_stream>> encrypted{secure, request, parser, buffer, failed};
-  if (target.tls) {
-    secure.set_verify_callback(asio::ssl::host_name_verification(target.host));
-    SSL_set_tlsext_host_name(secure.native_handle(), target.host.c_str());
-  }
+  const auto talk = [&](auto& over) {
+    http::async_write(over, request, [&](Code unwritten, size_t) {
+      if (failed = unwritten; unwritten) return;
+      http::async_read(over, buffer, parser, [&](Code unread, size_t) { failed = unread; });
+    });
+  };
   stream.expires_after(limit);
   stream.async_connect(addresses, [&](Code code, const asio::ip::tcp::endpoint&) {
     if (failed = code; code) return;
-    if (!target.tls) return plain.run();
-    secure.async_handshake(asio::ssl::stream_base::client, [&](Code refused) {
-      if (failed = refused; !refused) encrypted.run();
+    if (!secure) return talk(plain);
+    secure->async_handshake(asio::ssl::stream_base::client, [&](Code refused) {
+      if (failed = refused; !refused) talk(*secure);
     });
   });
   io.run();
