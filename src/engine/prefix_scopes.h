@@ -39,6 +39,8 @@ class PrefixScopes {
     return scope;
   }
 
+  size_t size() const { return names_.size(); }
+
  private:
   static uint64_t hash(const std::string& name) {  // FNV-1a; frozen: persistent tiers keep it
     uint64_t value = 0xcbf29ce484222325u;
