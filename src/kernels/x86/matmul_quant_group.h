@@ -209,6 +209,7 @@ template <typename V, int N, int R>
   const uint8_t* plane = cell + kCell.planes_at + g * kCell.group_bytes;
   unroll<8 * R>([&](auto i) __attribute__((always_inline)) {
     typename V::I levels = V::load(plane + i / R * kCell.plane_bytes + i % R * V::kLanes * 4);
+    asm volatile("" : "+v"(levels));  // or the load sinks to its product, and all requests of the group come in a row
     out[i % R].w[i / R] = Levels<V, N>::kSigned ? V::bit_xor(levels, V::set1_8(-128)) : levels;
     prefetch_turn<N, i, 8 * R>(ahead, g);
   });
