@@ -5,6 +5,7 @@
 #include <array>
 #include <functional>
 #include <memory>
+#include <numeric>
 #include <vector>
 
 #include "engine/language_model.h"
@@ -33,9 +34,9 @@ struct BenchTest {
 // the engine's own affair, and does not make it look nearer to the roof.
 struct BenchWork {
   double bytes = 0;  // weights, once a pass, and keys and values
-  std::array<double, 3> operations = {};  // by Activation, two a multiply-add
+  std::array<double, std::size(kActivations)> operations = {};  // by Activation, two a multiply-add
 
-  double all_operations() const { return operations[0] + operations[1] + operations[2]; }
+  double all_operations() const { return std::accumulate(operations.begin(), operations.end(), 0.0); }
 };
 
 struct BenchResult {

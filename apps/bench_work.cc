@@ -13,7 +13,7 @@ namespace {
 // The matrices of a model by what they do.
 struct Matrices {
   double dense_bytes = 0, expert_bytes = 0, head_bytes = 0;
-  std::array<double, 3> share = {};  // of the layers' values, by Activation
+  std::array<double, std::size(kActivations)> share = {};  // of the layers' values, by Activation
   Activation head = Activation::f32;
 };
 

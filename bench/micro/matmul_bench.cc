@@ -91,7 +91,7 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
   double gb = 1e-9 * static_cast<double>(weights[0].packed.bytes());
   double gop = 2e-9 * static_cast<double>(kRows * kCols * tokens);
   const Roof& top = roof(pool.threads(), isa);
-  bool int8 = format->activation == Activation::q8;
+  bool int8 = is_int8(format->activation);
   double peak = int8 ? top.peaks.int8_gop_per_s : top.peaks.f32_gflop_per_s;
   auto rate = [&](double amount) { return benchmark::Counter(iterations * amount, benchmark::Counter::kIsRate); };
   state.counters["GB/s"] = rate(gb);

@@ -12,8 +12,13 @@ namespace millrace {
 // numeric definition (the same on every instruction set), laid out by kernels/activation.h.
 //   f32   as they are
 //   bf16  rounded to bfloat16, products summed in f32
-//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group
-enum class Activation : uint8_t { f32, bf16, q8 };
+//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group; for weights of 8 bits
+//   q8_shift  int8 in groups of 32 with a power of two as scale, times one f32 for the whole row: half a multiplication
+//             less, and at most twice the rounding of q8, which is nothing beside that of weights of 6 bits and fewer
+enum class Activation : uint8_t { f32, bf16, q8, q8_shift };
+inline constexpr Activation kActivations[] = {Activation::f32, Activation::bf16, Activation::q8, Activation::q8_shift};
+
+constexpr bool is_int8(Activation kind) { return kind == Activation::q8 || kind == Activation::q8_shift; }
 
 struct Format {
   std::string_view name;         // "q4_0"

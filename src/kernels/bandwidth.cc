@@ -121,7 +121,7 @@ int64_t l3_buffer_bytes() {
 }
 
 double ComputePeaks::of(Activation activation) const {
-  const double own = activation == Activation::q8 ? int8_gop_per_s : activation == Activation::bf16 ? bf16_gflop_per_s : 0;
+  const double own = is_int8(activation) ? int8_gop_per_s : activation == Activation::bf16 ? bf16_gflop_per_s : 0;
   return own > 0 ? own : f32_gflop_per_s;
 }
 

@@ -197,7 +197,8 @@ const QuantSource* quant_source_at(int index) { return &kSources[index]; }
 
 const Format* quant_format_at(int index) {
   const Format* format = find_format(kSources[index].format);
-  return format != nullptr && format->activation == Activation::q8 ? format : nullptr;
+  const Activation kind = kQuantShapes[index].exact_scales() ? Activation::q8 : Activation::q8_shift;
+  return format != nullptr && format->activation == kind ? format : nullptr;
 }
 
 float e8m0_half_to_f32(uint8_t e) {

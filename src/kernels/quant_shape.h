@@ -2,14 +2,16 @@
 // block taken apart into integer levels and scales. Every instruction set computes the same thing from them:
 //
 //   y = sum over groups g of 32 columns, in ascending order, in f32 with one rounding per fma:
-//     none, per32:  y = fma(dw * sx, dot, y)          dw = d (* sub-scale), exact in f32
-//     minimum:      y = fma(-mw, sx * sum, y)         mw = min (* sub-minimum), exact in f32; sx * sum from the row
+//     8 bits:       y = fma(d * scale, dot, y)
+//     none, per32:  y = fma(dw, dot << shift, y)      dw = d (* sub-scale), exact in f32
+//     minimum:      y = fma(-mw, sum, y)              mw = min (* sub-minimum), exact in f32
 //     per16:        u = fma(d * s1, dot1, d * s0 * dot0)          d * s exact in f32
 //       minimum     u = fma(-min, m0 * sum0 + m1 * sum1, u)       an exact integer
-//                   y = fma(sx, u, y)
+//                   y = fma(scale, u, y)
+//   and at the end  y = y * unit
 //
-// where sx and the int8 x come from the activation row (kernels/activation.h) and the dots are exact integers of
-// (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
+// where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots are exact
+// integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
 // Formats: docs of GGUF's block formats; OCP Microscaling (MX) v1.0 for MXFP4.
 #pragma once
 
@@ -35,6 +37,7 @@ struct QuantShape {
   int sub_bias = 0;   // added to a sub-scale to make it unsigned when packed
   int groups = 1;     // of 32 values in a block
 
+  constexpr bool exact_scales() const { return low_bits == 8; }  // Activation::q8, else q8_shift
   constexpr bool per_group_scale() const { return groups == 1; }
   constexpr int sub_count() const { return sub == SubScales::none ? 0 : sub == SubScales::per32 ? groups : 2 * groups; }
   // Sub-scales and sub-minimums of a block together, and of a group (where there are any).

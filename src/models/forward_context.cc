@@ -10,7 +10,7 @@ namespace {
 
 int64_t widest_row(int64_t cols) {
   int64_t bytes = 0;
-  for (Activation kind : {Activation::f32, Activation::bf16, Activation::q8}) bytes = std::max(bytes, activation_row_bytes(kind, cols));
+  for (Activation kind : kActivations) bytes = std::max(bytes, activation_row_bytes(kind, cols));
   return bytes;
 }
 

@@ -83,8 +83,8 @@ std::vector<float> decode_activation(Activation kind, const uint8_t* row, int64_
       out[i] = bf16_to_f32(reinterpret_cast<const uint16_t*>(row)[i]);
     } else {
       const uint8_t* record = row + i / 32 * kQ8GroupBytes;
-      float scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
-      out[i] = scale * static_cast<float>(reinterpret_cast<const int8_t*>(record)[i % 32]);
+      const float unit = *reinterpret_cast<const float*>(row + q8_unit_at(n)), scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
+      out[i] = unit * scale * static_cast<float>(reinterpret_cast<const int8_t*>(record)[i % 32]);
     }
   }
   return out;
@@ -142,7 +142,7 @@ TEST(MatmulConformance, MatchesTheDefinition) {
   ThreadPool pool(1);
   constexpr int64_t kTokens = 5;
   for (const Format* format : formats()) {
-    double bound = format->activation == Activation::q8 ? kQuantBound : kFloatBound;
+    double bound = is_int8(format->activation) ? kQuantBound : kFloatBound;
     for (const Shape& shape : shapes_for(*format)) {
       Case c = make_case(*format, shape.rows, shape.cols, 7);
       std::vector<float> x = random_values(kTokens * shape.cols, 8);
@@ -169,7 +169,7 @@ TEST(MatmulConformance, MatchesTheDefinition) {
         }
         if (table.isa == Isa::ref) {
           ref_y = y;
-        } else if (format->activation == Activation::q8) {
+        } else if (is_int8(format->activation)) {
           EXPECT_TRUE(same_bits(y, ref_y)) << where(*format, table, shape) << ": bits differ from ref";
         }
       }
@@ -281,7 +281,7 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
   ThreadPool pool(1);
   std::mt19937 engine(5);
   for (const Format* format : formats()) {
-    if (format->activation != Activation::q8) continue;
+    if (!is_int8(format->activation)) continue;
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
@@ -302,7 +302,7 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
 TEST(MatmulConformance, ActivationsAreTheSameBitsEverywhere) {
   constexpr int64_t kSizes[] = {1, 16, 31, 32, 33, 64, 100, 129, 512};
   const float kSpecial[] = {0.0f, -0.0f, 1e-40f, 1e-31f, 3e38f, 0.5f, -127.0f, 126.5f, 2.5f, 1e30f};
-  for (Activation kind : {Activation::f32, Activation::bf16, Activation::q8}) {
+  for (Activation kind : kActivations) {
     for (int64_t n : kSizes) {
       for (int variant = 0; variant < 4; ++variant) {
         std::vector<float> x = random_values(n, static_cast<uint32_t>(n + variant));
@@ -320,6 +320,32 @@ TEST(MatmulConformance, ActivationsAreTheSameBitsEverywhere) {
           if (table.isa == Isa::ref) expected = got;
           EXPECT_EQ(got, expected) << "kind " << static_cast<int>(kind) << " n " << n << " variant " << variant << " "
                                    << isa_name(table.isa);
+        }
+      }
+    }
+  }
+}
+
+// Half a step from every value: q8 takes the step of a group's own largest value; q8_shift at most twice as large a one, and
+// none below 2^-12 of the row's.
+TEST(MatmulConformance, ActivationsAreRoundedByHalfAStep) {
+  constexpr int64_t kGroups = 20;
+  std::vector<float> x = random_values(kGroups * 32, 77);
+  for (int64_t i = 0; i < kGroups * 32; ++i) x[i] = std::ldexp(x[i], static_cast<int>(-(i / 32)));  // from 1 to 2^-19
+  float row_largest = 0;
+  for (float v : x) row_largest = std::max(row_largest, std::abs(v));
+  for (Activation kind : {Activation::q8, Activation::q8_shift}) {
+    for (const KernelTable& table : tables()) {
+      AlignedBuffer row = scratch_for(kind, 1, kGroups * 32);
+      table.encode_activation(kind, x.data(), kGroups * 32, row.data());
+      std::vector<float> rounded = decode_activation(kind, row.data(), kGroups * 32);
+      for (int64_t g = 0; g < kGroups; ++g) {
+        float largest = 0;
+        for (int64_t i = g * 32; i < g * 32 + 32; ++i) largest = std::max(largest, std::abs(x[i]));
+        float step = largest / 127;
+        if (kind == Activation::q8_shift) step = std::max(2 * step, row_largest / 127 / 4096);
+        for (int64_t i = g * 32; i < g * 32 + 32; ++i) {
+          EXPECT_NEAR(rounded[i], x[i], 0.5001f * step) << isa_name(table.isa) << " group " << g << " value " << i;
         }
       }
     }

@@ -47,14 +47,16 @@ int dot16(const int16_t* level, const int8_t* x) {
 // Adds group g of the block to y; x: the record of the same columns.
 float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const uint8_t* x, float y) {
   auto* levels = reinterpret_cast<const int8_t*>(x);
-  float sx = *reinterpret_cast<const float*>(x + kQ8ScaleAt);
   int dot0 = dot16(block.level + g * 32, levels);
   int dot1 = dot16(block.level + g * 32 + 16, levels + 16);
   if (shape.sub != SubScales::per16) {
-    y = std::fma(block.scale[g] * sx, static_cast<float>(dot0 + dot1), y);
+    const int dot = dot0 + dot1;
+    if (shape.exact_scales()) return std::fma(block.scale[g] * *reinterpret_cast<const float*>(x + kQ8ScaleAt), static_cast<float>(dot), y);
+    const int shift = *reinterpret_cast<const int32_t*>(x + kQ8ShiftAt);
+    y = std::fma(block.scale[g], static_cast<float>(dot * (1 << shift)), y);
     if (!shape.has_min) return y;
-    float offset = *reinterpret_cast<const float*>(x + kQ8OffsetAt);
-    return std::fma(-block.minimum[g], offset, y);
+    float sum = *reinterpret_cast<const float*>(x + kQ8SumAt);
+    return std::fma(-block.minimum[g], sum, y);
   }
   float scale0 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g]);
   float scale1 = block.scale[g] * static_cast<float>(block.raw.scale[2 * g + 1]);
@@ -64,7 +66,7 @@ float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const u
     int minimum = block.raw.minimum[2 * g] * negated_sums[0] + block.raw.minimum[2 * g + 1] * negated_sums[1];
     inner = std::fma(block.minimum[g], static_cast<float>(minimum), inner);
   }
-  return std::fma(sx, inner, y);
+  return std::fma(*reinterpret_cast<const float*>(x + kQ8ScaleAt), inner, y);
 }
 
 // One format, by its position in kQuantShapes, so that each format's kernel is a plain function pointer.
@@ -101,6 +103,9 @@ struct QuantRef {
             y = add_group(from.shape, block, g, a.x + t * a.x_stride + (group + g) * kQ8GroupBytes, y);
           }
         }
+      }
+      for (int64_t t = 0; t < a.tokens; ++t) {
+        a.y[t * a.y_stride + row] *= *reinterpret_cast<const float*>(a.x + t * a.x_stride + q8_unit_at(a.cols));
       }
     }
   }

@@ -9,7 +9,7 @@
 //     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           8 of dots, the rest for x and scales
 //     x[1] ...                      dot(1, 0) +=       dot(1, 1) +=
 //     ...                           ...                ...
-//   acc(t, part) = fma(scale * sx, dot, acc)       the f32 sums of (token, part) wait in L1
+//   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) wait in L1
 //
 // A row's sum takes groups in ascending order whatever R, T, the tile or the number of tokens: always the same bits.
 // The arithmetic is defined in kernels/quant_shape.h. Included only by files compiled for one instruction set;
@@ -41,63 +41,86 @@ template <typename V, int N, int R, int T>
   const uint8_t* row[T];
   unroll<T>([&](auto t) __attribute__((always_inline)) { row[t] = x + t * x_stride; });
   I dot[T][R];
-  // The dots start at -offset times the activations' sum.
-  auto start = [&](auto&& sum) __attribute__((always_inline)) {
+  // The dots start at -offset times the activations' sum; first(row): that of token t.
+  auto start = [&](auto&& first) __attribute__((always_inline)) {
     unroll<T>([&](auto t) __attribute__((always_inline)) {
-      I first = V::zero();
-      if constexpr (Kind::kOffset != 0) first = V::template shift_left32<Kind::kOffsetBits>(sum(row[t] + kQ8SumsAt));
-      unroll<R>([&](auto r) __attribute__((always_inline)) { dot[t][r] = first; });
+      I value = V::zero();
+      if constexpr (Kind::kOffset != 0) value = first(row[t]);
+      unroll<R>([&](auto r) __attribute__((always_inline)) { dot[t][r] = value; });
     });
   };
   if constexpr (S.sub != SubScales::per16) {
-    start([](const uint8_t* sums)
-              __attribute__((always_inline)) { return V::add32(V::broadcast32(sums), V::broadcast32(sums + 4)); });
+    start([](const uint8_t* of) __attribute__((always_inline)) {
+      return V::template shift_left32<Kind::kOffsetBits - kQ8StartBits>(V::broadcast32(of + kQ8StartAt));
+    });
     V::template dot<Kind, 0, 8>(group, row, dot);
     unroll<T>([&](auto t) __attribute__((always_inline)) {
-      F sx = V::broadcast_f32(row[t] + kQ8ScaleAt);
+      const I shift = S.exact_scales() ? V::zero() : V::broadcast32(row[t] + kQ8ShiftAt);
+      const F scale = S.exact_scales() ? V::broadcast_f32(row[t] + kQ8ScaleAt) : V::zero_f();
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        F sum = V::fma(V::mul(group[r].scale[0], sx), V::to_float(dot[t][r]), acc[t][r]);
-        if constexpr (S.has_min) {
-          sum = V::negated_fma(group[r].minimum, V::broadcast_f32(row[t] + kQ8OffsetAt), sum);
+        F sum;
+        if constexpr (S.exact_scales()) {
+          sum = V::fma(V::mul(group[r].scale[0], scale), V::to_float(dot[t][r]), acc[t][r]);
+        } else {
+          sum = V::fma(group[r].scale[0], V::to_float(V::shift_left_by(dot[t][r], shift)), acc[t][r]);
         }
+        if constexpr (S.has_min) sum = V::negated_fma(group[r].minimum, V::broadcast_f32(row[t] + kQ8SumAt), sum);
         acc[t][r] = sum;
       });
     });
   } else {
     F inner[T][R];
-    start([](const uint8_t* sums) __attribute__((always_inline)) { return V::broadcast32(sums); });
+    start([](const uint8_t* of) __attribute__((always_inline)) {
+      return V::template shift_left32<Kind::kOffsetBits>(V::broadcast32(of + kQ8SumsAt));
+    });
     V::template dot<Kind, 0, 4>(group, row, dot);
     unroll<T>([&](auto t) __attribute__((always_inline)) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         inner[t][r] = V::mul(group[r].scale[0], V::to_float(dot[t][r]));
       });
     });
-    start([](const uint8_t* sums) __attribute__((always_inline)) { return V::broadcast32(sums + 4); });
+    start([](const uint8_t* of) __attribute__((always_inline)) {
+      return V::template shift_left32<Kind::kOffsetBits>(V::broadcast32(of + kQ8SumsAt + 4));
+    });
     V::template dot<Kind, 4, 4>(group, row, dot);
     unroll<T>([&](auto t) __attribute__((always_inline)) {
-      F sx = V::broadcast_f32(row[t] + kQ8ScaleAt);
+      F scale = V::broadcast_f32(row[t] + kQ8ScaleAt);
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         F sum = V::fma(group[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
         if constexpr (S.has_min) {  // the sums are negated
           I pair = V::pairs(V::broadcast32(row[t] + kQ8SumsAt), V::broadcast32(row[t] + kQ8SumsAt + 4));
           sum = V::fma(group[r].minimum, V::to_float(V::dot_pairs(group[r].minimums, pair)), sum);
         }
-        acc[t][r] = V::fma(sx, sum, acc[t][r]);
+        acc[t][r] = V::fma(scale, sum, acc[t][r]);
       });
     });
   }
 }
 
+// How many tokens are cut into tiles of at most `most`: as even as can be, so that no tile has a chain or two alone.
+struct TileCut {
+  int64_t tiles = 0;   // of all sizes
+  int64_t longer = 0;  // the first so many have one token more than `size`
+  int64_t size = 0;
+};
+inline TileCut cut_tiles(int64_t tokens, int64_t most) {
+  const int64_t tiles = (tokens + most - 1) / most;
+  return {tiles, tokens % tiles, tokens / tiles};
+}
+
 // The same for any number of tokens.
 template <typename V, int N, int R>
-[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride,
-                                                   int64_t tokens, typename V::F (*acc)[R]) {
-  constexpr int T = V::kTileTokens;
-  for (; tokens >= T; tokens -= T, x += T * x_stride, acc += T) multiply_group<V, N, R, T>(group, x, x_stride, acc);
-  static_assert(T <= 4);
-  if (T > 3 && tokens == 3) return multiply_group<V, N, R, 3>(group, x, x_stride, acc);
-  if (T > 2 && tokens == 2) return multiply_group<V, N, R, 2>(group, x, x_stride, acc);
-  if (tokens == 1) multiply_group<V, N, R, 1>(group, x, x_stride, acc);
+[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride, const TileCut& cut,
+                                                   typename V::F (*acc)[R]) {
+  for (int64_t tile = 0; tile < cut.tiles; ++tile) {
+    const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
+    unroll<V::kTileTokens>([&](auto less) __attribute__((always_inline)) {
+      constexpr int T = V::kTileTokens - less;
+      if (tokens == T) multiply_group<V, N, R, T>(group, x, x_stride, acc);
+    });
+    x += tokens * x_stride;
+    acc += tokens;
+  }
 }
 
 // The activations that a panel meets.
@@ -105,6 +128,12 @@ struct Tokens {
   const uint8_t* x = nullptr;
   int64_t stride = 0;  // bytes
   int64_t count = 0;   // <= kTokenTile
+  int64_t unit_at = 0;  // of a row's unit
+
+  template <typename V>
+  typename V::F unit(int64_t t) const {
+    return V::broadcast_f32(x + t * stride + unit_at);
+  }
 };
 
 // acc = R parts of a panel, from row `lane` of it on, times the tokens.
@@ -117,13 +146,14 @@ void multiply_parts(const uint8_t* cell, int64_t cells, int64_t lane, const Toke
   }
   const uint8_t* x = tokens.x;
   const int64_t distance = prefetch_distance(kPrefetchQuant);
+  const TileCut cut = cut_tiles(tokens.count, V::kTileTokens);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       Group<V, N> group[R];
       load_group<V, N, true>(cell, sub, g, lane, cell + distance, group);
-      multiply_tokens<V, N, R>(group, x, tokens.stride, tokens.count, acc);
+      multiply_tokens<V, N, R>(group, x, tokens.stride, cut, acc);
     }
   }
 }
@@ -185,7 +215,7 @@ struct QuantKernel {
     const bool past_caches = a.tokens >= kManyTokens;
     prefetch_start(weights, kPrefetchQuant);
     for (int64_t token = 0; token < a.tokens; token += tile) {
-      const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile};
+      const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile, q8_unit_at(a.cols)};
       float* y = a.y + token * a.y_stride;
       const uint8_t* panel = weights;
       for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
@@ -203,19 +233,21 @@ struct QuantKernel {
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
       multiply_one<V, N, R>(panel, cells, tokens.x, acc);
-      for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) V::store(y + at, acc[at / V::kLanes], rows - at);
+      const typename V::F unit = tokens.template unit<V>(0);
+      for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
       return;
     }
     for (int64_t lane = 0; lane < kPanelRows && lane < rows; lane += R * V::kLanes) {
       typename V::F acc[kTokenTile][R];
       multiply_parts<V, N, R>(panel, cells, lane, tokens, acc);
       for (int64_t t = 0; t < tokens.count; ++t) {
+        const typename V::F unit = tokens.template unit<V>(t);
         for (int r = 0; r < R; ++r) {
           const int64_t at = lane + r * V::kLanes;
           if (past_caches) {
-            V::store_past(y + t * y_stride + at, acc[t][r]);
+            V::store_past(y + t * y_stride + at, V::mul(acc[t][r], unit));
           } else if (at < rows) {
-            V::store(y + t * y_stride + at, acc[t][r], rows - at);
+            V::store(y + t * y_stride + at, V::mul(acc[t][r], unit), rows - at);
           }
         }
       }

@@ -34,7 +34,7 @@ struct VectorAvx2 {
     if constexpr (kBits < 0) return _mm256_slli_epi16(v, -kBits);
     return v;
   }
-  static I shift_right32(I v, int bits) { return _mm256_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static I shift_left_by(I v, I counts) { return _mm256_sllv_epi32(v, counts); }
   template <int kBits>
   static I shift_left32(I v) {
     return _mm256_slli_epi32(v, kBits);
@@ -44,7 +44,6 @@ struct VectorAvx2 {
   }
   static I look_up(I table, I codes) { return _mm256_shuffle_epi8(table, codes); }
   static I add32(I a, I b) { return _mm256_add_epi32(a, b); }
-  static I mul32(I a, I b) { return _mm256_mullo_epi32(a, b); }
   static I pairs(I low, I high) { return _mm256_blend_epi16(low, _mm256_slli_epi32(high, 16), 0xaa); }
   static I load_i8(const uint8_t* p) { return _mm256_cvtepi8_epi32(quarter_load(p)); }
   static I load_u8(const uint8_t* p) { return _mm256_cvtepu8_epi32(quarter_load(p)); }

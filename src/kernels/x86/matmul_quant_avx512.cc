@@ -18,7 +18,7 @@ struct VectorAvx512 {
   using F = __m512;
   static constexpr int kLanes = 16;
   static constexpr int kParts = 2;  // vectors of rows taken together
-  static constexpr int kTileTokens = 4;
+  static constexpr int kTileTokens = 5;
   static constexpr bool kPrefersSigned = false;
 
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
@@ -36,7 +36,7 @@ struct VectorAvx512 {
     if constexpr (kBits < 0) return _mm512_slli_epi16(v, -kBits);
     return v;
   }
-  static I shift_right32(I v, int bits) { return _mm512_srl_epi32(v, _mm_cvtsi32_si128(bits)); }
+  static I shift_left_by(I v, I counts) { return _mm512_sllv_epi32(v, counts); }
   template <int kBits>
   static I shift_left32(I v) {
     return _mm512_slli_epi32(v, kBits);
@@ -46,7 +46,6 @@ struct VectorAvx512 {
   }
   static I look_up(I table, I codes) { return _mm512_shuffle_epi8(table, codes); }
   static I add32(I a, I b) { return _mm512_add_epi32(a, b); }
-  static I mul32(I a, I b) { return _mm512_mullo_epi32(a, b); }
   static I pairs(I low, I high) { return _mm512_mask_blend_epi16(0xaaaaaaaau, low, _mm512_slli_epi32(high, 16)); }
   static I load_i8(const uint8_t* p) { return _mm512_cvtepi8_epi32(half_load(p)); }
   static I load_u8(const uint8_t* p) { return _mm512_cvtepu8_epi32(half_load(p)); }
