@@ -23,11 +23,13 @@ constexpr const char* kExamples = R"(Examples:
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
   millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  streams that generate together
+  millrace bench -m model.gguf -p 0 --beside        steps and plain reads in turns: what share of the bandwidth they reach
   millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one
   millrace bench --roof                             bandwidth of memory and caches, peaks of the instructions
   millrace bench -m model.gguf --calibrate -o here.json   what steps take, for simulate --cost and replay --predict)";
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
+constexpr int64_t kNoCacheHolds = int64_t{64} << 20;
 
 struct BenchFlags {
   std::string model, output = "md", memory;
@@ -38,7 +40,7 @@ struct BenchFlags {
   int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
-  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false, scatter = false;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false, scatter = false, beside = false;
   std::string calibrate_disk;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr;
 };
@@ -69,15 +71,16 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
     for (const std::string& kv_format : flags.kv_formats)
       for (int64_t depth : flags.depth)
         for (int64_t streams : flags.streams)
-          for (const auto& [prompt, generate] : shapes)
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens, flags.scatter});
+          for (const auto& [prompt, generate] : shapes) {
+            const bool beside = flags.beside && prompt == 0;
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens, flags.scatter, beside});
+          }
   return tests;
 }
 
 // Neighbours come and go: the roof of a test is measured before and after it, and the higher counts. A model that a
 // cache holds is read from there, pass after pass, so the reads go over as many bytes as one of its steps.
 BenchRoof measure_roof(int threads, const LanguageModel& model) {
-  constexpr int64_t kNoCacheHolds = int64_t{64} << 20;
   ThreadPool pool(threads);
   const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
   const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1) : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
@@ -119,6 +122,8 @@ Result<int> run(const BenchFlags& flags) {
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
+  if (flags.beside && model->info().step_bytes < kNoCacheHolds)
+    return Error::user(fmt::format("--beside: a step reads {} MiB, which a cache may hold; its reads would not come from memory", model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
   for (size_t i = 0; i < tests.size(); ++i) {
@@ -168,6 +173,7 @@ void add_bench_command(CLI::App& app) {
   command->add_option("--calibrate-disk", flags->calibrate_disk, "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
   command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
   command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
+  command->add_flag("--beside", flags->beside, "Generation: after each step read as many bytes plainly, and print what share of that rate the steps reached (median, quartiles); for models that no cache holds");
   command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
   command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
 }

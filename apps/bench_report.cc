@@ -49,6 +49,18 @@ Spread spread(std::vector<double> values) {
   return out;
 }
 
+struct Quartiles {
+  double low = 0, median = 0, high = 0;
+};
+
+// Zeros of no values.
+Quartiles quartiles(std::vector<double> values) {
+  if (values.empty()) return {};
+  std::ranges::sort(values);
+  auto at = [&](double part) { return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)]; };
+  return {at(0.25), at(0.5), at(0.75)};
+}
+
 int64_t stored_bytes(const ModelFiles& files) {
   int64_t bytes = 0;
   for (const auto& stored : files.tensors)
@@ -128,6 +140,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
     computing_ns += result.work.operations[static_cast<size_t>(kind)] / roof.peaks.of(kind);
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
   const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
+  const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
   return {{"build_commit", MILLRACE_VERSION},
@@ -168,6 +181,9 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"weight_bytes", model.info().weight_bytes},
           {"bandwidth_fraction", bandwidth_fraction},
           {"compute_fraction", compute_fraction},
+          {"read_gb_per_s", reads.median},
+          {"read_fraction", share.median},
+          {"read_fraction_quartiles", {share.low, share.high}},
           {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
           {"roof_gb_per_s", roof.gb_per_s},
           {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},
@@ -203,6 +219,11 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
                record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0, record["model_n_params"].get<double>() / 1e6,
                test.threads, test.kv_format, bench_name(test), fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
                record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(), 100 * record["roof_fraction"].get<double>());
+  }
+  if (output_ == "md" && test.beside) {
+    const auto& quartiles = record["read_fraction_quartiles"];
+    fmt::print("{:>26} steps read at {:.1f} % of plain reads beside them ({:.1f} to {:.1f}), which had {:.1f} GB/s\n", "", 100 * record["read_fraction"].get<double>(),
+               100 * quartiles[0].get<double>(), 100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
   }
   std::fflush(stdout);
 }

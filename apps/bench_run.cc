@@ -5,9 +5,12 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cmath>
+#include <optional>
 
 #include "base/philox.h"
 #include "base/thread_pool.h"
+#include "kernels/bandwidth.h"
 
 namespace millrace {
 namespace {
@@ -75,6 +78,14 @@ class BenchStreams {
     return batch_.size() == 0 || flush(passed);
   }
 
+  // Reads of `bytes` with this test's threads.
+  Result<PlainReads> plain_reads(double bytes) {
+    const auto whole = static_cast<int64_t>(bytes);
+    MILLRACE_TRY(auto hold, MemoryHold::take(model_.parts().accounts, "reads", whole, "do without --beside, or raise the budget"));
+    memory_.push_back(std::move(hold));
+    return PlainReads::create(pool_, whole);
+  }
+
   bool decode(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     for (int64_t i = 0; i < count; ++i) {
       clear();
@@ -121,6 +132,22 @@ class BenchStreams {
   bool alike_ = false;
 };
 
+// Tokens `first` to `first + count` of every stream, each with plain reads after it, into `result`; seconds of the steps.
+Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int64_t first, int64_t count, const std::function<bool(int64_t)>& passed,
+                                   BenchResult& result) {
+  using Clock = std::chrono::steady_clock;
+  double all = 0;
+  for (int64_t i = 0; i < count; ++i) {
+    const auto start = Clock::now();
+    if (!streams.decode(first + i, 1, passed)) return Error::cancelled("bench: interrupted");
+    const double step = std::chrono::duration<double>(Clock::now() - start).count();
+    all += step;
+    result.reads_gb_per_s.push_back(reads.once());
+    result.read_fractions.push_back(result.work.bytes / static_cast<double>(count) / step / 1e9 / result.reads_gb_per_s.back());
+  }
+  return all;
+}
+
 }  // namespace
 
 Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup, const std::function<bool(double)>& passed) {
@@ -136,16 +163,27 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   }
   if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;  // stays, repetitions write behind it
   BenchResult result;
+  result.work = bench_work(model, test);
+  std::optional<PlainReads> reads;
+  if (test.beside) {
+    MILLRACE_TRY(auto created, streams->plain_reads(result.work.bytes / static_cast<double>(test.generate)));
+    reads = std::move(created);
+  }
   const double all = static_cast<double>(test.tokens()) * repetitions;
   int64_t done = 0;
   auto count = [&](int64_t tokens) { return passed(static_cast<double>(done += tokens) / all); };
   for (int i = 0; i < repetitions; ++i) {
     const auto start = Clock::now();
-    if (test.prompt > 0 && !streams->prefill(test.depth, test.prompt, count)) return stopped;
-    if (test.generate > 0 && !streams->decode(test.depth + test.prompt, test.generate, count)) return stopped;
-    result.samples_ns.push_back(std::max<int64_t>(1, std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - start).count()));
+    double seconds = 0;
+    if (reads) {
+      MILLRACE_TRY(seconds, decode_beside_reads(*streams, *reads, test.depth, test.generate, count, result));
+    } else {
+      if (test.prompt > 0 && !streams->prefill(test.depth, test.prompt, count)) return stopped;
+      if (test.generate > 0 && !streams->decode(test.depth + test.prompt, test.generate, count)) return stopped;
+      seconds = std::chrono::duration<double>(Clock::now() - start).count();
+    }
+    result.samples_ns.push_back(std::max<int64_t>(1, std::llround(seconds * 1e9)));
   }
-  result.work = bench_work(model, test);
   return result;
 }
 

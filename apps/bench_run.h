@@ -25,6 +25,7 @@ struct BenchTest {
   std::string kv_pool = "paged";
   int64_t block_tokens = 16;
   bool scatter = false;  // blocks in random order
+  bool beside = false;   // after each generated token, plain reads of as many bytes as its step reads
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t tokens() const { return streams * (prompt + generate); }
@@ -42,6 +43,8 @@ struct BenchWork {
 struct BenchResult {
   std::vector<int64_t> samples_ns;
   BenchWork work;  // of one repetition
+  std::vector<double> reads_gb_per_s;  // with `beside`, of each step: the plain read after it ...
+  std::vector<double> read_fractions;  // ... and what share of its rate the step's own reads reached
 };
 
 // Of the passes that `test` is made of. A matrix multiplies, a table that rows are looked up in does not; the head

@@ -318,6 +318,26 @@ class Models(unittest.TestCase):
                 done = subprocess.run([BINARY, "run", "-m", path, "-p", "hello world", "-n", "4", "--json"], capture_output=True, timeout=300, check=False)
                 self.assertEqual(done.returncode, 0, done.stderr)
 
+    def test_steps_beside_plain_reads(self):
+        with tempfile.TemporaryDirectory() as folder:
+            # 2 layers of 4 * 1024^2 + 3 * 1024 * 8192 values in f32: 224 MiB a step, in no cache.
+            sizes = ["--width", "1024", "--hidden", "8192", "--heads", "8", "--kv-heads", "8", "--head-dim", "128"]
+            path = self.make(folder, "large.gguf", "llama-15m", *sizes, "--format", "f32")
+            arguments = [BINARY, "bench", "-m", path, "-p", "0", "-n", "2", "-r", "2", "--no-roof", "--beside"]
+            done = subprocess.run([*arguments, "--json"], capture_output=True, text=True, timeout=300, check=False)
+            self.assertEqual(done.returncode, 0, done.stderr)
+            record = json.loads(done.stdout)[0]
+            self.assertGreater(record["read_gb_per_s"], 0)
+            low, high = record["read_fraction_quartiles"]
+            self.assertLessEqual(low, record["read_fraction"])
+            self.assertLessEqual(record["read_fraction"], high)
+            # Both are rates of the same bytes in the same process: far from one another would be another number of bytes.
+            self.assertTrue(0.02 < record["read_fraction"] < 4, record["read_fraction"])
+            self.assertIn("of plain reads beside them", subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False).stdout)
+            short = subprocess.run([*arguments, "--memory", "400M"], capture_output=True, text=True, timeout=300, check=False)
+            self.assertNotEqual(short.returncode, 0)
+            self.assertIn("do without --beside", short.stderr)
+
     def test_mix_of_formats(self):
         with tempfile.TemporaryDirectory() as folder:
             facts = self.inspect(self.make(folder, "mix.gguf", "llama-15m", "--layers", "8", "--format", "q4_k_m"))

@@ -98,6 +98,25 @@ double measure_read_bandwidth(ThreadPool& pool, int64_t bytes, double budget) {
   return static_cast<double>(pieces * kPiece) / best / 1e9;
 }
 
+Result<PlainReads> PlainReads::create(ThreadPool& pool, int64_t bytes) {
+  const int64_t pieces = std::max<int64_t>(1, bytes / kPiece);
+  MILLRACE_TRY(auto buffer, touched_buffer(pool, pieces, kPiece));
+  return PlainReads(pool, std::move(buffer), pieces);
+}
+
+double PlainReads::once() {
+  const RoofKernels kernels = kernels_of(detect_isa());
+  double best = 1e30;
+  for (const auto read : {kernels.read, kernels.read_ahead}) {
+    best = std::min(best, seconds([&] {
+                      pool_->parallel_for(pieces_, [&](int64_t i, int) {
+                        sink.fetch_add(read(buffer_.data() + i * kPiece, kPiece), std::memory_order_relaxed);
+                      });
+                    }));
+  }
+  return static_cast<double>(pieces_ * kPiece) / best / 1e9;
+}
+
 double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double budget) {
   auto buffer = touched_buffer(pool, pool.threads(), bytes_each);
   if (!buffer.ok()) return 0;

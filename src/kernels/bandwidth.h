@@ -7,12 +7,29 @@
 #include "base/cpu.h"
 #include "base/thread_pool.h"
 #include "formats/format.h"
+#include "tensor/aligned_buffer.h"
 
 namespace millrace {
 
 // Bytes read a second in GB/s (10^9), with every thread of the pool: the best of the passes that fit into `seconds` over a
 // buffer of `bytes` that no cache holds, by loads alone and by loads with software prefetch in turns. Another 50 ms for the default to touch the memory. 0 if it cannot be had.
 double measure_read_bandwidth(ThreadPool& pool, int64_t bytes = int64_t{256} << 20, double seconds = 0.05);
+
+// Plain reads to be taken in turns with something else that reads: a machine's memory changes its speed from one second to
+// the next, so that only what was measured beside each other compares.
+class PlainReads {
+ public:
+  // Keeps a buffer of `bytes` for it. Errors: resource.
+  static Result<PlainReads> create(ThreadPool& pool, int64_t bytes);
+  // GB/s of reading the buffer once: by loads alone and with software prefetch, the better.
+  double once();
+
+ private:
+  PlainReads(ThreadPool& pool, AlignedBuffer buffer, int64_t pieces) : pool_(&pool), buffer_(std::move(buffer)), pieces_(pieces) {}
+  ThreadPool* pool_;
+  AlignedBuffer buffer_;
+  int64_t pieces_;
+};
 
 // The same from a cache: every thread reads a buffer of its own, `bytes_each`, over and over.
 double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double seconds = 0.05);

@@ -16,6 +16,18 @@ TEST(Bandwidth, IsAPositiveNumber) {
   EXPECT_TRUE(std::isfinite(measured));
 }
 
+TEST(Bandwidth, PlainReadsCanBeRepeated) {
+  ThreadPool pool(2);
+  auto reads = PlainReads::create(pool, int64_t{3} << 20);
+  ASSERT_TRUE(reads.ok());
+  for (int i = 0; i < 3; ++i) {
+    const double measured = reads->once();
+    EXPECT_GT(measured, 0);
+    EXPECT_TRUE(std::isfinite(measured));
+  }
+  EXPECT_FALSE(PlainReads::create(pool, int64_t{1} << 60).ok());
+}
+
 TEST(Bandwidth, CachesAreReadToo) {
   ThreadPool pool(2);
   EXPECT_GE(l3_buffer_bytes(), 2 * l2_buffer_bytes());

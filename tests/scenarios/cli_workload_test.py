@@ -34,6 +34,11 @@ class Bench(unittest.TestCase):
             self.assertAlmostEqual(work[1] / (streams * (2 * values + 4 * 4 * heads)), 1, places=6)
             self.assertEqual(record["roof_fraction"], max(record["bandwidth_fraction"], record["compute_fraction"]))
 
+    def test_plain_reads_are_refused_where_a_cache_holds_the_model(self):
+        refused = millrace("bench", "-m", LLAMA, "-p", "0", "-n", "1", "--beside")
+        self.assertEqual(refused.returncode, 2)
+        self.assertIn("which a cache may hold", refused.stderr.decode())
+
     def test_roof(self):
         roof = self.bench("--roof", "-t", "1")
         self.assertEqual([row["threads"] for row in roof["roofs"]], [1])
