@@ -6,7 +6,7 @@
 // latency:
 //
 //   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
-//     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           8 of dots, the rest for x and scales
+//     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           10 of dots, the rest for x and scales
 //     x[1] ...                      dot(1, 0) +=       dot(1, 1) +=
 //     ...                           ...                ...
 //   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) wait in L1
