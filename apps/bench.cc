@@ -122,6 +122,7 @@ Result<int> run(const BenchFlags& flags) {
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
+  if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside)) return Error::user("--beside: no test that only generates; give -n a number above 0");
   if (flags.beside && model->info().step_bytes < kNoCacheHolds)
     return Error::user(fmt::format("--beside: a step reads {} MiB, which a cache may hold; its reads would not come from memory", model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output);

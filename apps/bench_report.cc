@@ -94,7 +94,7 @@ std::string model_type(const LanguageModel& model) {
 }
 
 std::string csv_field(const nlohmann::ordered_json& value) {
-  std::string text = value.is_string() ? value.get<std::string>() : value.dump();
+  std::string text = value.is_string() ? value.get<std::string>() : value.is_null() ? "" : value.dump();
   std::string out = "\"";
   for (char c : text) out += c == '"' ? std::string("\"\"") : std::string(1, c);
   return out + "\"";
@@ -141,6 +141,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
   const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);
+  const auto measured = [&](double value) { return test.beside ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
   return {{"build_commit", MILLRACE_VERSION},
@@ -181,9 +182,9 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"weight_bytes", model.info().weight_bytes},
           {"bandwidth_fraction", bandwidth_fraction},
           {"compute_fraction", compute_fraction},
-          {"read_gb_per_s", reads.median},
-          {"read_fraction", share.median},
-          {"read_fraction_quartiles", {share.low, share.high}},
+          {"read_gb_per_s", measured(reads.median)},  // these three: null without plain reads beside the steps
+          {"read_fraction", measured(share.median)},
+          {"read_fraction_quartiles", test.beside ? nlohmann::ordered_json{share.low, share.high} : nlohmann::ordered_json()},
           {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
           {"roof_gb_per_s", roof.gb_per_s},
           {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},

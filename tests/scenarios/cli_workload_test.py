@@ -38,6 +38,9 @@ class Bench(unittest.TestCase):
         refused = millrace("bench", "-m", LLAMA, "-p", "0", "-n", "1", "--beside")
         self.assertEqual(refused.returncode, 2)
         self.assertIn("which a cache may hold", refused.stderr.decode())
+        prompts = millrace("bench", "-m", LLAMA, "-p", "2", "-n", "0", "--beside")
+        self.assertEqual(prompts.returncode, 2)
+        self.assertIn("no test that only generates", prompts.stderr.decode())
 
     def test_roof(self):
         roof = self.bench("--roof", "-t", "1")
