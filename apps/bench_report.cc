@@ -184,7 +184,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"compute_fraction", compute_fraction},
           {"read_gb_per_s", measured(reads.median)},  // these three: null without plain reads beside the steps
           {"read_fraction", measured(share.median)},
-          {"read_fraction_quartiles", test.beside ? nlohmann::ordered_json{share.low, share.high} : nlohmann::ordered_json()},
+          {"read_fraction_quartiles", {measured(share.low), measured(share.high)}},
           {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
           {"roof_gb_per_s", roof.gb_per_s},
           {"roof_f32_gflop_per_s", roof.peaks.f32_gflop_per_s},

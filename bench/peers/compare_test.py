@@ -5,6 +5,7 @@ Usage: compare_test.py MILLRACE_BINARY MAKER_BINARY [TestClass]
 """
 
 import argparse
+import csv
 import fcntl
 import json
 import os
@@ -335,7 +336,9 @@ class Models(unittest.TestCase):
             with_reads, without = (json.loads(subprocess.run([*one, *more], capture_output=True, timeout=300, check=True).stdout)[0] for more in (["--beside"], []))
             # Of one step: its own rate over that of the read behind it.
             self.assertAlmostEqual(with_reads["read_fraction"] * with_reads["read_gb_per_s"] / with_reads["gb_per_s"], 1, places=4)
-            self.assertEqual([without["read_fraction"], without["read_gb_per_s"], without["read_fraction_quartiles"]], [None] * 3)
+            self.assertEqual([without["read_fraction"], without["read_gb_per_s"], *without["read_fraction_quartiles"]], [None] * 4)
+            table = subprocess.run([*one[:-1], "-o", "csv", "-p", "1", "--beside"], capture_output=True, text=True, timeout=300, check=True).stdout.splitlines()
+            self.assertEqual({len(row) for row in csv.reader(table)}, {table[0].count(",") + 1})  # a prompt's row has the columns of the other
             self.assertIn("of plain reads beside them", subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False).stdout)
             # What the test holds at once, less some of its reads; loading is over by then and takes less than they do.
             held = sum(account["peak"] for name, account in record["memory"]["accounts"].items() if name != "loading")
