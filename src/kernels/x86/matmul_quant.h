@@ -24,6 +24,7 @@ namespace millrace {
 namespace {
 
 inline constexpr int64_t kTokenTile = 32;
+inline constexpr int64_t kFewTiles = 2;  // of tokens: Meets::few
 // From so many tokens on, y is more than the caches near a core hold, and its rows are often a multiple of 4096 bytes
 // apart: the stores of a tile would all miss in a few sets, and the next panel's sums wait behind them. They go around
 // the caches.
@@ -31,8 +32,8 @@ inline constexpr int64_t kManyTokens = 128;
 inline constexpr int64_t kTileBytes = 640 << 10;  // of a token tile's activations: well inside an L2 of 1 MB
 
 // acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
-template <typename V, int N, int R, int T>
-[[gnu::always_inline]] inline void multiply_group(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride,
+template <int T, typename V, int N, int R, Meets kMeets, int kLines>
+[[gnu::always_inline]] inline void multiply_group(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x, int64_t x_stride,
                                                   typename V::F (*acc)[R]) {
   static constexpr QuantShape S = kQuantShapes[N];
   using I = typename V::I;
@@ -60,11 +61,11 @@ template <typename V, int N, int R, int T>
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         F sum;
         if constexpr (S.exact_scales()) {
-          sum = V::fma(V::mul(group[r].scale[0], scale), V::to_float(dot[t][r]), acc[t][r]);
+          sum = V::fma(V::mul(group.part[r].scale[0], scale), V::to_float(dot[t][r]), acc[t][r]);
         } else {
-          sum = V::fma(group[r].scale[0], V::to_float(V::shift_left_by(dot[t][r], shift)), acc[t][r]);
+          sum = V::fma(group.part[r].scale[0], V::to_float(V::shift_left_by(dot[t][r], shift)), acc[t][r]);
         }
-        if constexpr (S.has_min) sum = V::negated_fma(group[r].minimum, V::broadcast_f32(row[t] + kQ8SumAt), sum);
+        if constexpr (S.has_min) sum = V::negated_fma(group.part[r].minimum, V::broadcast_f32(row[t] + kQ8SumAt), sum);
         acc[t][r] = sum;
       });
     });
@@ -76,7 +77,7 @@ template <typename V, int N, int R, int T>
     V::template dot<Kind, 0, 4>(group, row, dot);
     unroll<T>([&](auto t) __attribute__((always_inline)) {
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        inner[t][r] = V::mul(group[r].scale[0], V::to_float(dot[t][r]));
+        inner[t][r] = V::mul(group.part[r].scale[0], V::to_float(dot[t][r]));
       });
     });
     start([](const uint8_t* of) __attribute__((always_inline)) {
@@ -86,10 +87,10 @@ template <typename V, int N, int R, int T>
     unroll<T>([&](auto t) __attribute__((always_inline)) {
       F scale = V::broadcast_f32(row[t] + kQ8ScaleAt);
       unroll<R>([&](auto r) __attribute__((always_inline)) {
-        F sum = V::fma(group[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
+        F sum = V::fma(group.part[r].scale[1], V::to_float(dot[t][r]), inner[t][r]);
         if constexpr (S.has_min) {  // the sums are negated
           I pair = V::pairs(V::broadcast32(row[t] + kQ8SumsAt), V::broadcast32(row[t] + kQ8SumsAt + 4));
-          sum = V::fma(group[r].minimum, V::to_float(V::dot_pairs(group[r].minimums, pair)), sum);
+          sum = V::fma(group.part[r].minimum, V::to_float(V::dot_pairs(group.part[r].minimums, pair)), sum);
         }
         acc[t][r] = V::fma(scale, sum, acc[t][r]);
       });
@@ -109,14 +110,15 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
 }
 
 // The same for any number of tokens.
-template <typename V, int N, int R>
-[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N> (&group)[R], const uint8_t* x, int64_t x_stride, const TileCut& cut,
+template <typename V, int N, int R, Meets kMeets, int kLines>
+[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x, int64_t x_stride, const TileCut& cut,
                                                    typename V::F (*acc)[R]) {
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
-    unroll<V::kTileTokens>([&](auto less) __attribute__((always_inline)) {
-      constexpr int T = V::kTileTokens - less;
-      if (tokens == T) multiply_group<V, N, R, T>(group, x, x_stride, acc);
+    constexpr int kMost = V::template kTileTokens<Levels<V, N>>;
+    unroll<kMost>([&](auto less) __attribute__((always_inline)) {
+      constexpr int T = kMost - less;
+      if (tokens == T) multiply_group<T>(group, x, x_stride, acc);
     });
     x += tokens * x_stride;
     acc += tokens;
@@ -136,29 +138,34 @@ struct Tokens {
   }
 };
 
-// acc = R parts of a panel, from row `lane` of it on, times the tokens.
-template <typename V, int N, int R>
-void multiply_parts(const uint8_t* cell, int64_t cells, int64_t lane, const Tokens& tokens,
-                    typename V::F (&acc)[kTokenTile][R]) {
+// acc = a panel times the tokens, R parts in turn, so that memory is one stream.
+template <typename V, int N, int R, Meets kMeets>
+void multiply_panel(const uint8_t* cell, int64_t cells, const Tokens& tokens, const TileCut& cut,
+                    typename V::F (&acc)[kPanelRows / V::kLanes / R][kTokenTile][R]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
-  for (int64_t t = 0; t < tokens.count; ++t) {
-    for (int r = 0; r < R; ++r) acc[t][r] = V::zero_f();
+  constexpr int kTurns = kPanelRows / V::kLanes / R;
+  constexpr int kLines = (kGroupLines<N> + kTurns - 1) / kTurns;
+  for (int turn = 0; turn < kTurns; ++turn) {
+    for (int64_t t = 0; t < tokens.count; ++t) {
+      for (int r = 0; r < R; ++r) acc[turn][t][r] = V::zero_f();
+    }
   }
   const uint8_t* x = tokens.x;
   const int64_t distance = prefetch_distance(kPrefetchQuant);
-  const TileCut cut = cut_tiles(tokens.count, V::kTileTokens);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
-      Group<V, N> group[R];
-      load_group<V, N, true>(cell, sub, g, lane, cell + distance, group);
-      multiply_tokens<V, N, R>(group, x, tokens.stride, cut, acc);
+      for (int turn = 0; turn < kTurns; ++turn) {
+        Group<V, N, R, kMeets, kLines> group;
+        load_group(cell, sub, g, turn * R * V::kLanes, cell + distance, turn * kLines, group);
+        multiply_tokens(group, x, tokens.stride, cut, acc[turn]);
+      }
     }
   }
 }
 
-// acc = all parts of a panel times one token: the sums stay in registers, and memory is one stream, read once.
+// The same for one token: the sums stay in registers.
 template <typename V, int N, int R>
 void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename V::F (&acc)[kPanelRows / V::kLanes]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
@@ -167,21 +174,15 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
-  constexpr bool kWhole = kTurns == 1 && kQuantShapes[N].low_bits == 8;
-  const int64_t distance = prefetch_distance(kWhole ? kPrefetchNear : kPrefetchQuant);
+  const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchBytes : kPrefetchQuant);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
       unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
-        constexpr int64_t kLane = turn * R * V::kLanes;
-        Group<V, N> group[R];
-        if constexpr (kWhole) {
-          load_planes<V, N>(cell, g, cell + distance, group);
-        } else {
-          load_group<V, N, turn == 0>(cell, sub, g, kLane, cell + distance, group);
-        }
-        multiply_group<V, N, R, 1>(group, x, 0, sum[turn]);
+        Group<V, N, R, Meets::one, turn == 0 ? kGroupLines<N> : 0> group;
+        load_group(cell, sub, g, turn * R * V::kLanes, cell + distance, 0, group);
+        multiply_group<1>(group, x, 0, sum[turn]);
       });
     }
   }
@@ -232,23 +233,31 @@ struct QuantKernel {
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
-      multiply_one<V, N, R>(panel, cells, tokens.x, acc);
+      // Bytes that are multiplied as they lie are taken in the order of memory.
+      constexpr int kAll = kPanelRows / V::kLanes;
+      multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, cells, tokens.x, acc);
       const typename V::F unit = tokens.template unit<V>(0);
       for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
       return;
     }
-    for (int64_t lane = 0; lane < kPanelRows && lane < rows; lane += R * V::kLanes) {
-      typename V::F acc[kTokenTile][R];
-      multiply_parts<V, N, R>(panel, cells, lane, tokens, acc);
-      for (int64_t t = 0; t < tokens.count; ++t) {
-        const typename V::F unit = tokens.template unit<V>(t);
-        for (int r = 0; r < R; ++r) {
-          const int64_t at = lane + r * V::kLanes;
-          if (past_caches) {
-            V::store_past(y + t * y_stride + at, V::mul(acc[t][r], unit));
-          } else if (at < rows) {
-            V::store(y + t * y_stride + at, V::mul(acc[t][r], unit), rows - at);
-          }
+    constexpr int kTurns = kPanelRows / V::kLanes / R;
+    typename V::F acc[kTurns][kTokenTile][R];
+    const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
+    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // others need not tell
+    if (cut.tiles <= kFewTiles) {
+      multiply_panel<V, N, R, kFew>(panel, cells, tokens, cut, acc);
+    } else {
+      multiply_panel<V, N, R, Meets::many>(panel, cells, tokens, cut, acc);
+    }
+    for (int64_t t = 0; t < tokens.count; ++t) {
+      const typename V::F unit = tokens.template unit<V>(t);
+      for (int part = 0; part < kTurns * R; ++part) {
+        const int64_t at = part * V::kLanes;
+        const typename V::F value = V::mul(acc[part / R][t][part % R], unit);
+        if (past_caches) {
+          V::store_past(y + t * y_stride + at, value);
+        } else if (at < rows) {
+          V::store(y + t * y_stride + at, value, rows - at);
         }
       }
     }

@@ -1,5 +1,5 @@
-// Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 tokens together (their six sums in registers, the levels in
-// L1, each loaded for three tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
+// Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels in
+// L1, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
 // results are added in 16 bits as the largest level allows before widening. Formats with levels above 127 stay signed
 // and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
 #if defined(__x86_64__)
@@ -16,9 +16,17 @@ struct VectorAvx2 {
   using F = __m256;
   static constexpr int kLanes = 8;
   static constexpr int kParts = 2;  // vectors of rows taken together
-  static constexpr int kTileTokens = 3;
+  template <typename Kind>
+  static constexpr int kTileTokens = Kind::kSigned ? 4 : 3;
   static constexpr bool kPrefersSigned = true;
+  static constexpr int64_t kPrefetchBytes = 8192;  // one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
 
+  static I abs8(I v) { return _mm256_abs_epi8(v); }
+  // In a register from here on.
+  static I kept(I v) {
+    asm("" : "+x"(v));
+    return v;
+  }
   static I load(const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); }
   static I zero() { return _mm256_setzero_si256(); }
   static F zero_f() { return _mm256_setzero_ps(); }
@@ -67,14 +75,22 @@ struct VectorAvx2 {
   // How many vpmaddubsw results fit in 16 bits together.
   template <typename Kind>
   static constexpr int safe_sums() {
-    if (Kind::kSigned) return 1;
     int sums = 32767 / (2 * 127 * Kind::kLargest);
     return sums >= 8 ? 8 : sums >= 4 ? 4 : sums >= 2 ? 2 : 1;
   }
 
   // sum[t][r] += levels W[kFirst .. kFirst + kCount) of part r times token t.
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
-  [[gnu::always_inline]] static void dot(const Group (&group)[R], const uint8_t* const (&row)[T], I (&sum)[T][R]) {
+  [[gnu::always_inline]] static void dot(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
+    if constexpr (Kind::kSigned) {
+      dot_signed<kFirst, kCount>(group, row, sum);
+    } else {
+      dot_unsigned<Kind, kFirst, kCount>(group, row, sum);
+    }
+  }
+
+  template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
+  [[gnu::always_inline]] static void dot_unsigned(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
     constexpr int kSums = safe_sums<Kind>() < kCount ? safe_sums<Kind>() : kCount;
     const I ones = set1_16(1);
     unroll<kCount / kSums>([&](auto run) __attribute__((always_inline)) {
@@ -84,13 +100,7 @@ struct VectorAvx2 {
         unroll<T>([&](auto t) __attribute__((always_inline)) {
           I quad = broadcast32(row[t] + 4 * j);
           unroll<R>([&](auto r) __attribute__((always_inline)) {
-            I w = group[r].w[j];
-            I product;
-            if constexpr (Kind::kSigned) {
-              product = _mm256_maddubs_epi16(_mm256_abs_epi8(w), _mm256_sign_epi8(quad, w));
-            } else {
-              product = _mm256_maddubs_epi16(w, quad);
-            }
+            I product = _mm256_maddubs_epi16(group.part[r].w[j], quad);
             words[t][r] = i == 0 ? product : _mm256_add_epi16(words[t][r], product);
             asm("" : "+x"(words[t][r]));  // or the sums become a tree, and all products live (and spill) at once
           });
@@ -99,6 +109,27 @@ struct VectorAvx2 {
       unroll<T>([&](auto t) __attribute__((always_inline)) {
         unroll<R>([&](auto r) __attribute__((always_inline)) {
           sum[t][r] = _mm256_add_epi32(sum[t][r], _mm256_madd_epi16(words[t][r], ones));
+        });
+      });
+    });
+  }
+
+  template <int kFirst, int kCount, typename Group, int R, int T>
+  [[gnu::always_inline]] static void dot_signed(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
+    const I ones = set1_16(1);
+    unroll<kCount>([&](auto i) __attribute__((always_inline)) {
+      constexpr int j = kFirst + i;
+      I w[R], magnitude[R];
+      unroll<R>([&](auto r) __attribute__((always_inline)) {
+        w[r] = group.template level<j, r>();
+        if constexpr (Group::kDirect) w[r] = kept(w[r]);  // else from L1 with every product
+        magnitude[r] = kept(group.template magnitude<j, r>(w[r]));
+      });
+      unroll<T>([&](auto t) __attribute__((always_inline)) {
+        I quad = broadcast32(row[t] + 4 * j);
+        unroll<R>([&](auto r) __attribute__((always_inline)) {
+          I words = _mm256_maddubs_epi16(magnitude[r], _mm256_sign_epi8(quad, w[r]));
+          sum[t][r] = kept(_mm256_add_epi32(sum[t][r], _mm256_madd_epi16(words, ones)));
         });
       });
     });

@@ -55,51 +55,86 @@ constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
 // the start of the next.
 inline constexpr int64_t kPrefetchQuant = 8192;
 
-// One token of 8-bit levels, which come at a line every few cycles: with AVX-512 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7
-// at 3 KB in the order of memory, where a plain read had 39.5.
-inline constexpr int64_t kPrefetchNear = 3072;
-
 // Not a constant for the compiler: it would count the lines from the cell's end, and schedule them out of order.
 [[gnu::always_inline]] inline int64_t prefetch_distance(int64_t distance) {
   asm("" : "+r"(distance));
   return distance;
 }
 
-// Asks for the lines of group g of the cell at `cell`, in ascending order; the compiler spreads them among the loads of
-// the group in hand. In another order, or in a row before or behind the loads, Q6_K was up to a fifth slower.
+// How many lines a group of a cell has, its share of the scales counted.
 template <int N>
-[[gnu::always_inline]] inline void prefetch_group(const uint8_t* cell, int64_t g) {
-  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
-  static constexpr int64_t kShare = kCell.bytes / kCell.groups;
-  unroll<(kShare + 63) / 64>([&](auto line)
-                                 __attribute__((always_inline)) { __builtin_prefetch(cell + g * kShare + line * 64); });
-}
+inline constexpr int kGroupLines = (quant_cell(kQuantShapes[N]).bytes / quant_cell(kQuantShapes[N]).groups + 63) / 64;
 
-// Not the built-in, which compilers move.
-[[gnu::always_inline]] inline void ask_here(const uint8_t* line) { asm volatile("prefetcht0 %0" : : "m"(*line)); }
+// kLines of them, to be asked for while other levels are loaded.
+template <int kLines>
+struct Ahead {
+  const uint8_t* lines = nullptr;
 
-// The same in `turns` parts.
-template <int N, int turn, int turns>
-[[gnu::always_inline]] inline void prefetch_turn(const uint8_t* cell, int64_t g) {
-  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
-  static constexpr int64_t kShare = kCell.bytes / kCell.groups;
-  static constexpr int kLines = (kShare + 63) / 64, kFirst = turn * kLines / turns;
-  const uint8_t* at = cell + g * kShare + kFirst * 64;
-  unroll<(turn + 1) * kLines / turns - kFirst>([&](auto line) __attribute__((always_inline)) { ask_here(at + line * 64); });
-}
+  // In ascending order; the compiler spreads them among the loads of the group in hand. In another order, or in a row before
+  // or behind the loads, Q6_K was up to a fifth slower.
+  [[gnu::always_inline]] void ask() const {
+    unroll<kLines>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
+  }
+
+  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: pairs of a load and a
+  // request that took 15 or 17 bytes had 0.76 to 0.90 of plain reads on Zen 5 where 16 had 0.94 to 0.99, probably because the
+  // hardware's own prefetch tells loads apart by their address and then gets in the way.
+  template <int i, int n>
+  [[gnu::always_inline]] void ask_part() const {
+    constexpr int kFirst = i * kLines / n;
+    unroll<(i + 1) * kLines / n - kFirst>([&](auto line) __attribute__((always_inline)) {
+      asm volatile(".p2align 4\n\tprefetcht0 %0" : : "m"(lines[(kFirst + line) * 64]));
+    });
+  }
+};
 
 // What nobody has asked for yet when a piece of work begins.
 [[gnu::always_inline]] inline void prefetch_start(const uint8_t* cell, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(cell + at);
 }
 
-// One group of one part (vector of rows) of a panel, ready to multiply.
-template <typename V, int N>
+// How many tokens a group meets.
+enum class Meets { one, few, many };
+
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes that are multiplied as they lie are taken from
+// memory by the products of few tokens: unpacked they would be stored and loaded again. Signed levels are multiplied by their
+// magnitudes, which are kept for many tokens.
+template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
-  typename V::I w[8];
-  typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
-  typename V::F minimum;   // mw
-  typename V::I minimums;  // per16: int16 pairs
+  static constexpr QuantShape S = kQuantShapes[N];
+  static constexpr bool kSigned = Levels<V, N>::kSigned;
+  static constexpr bool kDirect = S.low_bits == 8 && kMeets <= (kSigned ? Meets::few : Meets::one);
+  static constexpr bool kMagnitudes = kSigned && kMeets == Meets::many;
+  using I = typename V::I;
+  struct Part {
+    I w[8];
+    I magnitudes[kMagnitudes ? 8 : 1];
+    typename V::F scale[2];  // dw; per16: of columns 0..15 and 16..31
+    typename V::F minimum;   // mw
+    I minimums;              // per16: int16 pairs
+  };
+  Part part[R];
+  const uint8_t* planes = nullptr;  // kDirect
+  Ahead<kLines> ahead;              // kDirect
+
+  // W[j] of part r. kDirect: and asks for the lines that come behind it.
+  template <int j, int r>
+  [[gnu::always_inline]] I level() const {
+    if constexpr (kDirect) {
+      I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
+      asm volatile("" : "+v"(bytes));  // or the load sinks, and all requests of the group come in a row
+      ahead.template ask_part<j * R + r, 8 * R>();
+      return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
+    } else {
+      return part[r].w[j];
+    }
+  }
+
+  // |W[j]| of part r, which is `level`.
+  template <int j, int r>
+  [[gnu::always_inline]] I magnitude(I level) const {
+    return kMagnitudes ? part[r].magnitudes[j] : V::abs8(level);
+  }
 };
 
 // W[0..7] of one group from its planes; next(p) is called after the load of plane p of the low bits.
@@ -170,9 +205,8 @@ struct CellFields {
 };
 
 // Scales and minimums of group g of one part, rows from `lane` on; fields: CellFields.
-template <typename V, int N>
-[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
-                                               Group<V, N>& out) {
+template <typename V, int N, typename Part>
+[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane, Part& out) {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(S);
   int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
@@ -201,37 +235,32 @@ template <typename V, int N>
   }
 }
 
-// All parts of group g of 8-bit levels, plane by plane as they lie in memory, and lines of `ahead` asked for in between.
-template <typename V, int N, int R>
-[[gnu::always_inline]] inline void load_planes(const uint8_t* cell, int64_t g, const uint8_t* ahead, Group<V, N> (&out)[R]) {
-  static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
-  static_assert(kQuantShapes[N].low_bits == 8 && R * V::kLanes == kPanelRows);
-  const uint8_t* plane = cell + kCell.planes_at + g * kCell.group_bytes;
-  unroll<8 * R>([&](auto i) __attribute__((always_inline)) {
-    typename V::I levels = V::load(plane + i / R * kCell.plane_bytes + i % R * V::kLanes * 4);
-    asm volatile("" : "+v"(levels));  // or the load sinks to its product, and all requests of the group come in a row
-    out[i % R].w[i / R] = Levels<V, N>::kSigned ? V::bit_xor(levels, V::set1_8(-128)) : levels;
-    prefetch_turn<N, i, 8 * R>(ahead, g);
-  });
-  unroll<R>([&](auto r) __attribute__((always_inline)) { load_scales<V, N>(cell, nullptr, g, r * V::kLanes, out[r]); });
-}
-
-// R parts of group g, rows from `lane` on, one part after the other. With kAsk, asks for group g of the cell at `ahead`:
-// 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between the loads.
-template <typename V, int N, bool kAsk, int R>
+// R parts of group g, rows from `lane` on, one part after the other. Asks in between for kLines lines of group g of the cell
+// at `next_cell`, from line `first` on: 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between the loads.
+template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
-                                              const uint8_t* ahead, Group<V, N> (&out)[R]) {
+                                              const uint8_t* next_cell, int64_t first, Group<V, N, R, kMeets, kLines>& out) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int L = kQuantShapes[N].low_bits;
-  unroll<R>([&](auto r) __attribute__((always_inline)) {
-    const int64_t at = lane + r * V::kLanes;
-    auto next = [&](auto p) __attribute__((always_inline)) {
-      if constexpr (kAsk && L == 8) prefetch_turn<N, r * L + p, R * L>(ahead, g);
-    };
-    unpack_levels<V, N>(cell + kCell.planes_at + g * kCell.group_bytes + at * 4, next, out[r].w);
-    load_scales<V, N>(cell, fields, g, at, out[r]);
-  });
-  if constexpr (kAsk && L != 8) prefetch_group<N>(ahead, g);
+  using G = Group<V, N, R, kMeets, kLines>;
+  const Ahead<kLines> ahead = {next_cell + g * (kCell.bytes / kCell.groups) + first * 64};
+  const uint8_t* planes = cell + kCell.planes_at + g * kCell.group_bytes + lane * 4;
+  if constexpr (G::kDirect) {
+    out.planes = planes;
+    out.ahead = ahead;
+  } else {
+    unroll<R>([&](auto r) __attribute__((always_inline)) {
+      auto next = [&](auto p) __attribute__((always_inline)) {
+        if constexpr (L == 8) ahead.template ask_part<r * L + p, R * L>();
+      };
+      unpack_levels<V, N>(planes + r * V::kLanes * 4, next, out.part[r].w);
+      if constexpr (G::kMagnitudes) {
+        unroll<8>([&](auto j) __attribute__((always_inline)) { out.part[r].magnitudes[j] = V::abs8(out.part[r].w[j]); });
+      }
+    });
+    if constexpr (L != 8) ahead.ask();
+  }
+  unroll<R>([&](auto r) __attribute__((always_inline)) { load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]); });
 }
 
 }  // namespace
