@@ -225,39 +225,42 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   }
 }
 
+// One token, two and three: kernels take other numbers of panels together for each.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats()) {
     Shape shape{300, format->block_values == 1 ? 96 : format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 27);
-    std::vector<float> x = random_values(3 * shape.cols, 28);
-    for (const KernelTable& table : tables()) {
-      ThreadPool one(1);
-      ASSERT_TRUE(pack_weight(c.weight, table, one).ok());
-      std::vector<float> expected = multiply(c.weight, table, one, x, 3);
-      for (int threads : {2, 3}) {
-        ThreadPool pool(threads);
-        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-        EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, 3), expected))
-            << where(*format, table, shape) << " threads " << threads;
+    for (int64_t tokens = 1; tokens <= 3; ++tokens) {
+      std::vector<float> x = random_values(tokens * shape.cols, 28);
+      for (const KernelTable& table : tables()) {
+        const std::string what = where(*format, table, shape) + " tokens " + std::to_string(tokens);
+        ThreadPool one(1);
+        ASSERT_TRUE(pack_weight(c.weight, table, one).ok());
+        std::vector<float> expected = multiply(c.weight, table, one, x, tokens);
+        for (int threads : {2, 3}) {
+          ThreadPool pool(threads);
+          ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+          EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens), expected)) << what << " threads " << threads;
+        }
+        // Every row tile on its own.
+        AlignedBuffer scratch = scratch_for(format->activation, tokens, shape.cols);
+        ActivationRows rows = encode_activations(table, one, format->activation, x.data(), shape.cols, tokens, shape.cols,
+                                                 scratch.data());
+        std::vector<float> y(expected.size(), kCanary);
+        for (int64_t row = 0; row < shape.rows; row += c.weight.kernel->row_tile) {
+          c.weight.kernel->run({.weights = c.weight.packed.data(),
+                                .rows = shape.rows,
+                                .cols = shape.cols,
+                                .row_begin = row,
+                                .row_end = std::min(shape.rows, row + c.weight.kernel->row_tile),
+                                .x = rows.data,
+                                .x_stride = rows.stride,
+                                .tokens = tokens,
+                                .y = y.data(),
+                                .y_stride = shape.rows});
+        }
+        EXPECT_TRUE(same_bits(y, expected)) << what << " by row tiles";
       }
-      // Every row tile on its own.
-      AlignedBuffer scratch = scratch_for(format->activation, 3, shape.cols);
-      ActivationRows rows =
-          encode_activations(table, one, format->activation, x.data(), shape.cols, 3, shape.cols, scratch.data());
-      std::vector<float> y(expected.size(), kCanary);
-      for (int64_t row = 0; row < shape.rows; row += c.weight.kernel->row_tile) {
-        c.weight.kernel->run({.weights = c.weight.packed.data(),
-                              .rows = shape.rows,
-                              .cols = shape.cols,
-                              .row_begin = row,
-                              .row_end = std::min(shape.rows, row + c.weight.kernel->row_tile),
-                              .x = rows.data,
-                              .x_stride = rows.stride,
-                              .tokens = 3,
-                              .y = y.data(),
-                              .y_stride = shape.rows});
-      }
-      EXPECT_TRUE(same_bits(y, expected)) << where(*format, table, shape) << " by row tiles";
     }
   }
 }
@@ -285,16 +288,18 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
-    std::vector<float> x = random_values(4 * shape.cols, 38);
-    std::vector<float> ref_y;
-    for (const KernelTable& table : tables()) {
-      ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-      std::vector<float> y = multiply(c.weight, table, pool, x, 4);
-      for (float& v : y) {
-        if (std::isnan(v)) v = 0;  // scales may be NaN; their payloads are nobody's business
+    for (int64_t tokens : {1, 4, 12}) {
+      std::vector<float> x = random_values(tokens * shape.cols, 38);
+      std::vector<float> ref_y;
+      for (const KernelTable& table : tables()) {
+        ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
+        std::vector<float> y = multiply(c.weight, table, pool, x, tokens);
+        for (float& v : y) {
+          if (std::isnan(v)) v = 0;  // scales may be NaN; their payloads are nobody's business
+        }
+        if (table.isa == Isa::ref) ref_y = y;
+        EXPECT_TRUE(same_bits(y, ref_y)) << where(*format, table, shape) << " tokens " << tokens;
       }
-      if (table.isa == Isa::ref) ref_y = y;
-      EXPECT_TRUE(same_bits(y, ref_y)) << where(*format, table, shape);
     }
   }
 }

@@ -30,10 +30,19 @@ template <typename W>
 }
 
 inline constexpr int64_t kBlockBytes = 256 << 10;  // of a panel
-inline constexpr int64_t kPrefetchFloat = 8192;    // bytes ahead; with one token the hardware's prefetch does better
+inline constexpr int64_t kPrefetchFloat = 8192;    // bytes ahead, of all panels that are taken together
 // Tiles of a block that ask for the next block, each for its share: memory works all the time, not in bursts. With two
 // tiles of 8 tokens this took the sums from 360 to 505 GFLOP/s on a core that streams its weights from memory.
 inline constexpr int64_t kPrefetchTiles = 4;
+
+// Calls f(integral_constant 0) ... f(integral_constant n - 1).
+template <int n, typename F>
+[[gnu::always_inline]] inline void unroll_parts(F&& f) {
+  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
+    (f(std::integral_constant<int, i>{}), ...);
+  }
+  (std::make_integer_sequence<int, n>{});
+}
 
 // Columns of a panel, and what memory is asked for meanwhile.
 struct Steps {
@@ -42,12 +51,13 @@ struct Steps {
   int64_t prefetch_step;  // bytes a step; 0: none
 };
 
-// Columns [steps.begin, steps.end) of the panel that starts at `row` times T tokens.
-template <typename W, int T>
+// Columns [steps.begin, steps.end) of P panels, the first of which starts at `row`, times T tokens.
+template <typename W, int T, int P>
 void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps) {
-  constexpr int R = W::kPanels;
-  constexpr int64_t kStepBytes = R * W::kVectorBytes;
-  const uint8_t* w = a.weights + (row / (R * W::kLanes) * step_count<W>(a.cols) + steps.begin) * kStepBytes;
+  constexpr int R = P * W::kPanels;
+  constexpr int64_t kStepBytes = W::kPanels * W::kVectorBytes;
+  const int64_t panel_bytes = step_count<W>(a.cols) * kStepBytes;
+  const uint8_t* w = a.weights + row / (W::kPanels * W::kLanes) * panel_bytes + steps.begin * kStepBytes;
   const uint8_t* x = a.x + token * a.x_stride + steps.begin * 4;
   float* y = a.y + token * a.y_stride + row;
   const int64_t rows = a.row_end - row;
@@ -60,20 +70,45 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
       acc[r][t] = steps.begin == 0 ? W::zero() : W::load_sum(y + t * a.y_stride + r * W::kLanes, rows - r * W::kLanes);
   }
   for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += 4) {
-    typename W::V weights[R];
+    auto ask = [&]() __attribute__((always_inline)) {
+      if ((T == 1 && !W::kAsksForOne) || steps.prefetch_step == 0) return;
+      if (P > 1 && s == steps.end - kPrefetchFloat / P / kStepBytes) ahead += (P - 1) * panel_bytes;  // the panels behind these
 #pragma GCC unroll 16
-    for (int r = 0; r < R; ++r) weights[r] = W::load(w + r * W::kVectorBytes);
-    if (T > 1 && steps.prefetch_step != 0) {
-      __builtin_prefetch(ahead);
-      if constexpr (kStepBytes > 64) __builtin_prefetch(ahead + 64);
+      for (int p = 0; p < P; ++p) {
+        __builtin_prefetch(ahead + p * panel_bytes);
+        if constexpr (kStepBytes > 64) __builtin_prefetch(ahead + p * panel_bytes + 64);
+      }
       ahead += steps.prefetch_step;
-    }
+    };
+    auto weights_of = [&](int r) __attribute__((always_inline)) {
+      return w + r / W::kPanels * panel_bytes + r % W::kPanels * W::kVectorBytes;
+    };
+    if constexpr (R > T) ask();
+    unroll_parts<W::kParts>([&](auto part) __attribute__((always_inline)) {
+      if constexpr (part > 0) asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
+      if constexpr (R > T) {  // what there is less of stays in registers
+        typename W::V values[T];
 #pragma GCC unroll 16
-    for (int t = 0; t < T; ++t) {
-      typename W::V value = W::broadcast(x + t * a.x_stride);
+        for (int t = 0; t < T; ++t) values[t] = W::template broadcast<part>(x + t * a.x_stride);
 #pragma GCC unroll 16
-      for (int r = 0; r < R; ++r) acc[r][t] = W::multiply_add(weights[r], value, acc[r][t]);
-    }
+        for (int r = 0; r < R; ++r) {
+          typename W::V weights = W::template load<part>(weights_of(r));
+#pragma GCC unroll 16
+          for (int t = 0; t < T; ++t) acc[r][t] = W::multiply_add(weights, values[t], acc[r][t]);
+        }
+      } else {
+        typename W::V weights[R];
+#pragma GCC unroll 16
+        for (int r = 0; r < R; ++r) weights[r] = W::template load<part>(weights_of(r));
+        if constexpr (part == 0) ask();
+#pragma GCC unroll 16
+        for (int t = 0; t < T; ++t) {
+          typename W::V value = W::template broadcast<part>(x + t * a.x_stride);
+#pragma GCC unroll 16
+          for (int r = 0; r < R; ++r) acc[r][t] = W::multiply_add(weights[r], value, acc[r][t]);
+        }
+      }
+    });
   }
 #pragma GCC unroll 16
   for (int r = 0; r < R; ++r) {
@@ -87,7 +122,7 @@ template <typename W>
 void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {
     using Run = void (*)(const MatmulArgs&, int64_t, int64_t, Steps);
-    static constexpr Run kRuns[] = {multiply_tile<W, i + 1>...};
+    static constexpr Run kRuns[] = {multiply_tile<W, i + 1, 1>...};
     constexpr int64_t kStepBytes = W::kPanels * W::kVectorBytes;
     const int64_t bytes = (steps.end - steps.begin) * kStepBytes;
     const int64_t shares = tiles < kPrefetchTiles ? tiles : kPrefetchTiles;
@@ -103,8 +138,21 @@ void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles
   (std::make_integer_sequence<int, W::kTile>{});
 }
 
+// All rows from `row` on times T tokens, P panels together, and what is left by fewer. One token has one chain of multiply-adds
+// a vector, and waits for each.
+template <typename W, int T, int P>
+void multiply_together(const MatmulArgs& a, int64_t row) {
+  constexpr int64_t kRows = W::kPanels * W::kLanes;
+  for (; row + (P - 1) * kRows < a.row_end; row += P * kRows) {
+    multiply_tile<W, T, P>(a, row, 0, {0, step_count<W>(a.cols), kPrefetchFloat / P, W::kPanels * W::kVectorBytes});
+  }
+  if constexpr (P > 1) multiply_together<W, T, P / 2>(a, row);
+}
+
 template <typename W>
 void run_float(const MatmulArgs& a) {
+  if (a.tokens == 1) return multiply_together<W, 1, W::kOnePanels>(a, a.row_begin);
+  if (a.tokens == 2) return multiply_together<W, 2, W::kTwoPanels>(a, a.row_begin);
   const int64_t tiles = (a.tokens + W::kTile - 1) / W::kTile;
   const int64_t all = step_count<W>(a.cols);
   const int64_t block = tiles == 1 ? all : kBlockBytes / (W::kPanels * W::kVectorBytes);
