@@ -20,6 +20,7 @@
 
 #include "kernels/kernel_table.h"
 #include "kernels/x86/matmul_pack.h"
+#include "kernels/x86/unroll.h"
 
 namespace millrace {
 namespace {
@@ -34,15 +35,6 @@ inline constexpr int64_t kPrefetchFloat = 8192;    // bytes ahead, of all panels
 // Tiles of a block that ask for the next block, each for its share: memory works all the time, not in bursts. With two
 // tiles of 8 tokens this took the sums from 360 to 505 GFLOP/s on a core that streams its weights from memory.
 inline constexpr int64_t kPrefetchTiles = 4;
-
-// Calls f(integral_constant 0) ... f(integral_constant n - 1).
-template <int n, typename F>
-[[gnu::always_inline]] inline void unroll_parts(F&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>{}), ...);
-  }
-  (std::make_integer_sequence<int, n>{});
-}
 
 // Columns of a panel, and what memory is asked for meanwhile.
 struct Steps {
@@ -84,7 +76,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
       return w + r / W::kPanels * panel_bytes + r % W::kPanels * W::kVectorBytes;
     };
     if constexpr (R > T) ask();
-    unroll_parts<W::kParts>([&](auto part) __attribute__((always_inline)) {
+    unroll<W::kParts>([&](auto part) __attribute__((always_inline)) {
       if constexpr (part > 0) asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
       if constexpr (R > T) {  // what there is less of stays in registers
         typename W::V values[T];

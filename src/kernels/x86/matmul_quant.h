@@ -33,8 +33,8 @@ inline constexpr int64_t kTileBytes = 640 << 10;  // of a token tile's activatio
 
 // acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
 template <int T, typename V, int N, int R, Meets kMeets, int kLines>
-[[gnu::always_inline]] inline void multiply_group(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x, int64_t x_stride,
-                                                  typename V::F (*acc)[R]) {
+[[gnu::always_inline]] inline void multiply_group(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
+                                                  int64_t x_stride, typename V::F (*acc)[R]) {
   static constexpr QuantShape S = kQuantShapes[N];
   using I = typename V::I;
   using F = typename V::F;
@@ -111,8 +111,8 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
 
 // The same for any number of tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
-[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x, int64_t x_stride, const TileCut& cut,
-                                                   typename V::F (*acc)[R]) {
+[[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
+                                                   int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
     constexpr int kMost = V::template kTileTokens<Levels<V, N>>;
@@ -216,7 +216,8 @@ struct QuantKernel {
     const bool past_caches = a.tokens >= kManyTokens;
     prefetch_start(weights, kPrefetchQuant);
     for (int64_t token = 0; token < a.tokens; token += tile) {
-      const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, a.tokens - token < tile ? a.tokens - token : tile, q8_unit_at(a.cols)};
+      const int64_t count = a.tokens - token < tile ? a.tokens - token : tile;
+      const Tokens tokens = {a.x + token * a.x_stride, a.x_stride, count, q8_unit_at(a.cols)};
       float* y = a.y + token * a.y_stride;
       const uint8_t* panel = weights;
       for (int64_t row = a.row_begin; row < a.row_end; row += kPanelRows, panel += panel_bytes) {
@@ -237,7 +238,9 @@ struct QuantKernel {
       constexpr int kAll = kPanelRows / V::kLanes;
       multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, cells, tokens.x, acc);
       const typename V::F unit = tokens.template unit<V>(0);
-      for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
+      for (int64_t at = 0; at < kPanelRows && at < rows; at += V::kLanes) {
+        V::store(y + at, V::mul(acc[at / V::kLanes], unit), rows - at);
+      }
       return;
     }
     constexpr int kTurns = kPanelRows / V::kLanes / R;

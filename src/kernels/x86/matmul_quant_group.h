@@ -7,22 +7,13 @@
 
 #include <bit>
 #include <cstdint>
-#include <utility>
 
 #include "kernels/activation.h"
 #include "kernels/x86/matmul_pack.h"
+#include "kernels/x86/unroll.h"
 
 namespace millrace {
 namespace {
-
-// Calls f(integral_constant 0) ... f(integral_constant n - 1).
-template <int n, typename F>
-[[gnu::always_inline]] inline void unroll(F&& f) {
-  [&]<int... i>(std::integer_sequence<int, i...>) __attribute__((always_inline)) {
-    (f(std::integral_constant<int, i>{}), ...);
-  }
-  (std::make_integer_sequence<int, n>{});
-}
 
 // What V wants to know about the level vectors that it multiplies.
 template <typename V, int N>
