@@ -24,7 +24,7 @@ int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + ker
 // How many row tiles a thread takes at once, of a job of `tiles` that are `bytes` long and meet so many tokens.
 ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
-  const int64_t most = std::max<int64_t>(1, kMostBytes / tile_bytes);
+  const int64_t most = std::max<int64_t>(2, kMostBytes / tile_bytes);  // two: kernels multiply one token by some together
   return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 

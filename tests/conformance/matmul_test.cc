@@ -225,12 +225,14 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   }
 }
 
-// One token, two and three: kernels take other numbers of panels together for each.
+// One token, two and three: kernels take other numbers of panels together for each, and fewer at the end. Products are large
+// enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats()) {
-    Shape shape{300, format->block_values == 1 ? 96 : format->block_values};
-    Case c = make_case(*format, shape.rows, shape.cols, 27);
-    for (int64_t tokens = 1; tokens <= 3; ++tokens) {
+    const int64_t cols = 352 / format->block_values * format->block_values;
+    for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{300, 1}, {219, 1}, {100, 1}, {219, 2}, {300, 3}}) {
+      const Shape shape{rows, cols};
+      Case c = make_case(*format, shape.rows, shape.cols, 27);
       std::vector<float> x = random_values(tokens * shape.cols, 28);
       for (const KernelTable& table : tables()) {
         const std::string what = where(*format, table, shape) + " tokens " + std::to_string(tokens);
@@ -244,8 +246,8 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
         }
         // Every row tile on its own.
         AlignedBuffer scratch = scratch_for(format->activation, tokens, shape.cols);
-        ActivationRows rows = encode_activations(table, one, format->activation, x.data(), shape.cols, tokens, shape.cols,
-                                                 scratch.data());
+        ActivationRows encoded = encode_activations(table, one, format->activation, x.data(), shape.cols, tokens, shape.cols,
+                                                    scratch.data());
         std::vector<float> y(expected.size(), kCanary);
         for (int64_t row = 0; row < shape.rows; row += c.weight.kernel->row_tile) {
           c.weight.kernel->run({.weights = c.weight.packed.data(),
@@ -253,8 +255,8 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
                                 .cols = shape.cols,
                                 .row_begin = row,
                                 .row_end = std::min(shape.rows, row + c.weight.kernel->row_tile),
-                                .x = rows.data,
-                                .x_stride = rows.stride,
+                                .x = encoded.data,
+                                .x_stride = encoded.stride,
                                 .tokens = tokens,
                                 .y = y.data(),
                                 .y_stride = shape.rows});
@@ -288,7 +290,7 @@ TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);
     for (uint8_t& byte : c.stored) byte = static_cast<uint8_t>(engine());
-    for (int64_t tokens : {1, 4, 12}) {
+    for (int64_t tokens : {1, 4, 7, 12}) {  // as many as make a kernel go another way
       std::vector<float> x = random_values(tokens * shape.cols, 38);
       std::vector<float> ref_y;
       for (const KernelTable& table : tables()) {

@@ -2,7 +2,8 @@
 // *_avx2.cc files): lanes are rows, steps of W::kStep columns run along memory. A panel (matmul_pack.h) is W::kPanels
 // vectors of rows, step by step, so that any number of tokens reads one stream.
 //
-// A register tile of one panel by T tokens: per step R weight vectors and T broadcasts feed R * T fused multiply-adds.
+// A register tile of one panel by T tokens: per step R weight vectors and T broadcasts feed R * T fused multiply-adds. One and
+// two tokens, whose few chains of multiply-adds would be waited for, take P panels together, each a stream of its own.
 //
 //             token 0  token 1 ... token T-1
 //   vector 0   acc      acc          acc
@@ -11,7 +12,7 @@
 // Many tokens take the columns in blocks, which stay in L2 while every token passes; the sums wait in y, and the last
 // tile of a block asks for the next one.
 //
-// Every accumulator takes the steps in ascending order, so the bits do not depend on R, T, blocks or the number of
+// Every accumulator takes the steps in ascending order, so the bits do not depend on R, T, P, blocks or the number of
 // tokens. Included only by files compiled for one instruction set; all of it is in an unnamed namespace.
 #pragma once
 
@@ -64,7 +65,8 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += 4) {
     auto ask = [&]() __attribute__((always_inline)) {
       if ((T == 1 && !W::kAsksForOne) || steps.prefetch_step == 0) return;
-      if (P > 1 && s == steps.end - kPrefetchFloat / P / kStepBytes) ahead += (P - 1) * panel_bytes;  // the panels behind these
+      // The neighbours are in hand: behind a panel's end come the panels behind all of them.
+      if (P > 1 && s == steps.end - steps.prefetch / kStepBytes) ahead += (P - 1) * panel_bytes;
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) {
         __builtin_prefetch(ahead + p * panel_bytes);
@@ -76,7 +78,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
       return w + r / W::kPanels * panel_bytes + r % W::kPanels * W::kVectorBytes;
     };
     if constexpr (R > T) ask();
-    unroll<W::kParts>([&](auto part) __attribute__((always_inline)) {
+    unroll<W::kColumnParts>([&](auto part) __attribute__((always_inline)) {
       if constexpr (part > 0) asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
       if constexpr (R > T) {  // what there is less of stays in registers
         typename W::V values[T];
@@ -130,8 +132,7 @@ void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles
   (std::make_integer_sequence<int, W::kTile>{});
 }
 
-// All rows from `row` on times T tokens, P panels together, and what is left by fewer. One token has one chain of multiply-adds
-// a vector, and waits for each.
+// All rows from `row` on times T tokens, one or two, P panels together, and what is left by fewer.
 template <typename W, int T, int P>
 void multiply_together(const MatmulArgs& a, int64_t row) {
   constexpr int64_t kRows = W::kPanels * W::kLanes;

@@ -1,4 +1,4 @@
-// Float matmul for AVX2 and FMA: 8 rows a vector; BF16 pairs are widened to two f32 vectors.
+// Float matmul for AVX2 and FMA: 8 rows a vector; BF16 pairs are widened one column at a time.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -14,10 +14,9 @@ struct Lanes8 {
   static constexpr int kLanes = 8;
   static constexpr int kTile = 6;  // tokens: 2 x 6 accumulators, 2 weights and a broadcast fill 15 of 16 registers
   static constexpr int kPanels = 2;
-  static constexpr int kParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together, and whether one token asks for lines ahead: GB/s of BF16 beside plain reads,
-  // from memory with one core and two, 0.71 and 0.89 with a panel alone and 0.92 and 0.94 so, two tokens 0.75 and 0.96, 0.95 and
-  // 0.96; out of L2 31 and 60.
+  static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
+  // Panels that one and two tokens take together, and whether one token asks for lines ahead. Four for one are faster out of
+  // cache and slower from memory; figures in docs/performance.md.
   static constexpr int kOnePanels = 2;
   static constexpr int kTwoPanels = 2;
   static constexpr bool kAsksForOne = true;
@@ -74,7 +73,7 @@ struct Bf16Avx2 : Lanes8 {
   static constexpr const char* kFormat = "bf16";
   static constexpr Activation kActivation = Activation::bf16;
   static constexpr int kStep = 2;
-  static constexpr int kParts = 2;
+  static constexpr int kColumnParts = 2;
   static constexpr int kVectorBytes = 32;
   template <int part>
   static V widen(__m256i pairs) {
@@ -105,6 +104,7 @@ struct Pair {
 // factor comes back, exactly, with the fold's scale. NaN codes are in the scale already (pack_f8_panels).
 struct F8Avx2 : Lanes8 {
   using V = Pair;
+  static constexpr int kOnePanels = 2;  // with one token, sums in flight hide the latency of the adds
   static constexpr int kTile = 8;
   static constexpr int kPanels = 1;
   static constexpr const char* kLayout = "panels8";

@@ -18,10 +18,9 @@ struct Lanes16 {
   static constexpr int kLanes = 16;
   static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
-  static constexpr int kParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together, and whether one token asks for lines ahead: the hardware's prefetch does
-  // better. BF16 out of L2 79 GB/s with a panel alone, 165 so; F16 59 and 130; from memory 0.97 and 0.98 of plain reads. Two tokens
-  // lose 5 % of them with two panels.
+  static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
+  // Panels that one and two tokens take together: two for two are faster out of cache and slower from memory; figures in
+  // docs/performance.md. Whether one token asks for lines ahead: the hardware's prefetch does better.
   static constexpr int kOnePanels = 4;
   static constexpr int kTwoPanels = 1;
   static constexpr bool kAsksForOne = false;
@@ -58,7 +57,8 @@ struct F32Avx512 : Lanes16 {
 
 struct F16Avx512 : F32Avx512 {
   static constexpr const char* kFormat = "f16";
-  // Conversions are in the way: from memory 0.76 and 0.89 of plain reads without asking, 0.91 and 0.94 so.
+  // Conversions are in the way of the hardware's prefetch: from memory 0.76 and 0.89 of plain reads without asking, one core and
+  // two, and 0.91 and 0.94 so.
   static constexpr int kOnePanels = 2;
   static constexpr bool kAsksForOne = true;
   static constexpr int kVectorBytes = 32;
@@ -108,6 +108,7 @@ struct Pair {
 
 struct F8Avx512 : Lanes16 {
   using V = Pair;
+  static constexpr int kOnePanels = 4;  // with one token, sums in flight hide the latency of the adds
   static constexpr int kTile = 6;
   static constexpr const char* kLayout = "panels16";
   static void load_quad(const uint8_t* p, V (&out)[2]) {

@@ -1,9 +1,9 @@
 // The quantized matmul of both x86 levels, written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc):
 // lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are taken together.
 //
-// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked into registers once and then meet
-// every token of the tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's
-// latency:
+// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then meet every token of the
+// tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's latency (bytes that need no
+// unpacking are taken from where they lie by one token, on AVX2 by up to eight):
 //
 //   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
 //     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           10 of dots, the rest for x and scales
@@ -109,14 +109,14 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
   return {tiles, tokens % tiles, tokens / tiles};
 }
 
-// The same for any number of tokens.
+// The same for any number of tokens from two on.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
                                                    int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
   for (int64_t tile = 0; tile < cut.tiles; ++tile) {
     const int64_t tokens = cut.size + (tile < cut.longer ? 1 : 0);
     constexpr int kMost = V::template kTileTokens<Levels<V, N>>;
-    unroll<kMost>([&](auto less) __attribute__((always_inline)) {
+    unroll<kMost - 1>([&](auto less) __attribute__((always_inline)) {  // no tile has one token
       constexpr int T = kMost - less;
       if (tokens == T) multiply_group<T>(group, x, x_stride, acc);
     });
@@ -138,14 +138,15 @@ struct Tokens {
   }
 };
 
-// acc = a panel times the tokens, R parts in turn, so that memory is one stream.
+// acc = the first `most_turns` times R parts of a panel times the tokens, R parts in turn, so that memory is one stream.
 template <typename V, int N, int R, Meets kMeets>
-void multiply_panel(const uint8_t* cell, int64_t cells, const Tokens& tokens, const TileCut& cut,
+void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
                     typename V::F (&acc)[kPanelRows / V::kLanes / R][kTokenTile][R]) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int kTurns = kPanelRows / V::kLanes / R;
   constexpr int kLines = (kGroupLines<N> + kTurns - 1) / kTurns;
-  for (int turn = 0; turn < kTurns; ++turn) {
+  const int turns = kTurns == 1 ? 1 : most_turns;
+  for (int turn = 0; turn < turns; ++turn) {
     for (int64_t t = 0; t < tokens.count; ++t) {
       for (int r = 0; r < R; ++r) acc[turn][t][r] = V::zero_f();
     }
@@ -156,7 +157,7 @@ void multiply_panel(const uint8_t* cell, int64_t cells, const Tokens& tokens, co
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
     for (int64_t g = 0; g < kCell.groups; ++g, x += kQ8GroupBytes) {
-      for (int turn = 0; turn < kTurns; ++turn) {
+      for (int turn = 0; turn < turns; ++turn) {
         Group<V, N, R, kMeets, kLines> group;
         load_group(cell, sub, g, turn * R * V::kLanes, cell + distance, turn * kLines, group);
         multiply_tokens(group, x, tokens.stride, cut, acc[turn]);
@@ -174,7 +175,7 @@ void multiply_one(const uint8_t* cell, int64_t cells, const uint8_t* x, typename
   unroll<kTurns>([&](auto turn) __attribute__((always_inline)) {
     unroll<R>([&](auto r) __attribute__((always_inline)) { sum[turn][0][r] = V::zero_f(); });
   });
-  const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchBytes : kPrefetchQuant);
+  const int64_t distance = prefetch_distance(kQuantShapes[N].low_bits == 8 ? V::kPrefetchOne8 : kPrefetchQuant);
   CellFields<N> fields;
   for (; cells > 0; --cells, cell += kCell.bytes) {
     const uint8_t* sub = fields.read(cell);
@@ -244,22 +245,22 @@ struct QuantKernel {
       return;
     }
     constexpr int kTurns = kPanelRows / V::kLanes / R;
+    const int turns = rows <= R * V::kLanes ? 1 : kTurns;
     typename V::F acc[kTurns][kTokenTile][R];
     const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
     constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // others need not tell
     if (cut.tiles <= kFewTiles) {
-      multiply_panel<V, N, R, kFew>(panel, cells, tokens, cut, acc);
+      multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, cut, acc);
     } else {
-      multiply_panel<V, N, R, Meets::many>(panel, cells, tokens, cut, acc);
+      multiply_panel<V, N, R, Meets::many>(panel, cells, turns, tokens, cut, acc);
     }
     for (int64_t t = 0; t < tokens.count; ++t) {
       const typename V::F unit = tokens.template unit<V>(t);
-      for (int part = 0; part < kTurns * R; ++part) {
-        const int64_t at = part * V::kLanes;
+      for (int64_t part = 0, at = 0; part < turns * R && at < rows; ++part, at += V::kLanes) {
         const typename V::F value = V::mul(acc[part / R][t][part % R], unit);
         if (past_caches) {
           V::store_past(y + t * y_stride + at, value);
-        } else if (at < rows) {
+        } else {
           V::store(y + t * y_stride + at, value, rows - at);
         }
       }

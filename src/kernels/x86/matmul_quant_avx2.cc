@@ -1,5 +1,5 @@
 // Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels in
-// L1, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
+// L1 or where they lie, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
 // results are added in 16 bits as the largest level allows before widening. Formats with levels above 127 stay signed
 // and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
 #if defined(__x86_64__)
@@ -19,7 +19,7 @@ struct VectorAvx2 {
   template <typename Kind>
   static constexpr int kTileTokens = Kind::kSigned ? 4 : 3;
   static constexpr bool kPrefersSigned = true;
-  static constexpr int64_t kPrefetchBytes = 8192;  // one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
+  static constexpr int64_t kPrefetchOne8 = 8192;  // ahead, one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
 
   static I abs8(I v) { return _mm256_abs_epi8(v); }
   // In a register from here on.
@@ -91,6 +91,7 @@ struct VectorAvx2 {
 
   template <typename Kind, int kFirst, int kCount, typename Group, int R, int T>
   [[gnu::always_inline]] static void dot_unsigned(const Group& group, const uint8_t* const (&row)[T], I (&sum)[T][R]) {
+    static_assert(!Group::kDirect);
     constexpr int kSums = safe_sums<Kind>() < kCount ? safe_sums<Kind>() : kCount;
     const I ones = set1_16(1);
     unroll<kCount / kSums>([&](auto run) __attribute__((always_inline)) {
@@ -134,6 +135,7 @@ struct VectorAvx2 {
       });
     });
   }
+
   static void store_past(float* y, F v) { _mm256_stream_ps(y, v); }  // around the caches; until fence() in any order
   static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {

@@ -67,9 +67,10 @@ struct Ahead {
     unroll<kLines>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
   }
 
-  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: pairs of a load and a
-  // request that took 15 or 17 bytes had 0.76 to 0.90 of plain reads on Zen 5 where 16 had 0.94 to 0.99, probably because the
-  // hardware's own prefetch tells loads apart by their address and then gets in the way.
+  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: in the loop of one token
+  // of Q8_0 on AVX-512, pairs of a load and a request that took 15 or 17 bytes had 0.76 to 0.90 of plain reads on Zen 5 where 16
+  // had 0.94 to 0.99, probably because the hardware's own prefetch tells loads apart by their address and then gets in the way.
+  // Elsewhere it makes no difference.
   template <int i, int n>
   [[gnu::always_inline]] void ask_part() const {
     constexpr int kFirst = i * kLines / n;
@@ -87,9 +88,9 @@ struct Ahead {
 // How many tokens a group meets.
 enum class Meets { one, few, many };
 
-// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes that are multiplied as they lie are taken from
-// memory by the products of few tokens: unpacked they would be stored and loaded again. Signed levels are multiplied by their
-// magnitudes, which are kept for many tokens.
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: the products of one token take
+// them from where they lie, and those of few where they are signed, whose two operands would not fit into registers (unsigned
+// ones do). Signed levels are multiplied by their magnitudes, which are kept for many tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -108,7 +109,7 @@ struct Group {
   const uint8_t* planes = nullptr;  // kDirect
   Ahead<kLines> ahead;              // kDirect
 
-  // W[j] of part r. kDirect: and asks for the lines that come behind it.
+  // W[j] of part r. kDirect: and asks for a share of the lines, again in every tile (few are two at most).
   template <int j, int r>
   [[gnu::always_inline]] I level() const {
     if constexpr (kDirect) {
@@ -124,7 +125,8 @@ struct Group {
   // |W[j]| of part r, which is `level`.
   template <int j, int r>
   [[gnu::always_inline]] I magnitude(I level) const {
-    return kMagnitudes ? part[r].magnitudes[j] : V::abs8(level);
+    if constexpr (kMagnitudes) return part[r].magnitudes[j];
+    return V::abs8(level);
   }
 };
 
