@@ -1,0 +1,121 @@
+// What the tests of matmul kernels share: every kernel table of this machine, a matrix of random values as a format stores
+// it, and its product with tokens, checked for writes past the rows.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "kernels/activation.h"
+#include "kernels/kernel_table.h"
+#include "kernels/linear.h"
+#include "tensor/half.h"
+
+namespace millrace::testing {
+
+// Relative to the sum of |w x|: rounding of f32 sums of up to a few thousand terms.
+inline constexpr double kFloatBound = 1e-5;
+inline constexpr double kQuantBound = 2e-6;
+inline constexpr float kCanary = 12345.5f;
+
+struct Shape {
+  int64_t rows, cols;
+};
+
+inline const std::vector<KernelTable>& tables() {
+  static const std::vector<KernelTable> all = [] {
+    std::vector<KernelTable> built;
+    for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
+      if (isa <= detect_isa()) built.push_back(make_kernel_table(isa));
+    }
+    return built;
+  }();
+  return all;
+}
+
+inline std::vector<float> random_values(int64_t n, uint32_t seed) {
+  std::mt19937 engine(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> values(static_cast<size_t>(n));
+  for (float& v : values) v = normal(engine);
+  return values;
+}
+
+struct Case {
+  Weight weight;
+  std::vector<uint8_t> stored;
+  std::vector<float> decoded;  // [rows, cols]
+};
+
+inline Case make_case(const Format& format, int64_t rows, int64_t cols, uint32_t seed) {
+  Case c;
+  std::vector<float> values = random_values(rows * cols, seed);
+  int64_t row_bytes = format.row_bytes(cols);
+  c.stored.resize(static_cast<size_t>(rows * row_bytes));
+  c.decoded.resize(values.size());
+  for (int64_t r = 0; r < rows; ++r) {
+    format.encode(values.data() + r * cols, c.stored.data() + r * row_bytes, cols);
+    format.decode(c.stored.data() + r * row_bytes, c.decoded.data() + r * cols, cols);
+  }
+  c.weight.name = std::string(format.name);
+  c.weight.format = &format;
+  c.weight.rows = rows;
+  c.weight.cols = cols;
+  c.weight.data = c.stored.data();
+  return c;
+}
+
+inline AlignedBuffer scratch_for(Activation kind, int64_t tokens, int64_t cols) {
+  auto buffer = AlignedBuffer::allocate(tokens * activation_row_bytes(kind, cols), "scratch");
+  EXPECT_TRUE(buffer.ok());
+  return std::move(*buffer);
+}
+
+// What an encoded activation row stands for.
+inline std::vector<float> decode_activation(Activation kind, const uint8_t* row, int64_t n) {
+  std::vector<float> out(static_cast<size_t>(n));
+  for (int64_t i = 0; i < n; ++i) {
+    if (kind == Activation::f32) {
+      out[i] = reinterpret_cast<const float*>(row)[i];
+    } else if (kind == Activation::bf16) {
+      out[i] = bf16_to_f32(reinterpret_cast<const uint16_t*>(row)[i]);
+    } else {
+      const uint8_t* record = row + i / 32 * kQ8GroupBytes;
+      const float unit = *reinterpret_cast<const float*>(row + q8_unit_at(n)), scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
+      out[i] = unit * scale * static_cast<float>(reinterpret_cast<const int8_t*>(record)[i % 32]);
+    }
+  }
+  return out;
+}
+
+// y of every token, [tokens, rows], with a canary column checked and removed.
+inline std::vector<float> multiply(const Weight& weight, const KernelTable& table, ThreadPool& pool,
+                            const std::vector<float>& x, int64_t tokens) {
+  Activation kind = weight.format->activation;
+  AlignedBuffer scratch = scratch_for(kind, tokens, weight.cols);
+  ActivationRows rows =
+      encode_activations(table, pool, kind, x.data(), weight.cols, tokens, weight.cols, scratch.data());
+  int64_t stride = weight.rows + 1;
+  std::vector<float> padded(static_cast<size_t>(tokens * stride), kCanary);
+  linear(pool, weight, rows, padded.data(), stride);
+  std::vector<float> y;
+  for (int64_t t = 0; t < tokens; ++t) {
+    y.insert(y.end(), padded.begin() + t * stride, padded.begin() + t * stride + weight.rows);
+    EXPECT_EQ(padded[static_cast<size_t>(t * stride + weight.rows)], kCanary) << weight.name << " wrote past its rows";
+  }
+  return y;
+}
+
+inline bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
+  return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
+}
+
+inline std::string where(const Format& format, const KernelTable& table, const Shape& shape) {
+  return std::string(format.name) + " " + std::string(isa_name(table.isa)) + " " + std::to_string(shape.rows) + "x" +
+         std::to_string(shape.cols);
+}
+
+}  // namespace millrace::testing
