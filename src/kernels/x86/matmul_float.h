@@ -111,12 +111,14 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   }
 }
 
-// Columns of one block of one panel times every token, in as few tiles as kTile allows, of nearly equal size.
+// Columns of one block of one panel times every token, three or more, in as few tiles as kTile allows, of nearly equal size:
+// none has fewer than three.
 template <typename W>
 void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {
     using Run = void (*)(const MatmulArgs&, int64_t, int64_t, Steps);
-    static constexpr Run kRuns[] = {multiply_tile<W, i + 1, 1>...};
+    static_assert(W::kTile >= 5);
+    static constexpr Run kRuns[] = {multiply_tile<W, i + 3, 1>...};
     constexpr int64_t kStepBytes = W::kPanels * W::kVectorBytes;
     const int64_t bytes = (steps.end - steps.begin) * kStepBytes;
     const int64_t shares = tiles < kPrefetchTiles ? tiles : kPrefetchTiles;
@@ -125,11 +127,11 @@ void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles
       int64_t end = (tile + 1) * a.tokens / tiles;
       steps.prefetch_step = tile < shares ? kStepBytes / shares : 0;
       steps.prefetch = tiles == 1 ? kPrefetchFloat : bytes + tile * bytes / shares;
-      kRuns[end - token - 1](a, row, token, steps);
+      kRuns[end - token - 3](a, row, token, steps);
       token = end;
     }
   }
-  (std::make_integer_sequence<int, W::kTile>{});
+  (std::make_integer_sequence<int, W::kTile - 2>{});
 }
 
 // All rows from `row` on times T tokens, one or two, P panels together, and what is left by fewer.
