@@ -48,8 +48,10 @@ endfunction()
 
 # One CTest entry per GoogleTest case, found at test time (so a build never runs the program).
 include(GoogleTest)
+# Paths of the checkout, in a header and not on every command line: a compiler cache then serves another checkout too.
+file(CONFIGURE OUTPUT ${CMAKE_BINARY_DIR}/generated/test_paths.h CONTENT
+"#pragma once\n#define MILLRACE_SOURCE_DIR \"${CMAKE_SOURCE_DIR}\"\n#define MILLRACE_BINARY_DIR \"${CMAKE_BINARY_DIR}\"\n")
 function(millrace_discover_tests target)
-  target_compile_definitions(${target} PRIVATE
-    MILLRACE_SOURCE_DIR="${CMAKE_SOURCE_DIR}" MILLRACE_BINARY_DIR="${CMAKE_BINARY_DIR}")
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)  # test_paths.h
   add_test(NAME ${target} COMMAND ${target})
 endfunction()

@@ -12,6 +12,8 @@
 #include <sstream>
 #include <string>
 
+#include "test_paths.h"
+
 namespace millrace::testing {
 
 inline std::filesystem::path shared_data() {

@@ -11,6 +11,7 @@
 #include <nlohmann/json.hpp>
 
 #include "base/philox.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 
 #include "engine/language_model.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -12,6 +12,7 @@
 #include "engine/engine_core.h"
 #include "engine/language_model.h"
 #include "engine/packed_cache_path.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

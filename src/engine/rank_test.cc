@@ -11,6 +11,7 @@
 #include "engine/embedder.h"
 #include "engine/rank_prompt.h"
 #include "models/ranking_head.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -14,6 +14,7 @@
 #include "engine/divergence.h"
 #include "engine/logits_file.h"
 #include "sampling/logprobs.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -12,6 +12,7 @@
 
 #include "model_runner.h"
 #include "shared_data.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -8,6 +8,7 @@
 #include "golden/expected.h"
 #include "model_runner.h"
 #include "shared_data.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

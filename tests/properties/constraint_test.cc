@@ -6,6 +6,7 @@
 #include <regex>
 
 #include "millrace/engine.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

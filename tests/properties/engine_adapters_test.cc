@@ -4,6 +4,7 @@
 
 #include "engine/adapter_registry.h"
 #include "properties/stream_bits.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

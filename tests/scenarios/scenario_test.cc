@@ -24,6 +24,7 @@
 #include "engine/engine_core.h"
 #include "engine/simulated_executor.h"
 #include "schedule/policy.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

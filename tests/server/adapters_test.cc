@@ -1,5 +1,6 @@
 // LoRA adapters over HTTP: chosen by a model's name, by the field and by the scales set for all; loaded and unloaded.
 #include "server/live_server.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -5,6 +5,7 @@
 #include "server/api_docs.h"
 #include "server/endpoint.h"
 #include "server/live_server.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -5,6 +5,7 @@
 
 #include "base/memory_accounts.h"
 #include "server/live_server.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

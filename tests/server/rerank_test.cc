@@ -5,6 +5,7 @@
 #include <fstream>
 
 #include "server/live_server.h"
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

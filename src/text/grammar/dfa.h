@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/result.h"
+#include "text/grammar/compile_budget.h"
 #include "text/grammar/expr.h"
 
 namespace millrace {
@@ -22,6 +23,7 @@ struct GrammarLimits {
   int64_t source_bytes = 1 << 20;
   int64_t alternatives = 256;       // that combining anyOf and its kin may give at one place
   int64_t depth = 200;              // of nesting in the source
+  CompileBudget* budget = nullptr;  // of the compilation that this is part of; null: unbounded
 };
 
 struct Dfa {

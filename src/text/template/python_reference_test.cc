@@ -8,6 +8,7 @@
 #include <nlohmann/json.hpp>
 
 #include "shared_data.h"
+#include "test_paths.h"
 #include "text/template/chat_template.h"
 
 namespace millrace {
