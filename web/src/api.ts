@@ -1,20 +1,30 @@
 // The server that this page came from, and no other.
-import { readEvents } from "./sse";
-import type { Token, Usage } from "./tree";
 
 export class ApiError extends Error {
-  constructor(readonly status: number, message: string) {
+  constructor(readonly status: number, message: string, readonly code = "") {
     super(message);
+  }
+}
+
+// There was no answer at all: the server is down, or the network is.
+export class Unreachable extends Error {
+  constructor() {
+    super("The server does not answer.");
   }
 }
 
 const KEY = "millrace.key";
 let key = sessionStorage.getItem(KEY) ?? localStorage.getItem(KEY) ?? "";
-// Asks the reader for a key; resolves to whether one was given.
-let askForKey: () => Promise<boolean> = async () => false;
+// Asks the reader for a key; resolves to whether one was given. `refused`: the server did not take the last one.
+let askForKey: (refused: boolean) => Promise<boolean> = async () => false;
+let unreachable: () => void = () => undefined;
 
-export function onKeyNeeded(ask: () => Promise<boolean>): void {
+export function onKeyNeeded(ask: (refused: boolean) => Promise<boolean>): void {
   askForKey = ask;
+}
+
+export function onUnreachable(tell: () => void): void {
+  unreachable = tell;
 }
 
 export function setKey(value: string, keep: boolean): void {
@@ -27,21 +37,36 @@ export function setKey(value: string, keep: boolean): void {
 export async function ask(path: string, init: RequestInit = {}): Promise<Response> {
   for (;;) {
     const headers: Record<string, string> = { ...(init.headers as Record<string, string>) };
-    if (key) headers.Authorization = `Bearer ${key}`;
-    const response = await fetch(path, { ...init, headers, credentials: "same-origin" });
+    const tried = key;
+    if (tried) headers.Authorization = `Bearer ${tried}`;
+    let response: Response;
+    try {
+      response = await fetch(path, { ...init, headers, credentials: "same-origin" });
+    } catch (error) {
+      if (init.signal?.aborted) throw error;
+      unreachable();
+      throw new Unreachable();
+    }
     if (response.ok) return response;
-    if (response.status === 401 && (await askForKey())) continue;
-    throw new ApiError(response.status, messageOf(await response.text()) || response.statusText);
+    const { message, code } = errorOf(await response.text());
+    // Another request may have been given a key meanwhile: that one is tried first.
+    if (response.status === 401 && (key !== tried || (await askForKey(tried !== "")))) continue;
+    throw new ApiError(response.status, message || response.statusText, code);
   }
 }
 
-function messageOf(body: string): string {
+function errorOf(body: string): { message: string; code: string } {
   try {
-    const error = (JSON.parse(body) as { error?: { message?: string } | string }).error;
-    return typeof error === "string" ? error : (error?.message ?? "");
+    const error = (JSON.parse(body) as { error?: { message?: string; code?: unknown } | string }).error;
+    if (typeof error === "string") return { message: error, code: "" };
+    return { message: error?.message ?? "", code: typeof error?.code === "string" ? error.code : "" };
   } catch {
-    return body.slice(0, 300);
+    return { message: body.slice(0, 300), code: "" };
   }
+}
+
+export async function healthy(): Promise<boolean> {
+  return fetch("/health", { cache: "no-store" }).then((response) => response.ok, () => false);
 }
 
 export interface Model {
@@ -76,63 +101,38 @@ export async function props(): Promise<Props> {
   return (await (await ask("/props")).json()) as Props;
 }
 
-export interface Delta {
-  content?: string;
-  reasoning?: string;
-  tokens?: Token[];
-  finish?: string;
-  usage?: Usage;
-  model?: string;
+const postJson = (body: unknown, headers: Record<string, string> = {}): RequestInit => ({
+  method: "POST",
+  headers: { "Content-Type": "application/json", ...headers },
+  body: JSON.stringify(body),
+});
+
+// How many tokens the model would read.
+export async function countTokens(body: Record<string, unknown>): Promise<number> {
+  return ((await (await ask("/v1/chat/completions/input_tokens", postJson(body))).json()) as { input_tokens: number }).input_tokens;
 }
 
-interface LogprobJson {
-  token: string;
-  logprob: number;
-  bytes?: number[] | null;
-  top_logprobs?: LogprobJson[];
+export async function countText(content: string): Promise<number> {
+  return ((await (await ask("/tokenize", postJson({ content }))).json()) as { tokens: unknown[] }).tokens.length;
 }
 
-interface ChunkJson {
-  error?: { message?: string };
-  model?: string;
-  choices?: {
-    index?: number;
-    delta?: { content?: string | null; reasoning_content?: string | null; reasoning?: string | null };
-    logprobs?: { content?: LogprobJson[] | null } | null;
-    finish_reason?: string | null;
-  }[];
-  usage?: { prompt_tokens: number; completion_tokens: number; prompt_tokens_details?: { cached_tokens?: number } | null } | null;
+// Begins an answer whose stream the server keeps under `id`, so that it can be read on.
+export async function beginStream(id: string, body: Record<string, unknown>, signal: AbortSignal): Promise<Response> {
+  const asked = { ...body, stream: true, stream_options: { include_usage: true, continuous_usage_stats: true } };
+  return ask("/v1/chat/completions", { ...postJson(asked, { "X-Conversation-Id": id }), signal });
 }
 
-export function readChunk(text: string): Delta {
-  const chunk = JSON.parse(text) as ChunkJson;
-  if (chunk.error) throw new ApiError(500, chunk.error.message ?? "the server ended the answer with an error");
-  const out: Delta = { model: chunk.model };
-  const choice = chunk.choices?.find((one) => (one.index ?? 0) === 0);
-  if (choice?.delta?.content) out.content = choice.delta.content;
-  const reasoning = choice?.delta?.reasoning_content ?? choice?.delta?.reasoning;
-  if (reasoning) out.reasoning = reasoning;
-  if (choice?.logprobs?.content) {
-    out.tokens = choice.logprobs.content.map((one): Token => [one.token, one.logprob, (one.top_logprobs ?? []).map((top): [string, number] => [top.token, top.logprob])]);
-  }
-  if (choice?.finish_reason) out.finish = choice.finish_reason;
-  if (chunk.usage) {
-    out.usage = { prompt: chunk.usage.prompt_tokens, generated: chunk.usage.completion_tokens, cached: chunk.usage.prompt_tokens_details?.cached_tokens ?? 0 };
-  }
-  return out;
+export async function readStreamOn(id: string, from: number, signal: AbortSignal): Promise<Response> {
+  return ask(`/v1/stream/${id}?from=${from}`, { signal });
 }
 
-// Streams one answer. Returns the seed that repeats it, where the server tells.
-export async function chat(body: Record<string, unknown>, signal: AbortSignal, take: (delta: Delta) => void, began: (seed: string) => void): Promise<void> {
-  const response = await ask("/v1/chat/completions", {
-    method: "POST",
-    headers: { "Content-Type": "application/json" },
-    body: JSON.stringify({ ...body, stream: true, stream_options: { include_usage: true } }),
-    signal,
-  });
-  began(response.headers.get("Millrace-Seed") ?? "");
-  await readEvents(response, ({ data }) => {
-    if (data === "[DONE]") return false;
-    take(readChunk(data));
-  });
+// Ends the server's work on it.
+export async function endStream(id: string): Promise<void> {
+  await ask(`/v1/stream/${id}`, { method: "DELETE" });
+}
+
+// Whether the server has the stream, and whether it is complete there.
+export async function findStream(id: string): Promise<{ done: boolean } | null> {
+  const found = (await (await ask("/v1/streams/lookup", postJson({ conversation_ids: [id] }))).json()) as { is_done: boolean }[];
+  return found[0] ? { done: found[0].is_done } : null;
 }

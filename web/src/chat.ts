@@ -1,12 +1,21 @@
-// The conversation: what is shown of its tree, and the answer that streams into it.
+// The conversation: what is shown of its tree, and the answers that stream in, also into those that are not shown.
+import { readAnswer } from "./answer_stream";
 import * as api from "./api";
 import { app, modelName } from "./app";
 import { Composer } from "./composer";
 import { el } from "./dom";
 import { MessageView } from "./message";
-import { add, newConversation, path, place, prompt, turn, type Conversation, type Message, type TextFile } from "./tree";
+import { add, firstRead, newConversation, newId, path, place, prompt, turn, type Conversation, type Message, type TextFile } from "./tree";
 
 const FOLLOW = 60; // pixels from the end: nearer than that, the view goes along with the stream
+const SAVE_EACH = 1000; // ms, while an answer streams: what a reload need not ask for again
+
+// An answer that streams in.
+interface Run {
+  conversation: Conversation;
+  message: Message;
+  abort: AbortController;
+}
 
 export class Chat {
   readonly root = el("section", { class: "chat", "aria-label": "Conversation" });
@@ -15,10 +24,11 @@ export class Chat {
   private readonly scroller = el("div", { class: "scroller", tabindex: "-1" }, this.log);
   readonly composer = new Composer((text, files) => void this.send(text, files), () => this.stop());
   private views: MessageView[] = [];
-  private running: AbortController | null = null;
+  private readonly runs = new Map<string, Run>(); // by conversation
   private follows = true; // the end stays in view while the text grows
 
-  constructor(private readonly changed: (conversation: Conversation) => void) {
+  // `changed`: a conversation is to be stored; without `listed`, its title and place in the list are as before.
+  constructor(private readonly changed: (conversation: Conversation, listed?: boolean) => void) {
     this.root.append(this.scroller, this.composer.root);
     this.scroller.addEventListener("scroll", () => (this.follows = this.fromEnd() < FOLLOW), { passive: true });
     new ResizeObserver(() => {
@@ -34,11 +44,13 @@ export class Chat {
   }
 
   show(conversation: Conversation): void {
-    this.stop();
-    this.conversation = conversation;
+    // One into which an answer streams is here already, and further than what is stored.
+    this.conversation = this.runs.get(conversation.id)?.conversation ?? conversation;
     this.views = [];
     this.draw();
     this.toEnd();
+    const unfinished = [...path(this.conversation)].reverse().find((message) => message.stream);
+    if (unfinished && !this.working) void this.read(this.conversation, unfinished, null);
   }
 
   private fromEnd(): number {
@@ -51,11 +63,20 @@ export class Chat {
   }
 
   get working(): boolean {
-    return this.running !== null;
+    return this.runs.has(this.conversation.id);
   }
 
-  stop(): void {
-    this.running?.abort();
+  // Every conversation with an answer that streams in.
+  get answering(): Conversation[] {
+    return [...this.runs.values()].map((run) => run.conversation);
+  }
+
+  stop(id = this.conversation.id): void {
+    const run = this.runs.get(id);
+    if (!run) return;
+    run.abort.abort();
+    // The server would go on with a stream that merely lost its reader.
+    if (run.message.stream) void api.endStream(run.message.stream.id).catch(() => undefined);
   }
 
   // Messages that stay keep their views.
@@ -69,8 +90,26 @@ export class Chat {
       view.place(placed);
       return view;
     });
-    this.log.replaceChildren(...(shown.length > 0 ? this.views.map((view) => view.root) : [this.empty()]));
+    const first = firstRead(this.conversation, shown);
+    const parts: HTMLElement[] = this.views.map((view) => view.root);
+    this.views.forEach((view, index) => view.root.classList.toggle("left-out", index < first));
+    if (first > 0) parts.splice(first, 0, this.cut());
+    this.log.replaceChildren(...(shown.length > 0 ? parts : [this.empty()]));
     this.root.classList.toggle("is-empty", shown.length === 0);
+    const run = this.runs.get(this.conversation.id);
+    if (run) this.views.find((view) => view.message === run.message)?.update(true);
+    this.composer.setWorking(run !== undefined);
+    this.log.setAttribute("aria-busy", String(run !== undefined));
+  }
+
+  // Where what the model reads begins, once earlier messages were left out.
+  private cut(): HTMLElement {
+    return el("div", { class: "cut", role: "separator" }, el("span", {}, "The model reads from here on"),
+      el("button", { type: "button", class: "quiet", onclick: () => {
+        delete this.conversation.since;
+        this.draw();
+        this.changed(this.conversation);
+      } }, "Send everything again"));
   }
 
   private empty(): HTMLElement {
@@ -85,7 +124,7 @@ export class Chat {
   }
 
   async send(text: string, files: TextFile[]): Promise<void> {
-    if (this.running) return;
+    if (this.working) return;
     const parent = path(this.conversation).at(-1)?.id ?? "";
     const message: Omit<Message, "id" | "created"> = { parent, role: "user", content: text };
     if (files.length > 0) message.files = files;
@@ -95,18 +134,18 @@ export class Chat {
   // MessageActions
   regenerate(message: Message): void {
     const asked = this.conversation.messages[message.parent];
-    if (asked && !this.running) void this.answer(asked);
+    if (asked && !this.working) void this.answer(asked);
   }
 
   edit(message: Message, text: string): void {
-    if (this.running) return;
+    if (this.working) return;
     const other: Omit<Message, "id" | "created"> = { parent: message.parent, role: "user", content: text };
     if (message.files) other.files = message.files;
     void this.answer(add(this.conversation, other));
   }
 
   turn(message: Message, by: number): void {
-    if (this.running || !turn(this.conversation, message, by)) return;
+    if (this.working || !turn(this.conversation, message, by)) return;
     this.draw();
     this.changed(this.conversation);
     const at = this.conversation.selected[message.parent];
@@ -128,51 +167,129 @@ export class Chat {
     this.views.filter((view) => view.message.role === "user").at(-1)?.startEdit();
   }
 
+  // Leaves out the oldest messages, as few as it takes for the rest to fit, and asks again.
+  async trim(message: Message): Promise<void> {
+    const conversation = this.conversation;
+    const asked = conversation.messages[message.parent];
+    if (!asked || this.working) return;
+    const before = conversation.since;
+    const shown = path(conversation);
+    const last = shown.indexOf(asked);
+    const starts = shown.slice(firstRead(conversation, shown) + 1, last + 1).filter((one) => one.role === "user");
+    const room = this.roomForPrompt();
+    const fits = async (from: Message): Promise<boolean> => {
+      conversation.since = from.id;
+      return (await api.countTokens({ model: modelName(), messages: prompt(conversation, asked) })) <= room;
+    };
+    try {
+      let low = 0, high = starts.length; // those before `low` do not fit; from `high` on they do, or there are none
+      while (low < high) {
+        const middle = (low + high) >> 1;
+        if (await fits(starts[middle]!)) high = middle;
+        else low = middle + 1;
+      }
+      const first = starts[high];
+      if (first) {
+        conversation.since = first.id;
+        delete conversation.messages[message.id]; // it says nothing but that it did not fit
+        return await this.answer(asked);
+      }
+      app.notice("The last message alone is too long for the model. Shorten it.");
+      this.views.find((view) => view.message === asked)?.startEdit();
+    } catch (error) {
+      app.notice(error instanceof Error ? error.message : String(error));
+    }
+    if (before === undefined) delete conversation.since;
+    else conversation.since = before;
+  }
+
+  // A quarter of the context, or what max_tokens asks for if that is less, is kept for the answer.
+  private roomForPrompt(): number {
+    const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? 0;
+    return context - Math.max(1, Math.min(app.settings.sampling.max_tokens ?? Infinity, Math.floor(context / 4)));
+  }
+
+  // The message goes into a conversation of its own.
+  async anew(message: Message): Promise<void> {
+    const asked = this.conversation.messages[message.parent];
+    if (!asked || this.working) return;
+    const fresh = newConversation(this.conversation.system);
+    this.show(fresh);
+    await this.send(asked.content, asked.files ?? []);
+  }
+
   private async answer(asked: Message): Promise<void> {
     const conversation = this.conversation;
     const { settings } = app;
     const body: Record<string, unknown> = { model: modelName(), messages: prompt(conversation, asked), ...settings.sampling };
     if (settings.logprobs) Object.assign(body, { logprobs: true, top_logprobs: 5 });
-    const message = add(conversation, { parent: asked.id, role: "assistant", content: "", model: modelName() });
-    const running = new AbortController();
-    this.draw();
-    const view = this.views.at(-1)!;
-    this.running = running;
-    this.composer.setWorking(true);
-    this.log.setAttribute("aria-busy", "true");
-    view.update(true);
-    this.toEnd();
+    const message = add(conversation, { parent: asked.id, role: "assistant", content: "", model: modelName(), stream: { id: newId() + newId(), at: 0 } });
+    await this.read(conversation, message, body);
+  }
+
+  // Reads the message's stream to its end. `body` null: it was begun before the page was loaded.
+  private async read(conversation: Conversation, message: Message, body: Record<string, unknown> | null): Promise<void> {
+    const run: Run = { conversation, message, abort: new AbortController() };
+    this.runs.set(conversation.id, run);
+    if (this.conversation === conversation) {
+      this.draw();
+      this.toEnd();
+    }
     app.say("Answering");
     this.changed(conversation);
-    const began = performance.now();
-    const drawing = new Drawing(() => view.update(true));
+    const began = performance.now() - (message.seconds ?? 0) * 1000;
+    const drawing = new Drawing(() => this.viewOf(message)?.update(true));
     const spoken = new Spoken();
+    const note = (): void => void (message.seconds = (performance.now() - began) / 1000);
+    const saving = setInterval(() => {
+      note();
+      this.changed(conversation, false);
+    }, SAVE_EACH);
+    const { id, at } = message.stream!;
+    let ended: "complete" | "elsewhere" = "complete";
     try {
-      await api.chat(body, running.signal, (delta) => {
-        if (message.firstSeconds === undefined && (delta.content || delta.reasoning)) message.firstSeconds = (performance.now() - began) / 1000;
-        if (delta.content) message.content += delta.content;
-        if (delta.reasoning) message.reasoning = (message.reasoning ?? "") + delta.reasoning;
-        if (delta.tokens) (message.tokens ??= []).push(...delta.tokens);
-        if (delta.finish) message.finish = delta.finish;
-        if (delta.usage) message.usage = delta.usage;
-        if (delta.model) message.model = delta.model;
-        spoken.take(delta.content ?? "");
-        drawing.ask();
-      }, (seed) => (message.seed = seed || undefined));
-      if (!message.finish) message.finish = "error";
+      ended = await readAnswer({ id, from: at, body }, {
+        take: (delta, reached) => {
+          if (message.firstSeconds === undefined && (delta.content || delta.reasoning)) message.firstSeconds = (performance.now() - began) / 1000;
+          if (delta.content) message.content += delta.content;
+          if (delta.reasoning) message.reasoning = (message.reasoning ?? "") + delta.reasoning;
+          if (delta.tokens) (message.tokens ??= []).push(...delta.tokens);
+          if (delta.finish) message.finish = delta.finish;
+          if (delta.usage) message.usage = delta.usage;
+          if (delta.model) message.model = delta.model;
+          message.stream = { id, at: reached };
+          spoken.take(delta.content ?? "");
+          drawing.ask();
+        },
+        began: (seed) => void (message.seed = seed || message.seed),
+        again: () => {
+          message.content = "";
+          for (const part of ["reasoning", "tokens", "finish", "usage", "firstSeconds"] as const) delete message[part];
+        },
+      }, run.abort.signal);
+      if (ended === "elsewhere") message.finish = "elsewhere";
+      else if (!message.finish) message.finish = "error";
     } catch (error) {
-      message.finish = running.signal.aborted ? "stopped" : "error";
-      if (!running.signal.aborted) message.error = error instanceof Error ? error.message : String(error);
+      const tooLong = error instanceof api.ApiError && error.code === "context_length_exceeded";
+      message.finish = run.abort.signal.aborted ? "stopped" : tooLong ? "too_long" : "error";
+      if (!run.abort.signal.aborted) message.error = error instanceof Error ? error.message : String(error);
     }
+    clearInterval(saving);
     drawing.end();
-    message.seconds = (performance.now() - began) / 1000;
-    this.running = null;
-    this.composer.setWorking(false);
-    this.log.removeAttribute("aria-busy");
-    view.update(false);
-    spoken.end(message.finish === "stopped" ? "Stopped" : message.error ?? "");
+    note();
+    delete message.stream;
+    this.runs.delete(conversation.id);
+    if (this.conversation === conversation) {
+      this.draw();
+      this.viewOf(message)?.update(false);
+      spoken.end(message.finish === "stopped" ? "Stopped" : message.error ?? "");
+    }
     conversation.updated = Date.now();
-    this.changed(conversation);
+    if (ended !== "elsewhere") this.changed(conversation); // else the other page keeps it
+  }
+
+  private viewOf(message: Message): MessageView | undefined {
+    return this.views.find((view) => view.message === message);
   }
 }
 

@@ -1,5 +1,6 @@
 // Where a message is written: text that grows, files beside it, and the button that sends or stops.
-import { app } from "./app";
+import { countText } from "./api";
+import { app, modelName } from "./app";
 import { el, icon, iconButton } from "./dom";
 import type { TextFile } from "./tree";
 
@@ -14,6 +15,23 @@ export function textOf(bytes: Uint8Array): string | null {
   } catch {
     return null;
   }
+}
+
+const unreadable: [RegExp, string][] = [
+  [/^image\/(?!svg)/, "is an image"],
+  [/^audio\//, "is a sound"],
+  [/^video\//, "is a video"],
+  [/^application\/pdf$/, "is a PDF"],
+];
+
+// Why the model could not read a file; null: it can.
+async function whyNot(file: File, text: string | null): Promise<string | null> {
+  for (const [type, what] of unreadable) if (type.test(file.type)) return `${file.name} ${what}, and ${modelName() || "the model"} reads text only.`;
+  if (text === null) return `${file.name} is not a text file.`;
+  const context = app.models.find((one) => one.id === modelName())?.max_model_len ?? Infinity;
+  if (text.length <= context) return null; // a token has a character at least
+  const tokens = await countText(text).catch(() => 0);
+  return tokens < context ? null : `${file.name} has ${tokens} tokens, more than the ${context} that ${modelName()} can read.`;
 }
 
 export class Composer {
@@ -68,9 +86,11 @@ export class Composer {
       if (this.files.length >= MOST_FILES) app.notice(`At most ${MOST_FILES} files go with a message.`);
       else if (file.size > MOST_FILE_BYTES) app.notice(`${file.name} is larger than ${MOST_FILE_BYTES / 1024} KiB.`);
       else {
-        const text = textOf(new Uint8Array(await file.arrayBuffer()));
-        if (text === null) app.notice(`${file.name} is not a text file.`);
-        else this.files.push({ name: file.name, text });
+        const bytes = await file.arrayBuffer().catch(() => null); // a folder, or a file that is gone
+        const text = bytes && textOf(new Uint8Array(bytes));
+        const why = bytes ? await whyNot(file, text) : `${file.name} cannot be read.`;
+        if (why) app.notice(why);
+        else this.files.push({ name: file.name, text: text! });
       }
     }
     this.drawChips();

@@ -4,13 +4,14 @@ import { el } from "./dom";
 
 let asking: Promise<boolean> | null = null;
 
-export function askForKey(): Promise<boolean> {
+export function askForKey(refused: boolean): Promise<boolean> {
   asking ??= new Promise((resolve) => {
-    const field = el("input", { type: "password", id: "key", autocomplete: "current-password", required: true });
+    const field = el("input", { type: "password", id: "key", autocomplete: "current-password", required: true, "aria-describedby": refused ? "key-refused" : undefined });
     const keep = el("input", { type: "checkbox", id: "keep-key" });
     const dialog = el("dialog", { class: "dialog", "aria-labelledby": "key-title" });
     const form = el("form", { method: "dialog" },
       el("h2", { id: "key-title" }, "This server asks for a key"),
+      refused && el("p", { class: "failure", role: "alert", id: "key-refused" }, "The server did not accept that key."),
       el("p", {}, "It goes to this server alone."),
       el("label", { class: "part-label", for: "key" }, "API key"), field,
       el("label", { class: "check", for: "keep-key" }, keep, el("span", {}, "Remember it in this browser")),

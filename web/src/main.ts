@@ -3,6 +3,7 @@
 import { onKeyNeeded } from "./api";
 import { app, applyTheme, loadFacts, modelName } from "./app";
 import { Chat } from "./chat";
+import { isAway, serverBack, watchConnection } from "./connection";
 import { askForKey, showShortcuts } from "./dialogs";
 import { el, icon, iconButton, media } from "./dom";
 import { Panel } from "./panel";
@@ -14,6 +15,7 @@ import "./style.css";
 
 const announcer = el("div", { class: "only-heard", "aria-live": "polite", role: "status" });
 const notices = el("div", { class: "notices", role: "status", "aria-live": "polite" });
+const banner = el("div", { class: "banner", role: "status", hidden: true });
 app.say = (text) => (announcer.textContent = text);
 app.notice = (text) => {
   const box = el("div", { class: "notice" }, text);
@@ -21,7 +23,7 @@ app.notice = (text) => {
   setTimeout(() => box.remove(), 6000);
 };
 
-const chat = new Chat((conversation) => void keep(conversation));
+const chat = new Chat((conversation, listed = true) => void keep(conversation, listed));
 const sidebar = new Sidebar({
   open: (id) => void openConversation(id),
   fresh,
@@ -29,6 +31,7 @@ const sidebar = new Sidebar({
     if (id === chat.conversation.id) chat.conversation.title = title;
   },
   removed: (id) => {
+    chat.stop(id);
     if (id === chat.conversation.id) fresh();
   },
 });
@@ -91,13 +94,13 @@ function showSidebar(shown: boolean): void {
   if (shown && media.narrow.matches) showPanel(false);
 }
 
-async function keep(conversation: Conversation): Promise<void> {
+async function keep(conversation: Conversation, listed = true): Promise<void> {
   try {
     await store.save(conversation);
     localStorage.setItem("millrace.open", chat.conversation.id);
-    await sidebar.refresh(chat.conversation.id);
+    if (listed) await sidebar.refresh(chat.conversation.id);
   } catch {
-    app.notice("This browser keeps no conversations: they end with the page.");
+    if (listed) app.notice("This browser keeps no conversations: they end with the page.");
   }
 }
 
@@ -134,8 +137,24 @@ async function route(): Promise<void> {
   stopLive?.();
   stopLive = null;
   if (view !== "live") return;
-  const { watch } = await import("./live/view");
-  if (location.hash === "#live" && !stopLive) stopLive = watch(live);
+  if (media.narrow.matches) showPanel(false); // it is about the chat, and covers all
+  try {
+    const { watch } = await import("./live/view");
+    if (location.hash === "#live" && !stopLive) stopLive = watch(live);
+  } catch {
+    // Browsers remember a part that could not be loaded: only a page that is loaded anew asks for it again.
+    live.replaceChildren(el("p", { class: "live-lost", role: "alert" }, "The live view is not loaded yet, and the server does not answer. It opens as soon as the server is back."));
+    if (!isAway()) await loadFacts().catch(() => undefined); // notices that the server is away
+    await serverBack();
+    if (location.hash === "#live") location.reload();
+  }
+}
+
+async function showFacts(): Promise<void> {
+  await loadFacts();
+  modelChoice.replaceChildren(...app.models.map((one) => el("option", { value: one.id, selected: one.id === modelName() }, one.id)));
+  modelChoice.title = modelName();
+  if (!chat.working) chat.draw();
 }
 
 const keys: Record<string, () => void> = {
@@ -181,6 +200,7 @@ function frame(): void {
       el("nav", { class: "tabs", "aria-label": "Views" }, tabs.chat, tabs.live),
       modelChoice,
       el("div", { class: "bar-end" }, iconButton("keyboard", "Keys", showShortcuts, { class: "icon-button only-wide" }), themeButton, panelButton)),
+    banner,
     el("div", { class: "frame" }, sidebar.root, el("main", {}, chat.root, live), panel.root, cover),
     notices, announcer);
 }
@@ -195,6 +215,16 @@ async function start(): Promise<void> {
     if (media.narrow.matches) showPanel(false);
   });
   onKeyNeeded(askForKey);
+  watchConnection((away) => {
+    banner.hidden = !away;
+    banner.textContent = away ? "The server does not answer. Trying again …" : "";
+    if (away) return;
+    app.notice("Connected again.");
+    void showFacts().catch(() => undefined);
+  });
+  // A file that misses the conversation would replace the page.
+  for (const type of ["dragover", "drop"]) window.addEventListener(type, (event) => event.preventDefault());
+  window.addEventListener("pagehide", () => chat.answering.forEach((conversation) => void keep(conversation, false)));
   window.addEventListener("hashchange", () => void route());
   chat.draw();
   const open = localStorage.getItem("millrace.open");
@@ -206,12 +236,10 @@ async function start(): Promise<void> {
     app.notice("This browser keeps no conversations: they end with the page.");
   }
   try {
-    await loadFacts();
+    await showFacts();
   } catch (error) {
-    app.notice(error instanceof Error ? error.message : String(error));
+    if (!isAway()) app.notice(error instanceof Error ? error.message : String(error));
   }
-  modelChoice.replaceChildren(...app.models.map((one) => el("option", { value: one.id, selected: one.id === modelName() }, one.id)));
-  if (!chat.working) chat.draw();
   await route();
   if (!media.narrow.matches && location.hash !== "#live") chat.composer.field.focus();
 }

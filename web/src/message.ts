@@ -8,6 +8,8 @@ export interface MessageActions {
   regenerate(message: Message): void;
   edit(message: Message, text: string): void;
   turn(message: Message, by: number): void;
+  trim(message: Message): Promise<void>;
+  anew(message: Message): Promise<void>;
 }
 
 const size = (characters: number): string => (characters < 1000 ? `${characters} characters` : `${(characters / 1000).toFixed(1)}k characters`);
@@ -15,6 +17,8 @@ const size = (characters: number): string => (characters < 1000 ? `${characters}
 const endings: Record<string, string> = {
   length: "Cut at the limit of tokens",
   stopped: "Stopped",
+  elsewhere: "Goes on in another tab",
+  too_long: "Not asked: too long",
   error: "Ended with an error",
 };
 
@@ -73,8 +77,16 @@ export class MessageView {
     if (message.error) {
       const box = this.body.querySelector(".failure") ?? el("p", { class: "failure", role: "alert" });
       box.textContent = message.error;
+      if (message.finish === "too_long") box.append(this.waysOut());
       this.body.append(box);
     }
+  }
+
+  // The conversation no longer fits into the model's context.
+  private waysOut(): HTMLElement {
+    return el("span", { class: "ways-out" },
+      el("button", { type: "button", class: "button", onclick: () => void this.actions.trim(this.message) }, "Leave out the oldest messages"),
+      el("button", { type: "button", class: "button", onclick: () => void this.actions.anew(this.message) }, "Ask in a new conversation"));
   }
 
   private drawReasoning(text: string): void {

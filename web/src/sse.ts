@@ -3,12 +3,14 @@
 export interface ServerEvent {
   event: string; // "" where the stream names none
   data: string;
+  id: string;    // of this event; "": it has none
 }
 
 export class EventParser {
   private rest = "";
   private event = "";
   private data: string[] = [];
+  private id = "";
 
   feed(text: string): ServerEvent[] {
     const events: ServerEvent[] = [];
@@ -17,9 +19,10 @@ export class EventParser {
     for (const raw of lines) {
       const line = raw.endsWith("\r") ? raw.slice(0, -1) : raw;
       if (line === "") {
-        if (this.data.length > 0) events.push({ event: this.event, data: this.data.join("\n") });
+        if (this.data.length > 0) events.push({ event: this.event, data: this.data.join("\n"), id: this.id });
         this.event = "";
         this.data = [];
+        this.id = "";
         continue;
       }
       const colon = line.indexOf(":");
@@ -28,6 +31,7 @@ export class EventParser {
       const value = colon < 0 ? "" : line.slice(colon + 1).replace(/^ /, "");
       if (name === "event") this.event = value;
       if (name === "data") this.data.push(value);
+      if (name === "id") this.id = value;
     }
     return events;
   }

@@ -45,6 +45,10 @@ export class TokenView {
   private shown = 0;
 
   update(tokens: Token[]): void {
+    if (tokens.length < this.shown) {
+      this.root.replaceChildren();
+      this.shown = 0;
+    }
     for (; this.shown < tokens.length; ++this.shown) this.root.append(this.make(tokens[this.shown]!));
   }
 

@@ -32,8 +32,9 @@ export interface Message {
   usage?: Usage;
   model?: string;
   seed?: string;
-  finish?: string; // stop, length, stopped (by the reader), error
+  finish?: string; // stop, length, stopped (by the reader), too_long, elsewhere (another tab reads it), error
   error?: string;
+  stream?: { id: string; at: number }; // while it is incomplete: the server's stream, and the byte to read on from
   firstSeconds?: number;
   seconds?: number;
 }
@@ -46,6 +47,7 @@ export interface Conversation {
   system: string;
   messages: Record<string, Message>;
   selected: Record<string, string>; // of each parent, the child that is shown
+  since?: string; // the first message that the model still reads; what comes before is left out of the prompt
 }
 
 export const newId = (): string => Array.from(crypto.getRandomValues(new Uint8Array(8)), (byte) => byte.toString(16).padStart(2, "0")).join("");
@@ -106,9 +108,14 @@ export function said(message: Message): string {
   return files.join("") + message.content;
 }
 
+// Index of the first shown message that the model reads.
+export const firstRead = (conversation: Conversation, shown: Message[]): number => Math.max(0, shown.findIndex((message) => message.id === conversation.since));
+
 export function prompt(conversation: Conversation, until: Message): { role: string; content: string }[] {
   const out: { role: string; content: string }[] = conversation.system.trim() ? [{ role: "system", content: conversation.system }] : [];
-  for (const message of path(conversation)) {
+  const shown = path(conversation);
+  const first = firstRead(conversation, shown);
+  for (const message of first > shown.indexOf(until) ? shown : shown.slice(first)) {
     out.push({ role: message.role, content: said(message) });
     if (message.id === until.id) break;
   }

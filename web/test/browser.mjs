@@ -1,137 +1,11 @@
-// The page as a reader uses it: a live server on loopback with the model that ships, and Debian's Chromium.
+// The page as a reader uses it.
 //
-//   node test/browser.mjs MILLRACE [PICTURES]     exit status 77 where Chromium, the packages or the page are not there;
-//                                                 PICTURES: a folder for screenshots
-//
-// MILLRACE_CHROMIUM: another browser than /usr/bin/chromium.
+//   node test/browser.mjs MILLRACE [PICTURES [WORDS]]     exit status 77 where Chromium, the packages or the page are not there;
+//                                                 PICTURES: a folder for screenshots; WORDS: of the names of tests
 
 import assert from "node:assert/strict";
-import { spawn } from "node:child_process";
-import { existsSync, mkdirSync } from "node:fs";
-import { join } from "node:path";
 
-const [binary, pictures] = process.argv.slice(2);
-const chromiumPath = process.env.MILLRACE_CHROMIUM ?? "/usr/bin/chromium";
-const LIMIT = 400_000; // ms of the whole run
-const WAIT = 60_000;   // of one thing that should happen
-
-function skip(why) {
-  console.log(`skipped: ${why}`);
-  process.exit(77);
-}
-
-if (!existsSync(chromiumPath)) skip(`${chromiumPath} is not there (apt-get install chromium)`);
-const playwright = await import("playwright-core").catch(() => null);
-if (!playwright) skip("playwright-core is not there (npm ci --prefix web)");
-
-const servers = [];
-let browser;
-
-async function serve(...flags) {
-  const process_ = spawn(binary, ["serve", "--port", "0", "-t", "1", ...flags], { stdio: ["ignore", "pipe", "inherit"] });
-  servers.push(process_);
-  let text = "";
-  for await (const piece of process_.stdout) {
-    text += piece;
-    const found = / at (http:\/\/[\d.]+:\d+)/.exec(text);
-    if (!found) continue;
-    process_.stdout.resume();
-    return found[1];
-  }
-  throw new Error(`the server ended: ${text}`);
-}
-
-async function leave(code) {
-  await browser?.close().catch(() => undefined);
-  for (const server of servers) server.kill("SIGKILL");
-  process.exit(code);
-}
-setTimeout(() => {
-  console.log("FAILED: took too long");
-  void leave(1);
-}, LIMIT).unref();
-
-const base = await serve();
-if (!(await (await fetch(base, { headers: { accept: "text/html" } })).text()).includes("<html")) {
-  for (const server of servers) server.kill("SIGKILL");
-  skip("the binary was built without the page");
-}
-browser = await playwright.chromium.launch({ executablePath: chromiumPath, args: ["--no-sandbox", "--disable-dev-shm-usage"] });
-
-const metric = async (name) => Number(new RegExp(`^${name}(?:\\{.*\\})? (.*)$`, "m").exec(await (await fetch(`${base}/metrics`)).text())?.[1]);
-
-// Until it holds; an assertion that says what was there instead.
-async function until(what, check, wait = WAIT) {
-  for (const end = Date.now() + wait; ; ) {
-    const value = await check();
-    if (value) return value;
-    assert.ok(Date.now() < end, `${what}: waited in vain`);
-    await new Promise((resolve) => setTimeout(resolve, 25));
-  }
-}
-
-// A reader of their own: no storage is shared. What they ask for anywhere else, any error and any breach of the content
-// policy fails the test.
-async function reader(options = {}, address = base) {
-  const context = await browser.newContext({ viewport: { width: 1280, height: 820 }, reducedMotion: "reduce", ...options });
-  const page = await context.newPage();
-  const wrong = [];
-  page.setDefaultTimeout(WAIT);
-  page.on("pageerror", (error) => wrong.push(`error: ${error.message}`));
-  page.on("request", (request) => {
-    if (!request.url().startsWith(address) && !request.url().startsWith("blob:") && !request.url().startsWith("data:")) wrong.push(`asks ${request.url()}`);
-  });
-  page.on("console", (message) => {
-    if (message.type() === "error" && /Content Security Policy|Trusted/i.test(message.text())) wrong.push(message.text());
-  });
-  await page.goto(address);
-  await page.getByRole("textbox", { name: "Message", exact: true }).waitFor();
-  return { page, context, check: () => assert.deepEqual(wrong, []) };
-}
-
-const field = (page) => page.getByRole("textbox", { name: "Message", exact: true });
-const answers = (page) => page.locator(".message.assistant");
-const last = (page) => answers(page).last();
-
-async function finished(page) {
-  await page.getByRole("button", { name: "Send", exact: true }).waitFor();
-  await last(page).locator(".facts span").first().waitFor();
-}
-
-async function say(page, text, setting = {}) {
-  if (Object.keys(setting).length > 0) await set(page, setting);
-  await field(page).fill(text);
-  await field(page).press("Enter");
-}
-
-async function set(page, setting) {
-  const button = page.getByRole("button", { name: "How answers are made" });
-  await button.click();
-  for (const [name, value] of Object.entries(setting)) {
-    if (name === "logprobs") await page.locator("#logprobs").setChecked(value);
-    else await page.locator(`#field-${name}`).fill(String(value));
-  }
-  await button.click();
-}
-
-// The answer is what the test says; the server is not asked.
-async function fakeAnswer(page, pieces) {
-  await page.route("**/v1/chat/completions", (route) =>
-    route.fulfill({
-      contentType: "text/event-stream",
-      body: [...pieces.map((delta) => `data: ${JSON.stringify({ model: "fake", choices: [{ index: 0, delta, finish_reason: null }] })}\n\n`),
-        'data: {"choices":[{"index":0,"delta":{},"finish_reason":"stop"}]}\n\n', "data: [DONE]\n\n"].join(""),
-    }));
-}
-
-const shoot = async (page, name) => {
-  if (!pictures) return;
-  mkdirSync(pictures, { recursive: true });
-  await page.screenshot({ path: join(pictures, `${name}.png`) });
-};
-
-const tests = [];
-const test = (name, run) => tests.push([name, run]);
+import { base, fakeAnswer, field, finished, last, metric, reader, run, say, serve, shoot, test, until } from "./driver.mjs";
 
 test("a message is answered, and the text grows in several steps", async () => {
   const { page, check } = await reader();
@@ -422,17 +296,4 @@ test("the live view moves while requests run", async () => {
   check();
 });
 
-let failed = 0;
-for (const [name, run] of tests) {
-  const began = Date.now();
-  try {
-    await run();
-    console.log(`passed: ${name} (${((Date.now() - began) / 1000).toFixed(1)} s)`);
-  } catch (error) {
-    ++failed;
-    console.log(`FAILED: ${name}\n${error.stack}`);
-  }
-  for (const context of browser.contexts()) await context.close();
-}
-console.log(`${tests.length - failed} of ${tests.length} passed`);
-await leave(failed > 0 ? 1 : 0);
+await run();

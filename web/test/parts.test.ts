@@ -8,8 +8,8 @@ import { plain, readMath, safeLink } from "../src/text";
 import { add, children, newConversation, path, place, prompt, readConversation, said, turn, type Conversation } from "../src/tree";
 
 test("events come out whole, however the bytes are cut", () => {
-  const source = 'event: look\r\ndata: {"a":1}\r\n\r\n: ping\n\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
-  const expected = [{ event: "look", data: '{"a":1}' }, { event: "", data: "one\ntwo" }, { event: "", data: "[DONE]" }];
+  const source = 'event: look\r\ndata: {"a":1}\r\n\r\n: ping\n\nid: 81\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
+  const expected = [{ event: "look", data: '{"a":1}', id: "" }, { event: "", data: "one\ntwo", id: "81" }, { event: "", data: "[DONE]", id: "" }];
   for (let size = 1; size <= source.length; ++size) {
     const parser = new EventParser();
     const events = [];
@@ -22,7 +22,7 @@ test("an event that is not ended is not told", () => {
   const parser = new EventParser();
   assert.deepEqual(parser.feed("data: half"), []);
   assert.deepEqual(parser.feed("\n"), []);
-  assert.deepEqual(parser.feed("\n"), [{ event: "", data: "half" }]);
+  assert.deepEqual(parser.feed("\n"), [{ event: "", data: "half", id: "" }]);
 });
 
 const talk = (): { c: Conversation; hello: string; hi: string } => {
@@ -122,4 +122,14 @@ test("links lead to the web or to a mailbox, and nowhere else", () => {
 
 test("character references are text", () => {
   assert.equal(plain("a &lt;b&gt; &amp; &#65;&#x42; &nope; &#0;"), "a <b> & AB &nope; &#0;");
+});
+
+test("what was left out is not sent, but to ask earlier messages anew", () => {
+  const { c, hello, hi } = talk();
+  const then = add(c, { parent: hi, role: "user", content: "And now?" });
+  c.since = then.id;
+  assert.deepEqual(prompt(c, then).map((one) => one.content), ["Be kind.", "And now?"]);
+  assert.deepEqual(prompt(c, c.messages[hello]!).map((one) => one.content), ["Be kind.", "Hello"]);
+  c.since = "gone";
+  assert.equal(prompt(c, then).length, 4);
 });
