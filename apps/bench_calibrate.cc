@@ -9,6 +9,7 @@
 #include <numeric>
 
 #include "base/cpu.h"
+#include "base/enum_table.h"
 #include "base/philox.h"
 #include "input.h"
 #include "interrupt.h"
@@ -64,7 +65,7 @@ std::vector<TimedStep> grid_steps(const CalibrationPlan& plan) {
 
 TimedStep draw_step(const CalibrationPlan& plan, Draw draw) {
   TimedStep step;
-  step.kind = static_cast<StepKind>(draw.up_to(2));
+  step.kind = kAllOf<StepKind>[static_cast<size_t>(draw.up_to(kEnumerators<StepKind> - 1))];
   const auto depth = [&] { return draw.up_to(plan.depth); };
   int64_t decodes = step.kind == StepKind::decode ? draw.logarithmic(std::min(plan.streams, plan.batch_tokens)) : 0;
   if (step.kind == StepKind::mixed) decodes = draw.logarithmic(std::max<int64_t>(1, std::min(plan.streams, plan.batch_tokens) - 1));

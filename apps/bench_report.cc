@@ -136,8 +136,8 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const Spread time = spread(ns), speed = spread(rate);
   const double gb_per_s = result.work.bytes / time.mean, gop_per_s = result.work.all_operations() / time.mean;
   double computing_ns = 0;
-  for (Activation kind : kActivations)
-    computing_ns += result.work.operations[static_cast<size_t>(kind)] / roof.peaks.of(kind);
+  for (Activation kind : kAllOf<Activation>)
+    computing_ns += result.work.operations[kind] / roof.peaks.of(kind);
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
   const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);

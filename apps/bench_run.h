@@ -2,12 +2,12 @@
 // several together. Random tokens, no sampling: what is measured is the model.
 #pragma once
 
-#include <array>
 #include <functional>
 #include <memory>
 #include <numeric>
 #include <vector>
 
+#include "base/enum_table.h"
 #include "engine/language_model.h"
 #include "flow/batch.h"
 
@@ -35,7 +35,7 @@ struct BenchTest {
 // the engine's own affair, and does not make it look nearer to the roof.
 struct BenchWork {
   double bytes = 0;  // weights, once a pass, and keys and values
-  std::array<double, std::size(kActivations)> operations = {};  // by Activation, two a multiply-add
+  EnumTable<Activation, double> operations;  // two a multiply-add
 
   double all_operations() const { return std::accumulate(operations.begin(), operations.end(), 0.0); }
 };

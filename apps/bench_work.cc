@@ -13,7 +13,7 @@ namespace {
 // The matrices of a model by what they do.
 struct Matrices {
   double dense_bytes = 0, expert_bytes = 0, head_bytes = 0;
-  std::array<double, std::size(kActivations)> share = {};  // of the layers' values, by Activation
+  EnumTable<Activation, double> share;  // of the layers' values
   Activation head = Activation::f32;
 };
 
@@ -45,7 +45,7 @@ Matrices list_matrices(const ModelFiles& files) {
       continue;
     }
     (is_expert(stored.name) ? out.expert_bytes : out.dense_bytes) += bytes;
-    out.share[static_cast<size_t>(tensor.format->activation)] += static_cast<double>(tensor.values());
+    out.share[tensor.format->activation] += static_cast<double>(tensor.values());
     values += static_cast<double>(tensor.values());
   }
   if (values == 0) return out;
@@ -98,8 +98,8 @@ class WorkCounter {
       chosen = alike_ ? used : 1 - std::pow(1 - used, tokens);
     }
     work_.bytes += matrices_.dense_bytes + chosen * matrices_.expert_bytes;
-    for (size_t i = 0; i < work_.operations.size(); ++i)
-      work_.operations[i] += 2 * (tokens * active_.always + outputs * active_.for_output) * matrices_.share[i];
+    for (Activation kind : kAllOf<Activation>)
+      work_.operations[kind] += 2 * (tokens * active_.always + outputs * active_.for_output) * matrices_.share[kind];
     work_.bytes += std::min(1.0, outputs) * matrices_.head_bytes;
     operations(matrices_.head) += 2 * outputs * static_cast<double>(spec_.width * spec_.vocab);
     for (const LayerSpec& layer : spec_.layers) {
@@ -118,7 +118,7 @@ class WorkCounter {
   const BenchWork& work() const { return work_; }
 
  private:
-  double& operations(Activation activation) { return work_.operations[static_cast<size_t>(activation)]; }
+  double& operations(Activation activation) { return work_.operations[activation]; }
 
   const ArchSpec& spec_;
   Matrices matrices_;

@@ -5,6 +5,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/enum_table.h"
 #include "base/memory.h"
 #include "command.h"
 #include "engine/language_model.h"
@@ -73,11 +74,11 @@ std::string windows_text(const ArchSpec& spec) {
 }
 
 std::string rope_text(const ArchSpec& spec) {
-  static const char* kScalings[] = {"", ", linear", ", llama3", ", yarn", ", longrope"};
+  static constexpr EnumNames<RopeSpec::Scaling> kScalings("", ", linear", ", llama3", ", yarn", ", longrope");
   if (spec.learned_positions) return "learned";
   std::string out;
   for (const auto& rope : spec.ropes) {
-    out += fmt::format("{}rope of {} dims, base {:g}{}", out.empty() ? "" : "; ", rope.rotated, rope.theta, kScalings[static_cast<int>(rope.scaling)]);
+    out += fmt::format("{}rope of {} dims, base {:g}{}", out.empty() ? "" : "; ", rope.rotated, rope.theta, kScalings[rope.scaling]);
     if (rope.scaling != RopeSpec::Scaling::none) out += fmt::format(" x{:g}", rope.factor);
   }
   return out;

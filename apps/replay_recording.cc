@@ -83,9 +83,28 @@ std::vector<Again> ask_engine(Engine& engine, Request request) {
   return out;
 }
 
+// What of a request has no field in that API; "": nothing.
+const char* cannot_be_asked(const Request& request) {
+  if (request.best_of > request.n || request.beams > 1) return "best_of and beam search";
+  if (!request.sampling.banned_tokens.empty()) return "banned tokens";
+  if (!request.stop_tokens.empty() || !request.bad_words.empty()) return "stop tokens and bad words";
+  if (request.thinking.tokens >= 0) return "a budget of thinking";
+  if (!request.adapters.empty()) return "adapters";
+  switch (request.constraint.kind) {
+    case Constraint::Kind::none:
+    case Constraint::Kind::json_schema:
+    case Constraint::Kind::grammar: break;
+    case Constraint::Kind::json_object:
+    case Constraint::Kind::regex:
+    case Constraint::Kind::choice:
+    case Constraint::Kind::structure: return "this kind of structured output";
+  }
+  return request.constraint.trigger.empty() ? "" : "structured output behind a trigger";
+}
+
 // llama-server's /completion: it takes token ids and answers with them. Answers of one request differ by seed + number.
 Again ask_server(const PostTarget& target, const std::string& model, const Request& request, int64_t answer) {
-  if (request.best_of > request.n || request.beams > 1) return {"best_of and beam search cannot be asked for by this API", {}};
+  if (const std::string what = cannot_be_asked(request); !what.empty()) return {what + " cannot be asked for by this API", {}};
   Json body = {{"prompt", request.prompt}, {"n_predict", request.max_tokens}, {"stream", false}, {"return_tokens", true}, {"ignore_eos", request.ignore_eos}, {"min_tokens", request.min_tokens},
                {"cache_prompt", request.cache_prompt}, {"seed", request.sampling.seed + static_cast<uint64_t>(answer)}};
   if (!model.empty()) body["model"] = model;
@@ -101,14 +120,9 @@ Again ask_server(const PostTarget& target, const std::string& model, const Reque
     body["logit_bias"] = Json::object();
     for (const auto& [token, bias] : request.sampling.logit_bias) body["logit_bias"][std::to_string(token)] = std::max(bias, -1e6);
   }
-  if (!request.sampling.banned_tokens.empty()) return {"banned tokens cannot be asked for by this API", {}};
   if (!request.sampling.allowed_tokens.empty()) body["allowed_token_ids"] = request.sampling.allowed_tokens;
-  switch (request.constraint.kind) {
-    case Constraint::Kind::none: break;
-    case Constraint::Kind::json_schema: body["json_schema"] = Json::parse(request.constraint.text, nullptr, false); break;
-    case Constraint::Kind::grammar: body["grammar"] = request.constraint.text; break;
-    default: return {"this kind of structured output cannot be asked for by this API", {}};
-  }
+  if (request.constraint.kind == Constraint::Kind::json_schema) body["json_schema"] = Json::parse(request.constraint.text, nullptr, false);
+  if (request.constraint.kind == Constraint::Kind::grammar) body["grammar"] = request.constraint.text;
   HttpHeaders headers;
   if (const char* key = std::getenv("MILLRACE_API_KEY")) headers.emplace_back("Authorization", std::string("Bearer ") + key);
   const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit, kMostReplyBytes);

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/enum_table.h"
 #include "tensor/half.h"
 
 namespace millrace {
@@ -99,9 +100,10 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   if (std::fread(&header, sizeof(header), 1, reader.file_.get()) != 1 || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
     return Error::corrupt(fmt::format("{}: is no file of saved log-probabilities; make one with perplexity --save-logits", path));
   if (header.version != kVersion) return Error::unsupported(fmt::format("{}: version {}; this build reads {}", path, header.version, kVersion));
-  if (header.element > 1) return Error::unsupported(fmt::format("{}: element type {}; this build reads 0 (F32) and 1 (F16)", path, header.element));
+  const auto element = find_enumerator<LogitsElement>(header.element);
+  if (!element) return Error::unsupported(fmt::format("{}: element type {}; this build reads 0 (F32) and 1 (F16)", path, header.element));
   if (header.vocab == 0 || header.vocab > kMostVocab) return Error::corrupt(fmt::format("{}: vocabulary of {} is outside 1 to {}", path, header.vocab, kMostVocab));
-  reader.element_ = static_cast<LogitsElement>(header.element);
+  reader.element_ = *element;
   reader.vocab_ = static_cast<int64_t>(header.vocab);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);

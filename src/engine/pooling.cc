@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <nlohmann/json.hpp>
 
+#include "base/enum_table.h"
 #include "loader/json_check.h"
 
 namespace millrace {
@@ -15,7 +16,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-constexpr const char* kNames[] = {"none", "mean", "cls", "last"};
+constexpr EnumNames<Pooling> kNames("none", "mean", "cls", "last");
 
 Result<Pooling> from_gguf(const ModelFiles& files) {
   const std::string key = files.architecture + ".pooling_type";
@@ -53,13 +54,9 @@ Result<Pooling> from_folder(const ModelFiles& files) {
 
 }  // namespace
 
-const char* pooling_name(Pooling pooling) { return kNames[static_cast<int>(pooling)]; }
+const char* pooling_name(Pooling pooling) { return kNames[pooling]; }
 
-std::optional<Pooling> find_pooling(std::string_view name) {
-  for (int i = 0; i < 4; ++i)
-    if (name == kNames[i]) return static_cast<Pooling>(i);
-  return std::nullopt;
-}
+std::optional<Pooling> find_pooling(std::string_view name) { return kNames.find(name); }
 
 Result<Pooling> model_pooling(const ModelFiles& files) { return files.kind == ModelFiles::Kind::gguf ? from_gguf(files) : from_folder(files); }
 

@@ -1,6 +1,7 @@
 // The built-in formats, one line each, in the order in which they are listed to users.
 #include <array>
 
+#include "base/enum_table.h"
 #include "formats/format.h"
 
 #define MILLRACE_BUILTIN_FORMATS(ADD) \
@@ -27,6 +28,8 @@ namespace millrace {
 #define MILLRACE_DECLARE_FORMAT(record) extern const Format record;
 MILLRACE_BUILTIN_FORMATS(MILLRACE_DECLARE_FORMAT)
 #undef MILLRACE_DECLARE_FORMAT
+
+static_assert(std::size(kActivations) == kEnumerators<Activation>, "kActivations lists them all");
 
 namespace {
 

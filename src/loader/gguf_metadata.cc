@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/enum_table.h"
 #include "loader/file_text.h"
 #include "loader/gguf_types.h"
 #include "text/unicode.h"
@@ -121,10 +122,10 @@ Result<uint64_t> MetadataReader::read_array_header(GgufValueType& element) {
   uint32_t type = 0;
   uint64_t count = 0;
   if (!reader_.read(type) || !reader_.read(count)) return truncated();
-  element = static_cast<GgufValueType>(type);
-  int least = gguf_value_least_bytes(element);
-  if (least == 0) return error(fmt::format("array element type {} is unknown", type));
-  if (count > reader_.left() / static_cast<uint64_t>(least)) {
+  const auto known = find_enumerator<GgufValueType>(type);
+  if (!known) return error(fmt::format("array element type {} is unknown", type));
+  element = *known;
+  if (count > reader_.left() / static_cast<uint64_t>(gguf_value_least_bytes(element))) {
     return error(fmt::format("array of {} values does not fit into the {} bytes that are left", count, reader_.left()));
   }
   return count;
@@ -237,11 +238,11 @@ Result<GgufMetadata> MetadataReader::read(uint64_t count) {
     if (!seen.insert(key_).second) return error("key appears twice");
     uint32_t raw_type = 0;
     if (!reader_.read(raw_type)) return truncated();
-    auto type = static_cast<GgufValueType>(raw_type);
-    if (gguf_value_least_bytes(type) == 0) return error(fmt::format("value type {} is unknown", raw_type));
-    MILLRACE_TRY(bool taken, read_tokenizer_array(type, metadata));
+    const auto type = find_enumerator<GgufValueType>(raw_type);
+    if (!type) return error(fmt::format("value type {} is unknown", raw_type));
+    MILLRACE_TRY(bool taken, read_tokenizer_array(*type, metadata));
     if (taken) continue;
-    MILLRACE_TRY(Json value, read_value(type, 0));
+    MILLRACE_TRY(Json value, read_value(*type, 0));
     object.std::vector<Json::object_t::value_type>::emplace_back(std::string(key_), std::move(value));
   }
   return metadata;

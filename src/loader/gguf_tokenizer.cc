@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <string_view>
 
+#include "base/enum_table.h"
 #include "text/tokenizer_files.h"
 
 namespace millrace {
@@ -84,9 +85,9 @@ class SpecReader {
     spec_.types.reserve(metadata_.token_types.size());
     for (size_t i = 0; i < metadata_.token_types.size(); ++i) {
       int32_t type = metadata_.token_types[i];
-      if (type < 0 || type > 6)
-        return error("token_type", fmt::format("type of token {} is {}; 1 to 6 are known", i, type));
-      spec_.types.push_back(type == 0 ? TokenType::normal : static_cast<TokenType>(type));
+      const auto known = type == 0 ? TokenType::normal : find_enumerator<TokenType>(type);
+      if (!known) return error("token_type", fmt::format("type of token {} is {}; 1 to 6 are known", i, type));
+      spec_.types.push_back(*known);
     }
     spec_.tokens = std::move(metadata_.tokens);
     spec_.scores = std::move(metadata_.scores);

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <random>
 
+#include "base/enum_table.h"
 #include "sampling/schema.h"
 #include "server/json.h"
 
@@ -24,11 +25,20 @@ constexpr double kMostSeconds = 1e9;
 
 std::string hex(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
-constexpr const char* kConstraints[] = {"none", "json_object", "json_schema", "regex", "grammar", "choice"};
-constexpr const char* kEarly[] = {"no", "yes", "never"};
+// Frozen.
+constexpr EnumNames<Constraint::Kind> kConstraints("none", "json_object", "json_schema", "regex", "grammar", "choice", "structure");
+constexpr EnumNames<EarlyStopping> kEarly("no", "yes", "never");
+constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "time_limit", "error");
+
+// A field that Request gets must be recorded below where the answer depends on it; then the names here are one more.
+[[maybe_unused]] void every_field_is_thought_of(const Request& request) {
+  [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking, adapters,
+                                cache_prompt, not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant, priority, not_deadline_seconds,
+                                not_time_limit_seconds, not_predicted_tokens, not_known_tokens] = request;
+}
 
 Json constraint_json(const Constraint& c) {
-  return {{"kind", kConstraints[static_cast<size_t>(c.kind)]}, {"text", c.text}, {"choices", c.choices}, {"trigger", c.trigger}};
+  return {{"kind", kConstraints[c.kind]}, {"text", c.text}, {"choices", c.choices}, {"trigger", c.trigger}};
 }
 
 // What differs from a plain Request; every field that the answer depends on.
@@ -45,14 +55,21 @@ Json request_json(const Request& r) {
   if (r.min_tokens != 0) out["min_tokens"] = r.min_tokens;
   if (r.ignore_eos) out["ignore_eos"] = true;
   if (!r.stop.empty()) out["stop"] = r.stop;
+  if (r.include_stop) out["include_stop"] = true;
+  if (!r.stop_tokens.empty()) out["stop_tokens"] = r.stop_tokens;
+  if (!r.bad_words.empty()) out["bad_words"] = r.bad_words;
+  if (!r.skip_special) out["skip_special"] = false;
+  if (r.show_markers) out["show_markers"] = true;
   if (r.constraint.kind != Constraint::Kind::none) out["constraint"] = constraint_json(r.constraint);
+  if (r.thinking.tokens >= 0) out["thinking"] = {{"tokens", r.thinking.tokens}, {"open", r.thinking.open}, {"close", r.thinking.close}, {"begun", r.thinking.begun}};
+  for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
   if (r.n != 1) out["n"] = r.n;
   if (r.best_of != 0) out["best_of"] = r.best_of;
   if (r.beams != 1) {
     out["beams"] = r.beams;
     out["length_penalty"] = r.length_penalty;
-    out["early_stopping"] = kEarly[static_cast<size_t>(r.early_stopping)];
+    out["early_stopping"] = kEarly[r.early_stopping];
   }
   if (r.priority != 0) out["priority"] = r.priority;
   return out;
@@ -103,43 +120,50 @@ class LineReader {
   }
   std::vector<std::string> texts(const char* name) {
     std::vector<std::string> out;
-    const Json* value = find(name);
-    if (!value) return out;
-    if (!value->is_array()) fail(name, "must be a list of texts");
-    for (const Json& one : value->is_array() ? *value : Json::array()) {
+    for (const Json& one : list(name, "texts")) {
       if (one.is_string()) out.push_back(one.get<std::string>());
       else fail(name, "must be a list of texts");
     }
     return out;
   }
-  std::vector<TokenId> tokens(const char* name) {
-    std::vector<TokenId> out;
+  // The value of `name` as a list; empty where it is absent or none.
+  const Json::array_t& list(const char* name, const char* of) {
     const Json* value = find(name);
-    if (!value) return out;
-    if (!value->is_array()) fail(name, "must be a list of token ids");
-    for (const Json& one : value->is_array() ? *value : Json::array()) {
+    if (value && !value->is_array()) fail(name, fmt::format("must be a list of {}", of));
+    return value && value->is_array() ? value->get_ref<const Json::array_t&>() : none_;
+  }
+  std::vector<TokenId> tokens(const char* name) { return tokens(name, list(name, "token ids")); }
+  std::vector<std::vector<TokenId>> token_lists(const char* name) {
+    std::vector<std::vector<TokenId>> out;
+    for (const Json& one : list(name, "lists of token ids")) {
+      if (!one.is_array()) fail(name, "must be a list of lists of token ids");
+      else out.push_back(tokens(name, one.get_ref<const Json::array_t&>()));
+    }
+    return out;
+  }
+  template <typename Enum>
+  Enum choice(const char* name, const EnumNames<Enum>& names, Enum absent) {
+    if (!find(name)) return absent;
+    if (const auto found = names.find(text(name))) return *found;
+    fail(name, "is none of its values");
+    return absent;
+  }
+
+ private:
+  std::vector<TokenId> tokens(const char* name, const Json::array_t& list) {
+    std::vector<TokenId> out;
+    for (const Json& one : list) {
       const bool good = one.is_number_unsigned() && one.get<uint64_t>() < static_cast<uint64_t>(kMostTokens);
       if (!good) fail(name, "must be a list of token ids");
       out.push_back(good ? static_cast<TokenId>(one.get<uint64_t>()) : 0);
     }
     return out;
   }
-  template <typename Enum, size_t N>
-  Enum choice(const char* name, const char* const (&names)[N], Enum absent) {
-    if (!find(name)) return absent;
-    const std::string given = text(name);
-    for (size_t i = 0; i < N; ++i)
-      if (given == names[i]) return static_cast<Enum>(i);
-    fail(name, "is none of its values");
-    return absent;
-  }
 
- private:
   const Json& line_;
+  const Json::array_t none_;
   std::string wrong_;
 };
-
-constexpr const char* kFinishes[] = {"", "stop", "length", "cancelled", "time_limit", "error"};
 
 RecordedAnswer read_answer(const Json& json, LineReader& line) {
   RecordedAnswer out;
@@ -165,6 +189,26 @@ void read_sampling(const Json& json, Request& request, LineReader& line) {
   }
 }
 
+// Fields that are objects, or lists of them.
+void read_parts(LineReader& line, Request& r) {
+  const auto read = [&line](const char* name, const Json& json, const auto& take) {
+    if (!json.is_object()) return line.fail(name, "must be an object");
+    LineReader inner(json);
+    take(inner);
+    if (!inner.wrong().empty()) line.fail(name, inner.wrong());
+  };
+  if (const Json* constraint = line.find("constraint"))
+    read("constraint", *constraint, [&](LineReader& inner) {
+      r.constraint = {inner.choice("kind", kConstraints, Constraint::Kind::none), inner.text("text"), inner.texts("choices"), inner.text("trigger")};
+    });
+  if (const Json* thinking = line.find("thinking"))
+    read("thinking", *thinking, [&](LineReader& inner) {
+      r.thinking = {inner.integer("tokens", 0, INT64_MAX, -1), inner.text("open"), inner.text("close"), inner.boolean("begun", false)};
+    });
+  for (const Json& adapter : line.list("adapters", "objects"))
+    read("adapters", adapter, [&](LineReader& inner) { r.adapters.push_back({inner.text("name"), inner.number("scale", -1e6, 1e6, 1)}); });
+}
+
 Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::string& where) {
   LineReader line(json);
   RecordedRequest out;
@@ -182,6 +226,11 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.min_tokens = line.integer("min_tokens", 0, kMostTokens, 0);
   r.ignore_eos = line.boolean("ignore_eos", false);
   r.stop = line.texts("stop");
+  r.include_stop = line.boolean("include_stop", false);
+  r.stop_tokens = line.tokens("stop_tokens");
+  r.bad_words = line.token_lists("bad_words");
+  r.skip_special = line.boolean("skip_special", true);
+  r.show_markers = line.boolean("show_markers", false);
   r.cache_prompt = line.boolean("cache_prompt", true);
   r.n = line.integer("n", 1, kMostAnswers, 1);
   r.best_of = line.integer("best_of", 0, kMostAnswers, 0);
@@ -189,13 +238,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.length_penalty = line.number("length_penalty", -1e6, 1e6, 1);
   r.early_stopping = line.choice("early_stopping", kEarly, EarlyStopping::no);
   r.priority = line.integer("priority", -1000000000, 1000000000, 0);
-  if (const Json* constraint = line.find("constraint")) {
-    if (!constraint->is_object()) line.fail("constraint", "must be an object");
-    const Json object = constraint->is_object() ? *constraint : Json::object();
-    LineReader inner(object);
-    r.constraint = {inner.choice("kind", kConstraints, Constraint::Kind::none), inner.text("text"), inner.texts("choices"), inner.text("trigger")};
-    if (!inner.wrong().empty()) line.fail("constraint", inner.wrong());
-  }
+  read_parts(line, r);
   const Json* answers = line.find("answers");
   if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMostAnswers) line.fail("answers", "must be a list of them");
   else
@@ -221,38 +264,48 @@ std::string token_digest(const std::vector<TokenId>& tokens) {
   return hex(XXH3_128bits(tokens.data(), tokens.size() * sizeof(TokenId)));
 }
 
+std::string recording_head_line(const RecordingHead& head) {
+  return to_text({{"millrace_recording", kVersion}, {"model", head.model}, {"instruction_set", head.instruction_set}, {"kv_format", head.kv_format}, {"prompts", head.prompts}});
+}
+
+std::string recording_line(const RecordedRequest& r, bool prompts, uint64_t salt) {
+  Json line = {{"arrival", std::max(0.0, r.arrival_seconds)}, {"id", r.id}};
+  if (prompts) {
+    line["prompt"] = r.request.prompt;
+  } else {
+    line["prompt_tokens"] = r.request.prompt.size();
+    line["prompt_hash"] = hex(XXH3_128bits_withSeed(r.request.prompt.data(), r.request.prompt.size() * sizeof(TokenId), salt));
+  }
+  Json asked = request_json(r.request);
+  for (auto& [key, value] : asked.items()) line[key] = std::move(value);
+  Json answers = Json::array();
+  for (const RecordedAnswer& answer : r.answers) {
+    Json one = {{"tokens", answer.ids.size()}, {"digest", token_digest(answer.ids)}, {"finish", kFinishes[answer.finish]}};
+    if (prompts) one["ids"] = answer.ids;
+    answers.push_back(std::move(one));
+  }
+  line["answers"] = std::move(answers);
+  return to_text(line);
+}
+
+std::string recording_end_line(int64_t requests) { return to_text({{"end", requests}}); }
+
 Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, const RecordingHead& head) {
   auto recorder = std::unique_ptr<Recorder>(new Recorder());
   recorder->file_.open(path, std::ios::trunc);
   recorder->prompts_ = head.prompts;
   recorder->salt_ = (static_cast<uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
   recorder->began_ = std::chrono::steady_clock::now();
-  const Json first = {{"millrace_recording", kVersion}, {"model", head.model}, {"instruction_set", head.instruction_set}, {"kv_format", head.kv_format}, {"prompts", head.prompts}};
-  recorder->file_ << to_text(first) << std::endl;
+  recorder->file_ << recording_head_line(head) << std::endl;
   if (!recorder->file_) return Error::user(fmt::format("record: {} cannot be written", path));
   return recorder;
 }
 
-Recorder::~Recorder() { file_ << to_text({{"end", written_}}) << std::endl; }
+Recorder::~Recorder() { file_ << recording_end_line(written_) << std::endl; }
 
-void Recorder::write(RecordedRequest r, std::chrono::steady_clock::time_point arrival) {
-  Json line = {{"arrival", std::max(0.0, std::chrono::duration<double>(arrival - began_).count())}, {"id", r.id}};
-  if (prompts_) {
-    line["prompt"] = r.request.prompt;
-  } else {
-    line["prompt_tokens"] = r.request.prompt.size();
-    line["prompt_hash"] = hex(XXH3_128bits_withSeed(r.request.prompt.data(), r.request.prompt.size() * sizeof(TokenId), salt_));
-  }
-  Json asked = request_json(r.request);
-  for (auto& [key, value] : asked.items()) line[key] = std::move(value);
-  Json answers = Json::array();
-  for (const RecordedAnswer& answer : r.answers) {
-    Json one = {{"tokens", answer.ids.size()}, {"digest", token_digest(answer.ids)}, {"finish", finish_reason_name(answer.finish)}};
-    if (prompts_) one["ids"] = answer.ids;
-    answers.push_back(std::move(one));
-  }
-  line["answers"] = std::move(answers);
-  const std::string text = to_text(line);
+void Recorder::write(RecordedRequest request, std::chrono::steady_clock::time_point arrival) {
+  request.arrival_seconds = std::chrono::duration<double>(arrival - began_).count();
+  const std::string text = recording_line(request, prompts_, salt_);
   std::lock_guard lock(mutex_);
   file_ << text << '\n' << std::flush;
   ++written_;

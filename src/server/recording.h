@@ -51,6 +51,11 @@ struct Recording {
 
 std::string token_digest(const std::vector<TokenId>& tokens);
 
+// The lines of a file, without their ends. `salt`: of the hash that stands for a prompt without `prompts`.
+std::string recording_head_line(const RecordingHead& head);
+std::string recording_line(const RecordedRequest& request, bool prompts, uint64_t salt);
+std::string recording_end_line(int64_t requests);
+
 // Whether an event's token belongs to the answer's text: the end-of-generation token that stops it does not.
 inline bool counts_as_answer(const TokenEvent& event) { return event.token >= 0 && !(event.finish == FinishReason::stop && event.stopped_by.empty()); }
 

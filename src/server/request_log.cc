@@ -5,8 +5,9 @@
 #include <unistd.h>
 
 #include <algorithm>
-#include <array>
 #include <cmath>
+
+#include "base/enum_table.h"
 
 namespace millrace {
 namespace {
@@ -14,7 +15,7 @@ namespace {
 constexpr size_t kMostLines = 8192;
 constexpr size_t kBatch = 256;
 constexpr size_t kMostPathBytes = 256, kMostMessageBytes = 500, kMostPromptBytes = 4096;
-constexpr std::array<const char*, 5> kLevels = {"debug", "info", "warn", "error", "off"};
+constexpr EnumNames<LogLevel> kLevels("debug", "info", "warn", "error", "off");
 
 std::string timestamp(std::chrono::system_clock::time_point now) {
   const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count();
@@ -38,8 +39,7 @@ bool is_plain(const std::string& text) {
 }  // namespace
 
 Result<LogLevel> find_log_level(const std::string& name) {
-  for (size_t i = 0; i < kLevels.size(); ++i)
-    if (name == kLevels[i]) return static_cast<LogLevel>(i);
+  if (const auto level = kLevels.find(name)) return *level;
   return Error::user(fmt::format("log level: must be debug, info, warn, error or off, got '{}'", name));
 }
 
@@ -68,7 +68,7 @@ RequestLog::RequestLog(const LogOptions& options) : json_(options.format == "jso
 
 void RequestLog::write(LogLevel level, Json line) {
   if (!outbox_ || level < level_) return;
-  Json all = {{"time", timestamp(std::chrono::system_clock::now())}, {"level", kLevels[static_cast<size_t>(level)]}};
+  Json all = {{"time", timestamp(std::chrono::system_clock::now())}, {"level", kLevels[level]}};
   for (auto& [key, value] : line.items()) all[key] = std::move(value);
   outbox_->put((json_ ? all.dump(-1, ' ', true, Json::error_handler_t::replace) : log_text(all)) + "\n");
 }

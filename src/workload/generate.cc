@@ -6,6 +6,8 @@
 #include <charconv>
 #include <cmath>
 
+#include "base/enum_table.h"
+
 namespace millrace {
 namespace {
 
@@ -41,14 +43,15 @@ uint64_t draw_group(const std::vector<double>& sums, double uniform) {
 }  // namespace
 
 Result<LengthDistribution> LengthDistribution::parse(const std::string& name, const std::string& text) {
-  static constexpr Shape kShapes[] = {{"fixed", 1, "fixed:N"}, {"uniform", 2, "uniform:MIN:MAX"}, {"lognormal", 2, "lognormal:MU:SIGMA"}, {"pareto", 3, "pareto:ALPHA:MIN:MAX"}};
+  static constexpr EnumTable<Kind, Shape> kShapes(Shape{"fixed", 1, "fixed:N"}, Shape{"uniform", 2, "uniform:MIN:MAX"}, Shape{"lognormal", 2, "lognormal:MU:SIGMA"},
+                                                  Shape{"pareto", 3, "pareto:ALPHA:MIN:MAX"});
   if (text == "sharegpt_prompt") return parse(name, "lognormal:5.487:0.671");
   if (text == "sharegpt_output") return parse(name, "lognormal:3.587:1.223");
   const auto parts = split(text, ':');
-  for (size_t kind = 0; kind < std::size(kShapes); ++kind) {
+  for (Kind kind : kAllOf<Kind>) {
     if (parts[0] != kShapes[kind].name) continue;
     LengthDistribution out;
-    out.kind_ = static_cast<Kind>(kind);
+    out.kind_ = kind;
     double* values[] = {&out.a_, &out.b_, &out.c_};
     bool good = parts.size() == kShapes[kind].parameters + 1;
     for (size_t i = 1; good && i < parts.size(); ++i) {

@@ -232,6 +232,37 @@ class RegistryTest(CheckCase):
         self.assert_fails("exit status 2", *self.binary("[]", 2))
 
 
+class EnumsTest(CheckCase):
+    tool = "check_enums"
+
+    def setUp(self):
+        super().setUp()
+        self.write("include/millrace/request.h", "struct Request {\n  enum class Kind : uint8_t { none, regex };\n  Kind kind;\n};\n")
+
+    def test_switches_and_other_indices_pass(self):
+        self.write("src/base/lists.cc", "int f(int32_t state, int i) { return list[static_cast<size_t>(state)] + list[i]; }\n"
+                   "// kNames[static_cast<size_t>(kind)], static_cast<Kind>(1)\n"
+                   "int g(int kind) { return list[static_cast<size_t>(kind)]; }  // a number, whatever its name\n")
+        self.assertIn("1 enums, 0 problems", self.assert_passes())
+
+    def test_an_array_by_enumerator_fails(self):
+        for index in ("static_cast<size_t>(request.kind)", "static_cast<int>(kind)", "std::to_underlying(a->kind)", "size_t(kind())"):
+            self.write("src/base/names.cc", f"\nauto f() {{ return kNames[{index}]; }}\n")
+            self.assert_fails("src/base/names.cc:2: an array by enumerator 'kind'")
+
+    def test_an_enumerator_itself_as_index_fails(self):
+        self.write("src/base/names.cc", "auto f() { return kNames[static_cast<int>(Request::Kind::regex)]; }\n")
+        self.assert_fails("an array by enumerator 'regex'")
+
+    def test_a_number_made_an_enumerator_fails(self):
+        self.write("apps/read.cc", "auto f(int i) { return static_cast<Request::Kind>(i); }\n")
+        self.assert_fails("apps/read.cc:1: static_cast<Request::Kind>")
+
+    def test_the_facility_itself_may(self):
+        self.write("src/base/enum_table.h", "auto f(int i) { return static_cast<Kind>(i); }\n")
+        self.assert_passes()
+
+
 class DocsTest(CheckCase):
     tool = "check_docs"
 

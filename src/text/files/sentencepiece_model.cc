@@ -11,6 +11,7 @@
 #include <bit>
 #include <cstring>
 
+#include "base/enum_table.h"
 #include "text/tokenizer_files.h"
 
 namespace millrace {
@@ -83,7 +84,7 @@ Result<void> read_piece(std::string_view data, TokenizerSpec& spec) {
   Reader reader(data);
   std::string text;
   float score = 0;
-  uint64_t type = 1;
+  int64_t type = 1;
   for (Field field; !reader.done();) {
     if (!reader.next(field)) return malformed(fmt::format("piece {}", spec.tokens.size()));
     if (field.number == 1)
@@ -91,13 +92,14 @@ Result<void> read_piece(std::string_view data, TokenizerSpec& spec) {
     else if (field.number == 2)
       score = std::bit_cast<float>(static_cast<uint32_t>(field.value));
     else if (field.number == 3)
-      type = field.value;
+      type = static_cast<int64_t>(field.value);
   }
-  if (type < 1 || type > 6)
+  const auto known = find_enumerator<TokenType>(type);
+  if (!known)
     return Error::corrupt(fmt::format("tokenizer.model: piece {} has an unknown type: {}", spec.tokens.size(), type));
   spec.tokens.push_back(std::move(text));
   spec.scores.push_back(score);
-  spec.types.push_back(static_cast<TokenType>(type));
+  spec.types.push_back(*known);
   return {};
 }
 

@@ -1,0 +1,111 @@
+// Tables by enumerator that cannot fall behind their enum: the compiler counts the enumerators, and a table with another
+// number of entries does not compile.
+//
+//   enum class Level { debug, info, error };
+//   constexpr EnumNames<Level> kLevels("debug", "info", "error");     kLevels[Level::info], kLevels.find("info")
+//
+// The count is read from what the compiler calls a value: GCC and clang write `Level::info` for 1 and `(Level)7` for a
+// value that no enumerator has. Enumerators are looked for from 0 to 63.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+
+namespace millrace {
+
+namespace enum_detail {
+
+template <auto V>
+constexpr bool has_name() {
+  constexpr std::string_view signature = __PRETTY_FUNCTION__;  // "... [with auto V = Level::info]", "... [V = (Level)7]"
+  constexpr size_t end = signature.find_first_of("];", signature.find("V = "));
+  const auto in_word = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  size_t begin = end;
+  while (begin > 0 && in_word(signature[begin - 1])) --begin;
+  return begin < end && !(signature[begin] >= '0' && signature[begin] <= '9');
+}
+
+inline constexpr size_t kMostEnumerators = 64;
+
+template <typename E, size_t... I>
+constexpr std::array<bool, kMostEnumerators> list_named(std::index_sequence<I...>) {
+  return {has_name<static_cast<E>(I)>()...};
+}
+
+template <typename E>
+inline constexpr std::array<bool, kMostEnumerators> kNamed = list_named<E>(std::make_index_sequence<kMostEnumerators>());
+
+template <typename E>
+constexpr size_t count() {
+  size_t count = 0, named = 0;
+  while (count < kMostEnumerators && kNamed<E>[count]) ++count;
+  for (bool one : kNamed<E>) named += one;
+  return count == named ? count : 0;  // 0: they do not follow each other from 0
+}
+
+}  // namespace enum_detail
+
+// How many enumerators E has, which are 0, 1, 2 ...
+template <typename E>
+inline constexpr size_t kEnumerators = [] {
+  static_assert(std::is_enum_v<E> && !std::is_convertible_v<E, int>, "an enum class");
+  static_assert(enum_detail::count<E>() > 0, "its enumerators must be 0, 1, 2 ...");
+  return enum_detail::count<E>();
+}();
+
+// The enumerator of this value; none where no enumerator has it.
+template <typename E>
+constexpr std::optional<E> find_enumerator(int64_t value) {
+  if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMostEnumerators) || !enum_detail::kNamed<E>[static_cast<size_t>(value)]) return std::nullopt;
+  return static_cast<E>(value);
+}
+
+// All of them, in order.
+template <typename E>
+inline constexpr std::array<E, kEnumerators<E>> kAllOf = [] {
+  std::array<E, kEnumerators<E>> all{};
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<E>(i);
+  return all;
+}();
+
+// One T for each enumerator.
+template <typename E, typename T>
+class EnumTable {
+ public:
+  constexpr EnumTable() = default;
+  template <typename... Entries>
+    requires(sizeof...(Entries) > 0 && (std::is_convertible_v<Entries &&, T> && ...))
+  constexpr explicit EnumTable(Entries&&... entries) : entries_{T(std::forward<Entries>(entries))...} {
+    static_assert(sizeof...(Entries) == kEnumerators<E>, "one entry for each enumerator");
+  }
+
+  constexpr const T& operator[](E e) const { return entries_[static_cast<size_t>(e)]; }
+  constexpr T& operator[](E e) { return entries_[static_cast<size_t>(e)]; }
+  constexpr auto begin() const { return entries_.begin(); }
+  constexpr auto end() const { return entries_.end(); }
+  constexpr auto begin() { return entries_.begin(); }
+  constexpr auto end() { return entries_.end(); }
+
+ private:
+  std::array<T, kEnumerators<E>> entries_{};
+};
+
+// The name of each enumerator, as files, flags and people spell it.
+template <typename E>
+class EnumNames : public EnumTable<E, const char*> {
+ public:
+  using EnumTable<E, const char*>::EnumTable;
+
+  constexpr std::optional<E> find(std::string_view name) const {
+    for (E e : kAllOf<E>)
+      if (name == (*this)[e]) return e;
+    return std::nullopt;
+  }
+};
+
+}  // namespace millrace
