@@ -1,21 +1,78 @@
 // tokenizer.bin of llama2.c -> TokenizerSpec: int32 max_token_length, then per token float32 score, int32 length,
-// bytes; little-endian. Ids 0, 1, 2 are unk, BOS, EOS, ids 3..258 the bytes; spaces are written as spaces.
+// bytes; little-endian. The file says nothing of types: a token is what its text says.
+//
+//   <unk>  \n<s>\n  \n</s>\n      unknown, BOS and EOS; also without the line ends around them
+//   <0x41>                       a byte. Exporters of 2023 wrote the character U+0041 instead, for all 256 at ids 3 to 258
+//   anything else                a piece; U+2581 was replaced by a space
 #include <fmt/format.h>
 
 #include <bit>
 
 #include "text/tokenizer_files.h"
+#include "text/tokenizers/base_tokenizer.h"
+#include "text/unicode.h"
 
 namespace millrace {
 namespace {
 
 constexpr int32_t kMaxTokenBytes = 1 << 16;
-constexpr size_t kFirstByte = 3;  // frozen: llama2.c's decoder and encoder add 3 to a byte
+constexpr size_t kFirstByte = 3;  // of the bytes that are written as characters
 
 uint32_t little_endian(std::string_view p) {
   uint32_t value = 0;
   for (size_t i = 0; i < 4; ++i) value |= uint32_t{static_cast<uint8_t>(p[i])} << (8 * i);
   return value;
+}
+
+bool bytes_are_characters(const std::vector<std::string>& tokens) {
+  if (tokens.size() < kFirstByte + 256) return false;
+  for (uint32_t byte = 0; byte < 256; ++byte) {
+    std::string character;
+    append_utf8(character, byte);
+    if (tokens[kFirstByte + byte] != character) return false;
+  }
+  return true;
+}
+
+// `text` as the vocabularies of SentencePiece spell it.
+std::string with_marks(std::string text) {
+  replace_all(text, " ", "\xE2\x96\x81");  // U+2581
+  return text;
+}
+
+// llama2.c writes BOS as "\n<s>\n" so that it prints on a line of its own; the names are the usual ones.
+std::string_view without_line_ends(std::string_view text) {
+  return text.size() > 2 && text.front() == '\n' && text.back() == '\n' ? text.substr(1, text.size() - 2) : text;
+}
+
+void set_types(TokenizerSpec& spec) {
+  spec.types.assign(spec.tokens.size(), TokenType::normal);
+  const auto name = [&spec](std::optional<TokenId>& id, size_t i, std::string_view text, TokenType type) {
+    if (id || without_line_ends(spec.tokens[i]) != text) return false;
+    id = static_cast<TokenId>(i);
+    spec.tokens[i] = text;
+    spec.types[i] = type;
+    return true;
+  };
+  const bool characters = bytes_are_characters(spec.tokens);
+  for (size_t i = 0; i < spec.tokens.size(); ++i) {
+    if (characters && i >= kFirstByte && i < kFirstByte + 256) spec.tokens[i] = fmt::format("<0x{:02X}>", i - kFirstByte);
+    if (name(spec.unk, i, "<unk>", TokenType::unknown) || name(spec.bos, i, "<s>", TokenType::control) || name(spec.eos, i, "</s>", TokenType::control)) continue;
+    if (byte_token_value(spec.tokens[i]) >= 0) spec.types[i] = TokenType::byte;
+    else spec.tokens[i] = with_marks(std::move(spec.tokens[i]));
+  }
+}
+
+// Otherwise characters would be left out without a word.
+Result<void> check_everything_can_be_written(const TokenizerSpec& spec) {
+  if (spec.unk) return {};
+  std::vector<bool> seen(256);
+  for (size_t i = 0; i < spec.tokens.size(); ++i)
+    if (spec.types[i] == TokenType::byte) seen[static_cast<size_t>(byte_token_value(spec.tokens[i]))] = true;
+  for (size_t byte = 0; byte < 256; ++byte) {
+    if (!seen[byte]) return Error::corrupt(fmt::format("tokenizer.bin: has no <unk> and no token <0x{:02X}>, so that not every text can be written; export it again", byte));
+  }
+  return {};
 }
 
 }  // namespace
@@ -43,35 +100,9 @@ Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t voc
     spec.scores.push_back(score);
     pos += static_cast<size_t>(length);
   }
-  spec.types.assign(spec.tokens.size(), TokenType::normal);
-  if (spec.tokens.size() < kFirstByte + 256) {
-    return Error::corrupt(
-        fmt::format("tokenizer.bin: no room for the byte tokens: {} tokens, at least 259", spec.tokens.size()));
-  }
-  // llama2.c writes BOS as "\n<s>\n" so that it prints on a line of its own; the names are the usual ones.
-  spec.tokens[0] = "<unk>";
-  spec.tokens[1] = "<s>";
-  spec.tokens[2] = "</s>";
-  spec.types[0] = TokenType::unknown;
-  spec.types[1] = spec.types[2] = TokenType::control;
-  for (size_t byte = 0; byte < 256; ++byte) {
-    spec.tokens[kFirstByte + byte] = fmt::format("<0x{:02X}>", byte);
-    spec.types[kFirstByte + byte] = TokenType::byte;
-  }
-  for (size_t i = kFirstByte + 256; i < spec.tokens.size(); ++i) {
-    std::string marked;
-    for (char c : spec.tokens[i]) {
-      if (c == ' ')
-        marked += "\xE2\x96\x81";  // U+2581, as every other SentencePiece vocabulary spells it
-      else
-        marked += c;
-    }
-    spec.tokens[i] = std::move(marked);
-  }
-  spec.unk = 0;
-  spec.bos = 1;
-  spec.eos = 2;
-  spec.add_bos = true;
+  set_types(spec);
+  MILLRACE_TRY_VOID(check_everything_can_be_written(spec));
+  spec.add_bos = spec.bos.has_value();
   infer_end_of_generation(spec);
   return spec;
 }

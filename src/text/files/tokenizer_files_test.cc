@@ -175,9 +175,17 @@ TEST(TiktokenReader, RanksAreMerges) {
   }
 }
 
+std::string byte_name(int byte) {
+  constexpr const char* kDigits = "0123456789ABCDEF";
+  return std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">";
+}
+
 TEST(Llama2cReader, CutOffAndAbsurdLengths) {
   std::string bytes(4, '\0');
-  for (int i = 0; i < 260; ++i) bytes += std::string("\0\0\0\0\1\0\0\0", 8) + (i < 259 ? "?" : "a");
+  for (int i = 0; i < 260; ++i) {
+    const std::string text = i == 0 ? "<unk>" : i == 1 ? "\n<s>\n" : i == 2 ? "\n</s>\n" : i < 259 ? byte_name(i - 3) : "a";
+    bytes += std::string(4, '\0') + static_cast<char>(text.size()) + std::string(3, '\0') + text;
+  }
   const auto tokenizer = make(read_llama2c_tokenizer(bytes, 260));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("a\n"), (Ids{1, 3 + ' ', 259, 3 + '\n'}));

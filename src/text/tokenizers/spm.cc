@@ -38,10 +38,7 @@ class SpmTokenizer final : public BaseTokenizer {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const auto id = static_cast<TokenId>(i);
       if (mergeable(id) && !pieces_[i].empty()) ids_.emplace(pieces_[i], id);
-      if (const int byte = byte_token_value(spec_.tokens[i]);
-          byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0) {
-        byte_tokens_[static_cast<size_t>(byte)] = id;
-      }
+      if (const int byte = byte_of(id); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0) byte_tokens_[static_cast<size_t>(byte)] = id;
     }
     for (const auto& [text, id] : ids_) note_characters(text);
     if (spec_.merges.empty())
@@ -86,11 +83,14 @@ class SpmTokenizer final : public BaseTokenizer {
   }
 
  private:
+  // The byte that a token stands for, or -1. One of another type with such a name is that text.
+  int byte_of(TokenId id) const {
+    return type(id) == TokenType::byte || type(id) == TokenType::normal ? byte_token_value(spec_.tokens[static_cast<size_t>(id)]) : -1;
+  }
+
   std::string token_text(TokenId id) const {
     const std::string& token = spec_.tokens[static_cast<size_t>(id)];
-    if (type(id) == TokenType::byte || type(id) == TokenType::normal) {
-      if (const int byte = byte_token_value(token); byte >= 0) return std::string(1, static_cast<char>(byte));
-    }
+    if (const int byte = byte_of(id); byte >= 0) return std::string(1, static_cast<char>(byte));
     if (type(id) == TokenType::unknown && !spec_.unk_surface.empty()) return spec_.unk_surface;
     std::string text = token;
     if (spec_.escape_whitespaces) replace_all(text, kSpaceMark, " ");
@@ -99,8 +99,7 @@ class SpmTokenizer final : public BaseTokenizer {
 
   bool mergeable(TokenId id) const {
     const TokenType t = type(id);
-    return (t == TokenType::normal || t == TokenType::unused || t == TokenType::user_defined) &&
-           byte_token_value(spec_.tokens[static_cast<size_t>(id)]) < 0;
+    return (t == TokenType::normal || t == TokenType::unused || t == TokenType::user_defined) && byte_of(id) < 0;
   }
 
   // Gives every character of a token a symbol: its token, or a number above the ids. Also learns after which
