@@ -18,8 +18,10 @@ constexpr const char* kExamples = R"(Examples:
   millrace convert big.gguf small.gguf --format q4_k         the same file kind in another format
   millrace convert stories260K.bin stories.gguf              a llama2.c checkpoint with the tok512.bin beside it
 
-The ending of OUT decides: a .gguf file, or a folder. --format applies to every matrix whose rows are whole blocks, the
-embedding and the output head included; norms, biases, routers and learned positions stay as they are.)";
+The ending of OUT decides: a .gguf file, or a folder. --format applies to every matrix, the embedding and the output head
+included; norms, biases, routers and learned positions stay as they are. Where rows are no whole blocks of 256, a matrix
+falls back to blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, q2_k, q3_k and iq4_xs to iq4_nl; where not even
+these fit, to f16. The report names each; that no matrix could be quantized is an error.)";
 
 struct ConvertFlags {
   ConvertOptions options;
@@ -40,17 +42,21 @@ void print_json(const ConvertReport& report, const std::string& output) {
   for (const auto& [name, size] : report.formats) out["formats"][name] = {{"tensors", size.first}, {"bytes", size.second}};
   out["kept"] = nlohmann::ordered_json::array();
   for (const auto& kept : report.kept) out["kept"].push_back({{"name", kept.name}, {"format", kept.format}, {"why", kept.why}});
+  out["fallbacks"] = nlohmann::ordered_json::array();
+  for (const auto& one : report.fallbacks) out["fallbacks"].push_back({{"name", one.name}, {"format", one.format}, {"why", one.why}});
   out["left_out"] = report.left_out;
   out["notes"] = report.notes;
   std::puts(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
-void print_text(const ConvertReport& report, const std::string& output) {
+void print_text(const ConvertReport& report, const std::string& output, const std::string& format) {
   fmt::print("{}: {} from {}, {} tensors, {:.1f} M parameters, {:.1f} MB\n", output, report.architecture, report.input_kind,
              report.tensors, static_cast<double>(report.parameters) * 1e-6, static_cast<double>(report.bytes) * 1e-6);
   for (const auto& [name, size] : report.formats)
     fmt::print("  {:8} {:5} tensors {:10.1f} MB\n", name, size.first, static_cast<double>(size.second) * 1e-6);
   for (const auto& kept : report.kept) fmt::print("  stays {}: {} ({})\n", kept.format, kept.name, kept.why);
+  for (const auto& one : report.fallbacks) fmt::print("  falls back to {}: {} ({})\n", one.format, one.name, one.why);
+  if (!report.fallbacks.empty()) fmt::print("  {} fell back from {}\n", report.fallbacks.size() == 1 ? "1 matrix" : fmt::format("{} matrices", report.fallbacks.size()), format);
   for (const auto& name : report.left_out) fmt::print("  left out: {}\n", name);
   for (const auto& note : report.notes) fmt::print("  note: {}\n", note);
 }
@@ -64,7 +70,7 @@ Result<int> run(const ConvertFlags& flags) {
     options.progress = [&](double fraction) { bar.update(fraction); };
     MILLRACE_TRY(report, convert_model(options, pool));
   }
-  flags.json ? print_json(report, flags.options.output) : print_text(report, flags.options.output);
+  flags.json ? print_json(report, flags.options.output) : print_text(report, flags.options.output, flags.options.format);
   return 0;
 }
 

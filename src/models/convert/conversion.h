@@ -33,11 +33,9 @@ struct ConversionPlan {
   std::vector<std::string> copies;  // paths to copy into it
 };
 
-// Fills the report's kept, left_out and notes too. Errors: unsupported (what the output cannot say), corrupt.
+// Fills the report's kept, fallbacks, left_out and notes too. Errors: unsupported (what the output cannot say, a format
+// that no matrix can have), corrupt.
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
                                        ConvertReport& report);
-
-// Whether the file kind stores matrices of this format (folders: plain floats).
-bool can_store(const Format& format, bool gguf);
 
 }  // namespace millrace

@@ -11,6 +11,7 @@
 #include "formats/format.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
+#include "models/convert/format_choice.h"
 #include "models/convert/output.h"
 
 namespace millrace {

@@ -34,12 +34,13 @@ struct ConvertReport {
   int64_t bytes = 0;                                    // of tensors, written
   std::map<std::string, std::pair<int64_t, int64_t>> formats;  // name -> tensors, bytes
   std::vector<Kept> kept;               // matrices that --format did not reach
+  std::vector<Kept> fallbacks;          // matrices whose rows are no whole blocks of it, and what they have instead
   std::vector<std::string> left_out;    // tensors of the input that the output does not have
   std::vector<std::string> notes;
 };
 
-// Errors: user (names, an output that exists), corrupt (the input), unsupported (an architecture, a format, something
-// the output kind cannot say), resource (disk or memory). Then nothing is left behind.
+// Errors: user (names, an output that exists), corrupt (the input), unsupported (an architecture, a format, one that no
+// matrix can have, something the output kind cannot say), resource (disk or memory). Then nothing is left behind.
 Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& pool);
 
 }  // namespace millrace

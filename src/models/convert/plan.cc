@@ -11,6 +11,7 @@
 #include "formats/format.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
+#include "models/convert/format_choice.h"
 #include "models/convert/gguf_keys.h"
 
 namespace millrace {
@@ -18,49 +19,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
-
-// Chooses formats, and notes what --format did not reach.
-class FormatChoice {
- public:
-  FormatChoice(bool gguf, bool same_kind, const Format* target, ConvertReport& report)
-      : gguf_(gguf), same_kind_(same_kind), target_(target), report_(report) {}
-
-  // `line`: values along memory in the output; `special`: why a matrix is no part of --format, or null.
-  const Format* choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special) {
-    const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
-    const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
-    if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
-    if (special) return keep(name, gguf_ && !same_kind_ ? f32_ : plain, special);
-    if (target_) {
-      if (line % target_->block_values == 0) return target_;
-      return keep(name, plain, fmt::format("{} columns are no whole blocks of {}", line, target_->block_values));
-    }
-    const bool fits = source && can_store(*source, gguf_) && line % source->block_values == 0;
-    return fits && !(tensor.transposed && source->block_values > 1) ? source : f32_;
-  }
-
- private:
-  static bool is_plain(const Format& format) { return format.block_values == 1 && format.name != "f8_e4m3"; }
-
-  const Format* keep(const std::string& name, const Format* format, const std::string& why) {
-    if (target_ && target_ != format) report_.kept.push_back({name, std::string(format->name), why});
-    return format;
-  }
-
-  const Format* f32_ = find_format("f32");
-  bool gguf_, same_kind_;
-  const Format* target_;
-  ConvertReport& report_;
-};
-
-// Matrices that stay as they are, by either spelling; null for the others.
-const char* special_matrix(std::string_view name) {
-  for (std::string_view router : {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight"})
-    if (name.ends_with(router)) return "router";
-  if (name.find("ffn_gate_inp") != std::string_view::npos) return "router";
-  if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
-  return nullptr;
-}
 
 // blk.3.ffn_up.7.weight -> blk.3.ffn_up_exps.weight; empty for anything else.
 std::string stack_name(const std::string& name) {
@@ -81,7 +39,7 @@ std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, Format
     if (!stack.empty() && !out.empty() && out.back().name == stack) {
       OutputTensor& last = out.back();
       // Experts of one stack share a format.
-      if (formats.choose(source, source.name, source.cols, nullptr) != last.format && source.cols % last.format->block_values != 0)
+      if (formats.choose(source, stack, source.cols, nullptr) != last.format && source.cols % last.format->block_values != 0)
         last.format = find_format("f32");
       ++last.dims[0];
       last.parts.push_back(std::move(source));
@@ -358,16 +316,17 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
 
 }  // namespace
 
-bool can_store(const Format& format, bool gguf) {
-  if (gguf) return format.gguf_type >= 0;
-  return format.block_values == 1 && !format.safetensors.empty() && format.name != "f8_e4m3";
-}
-
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
                                        ConvertReport& report) {
-  if (input.checkpoint || input.is_gguf() != to_gguf)
-    return to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report);
-  return to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report);
+  const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
+  MILLRACE_TRY(ConversionPlan plan, other_kind ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))
+                                               : (to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report)));
+  const auto quantized = [](const OutputTensor& tensor) { return tensor.format->block_values > 1; };
+  if (target && target->block_values > 1 && std::ranges::none_of(plan.tensors, quantized)) {
+    const std::string why = report.fallbacks.empty() ? "it has no matrix that could be" : fmt::format("{}: {}", report.fallbacks[0].name, report.fallbacks[0].why);
+    return Error::unsupported(fmt::format("--format {}: nothing of {} can be stored in it, nor in what takes its place; choose f16 ({})", target->name, input.files.path, why));
+  }
+  return plan;
 }
 
 }  // namespace millrace

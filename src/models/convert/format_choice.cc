@@ -1,0 +1,62 @@
+#include "models/convert/format_choice.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+bool is_plain(const Format& format) { return format.block_values == 1 && format.name != "f8_e4m3"; }
+
+// What takes the place of a format whose blocks are too wide for a row, as llama.cpp has it; null: none does.
+const Format* narrower(const Format& format) {
+  static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
+      {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"}, {"q4_k", "q5_0"}, {"q5_k", "q5_1"}, {"q6_k", "q8_0"}};
+  const auto* found = std::ranges::find(kNarrower, format.name, [](const auto& pair) { return pair.first; });
+  return found == std::end(kNarrower) ? nullptr : find_format(found->second);
+}
+
+}  // namespace
+
+bool can_store(const Format& format, bool gguf) {
+  if (gguf) return format.gguf_type >= 0;
+  return format.block_values == 1 && !format.safetensors.empty() && format.name != "f8_e4m3";
+}
+
+const char* special_matrix(std::string_view name) {
+  for (std::string_view router : {"mlp.gate.weight", "block_sparse_moe.gate.weight", "shared_expert_gate.weight"})
+    if (name.ends_with(router)) return "router";
+  if (name.find("ffn_gate_inp") != std::string_view::npos) return "router";
+  if (name == "position_embd.weight" || name.ends_with("wpe.weight")) return "positions";
+  return nullptr;
+}
+
+const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special) {
+  const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
+  const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
+  if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
+  if (special) return keep(name, gguf_ && !same_kind_ ? f32_ : plain, special);
+  if (target_) return fitting(name, line, plain);
+  const bool fits = source && can_store(*source, gguf_) && line % source->block_values == 0;
+  return fits && !(tensor.transposed && source->block_values > 1) ? source : f32_;
+}
+
+// The target, or what takes its place; where not even its blocks fit, half a number for each value.
+const Format* FormatChoice::fitting(const std::string& name, int64_t line, const Format* plain) {
+  const Format* format = target_;
+  while (format && line % format->block_values != 0) format = narrower(*format);
+  if (format == target_) return target_;
+  if (!format) format = plain->block_bytes <= 2 ? plain : find_format("f16");
+  const std::string why = fmt::format("{} columns are no whole blocks of {}, which have {}", line, target_->name, target_->block_values);
+  // Experts of one stack are one tensor.
+  if (report_.fallbacks.empty() || report_.fallbacks.back().name != name) report_.fallbacks.push_back({name, std::string(format->name), why});
+  return format;
+}
+
+const Format* FormatChoice::keep(const std::string& name, const Format* format, const std::string& why) {
+  if (target_ && target_ != format) report_.kept.push_back({name, std::string(format->name), why});
+  return format;
+}
+
+}  // namespace millrace
