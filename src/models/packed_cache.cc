@@ -6,6 +6,7 @@
 #include <xxhash.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <cstring>
 #include <filesystem>
@@ -19,17 +20,17 @@ constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'P', 'A', 'C', 'K'};  // frozen
 constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // what is hashed of each of the model's files: its header, mostly
 constexpr size_t kMatricesTried = 32;
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
-constexpr int64_t kPopulateBytes = int64_t{32} << 20;
+constexpr int64_t kBlockBytes = int64_t{8} << 20;  // frozen; read in and hashed in one go
 
 struct Prelude {  // frozen
   char magic[8];
   uint32_t version;
-  uint32_t matrices;
+  uint32_t blocks;
   uint64_t identity_bytes;
   uint64_t payload_at;  // a multiple of the huge page, so that the mapping can have such
   uint64_t payload_bytes;
   uint64_t reserved[2];
-  uint64_t hash;  // XXH3-64 of all bytes from here's start to the last matrix's hash, this field taken as 0
+  uint64_t hash;  // XXH3-64 of all bytes before the payload, this field taken as 0
 };
 static_assert(sizeof(Prelude) == 64);
 
@@ -112,19 +113,26 @@ PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, con
   }
 }
 
-// Prelude, identity and hashes; `hashes` holds matrices_ of them.
+size_t PackedCache::blocks() const { return static_cast<size_t>((packer_.packed_bytes() + kBlockBytes - 1) / kBlockBytes); }
+
+int64_t PackedCache::block_bytes(size_t block) const {
+  return std::min(kBlockBytes, packer_.packed_bytes() - static_cast<int64_t>(block) * kBlockBytes);
+}
+
+// All before the payload; `hashes` holds blocks() of them.
 std::string PackedCache::header(const uint8_t* hashes) const {
-  const size_t bytes = sizeof(Prelude) + identity_.size() + matrices_ * sizeof(uint64_t);
+  const size_t hash_bytes = blocks() * sizeof(uint64_t);
   Prelude prelude = {};
   std::memcpy(prelude.magic, kMagic, sizeof kMagic);
   prelude.version = kPackedCacheVersion;
-  prelude.matrices = static_cast<uint32_t>(matrices_);
+  prelude.blocks = static_cast<uint32_t>(blocks());
   prelude.identity_bytes = identity_.size();
-  prelude.payload_at = static_cast<uint64_t>(payload_at(bytes));
+  prelude.payload_at = static_cast<uint64_t>(payload_at(sizeof prelude + identity_.size() + hash_bytes));
   prelude.payload_bytes = static_cast<uint64_t>(packer_.packed_bytes());
   std::string out(reinterpret_cast<const char*>(&prelude), sizeof prelude);
   out += identity_;
-  out.append(reinterpret_cast<const char*>(hashes), matrices_ * sizeof(uint64_t));
+  out.append(reinterpret_cast<const char*>(hashes), hash_bytes);
+  out.resize(prelude.payload_at);
   prelude.hash = XXH3_64bits(out.data(), out.size());
   std::memcpy(out.data(), &prelude, sizeof prelude);
   return out;
@@ -139,51 +147,62 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
   if (prelude.version != kPackedCacheVersion)
     return Error::corrupt(fmt::format("{}: has version {}, this is {}", path_, prelude.version, kPackedCacheVersion));
   const uint64_t rest = bytes.size() - sizeof prelude;
-  if (prelude.identity_bytes > rest || prelude.matrices > (rest - prelude.identity_bytes) / sizeof(uint64_t))
+  if (prelude.identity_bytes > rest || prelude.blocks > (rest - prelude.identity_bytes) / sizeof(uint64_t))
     return Error::corrupt(fmt::format("{}: the header does not fit in {} bytes", path_, bytes.size()));
-  const size_t header_bytes = sizeof prelude + prelude.identity_bytes + prelude.matrices * sizeof(uint64_t);
-  std::string header(reinterpret_cast<const char*>(bytes.data()), header_bytes);
+  const auto at = static_cast<uint64_t>(payload_at(sizeof prelude + prelude.identity_bytes + prelude.blocks * sizeof(uint64_t)));
+  if (at > bytes.size()) return Error::corrupt(fmt::format("{}: is cut off in the header, after {} bytes", path_, bytes.size()));
+  std::string header(reinterpret_cast<const char*>(bytes.data()), at);
   std::memset(header.data() + offsetof(Prelude, hash), 0, sizeof prelude.hash);
   if (XXH3_64bits(header.data(), header.size()) != prelude.hash) return Error::corrupt(fmt::format("{}: the header is damaged", path_));
   const std::string_view identity = std::string_view(header).substr(sizeof prelude, prelude.identity_bytes);
   if (identity != identity_) return Error::corrupt(fmt::format("{}: is of another model or machine: {}", path_, first_difference(identity_, identity)));
   // The identity holds the matrices and their places: what the prelude says of them can only agree.
-  const auto at = static_cast<uint64_t>(payload_at(header_bytes));
   const auto payload = static_cast<uint64_t>(packer_.packed_bytes());
-  if (prelude.matrices != matrices_ || prelude.payload_at != at || prelude.payload_bytes != payload || bytes.size() != at + payload)
+  if (prelude.blocks != blocks() || prelude.payload_at != at || prelude.payload_bytes != payload || bytes.size() != at + payload)
     return Error::corrupt(fmt::format("{}: has {} bytes, must have {}", path_, bytes.size(), at + payload));
   return {};
 }
 
-// Packs the first tile of some matrices and compares: catches a changed layout of the same name, and a file that was
-// changed in place.
-Result<void> PackedCache::check_first_rows(const uint8_t* packed) const {
-  std::vector<uint8_t> tile;
-  const size_t step = std::max<size_t>(1, matrices_ / kMatricesTried);
+// Packs the first tile of some matrices, or all of every one, and compares: catches a changed layout of the same name, and
+// a model's file that was changed in place.
+Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
+  std::vector<uint8_t> again;
+  const size_t step = all ? 1 : std::max<size_t>(1, matrices_ / kMatricesTried);
   size_t index = 0;
   for (const auto& planned : packer_.planned()) {
     if (!planned.weight || index++ % step != 0) continue;
     const Weight& weight = *planned.weight;
-    const int64_t rows = std::min<int64_t>(weight.rows, weight.kernel->row_tile);
-    tile.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
-    pack_rows(weight, 0, rows, tile.data());
-    files_.release(weight.data, weight.data + tile.size());  // at least a huge page each, where the file lies in such
-    if (std::memcmp(tile.data(), packed + planned.offset, tile.size()) != 0)
+    const int64_t rows = all ? weight.rows : std::min<int64_t>(weight.rows, weight.kernel->row_tile);
+    again.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
+    pack_rows(weight, 0, rows, again.data());
+    files_.release(weight.data, weight.data + again.size());  // at least a huge page each, where the file lies in such
+    if (std::memcmp(again.data(), packed + planned.offset, again.size()) != 0)
       return Error::corrupt(fmt::format("{}: {} is not what the model's file gives", path_, weight.name));
   }
   return {};
 }
 
-std::vector<uint64_t> PackedCache::hash_matrices(ThreadPool& pool, const uint8_t* packed) const {
-  std::vector<const WeightPacker::Planned*> planned;
-  for (const auto& one : packer_.planned())
-    if (one.weight) planned.push_back(&one);
-  std::vector<uint64_t> hashes(planned.size());
-  pool.parallel_for(static_cast<int64_t>(planned.size()), [&](int64_t i, int) {
-    const auto& one = *planned[static_cast<size_t>(i)];
-    hashes[static_cast<size_t>(i)] = XXH3_64bits(packed + one.offset, static_cast<size_t>(one.bytes));
+// Reads every block in and compares its hash with the header's.
+Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress) const {
+  const uint8_t* stored = file.bytes().data() + sizeof(Prelude) + identity_.size();
+  const auto first = static_cast<size_t>(packed - file.bytes().data());
+  const auto count = static_cast<int64_t>(blocks());
+  std::atomic<int64_t> damaged{count};  // the first one
+  pool.parallel_for(count, [&](int64_t i, int worker) {
+    const auto block = static_cast<size_t>(i);
+    const size_t begin = block * static_cast<size_t>(kBlockBytes), bytes = static_cast<size_t>(block_bytes(block));
+    uint64_t wanted;
+    std::memcpy(&wanted, stored + block * sizeof wanted, sizeof wanted);
+    file.populate(first + begin, bytes);
+    if (XXH3_64bits(packed + begin, bytes) != wanted) {
+      for (int64_t seen = damaged; i < seen && !damaged.compare_exchange_weak(seen, i);) {
+      }
+    }
+    if (worker == 0 && progress) progress(static_cast<double>(i + 1) / static_cast<double>(count));
   });
-  return hashes;
+  if (damaged == count) return {};
+  const int64_t at = static_cast<int64_t>(first) + damaged * kBlockBytes;
+  return Error::corrupt(fmt::format("{}: the packed weights are damaged between bytes {} and {}", path_, at, at + block_bytes(static_cast<size_t>(damaged.load()))));
 }
 
 Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const {
@@ -191,25 +210,18 @@ Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify, con
   if (!std::filesystem::exists(path_, ignored)) return Opened{};
   MILLRACE_TRY(auto file, MappedFile::open(path_));
   MILLRACE_TRY_VOID(check_header(*file));
-  const auto bytes = static_cast<int64_t>(file->bytes().size());
-  const uint8_t* packed = file->bytes().data() + bytes - packer_.packed_bytes();
-  MILLRACE_TRY_VOID(check_first_rows(packed));
-  const int64_t pieces = (bytes + kPopulateBytes - 1) / kPopulateBytes;
-  pool.parallel_for(pieces, [&](int64_t i, int worker) {
-    file->populate(static_cast<size_t>(i * kPopulateBytes), static_cast<size_t>(kPopulateBytes));
-    if (worker == 0 && progress) progress(static_cast<double>(i + 1) / static_cast<double>(pieces));
-  });
-  if (verify) {
-    const std::vector<uint64_t> hashes = hash_matrices(pool, packed);
-    const uint8_t* stored = file->bytes().data() + sizeof(Prelude) + identity_.size();
-    if (std::memcmp(hashes.data(), stored, hashes.size() * sizeof(uint64_t)) != 0)
-      return Error::corrupt(fmt::format("{}: the packed weights are damaged", path_));
-  }
+  const uint8_t* packed = file->bytes().data() + file->bytes().size() - packer_.packed_bytes();
+  MILLRACE_TRY_VOID(check_rows(packed, verify));
+  MILLRACE_TRY_VOID(check_blocks(*file, packed, pool, progress));
   return Opened{std::move(file), packed};
 }
 
 Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
-  const std::vector<uint64_t> hashes = hash_matrices(pool, packed);
+  std::vector<uint64_t> hashes(blocks());
+  pool.parallel_for(static_cast<int64_t>(hashes.size()), [&](int64_t i, int) {
+    const auto block = static_cast<size_t>(i);
+    hashes[block] = XXH3_64bits(packed + i * kBlockBytes, static_cast<size_t>(block_bytes(block)));
+  });
   const std::string head = header(reinterpret_cast<const uint8_t*>(hashes.data()));
   TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
   const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
