@@ -35,7 +35,7 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
       return {};
     case Kind::structure: return compile_structure(spec, constraint.text, limits, notes);
     case Kind::regex: {
-      GrammarSpec own;  // an automaton first, since ^ and $ mean something there alone
+      GrammarSpec own(limits.budget);  // an automaton first, since ^ and $ mean something there alone
       MILLRACE_TRY(const ExprId body, parse_pattern(own, constraint.text, Spelling::utf8, limits));
       MILLRACE_TRY(Dfa dfa, make_dfa(own, body, limits, "regex"));
       return set_root(spec, "the regex", spec.dfa(std::make_shared<const Dfa>(std::move(dfa))));
@@ -65,14 +65,21 @@ std::string key_of(const Constraint& c) {
 }  // namespace
 
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits) {
+  if (!limits.budget) {
+    CompileBudget budget;
+    GrammarLimits own = limits;
+    own.budget = &budget;
+    return compile_constraint(constraint, own);
+  }
   if (constraint.trigger.size() > kMostTrigger) return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
-  GrammarSpec spec;
+  GrammarSpec spec(limits.budget);
   std::vector<std::string> notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
   if (!constraint.trigger.empty()) {  // free text until it has come, then the root
     MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false));
     set_root(spec, "the text up to the trigger", body).ok();
   }
+  MILLRACE_TRY_VOID(spec.check());
   MILLRACE_TRY(Grammar grammar, Grammar::create(spec, limits));
   grammar.notes = std::move(notes);
   return grammar;

@@ -11,7 +11,8 @@
 
 namespace millrace {
 
-// Errors: user (syntax, nothing satisfies it), unsupported (a construct or a size, with the place).
+// Under the budget in `limits`, or else one with the default bounds. Errors: user (syntax, nothing satisfies it),
+// unsupported (a construct or a size, with the place; more bytes or time than the budget has), cancelled.
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
 struct GrammarBounds {

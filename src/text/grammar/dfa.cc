@@ -3,8 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <array>
 #include <bitset>
-#include <map>
+#include <span>
 #include <unordered_map>
 
 #include "text/grammar/nfa.h"
@@ -12,13 +13,11 @@
 namespace millrace {
 namespace {
 
-struct VectorHash {
-  size_t operator()(const std::vector<int32_t>& v) const {
-    uint64_t h = v.size();
-    for (int32_t x : v) h = (h ^ static_cast<uint32_t>(x)) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
-    return static_cast<size_t>(h);
-  }
-};
+uint64_t hash_of(std::span<const int32_t> v) {
+  uint64_t h = v.size();
+  for (int32_t x : v) h = (h ^ static_cast<uint32_t>(x)) * 0x9E3779B97F4A7C15ull, h ^= h >> 29;
+  return h;
+}
 
 Error too_large(std::string_view what, int64_t limit) {
   return Error::unsupported(fmt::format("{}: too large, its automaton has more than {} states; simplify it", what, limit));
@@ -37,130 +36,216 @@ std::vector<uint8_t> set_classes(const std::bitset<257>& cuts, Dfa& dfa) {
 
 class Subsets {
  public:
-  Subsets(const Nfa& nfa, const GrammarLimits& limits, std::string_view what)
-      : nfa_(nfa), limits_(limits), what_(what), mark_(nfa.states.size(), 0) {}
+  Subsets(const Nfa& nfa, const GrammarLimits& limits, std::string_view what) : nfa_(nfa), limits_(limits), what_(what), share_(limits.budget) {
+    dfa_.share = BudgetShare(limits.budget);
+  }
 
   Result<Dfa> build() {
+    best_.resize(static_cast<size_t>(nfa_.levels));
+    const auto marks = static_cast<int64_t>(nfa_.states.size() * (sizeof(uint32_t) + best_.size() * sizeof(Best)));
+    MILLRACE_TRY_VOID(marks_share_.resize(marks));
+    mark_.assign(nfa_.states.size(), 0);
+    for (auto& level : best_) level.assign(nfa_.states.size(), {});
+    slots_.assign(64, -1);
     std::bitset<257> cuts;
     for (const NfaEdge& edge : nfa_.edges) {
       if (edge.kind != NfaEdge::Kind::bytes) continue;
       cuts[edge.first] = true;
       cuts[size_t{edge.last} + 1] = true;
     }
-    samples_ = set_classes(cuts, dfa_);
-    add_state(closure({nfa_.start}, true, false), true);
+    set_classes(cuts, dfa_);
+    targets_.resize(static_cast<size_t>(dfa_.classes));
+    add_state(closure(std::array{nfa_.start}, true, false), true);
     for (size_t at = 0; at < sets_.size(); ++at) {
       if (static_cast<int64_t>(sets_.size()) > limits_.dfa_states) return too_large(what_, limits_.dfa_states);
       expand(at);
+      MILLRACE_TRY_VOID(share_.check(work_));
+      work_ = 0;
+      MILLRACE_TRY_VOID(share_.resize(bytes()));
+      MILLRACE_TRY_VOID(dfa_.share.resize(dfa_.bytes()));
     }
     return std::move(dfa_);
   }
 
  private:
-  // What is reached without a byte. Keeps the states that matter: with edges other than empty ones, ticks, the end.
-  std::vector<int32_t> closure(const std::vector<int32_t>& from, bool at_begin, bool at_end) {
+  struct Set {
+    size_t first = 0, count = 0;
+  };
+  struct Best {  // copy that has come so far, of those that one place has
+    uint32_t epoch = 0;
+    int32_t copy = 0;
+  };
+
+  int64_t bytes() const {
+    int64_t lists = static_cast<int64_t>(found_.capacity() + stack_.capacity()) * 4;
+    for (const auto& target : targets_) lists += static_cast<int64_t>(target.capacity()) * 4;
+    return lists + static_cast<int64_t>(pool_.capacity() * sizeof(int32_t) + sets_.capacity() * sizeof(Set) + slots_.capacity() * sizeof(int32_t)) * 3 / 2;
+  }
+
+  std::span<const int32_t> set(size_t id) const { return std::span(pool_).subspan(sets_[id].first, sets_[id].count); }
+
+  // Visits, for each of the copies within copies that the state is in, the best copy known to hold its place.
+  template <typename Visit>
+  void for_each_copies(int32_t state, Visit visit) {
+    for (int32_t c = nfa_.states[static_cast<size_t>(state)].copies; c >= 0; c = nfa_.copies[static_cast<size_t>(c)].parent) {
+      const NfaCopies& copies = nfa_.copies[static_cast<size_t>(c)];
+      const int32_t copy = (state - copies.base) / copies.size;
+      Best& best = best_[static_cast<size_t>(copies.level)][static_cast<size_t>(state - copy * copies.size)];
+      if (!visit(best, copies.open ? -copy : copy)) return;
+    }
+  }
+  // Whether another state that was reached can write all that this one can.
+  bool dominated(int32_t state) {
+    bool yes = false;
+    for_each_copies(state, [&](const Best& best, int32_t copy) { return !(yes = best.epoch == epoch_ && best.copy < copy); });
+    return yes;
+  }
+
+  // What is reached without a byte: see found_. Keeps the states that matter: with edges other than empty ones, ticks, the end.
+  std::span<const int32_t> closure(std::span<const int32_t> from, bool at_begin, bool at_end) {
     ++epoch_;
-    std::vector<int32_t> stack, out;
+    found_.clear();
     const auto reach = [&](int32_t state) {
       if (mark_[static_cast<size_t>(state)] == epoch_) return;
       mark_[static_cast<size_t>(state)] = epoch_;
-      stack.push_back(state);
+      if (dominated(state)) return;
+      for_each_copies(state, [&](Best& best, int32_t copy) { return best = {epoch_, copy}, true; });
+      stack_.push_back(state);
     };
     for (int32_t state : from) reach(state);
-    while (!stack.empty()) {
-      const int32_t state = stack.back();
-      stack.pop_back();
+    while (!stack_.empty()) {
+      const int32_t state = stack_.back();
+      stack_.pop_back();
+      ++work_;
       bool matters = state == nfa_.accept || nfa_.states[static_cast<size_t>(state)].tick;
-      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling) {
+      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
         const NfaEdge& edge = nfa_.edges[static_cast<size_t>(e)];
         if (edge.kind == NfaEdge::Kind::empty || (edge.kind == NfaEdge::Kind::begin && at_begin) || (edge.kind == NfaEdge::Kind::end && at_end))
           reach(edge.to);
         else if (edge.kind != NfaEdge::Kind::begin)
           matters = true;
       }
-      if (matters) out.push_back(state);
+      if (matters) found_.push_back(state);
     }
-    std::sort(out.begin(), out.end());
-    return out;
+    if (!best_.empty()) std::erase_if(found_, [&](int32_t state) { return dominated(state); });
+    std::sort(found_.begin(), found_.end());
+    return found_;
   }
 
-  int32_t add_state(std::vector<int32_t> set, bool first) {
-    if (set.empty()) return -1;
+  // Where a set is in slots_, or would go.
+  size_t slot_of(std::span<const int32_t> states) const {
+    size_t slot = hash_of(states) & (slots_.size() - 1);
+    while (slots_[slot] >= 0 && !std::ranges::equal(set(static_cast<size_t>(slots_[slot])), states)) slot = (slot + 1) & (slots_.size() - 1);
+    return slot;
+  }
+
+  int32_t add_state(std::span<const int32_t> states, bool first) {
+    if (states.empty()) return -1;
+    size_t slot = slot_of(states);
     // The first state has a name of its own: what holds at the begin of the text holds there alone.
-    if (!first) {
-      auto found = ids_.find(set);
-      if (found != ids_.end()) return found->second;
-    }
+    if (!first && slots_[slot] >= 0) return slots_[slot];
     const auto id = static_cast<int32_t>(sets_.size());
-    const std::vector<int32_t> ending = closure(set, first, true);
-    dfa_.accepting.push_back(std::binary_search(ending.begin(), ending.end(), nfa_.accept));
-    dfa_.ticks.push_back(std::ranges::any_of(set, [&](int32_t s) { return nfa_.states[static_cast<size_t>(s)].tick; }));
+    sets_.push_back({pool_.size(), states.size()});
+    pool_.insert(pool_.end(), states.begin(), states.end());
+    if (!first) slots_[slot] = id;
+    if (2 * sets_.size() > slots_.size()) {
+      slots_.assign(2 * slots_.size(), -1);
+      for (size_t other = 1; other < sets_.size(); ++other) slots_[slot_of(set(other))] = static_cast<int32_t>(other);
+    }
+    const auto size = static_cast<ptrdiff_t>(states.size());  // `states` is found_, which goes
+    dfa_.ticks.push_back(std::any_of(pool_.end() - size, pool_.end(), [&](int32_t s) { return nfa_.states[static_cast<size_t>(s)].tick; }));
+    const std::span<const int32_t> ending = closure(set(static_cast<size_t>(id)), first, true);
+    dfa_.accepting.push_back(std::ranges::binary_search(ending, nfa_.accept));
     dfa_.calls.emplace_back();
     dfa_.next.insert(dfa_.next.end(), static_cast<size_t>(dfa_.classes), -1);
-    if (!first) ids_.emplace(set, id);
-    sets_.push_back(std::move(set));
     return id;
   }
 
   void expand(size_t at) {
-    std::vector<std::vector<int32_t>> targets(static_cast<size_t>(dfa_.classes));
+    for (auto& target : targets_) target.clear();
     std::vector<std::pair<Dfa::Call, std::vector<int32_t>>> calls;
-    for (int32_t state : sets_[at]) {
-      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling) {
+    for (int32_t state : set(at)) {
+      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
         const NfaEdge& edge = nfa_.edges[static_cast<size_t>(e)];
         if (edge.kind == NfaEdge::Kind::bytes) {
-          for (size_t c = dfa_.class_of[edge.first]; c <= dfa_.class_of[edge.last]; ++c) targets[c].push_back(edge.to);
+          const size_t first = dfa_.class_of[edge.first], last = dfa_.class_of[edge.last];
+          for (size_t c = first; c <= last; ++c) targets_[c].push_back(edge.to);
+          work_ += static_cast<int64_t>(last - first);
         } else if (edge.kind == NfaEdge::Kind::call) {
           const Dfa::Call& call = nfa_.calls[static_cast<size_t>(edge.call)];
           auto found = std::ranges::find_if(calls, [&](const auto& c) { return c.first.same_call(call); });
           if (found == calls.end()) found = calls.insert(calls.end(), {call, {}});
           found->second.push_back(edge.to);
+          work_ += found - calls.begin();
         }
       }
     }
-    std::map<std::vector<int32_t>, int32_t> seen;  // many classes lead to the same place
-    for (size_t c = 0; c < targets.size(); ++c) {
-      if (targets[c].empty()) continue;
-      std::sort(targets[c].begin(), targets[c].end());
-      auto [entry, fresh] = seen.try_emplace(targets[c], -1);
-      if (fresh) entry->second = add_state(closure(targets[c], false, false), false);
-      dfa_.next[at * static_cast<size_t>(dfa_.classes) + c] = entry->second;
+    std::unordered_map<uint64_t, size_t> seen;  // classes by what they lead to; many lead to the same place
+    for (size_t c = 0; c < targets_.size(); ++c) {
+      auto& target = targets_[c];
+      if (target.empty()) continue;
+      std::sort(target.begin(), target.end());
+      target.erase(std::unique(target.begin(), target.end()), target.end());
+      const auto [entry, fresh] = seen.try_emplace(hash_of(target), c);
+      const size_t like = entry->second;
+      if (!fresh && targets_[like] == target) {
+        dfa_.next[at * static_cast<size_t>(dfa_.classes) + c] = dfa_.next[at * static_cast<size_t>(dfa_.classes) + like];
+        continue;
+      }
+      const int32_t to = add_state(closure(target, false, false), false);
+      dfa_.next[at * static_cast<size_t>(dfa_.classes) + c] = to;
     }
     for (auto& [call, to] : calls) {
       call.to = add_state(closure(to, false, false), false);
       if (call.to >= 0) dfa_.calls[at].push_back(call);
     }
+    dfa_.call_bytes += static_cast<int64_t>(dfa_.calls[at].capacity() * sizeof(Dfa::Call));
   }
 
   const Nfa& nfa_;
   const GrammarLimits& limits_;
   std::string_view what_;
   Dfa dfa_;
-  std::vector<uint8_t> samples_;
-  std::vector<std::vector<int32_t>> sets_;
-  std::unordered_map<std::vector<int32_t>, int32_t, VectorHash> ids_;
+  std::vector<std::vector<int32_t>> targets_;  // [class], of the state in the making
+  std::vector<Set> sets_;                      // [state of the Dfa], in pool_
+  std::vector<int32_t> pool_;
+  std::vector<int32_t> slots_;                 // sets by their hash, all but the first
   std::vector<uint32_t> mark_;
+  std::vector<std::vector<Best>> best_;        // [level][state of the first copy]
   uint32_t epoch_ = 0;
+  std::vector<int32_t> stack_, found_;
+  int64_t work_ = 0;
+  BudgetShare share_, marks_share_{share_};
 };
 
 // Without states that lead nowhere, in the order in which they are reached.
-Dfa trimmed(const Dfa& dfa) {
-  const auto n = static_cast<size_t>(dfa.size());
-  std::vector<std::vector<int32_t>> before(n);
-  for (size_t s = 0; s < n; ++s)
-    for (int32_t c = 0; c < dfa.classes; ++c)
-      if (int32_t to = dfa.next[s * static_cast<size_t>(dfa.classes) + static_cast<size_t>(c)]; to >= 0) before[static_cast<size_t>(to)].push_back(static_cast<int32_t>(s));
+Result<Dfa> trimmed(const Dfa& dfa, CompileBudget* budget) {
+  const auto n = static_cast<size_t>(dfa.size()), classes = static_cast<size_t>(dfa.classes);
+  BudgetShare share(budget);
+  MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>(n * (4 * sizeof(int32_t) + 1) + dfa.next.size() * sizeof(int32_t))));
+  // States by where they lead: those before `to` are before[first[to]] and on.
+  std::vector<int32_t> first(n + 2, 0), before;
+  for (int32_t to : dfa.next)
+    if (to >= 0) ++first[static_cast<size_t>(to) + 2];
+  for (size_t s = 2; s < n + 2; ++s) first[s] += first[s - 1];
+  before.resize(static_cast<size_t>(first[n + 1]));
+  for (size_t at = 0; at < dfa.next.size(); ++at)
+    if (const int32_t to = dfa.next[at]; to >= 0) before[static_cast<size_t>(first[static_cast<size_t>(to) + 1]++)] = static_cast<int32_t>(at / classes);
   std::vector<uint8_t> live(n, 0);
   std::vector<int32_t> stack;
   for (size_t s = 0; s < n; ++s)
     if (dfa.accepting[s]) live[s] = 1, stack.push_back(static_cast<int32_t>(s));
   while (!stack.empty()) {
-    const int32_t s = stack.back();
+    const auto s = static_cast<size_t>(stack.back());
     stack.pop_back();
-    for (int32_t p : before[static_cast<size_t>(s)])
+    for (int32_t at = first[s]; at < first[s + 1]; ++at) {
+      const int32_t p = before[static_cast<size_t>(at)];
       if (!live[static_cast<size_t>(p)]) live[static_cast<size_t>(p)] = 1, stack.push_back(p);
+    }
   }
+  MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(dfa.next.size())));
   Dfa out;
+  out.share = BudgetShare(budget);
   out.classes = dfa.classes;
   out.class_of = dfa.class_of;
   std::vector<int32_t> id(n, -1), order{0};
@@ -170,8 +255,8 @@ Dfa trimmed(const Dfa& dfa) {
     out.accepting.push_back(dfa.accepting[s]);
     out.ticks.push_back(dfa.ticks[s]);
     out.calls.emplace_back();
-    for (int32_t c = 0; c < dfa.classes; ++c) {
-      int32_t to = dfa.next[s * static_cast<size_t>(dfa.classes) + static_cast<size_t>(c)];
+    for (size_t c = 0; c < classes; ++c) {
+      int32_t to = dfa.next[s * classes + c];
       if (to >= 0 && !live[static_cast<size_t>(to)]) to = -1;
       if (to >= 0 && id[static_cast<size_t>(to)] < 0) {
         id[static_cast<size_t>(to)] = static_cast<int32_t>(order.size());
@@ -179,11 +264,18 @@ Dfa trimmed(const Dfa& dfa) {
       }
       out.next.push_back(to < 0 ? -1 : id[static_cast<size_t>(to)]);
     }
+    if (at % 256 == 255) MILLRACE_TRY_VOID(out.share.resize(out.bytes()));
   }
+  MILLRACE_TRY_VOID(out.share.resize(out.bytes()));
   return out;
 }
 
 }  // namespace
+
+int64_t Dfa::bytes() const {
+  size_t all = next.capacity() * sizeof(int32_t) + accepting.capacity() + ticks.capacity() + calls.capacity() * sizeof(calls[0]);
+  return static_cast<int64_t>(all) + call_bytes;
+}
 
 bool Dfa::accepts(std::string_view text) const {
   int32_t state = size() > 0 ? 0 : -1;
@@ -212,16 +304,25 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const Gramma
   for (size_t byte = 1; byte < 256; ++byte)
     cuts[byte] = a.class_of[byte] != a.class_of[byte - 1] || b.class_of[byte] != b.class_of[byte - 1];
   const std::vector<uint8_t> samples = set_classes(cuts, out);
-  std::map<std::pair<int32_t, int32_t>, int32_t> ids;
+  out.share = BudgetShare(limits.budget);
+  BudgetShare share(limits.budget);
+  constexpr int64_t kEntryBytes = 64;  // of a pair: its node and slot in the map, and its place in the list
+  std::unordered_map<uint64_t, int32_t> ids;
   std::vector<std::pair<int32_t, int32_t>> pairs;
   const auto id_of = [&](std::pair<int32_t, int32_t> pair) {
-    auto [entry, fresh] = ids.try_emplace(pair, static_cast<int32_t>(pairs.size()));
+    const uint64_t key = uint64_t{static_cast<uint32_t>(pair.first)} << 32 | static_cast<uint32_t>(pair.second);
+    auto [entry, fresh] = ids.try_emplace(key, static_cast<int32_t>(pairs.size()));
     if (fresh) pairs.push_back(pair);
     return entry->second;
   };
   id_of({0, 0});
   for (size_t at = 0; at < pairs.size(); ++at) {
     if (static_cast<int64_t>(pairs.size()) > limits.dfa_states) return too_large(what, limits.dfa_states);
+    MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(samples.size())));
+    if (at % 64 == 0) {
+      MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>(pairs.size()) * kEntryBytes));
+      MILLRACE_TRY_VOID(out.share.resize(out.bytes()));
+    }
     const auto [x, y] = pairs[at];
     const bool in_b = y >= 0 && b.accepting[static_cast<size_t>(y)];
     out.accepting.push_back(a.accepting[static_cast<size_t>(x)] && in_b == (product == DfaProduct::both));
@@ -233,7 +334,7 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const Gramma
       out.next.push_back(dead ? -1 : id_of({to_a, to_b}));
     }
   }
-  return trimmed(out);
+  return trimmed(out, limits.budget);
 }
 
 }  // namespace millrace

@@ -1,7 +1,8 @@
 // Dfa: a deterministic automaton over bytes and rule calls, made from an expression by Thompson's construction and the
 // subset construction. Calls are symbols of their own: a state may have byte edges and call edges.
 //
-// Everything here is bounded by counting states, so that the same text is refused everywhere alike.
+// Everything here is bounded by counting states, so that the same text is refused everywhere alike, and by the budget of
+// the compilation, which all of it is taken from.
 #pragma once
 
 #include <array>
@@ -17,7 +18,7 @@ namespace millrace {
 
 struct GrammarLimits {
   int64_t nfa_states = 400'000;     // of one rule or pattern
-  int64_t dfa_states = 30'000;      // of one rule or pattern
+  int64_t dfa_states = 100'000;     // of one rule or pattern
   int64_t total_states = 200'000;   // of a whole grammar
   int64_t rules = 20'000;
   int64_t source_bytes = 1 << 20;
@@ -40,7 +41,11 @@ struct Dfa {
   std::vector<uint8_t> accepting;        // [state]
   std::vector<uint8_t> ticks;            // [state]: coming here counts one
   std::vector<std::vector<Call>> calls;  // [state]
+  int64_t call_bytes = 0;                // of the lists in `calls`
+  BudgetShare share;                     // of the compilation that it is part of
 
+  // Allocated, beside this struct.
+  int64_t bytes() const;
   int32_t size() const { return static_cast<int32_t>(accepting.size()); }
   int32_t step(int32_t state, uint8_t byte) const {
     return next[static_cast<size_t>(state) * static_cast<size_t>(classes) + class_of[byte]];

@@ -4,6 +4,15 @@
 
 namespace millrace {
 
+ExprId GrammarSpec::add(Expr expr) {
+  size_t bytes = expr.text.capacity() + expr.set.capacity() * sizeof(CharRange) + expr.parts.capacity() * sizeof(ExprId);
+  for (const std::string& key : expr.keys) bytes += sizeof(key) + key.capacity();
+  bytes_ += static_cast<int64_t>(bytes);
+  exprs_.push_back(std::move(expr));
+  share_.resize(bytes_ + static_cast<int64_t>(exprs_.capacity() * sizeof(Expr) * 3 / 2)).ok();  // a refusal shows at the next check
+  return static_cast<ExprId>(exprs_.size()) - 1;
+}
+
 ExprId GrammarSpec::bytes(std::string_view text) {
   Expr expr;
   expr.kind = Expr::Kind::bytes;
@@ -42,7 +51,29 @@ ExprId GrammarSpec::choice(std::vector<ExprId> parts) {
   return add(std::move(expr));
 }
 
+namespace {
+
+// (x{a,b}){c,d} writes between k a and k b of x for some k from c to d: all numbers from c a to d b, if what k + 1 begins
+// with follows on what k ends with, for the smallest k at the latest.
+bool merges(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
+  if (c == d) return true;
+  const uint64_t end = b == kNoLimit ? (c == 0 ? 0 : uint64_t{kNoLimit}) : uint64_t{c} * b;
+  return (c > 0 && b == kNoLimit) || end + 1 >= (uint64_t{c} + 1) * a;
+}
+
+}  // namespace
+
 ExprId GrammarSpec::repeat(ExprId part, uint32_t min, uint32_t max) {
+  if (const Expr& inner = at(part); inner.kind == Expr::Kind::repeat && merges(inner.min, inner.max, min, max)) {
+    const uint64_t least = uint64_t{inner.min} * min;
+    const bool endless = (inner.max == kNoLimit && max > 0) || (max == kNoLimit && inner.max > 0);
+    const uint64_t most = endless ? kNoLimit : max == 0 || inner.max == 0 ? 0 : uint64_t{inner.max} * max;
+    if (least < kNoLimit && (endless || most < kNoLimit)) {
+      part = inner.parts[0];
+      min = static_cast<uint32_t>(least);
+      max = static_cast<uint32_t>(most);
+    }
+  }
   Expr expr;
   expr.kind = Expr::Kind::repeat;
   expr.parts = {part};
@@ -58,6 +89,20 @@ ExprId GrammarSpec::list(ExprId separator, const std::vector<ExprId>& members, s
   expr.parts = {separator};
   expr.parts.insert(expr.parts.end(), members.begin(), members.end());
   expr.text = std::move(counts);
+  return add(std::move(expr));
+}
+
+ExprId GrammarSpec::keyed(KeyedMembers list) {
+  Expr expr;
+  expr.kind = Expr::Kind::keyed;
+  expr.min = list.filled;
+  expr.parts = {list.separator, list.opening};
+  for (KeyedMembers::Member& member : list.members) {
+    expr.keys.push_back(std::move(member.key));
+    expr.parts.push_back(member.content);
+    expr.text += member.required ? '1' : '?';
+  }
+  if (list.others >= 0) expr.parts.push_back(list.others);
   return add(std::move(expr));
 }
 

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "text/grammar/char_set.h"
+#include "text/grammar/compile_budget.h"
 
 namespace millrace {
 
@@ -32,24 +33,41 @@ enum class Spelling : uint8_t {
 };
 
 struct Expr {
-  enum class Kind : uint8_t { never, bytes, byte_set, chars, sequence, choice, repeat, list, call, tick, dfa, begin, end };
+  enum class Kind : uint8_t { never, bytes, byte_set, chars, sequence, choice, repeat, list, keyed, call, tick, dfa, begin, end };
   Kind kind = Kind::never;
   Spelling spelling = Spelling::utf8;  // chars
-  std::string text;                    // bytes; byte_set: its members; list: how often each part comes, see GrammarSpec::list
+  std::string text;                    // bytes; byte_set: its members; list, keyed: how often each part comes, see GrammarSpec::list
   CharSet set;                         // chars
-  std::vector<ExprId> parts;           // sequence, choice; repeat: one; list: the separator, then the members
-  uint32_t min = 0, max = 0;           // repeat; kNoLimit: no end; list: min 1 is one that is not empty
+  std::vector<ExprId> parts;           // sequence, choice; repeat: one; list: the separator, then the members;
+                                       // keyed: separator, opening, the contents, and the other members where there are any
+  std::vector<std::string> keys;       // keyed
+  uint32_t min = 0, max = 0;           // repeat; kNoLimit: no end; list, keyed: min 1 is one that is not empty
   RuleId rule = -1;                    // call
   uint32_t need = 0, room = kNoLimit;  // call
   std::shared_ptr<const Dfa> dfa;      // dfa
 };
 
+// Members of a list that each begin with a key of their own, in order. No key is the begin of another.
+struct KeyedMembers {
+  struct Member {
+    std::string key;
+    ExprId content = -1;
+    bool required = false;
+  };
+  ExprId separator = -1;
+  ExprId opening = -1;          // before each key
+  std::vector<Member> members;
+  ExprId others = -1;           // more members behind them, as often as they like; with their opening. -1: none
+  bool filled = false;          // at least one
+};
+
 class GrammarSpec {
  public:
-  ExprId add(Expr expr) {
-    exprs_.push_back(std::move(expr));
-    return static_cast<ExprId>(exprs_.size()) - 1;
-  }
+  // What its expressions take is taken from the budget, where there is one. A parser asks check() as it goes on.
+  explicit GrammarSpec(CompileBudget* budget = nullptr) : share_(budget) {}
+  Result<void> check() { return share_.check(); }
+
+  ExprId add(Expr expr);
   const Expr& at(ExprId id) const { return exprs_[static_cast<size_t>(id)]; }
 
   ExprId never() { return add({}); }
@@ -58,10 +76,14 @@ class GrammarSpec {
   ExprId chars(CharSet set, Spelling spelling);
   ExprId sequence(std::vector<ExprId> parts);
   ExprId choice(std::vector<ExprId> parts);
+  // A repetition of a repetition is written as one where that says the same: (x{0,3}){5} as x{0,15}.
   ExprId repeat(ExprId part, uint32_t min, uint32_t max);
   // Members in this order with a separator between those that come: each once ('1'), at most once ('?') or often ('*').
   // `filled`: at least one of them.
   ExprId list(ExprId separator, const std::vector<ExprId>& members, std::string counts, bool filled = false);
+  // The same for members that begin with keys, which many of them share a tree of: no two members are told apart before
+  // their keys differ. For lists of many members; a list without keys would need states in the square of their number.
+  ExprId keyed(KeyedMembers list);
   ExprId optional(ExprId part) { return repeat(part, 0, 1); }
   ExprId call(RuleId rule, uint32_t need = 0, uint32_t room = kNoLimit);
   ExprId tick() { return marker(Expr::Kind::tick); }
@@ -94,6 +116,8 @@ class GrammarSpec {
   }
   std::vector<Expr> exprs_;
   std::vector<Rule> rules_;
+  BudgetShare share_;
+  int64_t bytes_ = 0;  // of the exprs' own lists
 };
 
 }  // namespace millrace

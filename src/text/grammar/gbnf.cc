@@ -93,6 +93,7 @@ class Parser {
   Result<ExprId> sequence(int64_t depth) {
     std::vector<ExprId> parts;
     for (skip_space(); more() && peek() != '|' && peek() != ')' && !at_rule(); skip_space()) {
+      MILLRACE_TRY_VOID(spec_.check());
       MILLRACE_TRY(ExprId part, atom(depth));
       MILLRACE_TRY(part, quantified(part));
       parts.push_back(part);
@@ -150,6 +151,7 @@ class Parser {
         return part;
       }
       part = spec_.repeat(part, min, max);
+      MILLRACE_TRY_VOID(spec_.check());
     }
   }
 

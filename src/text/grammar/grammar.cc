@@ -4,35 +4,104 @@
 
 #include <algorithm>
 #include <bitset>
+#include <span>
+#include <utility>
 
 namespace millrace {
 namespace {
 
-// For each state, whether the end can be reached when only rules with `productive` set return.
-std::vector<uint8_t> live_states(const Dfa& dfa, const std::vector<uint8_t>& productive) {
-  const auto n = static_cast<size_t>(dfa.size());
-  std::vector<std::vector<int32_t>> before(n);
-  for (size_t s = 0; s < n; ++s) {
-    for (int32_t c = 0; c < dfa.classes; ++c) {
-      const int32_t to = dfa.next[s * static_cast<size_t>(dfa.classes) + static_cast<size_t>(c)];
-      if (to >= 0 && (before[static_cast<size_t>(to)].empty() || before[static_cast<size_t>(to)].back() != static_cast<int32_t>(s)))
-        before[static_cast<size_t>(to)].push_back(static_cast<int32_t>(s));
+// The automata of all rules as one graph, backwards: from where a state can be reached, by a byte or by a call. Finds the
+// states from which the end of their rule can be reached, in one pass: a call is passable once its rule has such a begin.
+class Backwards {
+ public:
+  static Result<Backwards> create(std::span<const Dfa* const> rules, CompileBudget* budget) {
+    Backwards out;
+    out.share_ = BudgetShare(budget);
+    int64_t states = 0, steps = 0, calls = 0;
+    for (const Dfa* rule : rules) {
+      out.base_.push_back(static_cast<int32_t>(states));
+      states += rule->size();
+      out.for_each(*rule, 0, [&](int32_t, int32_t, RuleId called) { called < 0 ? ++steps : ++calls; });
     }
-    for (const Dfa::Call& call : dfa.calls[s])
-      if (productive[static_cast<size_t>(call.rule)]) before[static_cast<size_t>(call.to)].push_back(static_cast<int32_t>(s));
+    MILLRACE_TRY_VOID(out.share_.resize((steps + calls) * static_cast<int64_t>(sizeof(Step)) + calls * 8 + states * 16 + std::ssize(rules) * 16));
+    MILLRACE_TRY_VOID(out.share_.check(steps + calls));
+    out.rules_.assign(rules.begin(), rules.end());
+    out.first_.assign(static_cast<size_t>(states) + 2, 0);
+    out.first_call_.assign(rules.size() + 2, 0);
+    out.steps_.resize(static_cast<size_t>(steps + calls));
+    out.calls_.resize(static_cast<size_t>(calls));
+    out.each([&](int32_t, int32_t to, RuleId called) {
+      ++out.first_[static_cast<size_t>(to) + 2];
+      if (called >= 0) ++out.first_call_[static_cast<size_t>(called) + 2];
+    });
+    for (auto* first : {&out.first_, &out.first_call_})
+      for (size_t i = 2; i < first->size(); ++i) (*first)[i] += (*first)[i - 1];
+    out.each([&](int32_t from, int32_t to, RuleId called) {
+      out.steps_[static_cast<size_t>(out.first_[static_cast<size_t>(to) + 1]++)] = {from, called};
+      if (called >= 0) out.calls_[static_cast<size_t>(out.first_call_[static_cast<size_t>(called) + 1]++)] = {from, to};
+    });
+    return out;
   }
-  std::vector<uint8_t> live(n, 0);
-  std::vector<int32_t> stack;
-  for (size_t s = 0; s < n; ++s)
-    if (dfa.accepting[s]) live[s] = 1, stack.push_back(static_cast<int32_t>(s));
-  while (!stack.empty()) {
-    const auto s = static_cast<size_t>(stack.back());
-    stack.pop_back();
-    for (int32_t p : before[s])
-      if (!live[static_cast<size_t>(p)]) live[static_cast<size_t>(p)] = 1, stack.push_back(p);
+
+  // For each state, whether the end can be reached; without bytes if so asked.
+  std::vector<uint8_t> live(bool by_bytes) const {
+    std::vector<uint8_t> live(first_.size() - 2, 0);
+    std::vector<int32_t> stack;
+    const auto reach = [&](int32_t state) {
+      if (!std::exchange(live[static_cast<size_t>(state)], uint8_t{1})) stack.push_back(state);
+    };
+    for (size_t r = 0; r < rules_.size(); ++r)
+      for (int32_t s = 0; s < rules_[r]->size(); ++s)
+        if (rules_[r]->accepting[static_cast<size_t>(s)]) reach(base_[r] + s);
+    while (!stack.empty()) {
+      const int32_t state = stack.back();
+      stack.pop_back();
+      for (int32_t i = first_[static_cast<size_t>(state)]; i < first_[static_cast<size_t>(state) + 1]; ++i) {
+        const Step& step = steps_[static_cast<size_t>(i)];
+        if (step.called < 0 ? by_bytes : live[static_cast<size_t>(base_[static_cast<size_t>(step.called)])] != 0) reach(step.from);
+      }
+      const auto rule = std::ranges::lower_bound(base_, state);
+      if (rule == base_.end() || *rule != state) continue;  // no begin
+      const auto r = static_cast<size_t>(rule - base_.begin());
+      for (int32_t i = first_call_[r]; i < first_call_[r + 1]; ++i) {
+        const auto [from, to] = calls_[static_cast<size_t>(i)];
+        if (live[static_cast<size_t>(to)]) reach(from);
+      }
+    }
+    return live;
   }
-  return live;
-}
+  int32_t base(size_t rule) const { return base_[rule]; }
+
+ private:
+  struct Step {
+    int32_t from = 0;
+    RuleId called = -1;
+  };
+  template <typename Visit>
+  void for_each(const Dfa& dfa, int32_t base, Visit visit) const {
+    const auto classes = static_cast<size_t>(dfa.classes);
+    for (int32_t s = 0; s < dfa.size(); ++s) {
+      int32_t before = -1;
+      for (size_t c = 0; c < classes; ++c) {
+        const int32_t to = dfa.next[static_cast<size_t>(s) * classes + c];
+        if (to >= 0 && to != before) visit(base + s, base + to, -1);
+        before = to;
+      }
+      for (const Dfa::Call& call : dfa.calls[static_cast<size_t>(s)]) visit(base + s, base + call.to, call.rule);
+    }
+  }
+  template <typename Visit>
+  void each(Visit visit) const {
+    for (size_t r = 0; r < rules_.size(); ++r) for_each(*rules_[r], base_[r], visit);
+  }
+
+  std::vector<const Dfa*> rules_;
+  std::vector<int32_t> base_;              // [rule]: its first state
+  std::vector<int32_t> first_, first_call_;  // [state], [rule]: where in steps_ and calls_ those that lead there begin
+  std::vector<Step> steps_;
+  std::vector<std::pair<int32_t, int32_t>> calls_;
+  BudgetShare share_;
+};
 
 std::string content(const Dfa& dfa) {
   constexpr int32_t kLargest = 512;
@@ -51,7 +120,10 @@ std::string content(const Dfa& dfa) {
 Result<Grammar> Grammar::create(const GrammarSpec& spec, const GrammarLimits& limits) {
   Grammar grammar;
   int64_t total = 0;
+  BudgetShare share(limits.budget);
   if (static_cast<int64_t>(spec.rules().size()) > limits.rules) return Error::unsupported(fmt::format("grammar: more than {} rules", limits.rules));
+  MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>(spec.rules().size() * (sizeof(RuleTable) + 64))));
+  grammar.rules_.reserve(spec.rules().size());
   for (const GrammarSpec::Rule& rule : spec.rules()) {
     RuleTable table;
     MILLRACE_TRY(table.dfa, make_dfa(spec, rule.body, limits, rule.name));
@@ -59,51 +131,30 @@ Result<Grammar> Grammar::create(const GrammarSpec& spec, const GrammarLimits& li
     if (total > limits.total_states) return Error::unsupported(fmt::format("grammar: too large, its rules have more than {} states; simplify it", limits.total_states));
     grammar.rules_.push_back(std::move(table));
   }
-  MILLRACE_TRY_VOID(grammar.keep_productive(spec));
+  MILLRACE_TRY_VOID(grammar.keep_productive(spec, limits.budget));
   grammar.find_used(spec.root);
   MILLRACE_TRY_VOID(grammar.check_left_recursion(spec));
   grammar.set_classes();
+  MILLRACE_TRY_VOID(share.grow(total * 32));
   grammar.number_states(spec.root);
   return grammar;
 }
 
-Result<void> Grammar::keep_productive(const GrammarSpec& spec) {
-  std::vector<uint8_t> productive(rules_.size(), 0);
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (size_t r = 0; r < rules_.size(); ++r) {
-      if (productive[r] || !live_states(rules_[r].dfa, productive)[0]) continue;
-      productive[r] = 1;
-      changed = true;
-    }
-  }
-  if (!productive[static_cast<size_t>(spec.root)]) return Error::user("grammar: no text satisfies it");
+Result<void> Grammar::keep_productive(const GrammarSpec& spec, CompileBudget* budget) {
+  std::vector<const Dfa*> dfas;
+  for (const RuleTable& rule : rules_) dfas.push_back(&rule.dfa);
+  MILLRACE_TRY(const Backwards backwards, Backwards::create(dfas, budget));
+  const std::vector<uint8_t> live = backwards.live(true), nothing = backwards.live(false);
+  const auto begins = [&](const std::vector<uint8_t>& states, RuleId rule) { return states[static_cast<size_t>(backwards.base(static_cast<size_t>(rule)))] != 0; };
+  if (!begins(live, spec.root)) return Error::user("grammar: no text satisfies it");
   for (size_t r = 0; r < rules_.size(); ++r) {
     Dfa& dfa = rules_[r].dfa;
-    const std::vector<uint8_t> live = live_states(dfa, productive);
+    const auto dead = [&](int32_t to) { return !live[static_cast<size_t>(backwards.base(r) + to)]; };
     for (int32_t& to : dfa.next)
-      if (to >= 0 && !live[static_cast<size_t>(to)]) to = -1;
-    for (auto& calls : dfa.calls)
-      std::erase_if(calls, [&](const Dfa::Call& c) { return !productive[static_cast<size_t>(c.rule)] || !live[static_cast<size_t>(c.to)]; });
-    rules_[r].nullable = dfa.accepting[0];
+      if (to >= 0 && dead(to)) to = -1;
+    for (auto& calls : dfa.calls) std::erase_if(calls, [&](const Dfa::Call& c) { return !begins(live, c.rule) || dead(c.to); });
+    rules_[r].nullable = begins(nothing, static_cast<RuleId>(r));
     rules_[r].counted = std::ranges::any_of(dfa.ticks, [](uint8_t t) { return t != 0; });
-  }
-  // A rule is nullable too when calls alone lead to its end.
-  for (bool changed = true; changed;) {
-    changed = false;
-    for (RuleTable& rule : rules_) {
-      if (rule.nullable) continue;
-      std::vector<int32_t> stack{0};
-      std::vector<uint8_t> seen(static_cast<size_t>(rule.dfa.size()), 0);
-      while (!stack.empty() && !rule.nullable) {
-        const auto s = static_cast<size_t>(stack.back());
-        stack.pop_back();
-        rule.nullable = rule.dfa.accepting[s];
-        for (const Dfa::Call& call : rule.dfa.calls[s])
-          if (rules_[static_cast<size_t>(call.rule)].nullable && !seen[static_cast<size_t>(call.to)]) seen[static_cast<size_t>(call.to)] = 1, stack.push_back(call.to);
-      }
-      changed |= rule.nullable;
-    }
   }
   return {};
 }
@@ -178,7 +229,7 @@ void Grammar::number_states(RuleId root) {
   int32_t base = 0;
   for (RuleTable& rule : rules_) {
     if (!rule.used) {
-      rule.dfa = {};
+      rule.dfa = Dfa{};  // with its share of the budget
       continue;
     }
     rule.base = base;
@@ -203,9 +254,12 @@ void Grammar::number_states(RuleId root) {
       }
       first_call_.push_back(static_cast<int32_t>(calls_.size()));
     }
-    bytes_ += rule.dfa.next.size() * sizeof(int32_t) + rule.fingerprint.size();
+    rule.dfa.calls = {};  // calls_ and flags_ have them now
+    rule.dfa.ticks = {};
+    rule.dfa.share.detach();
+    bytes_ += rule.dfa.next.capacity() * sizeof(int32_t) + rule.dfa.accepting.capacity() + rule.fingerprint.capacity();
   }
-  bytes_ += flags_.size() * 10 + calls_.size() * sizeof(Call);
+  bytes_ += flags_.capacity() + rule_of_.capacity() * 4 + first_call_.capacity() * 4 + calls_.capacity() * sizeof(Call) + rules_.capacity() * sizeof(RuleTable);
   start_ = rules_[static_cast<size_t>(root)].base;
 }
 

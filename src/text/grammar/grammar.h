@@ -70,7 +70,7 @@ class Grammar {
     bool used = false, nullable = false, counted = false;
     std::string fingerprint;
   };
-  Result<void> keep_productive(const GrammarSpec& spec);
+  Result<void> keep_productive(const GrammarSpec& spec, CompileBudget* budget);
   Result<void> check_left_recursion(const GrammarSpec& spec) const;
   void find_used(RuleId root);
   void set_classes();

@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <unordered_map>
+
+#include "text/grammar/key_tree.h"
 
 namespace millrace {
 namespace {
@@ -10,25 +13,47 @@ namespace {
 class Builder {
  public:
   Builder(const GrammarSpec& spec, const GrammarLimits& limits, std::string_view what)
-      : spec_(spec), limits_(limits), what_(what) {}
+      : spec_(spec), limits_(limits), what_(what) {
+    nfa_.share = BudgetShare(limits.budget);
+  }
 
   Result<Nfa> build(ExprId expr) {
-    nfa_.start = nfa_.add_state();
-    nfa_.accept = nfa_.add_state();
+    nfa_.start = add_state();
+    nfa_.accept = add_state();
     MILLRACE_TRY_VOID(add(expr, nfa_.start, nfa_.accept, 0));
+    MILLRACE_TRY_VOID(check_size());
     return std::move(nfa_);
   }
 
  private:
-  Result<void> check_size() const {
-    if (static_cast<int64_t>(nfa_.states.size()) <= limits_.nfa_states) return {};
+  // How much one expression may add before it is counted again: a text, an automaton, a class of characters.
+  static constexpr int64_t kMostAtOnce = 1 << 16;
+
+  int32_t add_state() {
+    const int32_t state = nfa_.add_state();
+    nfa_.states.back().copies = copies_;
+    return state;
+  }
+
+  Result<void> check_size() {
+    if (static_cast<int64_t>(nfa_.states.size()) > limits_.nfa_states || static_cast<int64_t>(nfa_.edges.size()) > 64 * limits_.nfa_states) return too_large();
+    MILLRACE_TRY_VOID(nfa_.share.check());
+    return nfa_.bytes() == nfa_.share.bytes() ? Result<void>() : nfa_.share.resize(nfa_.bytes());
+  }
+  // Before `states` more are added with about as many edges.
+  Result<void> check_room(int64_t states) {
+    if (states <= kMostAtOnce) return {};
+    if (static_cast<int64_t>(nfa_.states.size()) + states > limits_.nfa_states) return too_large();
+    return nfa_.share.resize(nfa_.bytes() + 3 * states * static_cast<int64_t>(sizeof(Nfa::State) + sizeof(NfaEdge)));
+  }
+  Error too_large() const {
     return Error::unsupported(fmt::format("{}: too large, it needs more than {} states; lower its repetitions", what_, limits_.nfa_states));
   }
 
   void add_text(std::string_view text, int32_t from, int32_t to) {
     if (text.empty()) return nfa_.add_empty(from, to);
     for (size_t i = 0; i < text.size(); ++i) {
-      const int32_t next = i + 1 == text.size() ? to : nfa_.add_state();
+      const int32_t next = i + 1 == text.size() ? to : add_state();
       nfa_.add_bytes(from, static_cast<uint8_t>(text[i]), static_cast<uint8_t>(text[i]), next);
       from = next;
     }
@@ -38,7 +63,7 @@ class Builder {
     for_each_utf8(range, [&](const ByteSequence& sequence) {
       int32_t at = from;
       for (int i = 0; i < sequence.length; ++i) {
-        const int32_t next = i + 1 == sequence.length ? to : nfa_.add_state();
+        const int32_t next = i + 1 == sequence.length ? to : add_state();
         nfa_.add_bytes(at, sequence.first[static_cast<size_t>(i)], sequence.last[static_cast<size_t>(i)], next);
         at = next;
       }
@@ -56,7 +81,7 @@ class Builder {
       case '\t': return add_text("\\t", from, to);
       default: break;
     }
-    const int32_t last = nfa_.add_state();
+    const int32_t last = add_state();
     add_text(c < 0x10 ? "\\u000" : "\\u001", from, last);
     const uint32_t digit = c & 0xF;
     nfa_.add_bytes(last, static_cast<uint8_t>(digit < 10 ? '0' + digit : 'a' + digit - 10),
@@ -75,33 +100,82 @@ class Builder {
       for (uint32_t c = range.first; c <= range.last; ++c) add_escaped(c, from, to);
   }
 
-  Result<void> add_repeat(const Expr& expr, int32_t from, int32_t to, int depth) {
-    for (uint32_t i = 0; i < expr.min; ++i) {
-      const int32_t next = nfa_.add_state();
-      MILLRACE_TRY_VOID(add(expr.parts[0], from, next, depth));
+  // Whether it may write nothing at all. What is nested deeper than add() goes is refused there.
+  bool nullable(ExprId id, int depth = 0) {
+    if (depth > 4 * limits_.depth) return false;
+    if (auto found = nullable_.find(id); found != nullable_.end()) return found->second;
+    const Expr& expr = spec_.at(id);
+    bool yes = false;
+    const auto one = [&](ExprId part) { return nullable(part, depth + 1); };
+    switch (expr.kind) {
+      case Expr::Kind::bytes: yes = expr.text.empty(); break;
+      case Expr::Kind::sequence: yes = std::ranges::all_of(expr.parts, one); break;
+      case Expr::Kind::choice: yes = std::ranges::any_of(expr.parts, one); break;
+      case Expr::Kind::repeat: yes = expr.min == 0 || one(expr.parts[0]); break;
+      case Expr::Kind::dfa: yes = expr.dfa->accepting[0]; break;
+      default: break;  // a tick is not nothing, and ^ and $ are so only in places
+    }
+    return nullable_[id] = yes;
+  }
+
+  // The part `count` times from `from` on; returns where the last one ends. With `leave` >= 0 each may be left out, to there.
+  Result<int32_t> add_copies(ExprId part, uint32_t count, int32_t from, int32_t leave, int depth) {
+    for (uint32_t i = 0; i < count; ++i) {
+      if (leave >= 0) nfa_.add_empty(from, leave);
+      const int32_t next = add_state();
+      MILLRACE_TRY_VOID(add(part, from, next, depth));
       from = next;
     }
+    return from;
+  }
+
+  static constexpr int16_t kMostLevels = 4;  // of copies within copies that are told apart
+
+  // Opens copies of one part: states from here on are in them. -1: nested deeper than is told apart.
+  int32_t open_copies(bool open) {
+    if (nfa_.levels < kMostLevels && level_ >= nfa_.levels) nfa_.levels = static_cast<int32_t>(level_ + 1);
+    if (level_ >= kMostLevels) return -1;
+    nfa_.copies.push_back({static_cast<int32_t>(nfa_.states.size()), 0, copies_, level_++, open});
+    return copies_ = static_cast<int32_t>(nfa_.copies.size()) - 1;
+  }
+  void close_copies(int32_t id, uint32_t count) {
+    if (id < 0) return;
+    NfaCopies& copies = nfa_.copies[static_cast<size_t>(id)];
+    copies.size = (static_cast<int32_t>(nfa_.states.size()) - copies.base) / static_cast<int32_t>(count);
+    copies_ = copies.parent;
+    --level_;
+  }
+
+  Result<void> add_repeat(const Expr& expr, int32_t from, int32_t to, int depth) {
+    const ExprId part = expr.parts[0];
+    const uint32_t min = nullable(part) ? 0 : expr.min;  // what may be nothing fills up to any least
     if (expr.max == kNoLimit) {
-      const int32_t loop = nfa_.add_state();
+      const int32_t copies = min > 0 ? open_copies(true) : -1;
+      MILLRACE_TRY(from, add_copies(part, min, from, -1, depth));
+      const int32_t loop = add_state();
       nfa_.add_empty(from, loop);
       nfa_.add_empty(loop, to);
-      return add(expr.parts[0], loop, loop, depth);
+      MILLRACE_TRY_VOID(add(part, loop, loop, depth));
+      close_copies(copies, min + 1);
+      return {};
     }
-    for (uint32_t i = expr.min; i < expr.max; ++i) {
-      nfa_.add_empty(from, to);
-      const int32_t next = nfa_.add_state();
-      MILLRACE_TRY_VOID(add(expr.parts[0], from, next, depth));
-      from = next;
+    MILLRACE_TRY(from, add_copies(part, min, from, -1, depth));
+    if (expr.max > min) {
+      const int32_t copies = expr.max > min + 1 ? open_copies(false) : -1;
+      MILLRACE_TRY(from, add_copies(part, expr.max - min, from, to, depth));
+      close_copies(copies, expr.max - min);
     }
     nfa_.add_empty(from, to);
     return {};
   }
 
-  void add_dfa(const Dfa& dfa, int32_t from, int32_t to) {
+  Result<void> add_dfa(const Dfa& dfa, int32_t from, int32_t to) {
+    MILLRACE_TRY_VOID(check_room(dfa.size()));
     const auto base = static_cast<int32_t>(nfa_.states.size());
-    for (int32_t s = 0; s < dfa.size(); ++s) nfa_.states[static_cast<size_t>(nfa_.add_state())].tick = dfa.ticks[static_cast<size_t>(s)] != 0;
+    for (int32_t s = 0; s < dfa.size(); ++s) nfa_.states[static_cast<size_t>(add_state())].tick = dfa.ticks[static_cast<size_t>(s)] != 0;
     nfa_.add_empty(from, base);
     for (int32_t s = 0; s < dfa.size(); ++s) {
+      if (s % 1024 == 1023) MILLRACE_TRY_VOID(check_size());
       for (int first = 0; first < 256;) {
         const int32_t target = dfa.step(s, static_cast<uint8_t>(first));
         int last = first;
@@ -112,6 +186,7 @@ class Builder {
       for (const Dfa::Call& call : dfa.calls[static_cast<size_t>(s)]) add_call(call, base + s, base + call.to);
       if (dfa.accepting[static_cast<size_t>(s)]) nfa_.add_empty(base + s, to);
     }
+    return check_size();
   }
 
   void add_call(Dfa::Call call, int32_t from, int32_t to) {
@@ -125,14 +200,14 @@ class Builder {
   //   none ----------> [member] --> some of the next place, or of this one for a member that comes often
   //   some --separator--> [member]
   Result<void> add_list(const Expr& expr, int32_t from, int32_t to, int depth) {
-    int32_t none = nfa_.add_state(), some = nfa_.add_state();
+    int32_t none = add_state(), some = add_state();
     nfa_.add_empty(from, none);
     for (size_t i = 1; i < expr.parts.size(); ++i) {
       const char count = expr.text[i - 1];
-      const int32_t in = nfa_.add_state(), none_after = nfa_.add_state(), some_after = nfa_.add_state();
+      const int32_t in = add_state(), none_after = add_state(), some_after = add_state();
       nfa_.add_empty(none, in);
       MILLRACE_TRY_VOID(add(expr.parts[0], some, in, depth));
-      const int32_t out = nfa_.add_state();
+      const int32_t out = add_state();
       MILLRACE_TRY_VOID(add(expr.parts[i], in, out, depth));
       nfa_.add_empty(out, count == '*' ? some : some_after);
       if (count != '1') {
@@ -147,11 +222,53 @@ class Builder {
     return {};
   }
 
+  // A state behind each member, where a separator must go first, and a tree of the keys that may come behind it:
+  //   none -------opening--> tree, place 0 --key 2--> [content 2] --> some 3
+  //   some i --separator--> between i --opening--> tree, place i
+  Result<void> add_keyed(const Expr& expr, int32_t from, int32_t to, int depth) {
+    const ExprId separator = expr.parts[0], opening = expr.parts[1];
+    const size_t n = expr.keys.size();
+    const ExprId others = expr.parts.size() > n + 2 ? expr.parts[n + 2] : -1;
+    MILLRACE_TRY(const KeyTree tree, make_key_tree(expr.keys, expr.text, limits_.budget));
+    MILLRACE_TRY_VOID(check_room(std::max<int64_t>(tree.states, static_cast<int64_t>(tree.edges.size()) / 4)));
+    const auto base = static_cast<int32_t>(nfa_.states.size());
+    for (int32_t s = 0; s < tree.states; ++s) add_state();
+    for (const KeyTree::Edge& edge : tree.edges) nfa_.add_bytes(base + edge.from, edge.byte, edge.byte, base + edge.to);
+    const size_t last = expr.text.rfind('1');  // the last that must come: the list ends behind it alone
+    const size_t ends_from = last == std::string::npos ? 0 : last + 1;
+    int32_t other_in = -1;
+    if (others >= 0) {
+      other_in = add_state();
+      const int32_t other_out = add_state();
+      MILLRACE_TRY_VOID(add(others, other_in, other_out, depth));
+      MILLRACE_TRY_VOID(add(separator, other_out, other_in, depth));
+      nfa_.add_empty(other_out, to);
+    }
+    const int32_t none = add_state();
+    nfa_.add_empty(from, none);
+    for (size_t i = 0; i <= n; ++i) {
+      int32_t between = none;
+      if (i > 0) {
+        const int32_t some = add_state();
+        MILLRACE_TRY_VOID(add(expr.parts[i + 1], base + tree.ends[i - 1], some, depth));
+        if (i >= ends_from) nfa_.add_empty(some, to);
+        if (i == n && other_in < 0) break;
+        between = add_state();
+        MILLRACE_TRY_VOID(add(separator, some, between, depth));
+      } else if (ends_from == 0 && expr.min == 0) {
+        nfa_.add_empty(none, to);
+      }
+      if (i < n) MILLRACE_TRY_VOID(add(opening, between, base + static_cast<int32_t>(i), depth));
+      if (i >= ends_from && other_in >= 0) nfa_.add_empty(between, other_in);
+    }
+    return {};
+  }
+
   Result<void> add_parts(const Expr& expr, int32_t from, int32_t to, int depth) {
     if (expr.kind == Expr::Kind::choice) {
       for (ExprId part : expr.parts) {
         // States of its own, so that a loop in one part cannot lead into another.
-        const int32_t in = nfa_.add_state(), out = nfa_.add_state();
+        const int32_t in = add_state(), out = add_state();
         nfa_.add_empty(from, in);
         nfa_.add_empty(out, to);
         MILLRACE_TRY_VOID(add(part, in, out, depth));
@@ -159,7 +276,7 @@ class Builder {
       return {};
     }
     for (ExprId part : expr.parts) {
-      const int32_t next = nfa_.add_state();
+      const int32_t next = add_state();
       MILLRACE_TRY_VOID(add(part, from, next, depth));
       from = next;
     }
@@ -174,7 +291,9 @@ class Builder {
     const Expr& expr = spec_.at(id);
     switch (expr.kind) {
       case Expr::Kind::never: return {};
-      case Expr::Kind::bytes: return add_text(expr.text, from, to), Result<void>();
+      case Expr::Kind::bytes:
+        MILLRACE_TRY_VOID(check_room(static_cast<int64_t>(expr.text.size())));
+        return add_text(expr.text, from, to), Result<void>();
       case Expr::Kind::byte_set:
         for (char c : expr.text) nfa_.add_bytes(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c), to);
         return {};
@@ -182,11 +301,12 @@ class Builder {
       case Expr::Kind::sequence:
       case Expr::Kind::choice: return add_parts(expr, from, to, depth + 1);
       case Expr::Kind::repeat: return add_repeat(expr, from, to, depth + 1);
-      case Expr::Kind::dfa: return add_dfa(*expr.dfa, from, to), check_size();
+      case Expr::Kind::dfa: return add_dfa(*expr.dfa, from, to);
       case Expr::Kind::list: return add_list(expr, from, to, depth + 1);
+      case Expr::Kind::keyed: return add_keyed(expr, from, to, depth + 1);
       case Expr::Kind::call: return add_call({expr.rule, expr.need, expr.room, -1}, from, to), Result<void>();
       case Expr::Kind::tick: {
-        const int32_t state = nfa_.add_state();
+        const int32_t state = add_state();
         nfa_.states[static_cast<size_t>(state)].tick = true;
         nfa_.add_empty(from, state);
         nfa_.add_empty(state, to);
@@ -202,6 +322,9 @@ class Builder {
   const GrammarLimits& limits_;
   std::string_view what_;
   Nfa nfa_;
+  std::unordered_map<ExprId, bool> nullable_;
+  int32_t copies_ = -1;  // those that new states are in
+  int16_t level_ = 0;
 };
 
 }  // namespace

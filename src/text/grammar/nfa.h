@@ -18,19 +18,38 @@ struct NfaEdge {
   int32_t sibling = -1;         // next edge of the same state
 };
 
+// Copies of one part, one behind the other: states [base, base + size) are the first copy, and so on. Where all of them
+// may be left out, {0,n}, an earlier copy can write all that a later one can at the same place; where there is no most
+// (`open`, {n,}), a later copy all that an earlier one can. So a set of states needs only the best of them, and its size
+// does not grow with n.
+struct NfaCopies {
+  int32_t base = 0, size = 0;
+  int32_t parent = -1;  // the copies that these are within
+  int16_t level = 0;    // how many those are
+  bool open = false;
+};
+
 struct Nfa {
   struct State {
     int32_t edge = -1;
+    int32_t copies = -1;  // the innermost that it is in
     bool tick = false;
   };
   std::vector<State> states;
   std::vector<NfaEdge> edges;
   std::vector<Dfa::Call> calls;
+  std::vector<NfaCopies> copies;
   int32_t start = 0, accept = 0;
+  int32_t levels = 0;  // of copies within copies
+  BudgetShare share;
 
   int32_t add_state() {
     states.push_back({});
     return static_cast<int32_t>(states.size()) - 1;
+  }
+  // Allocated; growing a vector holds the old one too for a moment.
+  int64_t bytes() const {
+    return static_cast<int64_t>((states.capacity() * sizeof(State) + edges.capacity() * sizeof(NfaEdge) + calls.capacity() * sizeof(Dfa::Call) + copies.capacity() * sizeof(NfaCopies)) * 3 / 2);
   }
   void add_edge(int32_t from, NfaEdge edge) {
     edge.sibling = states[static_cast<size_t>(from)].edge;

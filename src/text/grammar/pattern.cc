@@ -59,6 +59,7 @@ class Parser {
     std::vector<ExprId> parts;
     while (more() && peek() != '|' && peek() != ')') {
       bool repeatable = true;
+      MILLRACE_TRY_VOID(spec_.check());
       MILLRACE_TRY(ExprId part, atom(depth, &repeatable));
       MILLRACE_TRY(part, quantified(part, repeatable));
       parts.push_back(part);
@@ -274,7 +275,7 @@ Result<ExprId> parse_pattern(GrammarSpec& spec, std::string_view pattern, Spelli
 }
 
 Result<Dfa> search_dfa(std::string_view pattern, Spelling spelling, const GrammarLimits& limits) {
-  GrammarSpec spec;
+  GrammarSpec spec(limits.budget);
   MILLRACE_TRY(const ExprId found, parse_pattern(spec, pattern, spelling, limits));
   const ExprId anything = spec.repeat(spec.chars(any_char(), spelling), 0, kNoLimit);
   const ExprId whole = spec.sequence({anything, found, anything});

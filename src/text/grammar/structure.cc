@@ -19,6 +19,7 @@ class Structure {
 
   Result<ExprId> part(const SchemaJson& json, const std::string& where, int depth = 0) {
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
+    MILLRACE_TRY_VOID(spec_.check());
     if (depth > kMostDepth || ++elements_ > kMostElements) return Error::unsupported(fmt::format("structure: {}: more than {} parts, or {} inside each other", where, kMostElements, kMostDepth));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
@@ -65,7 +66,7 @@ class Structure {
   }
   Result<ExprId> regex(const SchemaJson& json, const std::string& where) {
     MILLRACE_TRY(const std::string pattern, text(json, "pattern", where));
-    GrammarSpec own;
+    GrammarSpec own(limits_.budget);
     MILLRACE_TRY(const ExprId body, parse_pattern(own, pattern, Spelling::utf8, limits_));
     MILLRACE_TRY(Dfa dfa, make_dfa(own, body, limits_, "regex"));
     return as_rule("a regex", spec_.dfa(std::make_shared<const Dfa>(std::move(dfa))));
