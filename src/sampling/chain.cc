@@ -28,6 +28,8 @@ void SamplerChain::apply(std::span<float> logits, int64_t position, SamplingRow&
 
 Result<TokenId> SamplerChain::sample(std::span<float> logits, int64_t position, SamplingRow& row) {
   apply(logits, position, row);
+  for (const auto& step : steps_)
+    if (const Error* failure = step->failure()) return *failure;
   return draw(row);
 }
 

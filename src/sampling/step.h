@@ -40,6 +40,7 @@ class SamplerStep {
   virtual void accept(TokenId /*token*/) {}  // a token of the prompt, or the one chosen after apply()
   virtual void reset() {}                    // back to before the first accept()
   virtual bool ended() const { return false; }  // nothing can follow what was accepted
+  virtual const Error* failure() const { return nullptr; }  // why no further token can be chosen
   virtual std::unique_ptr<SamplerStep> clone() const = 0;
 };
 

@@ -1,8 +1,11 @@
 // Keeps the tokens with which the answer still fits its grammar, and the end of generation where it may end. After the
-// steps that edit logits and before those that narrow them, so that these see what is possible alone.
+// steps that edit logits and before those that narrow them, so that these see what is possible alone. Where the grammar
+// meets one of the matcher's bounds the stream ends with an error: what it allows is not known any more.
 #include <algorithm>
 #include <bit>
 #include <limits>
+#include <optional>
+#include <string>
 
 #include "sampling/steps/factories.h"
 
@@ -18,7 +21,9 @@ class ConstraintStep final : public SamplerStep {
 
   void apply(SamplingRow& row) override {
     started_ = true;
-    size_t count = ended_ ? 0 : matcher_.mask(bits_);
+    size_t count = ended_ || failure_ ? 0 : matcher_.mask(bits_);
+    note_bounds();
+    if (failure_) return row.keep_tokens({});
     if (ended_) std::fill(bits_.begin(), bits_.end(), 0);
     if (ended_ || matcher_.complete()) {
       for (TokenId token : ends_) bits_[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
@@ -32,18 +37,27 @@ class ConstraintStep final : public SamplerStep {
   }
 
   void accept(TokenId token) override {
-    if (!started_ || ended_) return;  // of the prompt, or behind the end
-    if (!matcher_.accept(token)) ended_ = true;
+    if (!started_ || ended_ || failure_) return;  // of the prompt, or behind the end
+    if (matcher_.accept(token)) return;
+    note_bounds();
+    ended_ = !failure_;
   }
 
   void reset() override {
     matcher_.reset();
+    failure_.reset();
     started_ = ended_ = false;
   }
-  bool ended() const override { return started_ && (ended_ || matcher_.exhausted()); }
+  bool ended() const override { return started_ && !failure_ && (ended_ || matcher_.exhausted()); }
+  const Error* failure() const override { return failure_ ? &*failure_ : nullptr; }
   std::unique_ptr<SamplerStep> clone() const override { return std::make_unique<ConstraintStep>(*this); }
 
  private:
+  void note_bounds() {
+    if (failure_ || matcher_.exceeded() == ParseBound::none) return;
+    failure_ = Error::unsupported(std::string("constraint: ") + parse_bound_reason(matcher_.exceeded()));
+  }
+
   void keep(SamplingRow& row, size_t count) {
     kept_.clear();
     kept_.reserve(count);
@@ -79,6 +93,7 @@ class ConstraintStep final : public SamplerStep {
   std::vector<TokenId> kept_;
   bool started_ = false;  // the prompt's tokens come before the first apply()
   bool ended_ = false;
+  std::optional<Error> failure_;
 };
 
 }  // namespace

@@ -56,6 +56,15 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
   return {};
 }
 
+// Whether a stream could begin at all; the rest is seen as it is written.
+Result<void> check_begin(const Grammar& grammar) {
+  ParseTable table(std::shared_ptr<const Grammar>(std::shared_ptr<void>(), &grammar));
+  table.set_work(GrammarMatcher::kFirstWork);
+  table.begin();
+  if (table.exceeded() == ParseBound::none) return {};
+  return Error::unsupported(std::string("grammar: at its beginning ") + parse_bound_reason(table.exceeded()));
+}
+
 std::string key_of(const Constraint& c) {
   std::string key = fmt::format("{} {} {} ", static_cast<int>(c.kind), c.text.size(), c.trigger.size()) + c.text + c.trigger;
   for (const std::string& choice : c.choices) key += fmt::format(" {} ", choice.size()) + choice;
@@ -81,6 +90,7 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   }
   MILLRACE_TRY_VOID(spec.check());
   MILLRACE_TRY(Grammar grammar, Grammar::create(spec, limits));
+  MILLRACE_TRY_VOID(check_begin(grammar));
   grammar.notes = std::move(notes);
   return grammar;
 }

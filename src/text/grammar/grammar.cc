@@ -229,7 +229,8 @@ void Grammar::number_states(RuleId root) {
   int32_t base = 0;
   for (RuleTable& rule : rules_) {
     if (!rule.used) {
-      rule.dfa = Dfa{};  // with its share of the budget
+      Dfa none;
+      rule.dfa = std::move(none);  // with its share of the budget
       continue;
     }
     rule.base = base;

@@ -10,7 +10,39 @@ void set_bit(std::span<uint64_t> bits, TokenId token) { bits[static_cast<size_t>
 
 }  // namespace
 
-GrammarMatcher::GrammarMatcher(CompiledGrammar compiled) : compiled_(std::move(compiled)), table_(compiled_.grammar), set_(table_.begin()) {}
+GrammarMatcher::GrammarMatcher(CompiledGrammar compiled)
+    : compiled_(std::move(compiled)), table_(compiled_.grammar, compiled_.most_bytes()), set_(kDead) {
+  reset();
+}
+
+// Whether the stream is where it can go on from. Too deep is only the token that would have gone there.
+bool GrammarMatcher::usable() {
+  if (exceeded_ == ParseBound::depth) exceeded_ = ParseBound::none;
+  if (exceeded_ == ParseBound::none) shrink();
+  return exceeded_ == ParseBound::none;
+}
+
+void GrammarMatcher::note_bounds() {
+  if (exceeded_ == ParseBound::none) exceeded_ = table_.exceeded();
+  table_.clear_exceeded();
+  if (table_.work_left() < 0) table_.set_work(0);
+}
+
+// Near the limit of depth what a state allows depends on the depth too.
+bool GrammarMatcher::deep() const {
+  return std::ranges::any_of(table_.configs(set_), [&](const ParseConfig& c) { return table_.frame(c.frame).depth + 2 * TokenTrie::kMaxTokenBytes > kMaxFrames; });
+}
+
+// The set behind more text; kDead where it does not fit, or a bound is met.
+SetId GrammarMatcher::after(std::string_view text) {
+  SetId set = set_;
+  for (size_t i = 0; i < text.size() && set != kDead; ++i) set = table_.step(set, static_cast<uint8_t>(text[i]));
+  table_.spend(static_cast<int64_t>(text.size()));
+  note_bounds();
+  if (exceeded_ != ParseBound::none) return kDead;
+  if (set == kDead && table_.dropped() && deep()) exceeded_ = ParseBound::depth;
+  return set;
+}
 
 void GrammarMatcher::add_walk(uint32_t first, uint32_t last, SetId from, std::span<uint64_t> bits) {
   const TokenTrie& trie = compiled_.masks->trie();
@@ -19,12 +51,16 @@ void GrammarMatcher::add_walk(uint32_t first, uint32_t last, SetId from, std::sp
   });
 }
 
-// Adds what one configuration allows.
-void GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
+// Adds what one configuration allows. False when there is no mask for its state.
+bool GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
   const Grammar& grammar = *compiled_.grammar;
   const ParseTable::Frame frame = table_.frame(config.frame);
-  if (!grammar.moves(config.state)) return;
+  if (!grammar.moves(config.state)) return true;
   const auto mask = compiled_.masks->find(compiled_.grammar, compiled_.id, config.state);
+  // Counted once for each stream, so that what another has worked out already makes no difference.
+  if (masked_.insert(config.state).second) table_.spend(mask->work);
+  if (mask->exceeded != ParseBound::none) return false;
+  table_.spend(static_cast<int64_t>(bits.size()) / 4);
   const bool plain = !grammar.counted(config.state) || (frame.need == 0 && frame.room >= mask->most_ticks);
   if (plain) {
     for (size_t i = 0; i < mask->bits.size(); ++i) bits[i] |= mask->bits[i];
@@ -45,27 +81,26 @@ void GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
     }
     for (size_t i = 0; i < bits.size(); ++i) bits[i] |= allowed[i];
   }
-  if (mask->exits.empty() || frame.kind != ParseTable::Frame::Kind::call) return;
+  if (mask->exits.empty() || frame.kind != ParseTable::Frame::Kind::call) return true;
   const SetId caller = table_.returned(config.frame);
-  if (caller == kDead) return;
+  if (caller == kDead) return true;
   const auto nodes = compiled_.masks->trie().nodes();
   for (const StateMask::Exit& exit : mask->exits) {
     if (grammar.counted(config.state) && (exit.ticks < frame.need || exit.ticks > frame.room)) continue;
     add_walk(exit.node + 1, nodes[exit.node].end, caller, bits);
   }
+  return true;
 }
 
 size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
   std::ranges::fill(bits, 0);
-  shrink();
+  if (!usable()) return 0;
   const std::vector<ParseConfig> configs(table_.configs(set_).begin(), table_.configs(set_).end());
-  // Near the limit of depth what a state allows depends on the depth too.
-  const bool deep = std::ranges::any_of(configs, [&](const ParseConfig& c) { return table_.frame(c.frame).depth + 2 * TokenTrie::kMaxTokenBytes > kMaxFrames; });
-  if (deep) {
-    add_walk(1, static_cast<uint32_t>(compiled_.masks->trie().nodes().size()), set_, bits);
-  } else {
-    for (const ParseConfig& config : configs) add_state(config, bits);
-  }
+  bool walk = configs.size() > kMostMasks || deep();
+  for (size_t i = 0; i < configs.size() && !walk && table_.exceeded() == ParseBound::none; ++i) walk = !add_state(configs[i], bits);
+  if (walk) add_walk(1, static_cast<uint32_t>(compiled_.masks->trie().nodes().size()), set_, bits);
+  note_bounds();
+  if (exceeded_ != ParseBound::none) std::ranges::fill(bits, 0);
   size_t count = 0;
   for (uint64_t word : bits) count += static_cast<size_t>(std::popcount(word));
   return count;
@@ -74,9 +109,7 @@ size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
 bool GrammarMatcher::allows(TokenId token) {
   if (token < 0 || token >= compiled_.masks->trie().vocab_size()) return false;
   const std::string_view text = compiled_.masks->trie().piece(token);
-  SetId set = text.empty() ? kDead : set_;
-  for (size_t i = 0; i < text.size() && set != kDead; ++i) set = table_.step(set, static_cast<uint8_t>(text[i]));
-  return set != kDead;
+  return !text.empty() && usable() && after(text) != kDead;
 }
 
 bool GrammarMatcher::accept(TokenId token) {
@@ -86,11 +119,11 @@ bool GrammarMatcher::accept(TokenId token) {
 }
 
 bool GrammarMatcher::accept_text(std::string_view text) {
-  shrink();
-  SetId set = set_;
-  for (size_t i = 0; i < text.size() && set != kDead; ++i) set = table_.step(set, static_cast<uint8_t>(text[i]));
+  if (!usable()) return false;
+  const SetId set = after(text);
   if (set == kDead) return false;
   advance(set);
+  table_.set_work(std::min(kFirstWork, table_.work_left() + kTokenWork));
   return true;
 }
 
@@ -104,45 +137,61 @@ void GrammarMatcher::rollback(size_t tokens) {
   for (; tokens > 0 && !history_.empty(); --tokens) {
     set_ = history_.back();
     history_.pop_back();
+    exceeded_ = ParseBound::none;
   }
 }
 
 void GrammarMatcher::reset() {
   history_.clear();
+  masked_.clear();
+  exceeded_ = ParseBound::none;
+  table_.clear_exceeded();
+  table_.set_work(kFirstWork);
   set_ = table_.begin();
+  note_bounds();
 }
 
 // A table that grew large is made anew with what is still needed.
 void GrammarMatcher::shrink() {
   if (table_.bytes() < compiled_.table_bytes) return;
   if (history_.size() > kMostRollback) history_.erase(history_.begin(), history_.end() - kMostRollback);
-  ParseTable fresh(compiled_.grammar);
-  set_ = fresh.import(table_, set_);
-  for (SetId& set : history_) set = fresh.import(table_, set);
-  if (fresh.bytes() > compiled_.table_bytes / 2) {  // the past alone is too large
-    fresh = ParseTable(compiled_.grammar);
-    history_.clear();
-    set_ = fresh.import(table_, set_);
-  }
-  table_ = std::move(fresh);
+  const auto remade = [&](bool with_history) {
+    ParseTable fresh(compiled_.grammar, compiled_.most_bytes());
+    fresh.set_work(table_.work_left());
+    const SetId set = fresh.import(table_, set_);
+    std::vector<SetId> history;
+    if (with_history)
+      for (SetId before : history_) history.push_back(fresh.import(table_, before));
+    if (with_history && (fresh.exceeded() != ParseBound::none || fresh.bytes() > compiled_.table_bytes / 2)) return false;
+    table_ = std::move(fresh);
+    set_ = set;
+    history_ = std::move(history);
+    return true;
+  };
+  if (!remade(true)) remade(false);  // the past alone is too large
+  note_bounds();
+  if (table_.bytes() > (compiled_.table_bytes + compiled_.most_bytes()) / 2 && exceeded_ == ParseBound::none) exceeded_ = ParseBound::bytes;  // so is what is now
 }
 
 std::string GrammarMatcher::jump_ahead(size_t limit) {
   std::string out;
+  if (!usable()) return out;
   const Grammar& grammar = *compiled_.grammar;
   for (SetId set = set_; out.size() < limit && !table_.complete(set);) {
     int32_t only = -1;
     SetId next = kDead;
+    table_.spend(grammar.classes());
     for (int32_t c = 0; c < grammar.classes() && only != -2; ++c) {
       const SetId to = table_.step(set, grammar.sample(c));
       if (to == kDead) continue;
       only = only == -1 && grammar.single(c) ? c : -2;
       next = to;
     }
-    if (only < 0) break;
+    if (only < 0 || table_.exceeded() != ParseBound::none) break;
     out += static_cast<char>(grammar.sample(only));
     set = next;
   }
+  note_bounds();
   return out;
 }
 

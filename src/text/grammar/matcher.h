@@ -5,12 +5,17 @@
 //   matcher.mask(bits);                  // one bit a token, 1: may come next
 //   if (matcher.accept(token)) ...
 //   matcher.rollback(2);                 // the last two tokens did not come
+//
+// A text that can be read in very many ways may need more memory or work than one stream gets. Then exceeded() says so,
+// nothing is allowed, and the stream cannot go on; after rollback() another way may be tried, as far as work is left.
 #pragma once
 
+#include <algorithm>
 #include <memory>
 #include <optional>
 #include <span>
 #include <string>
+#include <unordered_set>
 #include <vector>
 
 #include "text/grammar/token_masks.h"
@@ -23,11 +28,15 @@ struct CompiledGrammar {
   std::shared_ptr<TokenMasks> masks;
   int64_t id = 0;
   size_t table_bytes = size_t{16} << 20;  // of one stream's readings, before those that are over are dropped
+  size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{4} << 20); }  // in the middle of one token
 };
 
 class GrammarMatcher {
  public:
   static constexpr size_t kMostRollback = 1024;  // tokens that can be taken back
+  // Work (see ParseTable) that a stream may do at first, and more for each token: a quarter of a second, and milliseconds.
+  // Ordinary grammars take a thousandth of it.
+  static constexpr int64_t kFirstWork = 100'000'000, kTokenWork = 2'000'000;
 
   explicit GrammarMatcher(CompiledGrammar compiled);
 
@@ -43,6 +52,9 @@ class GrammarMatcher {
   void rollback(size_t tokens);             // at most kMostRollback and what was accepted
   void reset();
 
+  // The bound that the last mask(), allows(), accept() or jump_ahead() met. Then there is no telling what may come next.
+  ParseBound exceeded() const { return exceeded_; }
+
   bool complete() const { return table_.complete(set_); }                         // the text may end here
   bool exhausted() const { return complete() && !table_.can_go_on(set_); }        // ... and must
   // The longest text that has to come next, whatever the choice of tokens: at most `limit` bytes. Not to be tokenised
@@ -52,8 +64,14 @@ class GrammarMatcher {
   size_t bytes() const { return table_.bytes(); }
 
  private:
+  static constexpr size_t kMostMasks = 64;  // readings at once whose masks are put together
+
   void advance(SetId set);
-  void add_state(ParseConfig config, std::span<uint64_t> bits);
+  bool usable();
+  void note_bounds();
+  bool deep() const;
+  SetId after(std::string_view text);
+  bool add_state(ParseConfig config, std::span<uint64_t> bits);
   void add_walk(uint32_t first, uint32_t last, SetId from, std::span<uint64_t> bits);
   void shrink();
 
@@ -61,6 +79,8 @@ class GrammarMatcher {
   ParseTable table_;
   SetId set_;
   std::vector<SetId> history_;  // sets before the last tokens
+  std::unordered_set<int32_t> masked_;  // states whose masks' work has been counted
+  ParseBound exceeded_ = ParseBound::none;
 };
 
 }  // namespace millrace

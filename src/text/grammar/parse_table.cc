@@ -12,12 +12,25 @@ uint64_t mix(uint64_t h, uint64_t x) {
 
 }  // namespace
 
-ParseTable::ParseTable(std::shared_ptr<const Grammar> grammar)
-    : grammar_(std::move(grammar)), classes_(static_cast<size_t>(grammar_->classes())) {
+const char* parse_bound_reason(ParseBound bound) {
+  switch (bound) {
+    case ParseBound::none: return "";
+    case ParseBound::readings: return "the text can be read in too many ways at once; make its rules less ambiguous";
+    case ParseBound::depth: return "its rules call each other too deeply here; nest them less";
+    case ParseBound::bytes: return "the ways to read the text take too much memory; make its rules less ambiguous";
+    case ParseBound::work: return "the ways to read the text take too long to tell apart; make its rules less ambiguous";
+  }
+  return "";
+}
+
+ParseTable::ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes)
+    : grammar_(std::move(grammar)), classes_(static_cast<size_t>(grammar_->classes())), most_bytes_(most_bytes) {
   Frame root;
   root.kind = Frame::Kind::root;
   root.floor_ticks = kNoTicks;
   intern_frame(root, {});
+  sets_.emplace_back();  // kDead
+  next_.assign(classes_, kDead);
 }
 
 SetId ParseTable::begin() {
@@ -39,6 +52,8 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
   uint64_t hash = mix(mix(static_cast<uint64_t>(frame.kind), static_cast<uint32_t>(frame.to)), uint64_t{frame.need} << 32 | frame.room);
   hash = mix(hash, frame.kind == Frame::Kind::floor ? frame.floor_ticks : 0);
   for (FrameId parent : parents) hash = mix(hash, parent);
+  spend(kSetWork + static_cast<int64_t>(parents.size()));
+  if (bytes() > most_bytes_) exceed(ParseBound::bytes);
   const auto [first, last] = frame_ids_.equal_range(hash);
   for (auto it = first; it != last; ++it) {
     const Frame& other = frames_[it->second];
@@ -51,7 +66,7 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
     frame.depth = 0;
     for (FrameId parent : parents) {
       frame.floor_ticks = std::min(frame.floor_ticks, frames_[parent].floor_ticks);
-      frame.depth = std::max(frame.depth, static_cast<uint16_t>(frames_[parent].depth + 1));
+      frame.depth = std::max(frame.depth, static_cast<uint16_t>(std::min(frames_[parent].depth + 1, 0xFFFF)));
     }
   }
   frame.first = static_cast<uint32_t>(parents_.size());
@@ -66,6 +81,9 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
 
 SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   if (configs.empty()) return kDead;
+  spend(kSetWork + static_cast<int64_t>(classes_) / 4);
+  if (bytes() > most_bytes_) exceed(ParseBound::bytes);
+  if (exceeded_ != ParseBound::none) return kDead;
   uint64_t hash = configs.size();
   for (const ParseConfig& config : configs) hash = mix(hash, uint64_t{static_cast<uint32_t>(config.state)} << 32 | config.frame);
   const auto [first, last] = set_ids_.equal_range(hash);
@@ -108,17 +126,27 @@ FrameId ParseTable::ticked(FrameId id) {
 }
 
 void ParseTable::add(ParseConfig config) {
-  if (work_.size() >= kMaxConfigs) {
-    overflow_ = true;
-    return;
+  constexpr size_t kFew = 24;  // are looked through one by one
+  if (work_.size() < kFew) {
+    if (std::ranges::find(work_, config) != work_.end()) return;
+  } else {
+    const auto key = [](ParseConfig c) { return uint64_t{static_cast<uint32_t>(c.state)} << 32 | c.frame; };
+    if (work_.size() == kFew) {
+      in_work_.clear();
+      for (const ParseConfig& other : work_) in_work_.insert(key(other));
+    }
+    if (!in_work_.insert(key(config)).second) return;
   }
-  if (std::ranges::find(work_, config) == work_.end()) work_.push_back(config);
+  if (work_.size() >= kMaxConfigs) return exceed(ParseBound::readings);
+  work_.push_back(config);
 }
 
 SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
+  if (exceeded_ != ParseBound::none) return kDead;
   work_.clear();
   const uint8_t byte = grammar_->sample(byte_class);
   const size_t first = sets_[static_cast<size_t>(set)].first, count = sets_[static_cast<size_t>(set)].count;
+  spend(static_cast<int64_t>(count));
   for (size_t i = 0; i < count; ++i) {
     ParseConfig config = configs_[first + i];
     config.state = grammar_->step(config.state, byte);
@@ -131,6 +159,7 @@ SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
     add(config);
   }
   const SetId to = close();
+  if (exceeded_ != ParseBound::none) return kDead;  // not known
   next_[static_cast<size_t>(set) * classes_ + static_cast<size_t>(byte_class)] = to;
   return to;
 }
@@ -140,11 +169,19 @@ void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
   const Frame& caller = fresh ? pending_[config.frame & ~kPending].frame : frames_[config.frame];
   // What follows the call is nothing: the called rule may as well return where the caller would.
   if (!call.counts && grammar_->ends(call.to) && caller.need == 0) return add({call.start, config.frame});
-  if (caller.depth >= kMaxFrames) return;
-  for (size_t i = 0; i < pending_.size(); ++i) {
-    Pending& p = pending_[i];
-    if (p.start != call.start || p.frame.to != call.to || p.frame.need != call.need || p.frame.room != call.room) continue;
-    if (std::ranges::find(p.parents, config.frame) == p.parents.end()) p.parents.push_back(config.frame);
+  if (caller.depth >= kMaxFrames) {
+    dropped_ = true;
+    return;
+  }
+  const auto id = static_cast<uint32_t>(pending_.size());
+  const uint64_t key = uint64_t{static_cast<uint32_t>(call.start)} << 32 | static_cast<uint32_t>(call.to);
+  const auto [entry, fresh_key] = pending_ids_.try_emplace(key, id);
+  int32_t last = -1;
+  for (int32_t i = fresh_key ? -1 : static_cast<int32_t>(entry->second); i >= 0; i = pending_[static_cast<size_t>(i)].next) {
+    Pending& p = pending_[static_cast<size_t>(i)];
+    last = i;
+    if (p.frame.need != call.need || p.frame.room != call.room) continue;
+    if (p.parents.back() != config.frame) p.parents.push_back(config.frame);  // those that come twice go in resolve_one()
     return;
   }
   Pending p;
@@ -155,46 +192,69 @@ void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
   p.frame.depth = static_cast<uint16_t>(caller.depth + 1);
   p.parents = {config.frame};
   pending_.push_back(std::move(p));
-  add({call.start, kPending | static_cast<FrameId>(pending_.size() - 1)});
+  if (last >= 0) pending_[static_cast<size_t>(last)].next = static_cast<int32_t>(id);
+  add({call.start, kPending | id});
 }
 
-// Makes a pending frame a real one, its parents first. There is no circle among them: that would be left recursion.
-FrameId ParseTable::resolve(FrameId id) {
-  if (!(id & kPending)) return id;
-  Pending& p = pending_[id & ~kPending];
-  if (p.resolved) return p.id;
-  for (FrameId& parent : p.parents) parent = resolve(parent);
+void ParseTable::resolve_one(Pending& p) {
+  for (FrameId& parent : p.parents)
+    if (parent & kPending) parent = pending_[parent & ~kPending].id;
   std::ranges::sort(p.parents);
   p.parents.erase(std::unique(p.parents.begin(), p.parents.end()), p.parents.end());
   p.id = intern_frame(p.frame, p.parents);
   p.resolved = true;
-  return p.id;
 }
 
-// Completes `work_` with what is reached without a byte, and interns it.
+// Makes a pending frame a real one, its parents first. There is no circle among them: that would be left recursion. There
+// may be many, one behind the other.
+FrameId ParseTable::resolve(FrameId id) {
+  if (!(id & kPending)) return id;
+  std::vector<std::pair<FrameId, size_t>> path{{id & ~kPending, 0}};  // and which parent is next
+  while (!path.empty()) {
+    auto& [at, next] = path.back();
+    Pending& p = pending_[at];
+    while (!p.resolved && next < p.parents.size() && (!(p.parents[next] & kPending) || pending_[p.parents[next] & ~kPending].resolved)) ++next;
+    if (!p.resolved && next < p.parents.size()) {
+      path.emplace_back(p.parents[next] & ~kPending, 0);
+      continue;
+    }
+    if (!p.resolved) resolve_one(p);
+    path.pop_back();
+  }
+  return pending_[id & ~kPending].id;
+}
+
+// Completes `work_` with what is reached without a byte, and interns it. kDead where a bound is met.
 SetId ParseTable::close() {
   pending_.clear();
-  overflow_ = false;
-  for (size_t i = 0; i < work_.size(); ++i) {
+  pending_ids_.clear();
+  for (size_t i = 0; i < work_.size() && exceeded_ == ParseBound::none; ++i) {
     const ParseConfig config = work_[i];
+    spend(kAddWork);
     if (grammar_->accepting(config.state) && !(config.frame & kPending) && frames_[config.frame].need == 0) {
       const Frame frame = frames_[config.frame];
-      if (frame.kind == Frame::Kind::call)
-        for (uint32_t p = 0; p < frame.count; ++p) add({frame.to, parents_[frame.first + p]});
+      if (frame.kind == Frame::Kind::call) {
+        spend(kAddWork * int64_t{frame.count});
+        for (uint32_t p = 0; p < frame.count && exceeded_ == ParseBound::none; ++p) add({frame.to, parents_[frame.first + p]});
+      }
     }
-    for (const Grammar::Call& call : grammar_->calls(config.state)) {
+    const auto calls = grammar_->calls(config.state);
+    spend(2 * kAddWork * std::ssize(calls));
+    for (const Grammar::Call& call : calls) {
+      if (exceeded_ != ParseBound::none) break;
       if (call.nullable) add({call.to, config.frame});
       enter(config, call);
     }
   }
-  if (overflow_) return kDead;
+  if (exceeded_ != ParseBound::none) return kDead;
   std::vector<ParseConfig> whole;
   for (ParseConfig config : work_) {
-    config.frame = resolve(config.frame);
-    const bool bottom = frames_[config.frame].kind != Frame::Kind::call;
     // What has returned or only calls leads nowhere by itself.
+    const bool bottom = !(config.frame & kPending) && frames_[config.frame].kind != Frame::Kind::call;
     if (!grammar_->moves(config.state) && !(bottom && grammar_->accepting(config.state))) continue;
+    config.frame = resolve(config.frame);
     whole.push_back(config);
+    if (exceeded_ != ParseBound::none) return kDead;
   }
   std::ranges::sort(whole);
   whole.erase(std::unique(whole.begin(), whole.end()), whole.end());
@@ -206,33 +266,47 @@ SetId ParseTable::returned(FrameId id) {
   const Frame frame = frames_[id];
   SetId set = kDead;
   if (frame.kind == Frame::Kind::call) {
+    if (exceeded_ != ParseBound::none) return kDead;
     work_.clear();
+    spend(kAddWork * int64_t{frame.count});
     for (uint32_t p = 0; p < frame.count; ++p) add({frame.to, parents_[frame.first + p]});
     set = close();
   }
+  if (exceeded_ != ParseBound::none) return kDead;  // not known
   returned_[id] = set;
   return set;
 }
 
 SetId ParseTable::import(const ParseTable& from, SetId set) {
   if (set == kDead) return kDead;
+  // The frames below the set's. A frame was made after its parents, so in the order of their numbers parents come first.
+  std::vector<FrameId> reached;
   std::unordered_map<FrameId, FrameId> known;
-  const auto copy = [&](auto&& self, FrameId id) -> FrameId {
-    if (auto found = known.find(id); found != known.end()) return found->second;
-    std::vector<FrameId> parents;
-    for (FrameId parent : from.parents(id)) parents.push_back(self(self, parent));
-    std::ranges::sort(parents);
-    return known[id] = intern_frame(from.frames_[id], parents);
+  const auto reach = [&](FrameId id) {
+    if (known.try_emplace(id, 0).second) reached.push_back(id);
   };
+  for (const ParseConfig& config : from.configs(set)) reach(config.frame);
+  for (size_t i = 0; i < reached.size(); ++i)
+    for (FrameId parent : from.parents(reached[i])) reach(parent);
+  std::ranges::sort(reached);
+  std::vector<FrameId> parents;
+  for (FrameId id : reached) {
+    parents.clear();
+    for (FrameId parent : from.parents(id)) parents.push_back(known[parent]);
+    std::ranges::sort(parents);
+    known[id] = intern_frame(from.frames_[id], parents);
+    if (exceeded_ != ParseBound::none) return kDead;
+  }
   std::vector<ParseConfig> configs;
-  for (ParseConfig config : from.configs(set)) configs.push_back({config.state, copy(copy, config.frame)});
+  for (ParseConfig config : from.configs(set)) configs.push_back({config.state, known[config.frame]});
   std::ranges::sort(configs);
   return intern_set(configs);
 }
 
 size_t ParseTable::bytes() const {
-  return frames_.capacity() * (sizeof(Frame) + 48) + parents_.capacity() * sizeof(FrameId) + sets_.capacity() * (sizeof(Set) + 48) +
-         configs_.capacity() * sizeof(ParseConfig) + next_.capacity() * sizeof(SetId);
+  return frames_.capacity() * (sizeof(Frame) + sizeof(SetId) + 48) + parents_.capacity() * sizeof(FrameId) + sets_.capacity() * (sizeof(Set) + 48) +
+         configs_.capacity() * sizeof(ParseConfig) + next_.capacity() * sizeof(SetId) +
+         (work_.capacity() + in_work_.size() * 5) * sizeof(ParseConfig) + pending_.capacity() * (sizeof(Pending) + 64);
 }
 
 }  // namespace millrace

@@ -5,7 +5,11 @@
 //   set 7 = { (state 41, frame 3), (state 90, frame 5) }        frame 3: return to state 12 with frame 1 or frame 2
 //
 // Sets and frames are interned and the transitions between sets are kept, so that text like text seen before costs one
-// table look-up a byte. Bounded: see bytes(). Not thread-safe.
+// table look-up a byte. Not thread-safe.
+//
+// Bounded in readings at once, in bytes, and in work: what goes beyond a bound is no reading of the text, and is not
+// taken for one: the set is kDead, and exceeded() says which bound it was until it is cleared. kDead is a set like any
+// other, of no reading, so that whatever is asked of it has an answer.
 //
 // To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A floor
 // counts the ticks that passed on it.
@@ -15,6 +19,7 @@
 #include <memory>
 #include <span>
 #include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "text/grammar/grammar.h"
@@ -23,9 +28,13 @@ namespace millrace {
 
 using SetId = int32_t;
 using FrameId = uint32_t;
-inline constexpr SetId kDead = -1;
+inline constexpr SetId kDead = 0;  // the set without a reading; every step from it leads to it
 inline constexpr uint32_t kMaxFrames = 1000;  // nested calls
 inline constexpr uint8_t kNoTicks = 255;
+
+enum class ParseBound : uint8_t { none, readings, depth, bytes, work };
+// What to tell the user, behind "grammar: ".
+const char* parse_bound_reason(ParseBound bound);
 
 struct ParseConfig {
   int32_t state = 0;
@@ -36,7 +45,20 @@ struct ParseConfig {
 
 class ParseTable {
  public:
-  explicit ParseTable(std::shared_ptr<const Grammar> grammar);
+  static constexpr size_t kMostBytes = size_t{32} << 20;
+  explicit ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes = kMostBytes);
+
+  // The first bound that was met since it was cleared. From then on nothing new is worked out.
+  ParseBound exceeded() const { return exceeded_; }
+  void clear_exceeded() { exceeded_ = ParseBound::none; }
+  bool dropped() const { return dropped_; }  // some reading ever nested deeper than kMaxFrames and was dropped
+  // Work that may still be done, in look-ups of the table: about two nanoseconds each.
+  int64_t work_left() const { return work_left_; }
+  void set_work(int64_t work) { work_left_ = work; }
+  void spend(int64_t work) {
+    work_left_ -= work;
+    if (work_left_ < 0) exceed(ParseBound::work);
+  }
 
   const Grammar& grammar() const { return *grammar_; }
   SetId begin();                       // before the first byte
@@ -47,7 +69,7 @@ class ParseTable {
     const SetId to = next_[static_cast<size_t>(set) * classes_ + grammar_->class_of(byte)];
     return to != kUnknown ? to : compute_step(set, grammar_->class_of(byte));
   }
-  // The set after the calls in `frame` returned; kDead for the outermost one and for floors.
+  // The set after the calls in `frame` returned; kDead for the outermost one and for floors. kDead too where a bound was met.
   SetId returned(FrameId frame);
 
   std::span<const ParseConfig> configs(SetId set) const {
@@ -73,9 +95,11 @@ class ParseTable {
   size_t bytes() const;
 
  private:
-  static constexpr SetId kUnknown = -2;
-  static constexpr uint32_t kMaxConfigs = 1024;
+  static constexpr SetId kUnknown = -1;
+  static constexpr uint32_t kMaxConfigs = 16384;
   static constexpr FrameId kPending = 1u << 31;
+  // Work that one thing is worth.
+  static constexpr int64_t kAddWork = 8, kSetWork = 64;
 
   struct Set {
     size_t first = 0;
@@ -89,16 +113,21 @@ class ParseTable {
     std::vector<FrameId> parents;
     FrameId id = 0;
     bool resolved = false;
+    int32_t next = -1;  // with the same start and state after, but other bounds
   };
 
   std::span<const FrameId> parents(FrameId id) const { return std::span(parents_).subspan(frames_[id].first, frames_[id].count); }
   FrameId intern_frame(Frame frame, std::span<const FrameId> parents);
   SetId intern_set(std::span<const ParseConfig> configs);
   FrameId ticked(FrameId id);
+  void exceed(ParseBound bound) {
+    if (exceeded_ == ParseBound::none) exceeded_ = bound;
+  }
   SetId compute_step(SetId set, int32_t byte_class);
   void add(ParseConfig config);
   void enter(ParseConfig config, const Grammar::Call& call);
   FrameId resolve(FrameId id);
+  void resolve_one(Pending& pending);
   SetId close();
 
   std::shared_ptr<const Grammar> grammar_;
@@ -112,9 +141,15 @@ class ParseTable {
   std::unordered_multimap<uint64_t, SetId> set_ids_;
   std::vector<SetId> next_;  // [set, class]
 
+  size_t most_bytes_;
+  int64_t work_left_ = INT64_MAX;
+  ParseBound exceeded_ = ParseBound::none;
+  bool dropped_ = false;
+
   std::vector<ParseConfig> work_;  // of the set in the making
   std::vector<Pending> pending_;
-  bool overflow_ = false;
+  std::unordered_set<uint64_t> in_work_;                    // once they are many
+  std::unordered_map<uint64_t, uint32_t> pending_ids_;      // start and state after; the first of those
 };
 
 }  // namespace millrace

@@ -5,6 +5,7 @@
 #include <deque>
 #include <map>
 #include <set>
+#include <unordered_map>
 
 #include "text/grammar/schema_merge.h"
 
@@ -45,6 +46,7 @@ class SchemaCompiler {
 
   // schema_objects.cc
   Result<void> build_object(const Task& task);
+  ExprId object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled);
   Result<bool> plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls);
   std::vector<std::string> named_keys(const FlatSchema& parts) const;
   Result<SchemaConjunction> values_of_key(const FlatSchema& parts, const std::string& key);
@@ -54,6 +56,7 @@ class SchemaCompiler {
   Result<ExprId> key_expr(Dfa keys);
   bool unevaluated(const FlatSchema& parts, size_t at, const std::function<bool(const SchemaJson&)>& evaluates) const;
   Result<const Dfa*> pattern(const std::string& text);
+  const SchemaJson* property(const SchemaJson& schema, const std::string& key);
 
   // schema_arrays.cc
   struct ArrayShape {
@@ -74,6 +77,7 @@ class SchemaCompiler {
   std::map<std::set<const SchemaJson*>, ExprId> values_;
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
+  std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>> properties_;  // by the schema's list of them
   std::deque<Task> tasks_;
   int64_t states_ = 0;  // of all automata so far
 };

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 #include <functional>
+#include <map>
+#include <set>
 
 #include "text/grammar/pattern.h"
 #include "text/grammar/schema_compiler.h"
@@ -12,6 +14,7 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostPatterns = 4;  // whose combinations are told apart
+constexpr size_t kLongList = 64;     // of members; longer ones share a tree of keys, see GrammarSpec::keyed
 
 const SchemaJson* member(const SchemaJson& schema, const char* key) {
   auto it = schema.find(key);
@@ -31,8 +34,9 @@ Result<const Dfa*> SchemaCompiler::pattern(const std::string& text) {
 
 std::vector<std::string> SchemaCompiler::named_keys(const FlatSchema& parts) const {
   std::vector<std::string> names;
+  std::set<std::string> known;
   const auto add = [&](const std::string& name) {
-    if (std::ranges::find(names, name) == names.end()) names.push_back(name);
+    if (known.insert(name).second) names.push_back(name);
   };
   for (const SchemaPart& part : parts)
     if (const SchemaJson* properties = part.reference ? nullptr : member(*part.schema, "properties"); properties && properties->is_object())
@@ -42,6 +46,17 @@ std::vector<std::string> SchemaCompiler::named_keys(const FlatSchema& parts) con
       for (const SchemaJson& name : *required)
         if (name.is_string()) add(name.get<std::string>());
   return names;
+}
+
+// What a schema says of one key, found without looking through all of them: they are kept in a list.
+const SchemaJson* SchemaCompiler::property(const SchemaJson& schema, const std::string& key) {
+  const SchemaJson* properties = member(schema, "properties");
+  if (!properties || !properties->is_object()) return nullptr;
+  auto& known = properties_[properties];
+  if (known.empty())
+    for (const auto& [name, inner] : properties->items()) known.emplace(name, &inner);
+  const auto found = known.find(key);
+  return found == known.end() ? nullptr : found->second;
 }
 
 // Whether the part at `at` has something to say about what its own schema and those below it do not evaluate.
@@ -60,9 +75,9 @@ Result<SchemaConjunction> SchemaCompiler::values_of_key(const FlatSchema& parts,
   const std::string spelled = spell_json(key);
   const auto matches = [&](const SchemaJson& schema, bool collect) -> Result<bool> {
     bool any = false;
-    if (const SchemaJson* properties = member(schema, "properties"); properties && properties->is_object() && properties->contains(key)) {
+    if (const SchemaJson* found = property(schema, key)) {
       any = true;
-      if (collect) out.push_back(&(*properties)[key]);
+      if (collect) out.push_back(found);
     }
     if (const SchemaJson* patterns = member(schema, "patternProperties"); patterns && patterns->is_object()) {
       for (const auto& [text, inner] : patterns->items()) {
@@ -140,7 +155,7 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   const std::vector<std::string> samples = {"a", "\\\"", "\\\\", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0000", "\\u001f", "\\u001F", "\x7F"};
   for (bool changed = true; changed;) {
     changed = false;
-    for (int32_t s = 0; s < n; ++s) {
+    for (int32_t s = n; s-- > 0;) {  // backwards: what comes later in a key is numbered later
       if (!all[static_cast<size_t>(s)]) continue;
       const auto keeps = [&](std::string_view text) {
         int32_t to = s;
@@ -278,10 +293,10 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
         return Error::user(fmt::format("JSON schema: {}/{}: must be an object", document_.path(*part.schema), key));
   const ExprId quote = task.counted ? spec_.sequence({spec_.bytes("\""), spec_.tick()}) : spec_.bytes("\"");
   const ExprId colon = spec_.sequence({spec_.bytes(":"), json_.space()});
-  std::vector<ExprId> members;
-  std::string counts;
+  std::vector<KeyedMembers::Member> members;
   std::vector<std::string> named = named_keys(task.parts);
-  const auto is_required = [&](const std::string& name) { return std::ranges::find(task.merged.required, name) != task.merged.required.end(); };
+  const std::set<std::string> must(task.merged.required.begin(), task.merged.required.end());
+  const auto is_required = [&](const std::string& name) { return must.contains(name); };
   if (task.counted) std::stable_partition(named.begin(), named.end(), is_required);
   for (const std::string& name : named) {
     MILLRACE_TRY(const SchemaConjunction schemas, values_of_key(task.parts, name));
@@ -293,8 +308,8 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
       spec_.set_body(task.rule, spec_.never());
       return {};
     }
-    members.push_back(spec_.sequence({quote, spec_.bytes(spell_json(name) + "\""), colon, content}));
-    counts += required ? '1' : '?';
+    members.push_back({spell_json(name) + "\"", content, required});
+    MILLRACE_TRY_VOID(spec_.check());
   }
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(task.parts, named, what));
   std::vector<ExprId> others;
@@ -302,13 +317,42 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
     MILLRACE_TRY(const ExprId content, value(group.values));
     if (!never(content)) others.push_back(spec_.sequence({quote, group.key, colon, content}));
   }
-  if (!others.empty()) {
-    members.push_back(spec_.choice(std::move(others)));
-    counts += '*';
-  }
   const bool filled = task.merged.min_properties > 0 && task.merged.required.empty();
-  spec_.set_body(task.rule, filled && members.empty() ? spec_.never() : json_.object_rest(members, counts, filled));
+  spec_.set_body(task.rule, filled && members.empty() && others.empty() ? spec_.never() : object_rest(std::move(members), quote, std::move(others), filled));
   return {};
+}
+
+// The members and what closes the object. Of a long list, what stands between two keys is a rule for each kind of value,
+// so that a member costs a few states beside its key.
+ExprId SchemaCompiler::object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled) {
+  const ExprId colon = spec_.sequence({spec_.bytes(":"), json_.space()});
+  if (members.size() <= kLongList) {
+    std::vector<ExprId> all;
+    std::string counts;
+    for (const KeyedMembers::Member& one : members) {
+      all.push_back(spec_.sequence({quote, spec_.bytes(one.key), colon, one.content}));
+      counts += one.required ? '1' : '?';
+    }
+    if (!others.empty()) {
+      all.push_back(spec_.choice(std::move(others)));
+      counts += '*';
+    }
+    return json_.object_rest(all, counts, filled);
+  }
+  const auto as_rule = [&](const char* name, ExprId body) {
+    const RuleId rule = spec_.add_rule(name);
+    spec_.set_body(rule, body);
+    return spec_.call(rule);
+  };
+  std::map<ExprId, ExprId> contents;
+  for (KeyedMembers::Member& one : members) {
+    const auto [entry, fresh] = contents.try_emplace(one.content, -1);
+    if (fresh) entry->second = as_rule("a member", spec_.sequence({colon, one.content}));
+    one.content = entry->second;
+  }
+  KeyedMembers list{as_rule("between members", json_.comma()), quote, std::move(members), -1, filled};
+  if (!others.empty()) list.others = spec_.choice(std::move(others));
+  return spec_.sequence({json_.space(), spec_.keyed(std::move(list)), json_.space(), spec_.bytes("}")});
 }
 
 }  // namespace millrace

@@ -7,9 +7,11 @@ namespace {
 
 constexpr size_t kShortList = 1024;       // tokens; more are kept as bits
 constexpr size_t kMostFingerprints = 4096;
+constexpr int64_t kMostWork = 20'000'000;  // for one state; beyond it there is no mask
 
 StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state) {
   ParseTable table(grammar);
+  table.set_work(kMostWork);
   StateMask mask;
   const bool counted = grammar->counted(state);
   walk_trie(trie, table, 1, static_cast<uint32_t>(trie.nodes().size()), table.begin_on_floor(state), [&](uint32_t node, SetId set) {
@@ -25,6 +27,9 @@ StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& g
     if (counted && open != kNoTicks) mask.most_ticks = std::max(mask.most_ticks, open);
     if (counted && exit != kNoTicks) mask.most_ticks = std::max(mask.most_ticks, exit);
   });
+  if (table.exceeded() != ParseBound::none) mask = {};
+  mask.exceeded = table.exceeded();
+  mask.work = kMostWork - std::max<int64_t>(0, table.work_left());
   std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.open > b.open; });
   if (mask.list.size() <= kShortList) {
     mask.list.shrink_to_fit();

@@ -42,6 +42,8 @@ struct StateMask {
   std::vector<Counted> counted_exit;  // those that end a counted rule
   std::vector<Exit> exits;
   uint8_t most_ticks = 0;
+  ParseBound exceeded = ParseBound::none;  // the state is too ambiguous for a mask: walk the vocabulary with its set instead
+  int64_t work = 0;                        // that it took, as ParseTable counts
 
   size_t bytes() const {
     return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) +
@@ -84,15 +86,18 @@ class TokenMasks {
 
 // Calls visit(node, set) for every node in [first, last) of the trie that the table can reach from `from`, which stands
 // for the parent of `first`.
+// Where a bound of the table is met the walk ends early: see ParseTable::exceeded().
 template <typename Visit>
 void walk_trie(const TokenTrie& trie, ParseTable& table, uint32_t first, uint32_t last, SetId from, Visit visit) {
   const auto nodes = trie.nodes();
   SetId sets[TokenTrie::kMaxTokenBytes + 1];
+  int64_t visited = 0;
   if (first < last) sets[nodes[first].depth - 1] = from;
-  for (uint32_t i = first; i < last;) {
+  for (uint32_t i = first; i < last; ++visited) {
     const TokenTrie::Node& node = nodes[i];
     const SetId set = table.step(sets[node.depth - 1], node.byte);
     if (set == kDead) {
+      if (table.exceeded() != ParseBound::none) break;
       i = node.end;
       continue;
     }
@@ -100,6 +105,7 @@ void walk_trie(const TokenTrie& trie, ParseTable& table, uint32_t first, uint32_
     visit(i, set);
     ++i;
   }
+  table.spend(visited);
 }
 
 }  // namespace millrace
