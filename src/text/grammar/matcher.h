@@ -28,7 +28,7 @@ struct CompiledGrammar {
   std::shared_ptr<TokenMasks> masks;
   int64_t id = 0;
   size_t table_bytes = size_t{16} << 20;  // of one stream's readings, before those that are over are dropped
-  size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{4} << 20); }  // in the middle of one token
+  size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{1} << 20); }  // in the middle of one token
 };
 
 class GrammarMatcher {
