@@ -82,8 +82,6 @@ std::string key_weights(const std::vector<ApiKey>& keys) {
   return out;
 }
 
-constexpr int64_t kConstraintBytes = int64_t{64} << 20;
-
 // The chat template, and what of a budget is kept for structured output.
 Result<void> read_texts(ServeFlags& flags) {
   if (!flags.template_file.empty()) {
@@ -91,12 +89,8 @@ Result<void> read_texts(ServeFlags& flags) {
     flags.model.chat_template.assign(std::istreambuf_iterator<char>(file), {});
     if (!file || flags.model.chat_template.empty()) return Error::user(fmt::format("{}: cannot be read, or is empty", flags.template_file));
   }
-  int64_t& bytes = flags.engine.options.constraint_memory;
   if (!flags.constraint_memory.empty()) {
-    MILLRACE_TRY(bytes, parse_bytes(flags.constraint_memory));
-  } else if (!flags.model.memory.empty()) {
-    MILLRACE_TRY(const int64_t budget, parse_bytes(flags.model.memory));
-    if (budget >= 16 * kConstraintBytes) bytes = kConstraintBytes;
+    MILLRACE_TRY(flags.engine.options.constraint_memory, parse_bytes(flags.constraint_memory));
   }
   return {};
 }
@@ -262,7 +256,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--max-streams", flags.engine.options.max_streams, "Streams that run at once; more wait")->capture_default_str()->check(whole(1, 65536));
   command->add_option("--queue", flags.engine.options.queue, "Streams that wait at most; more are refused with 429")->capture_default_str()->check(whole(0, 1 << 24));
   command->add_option("--chat-template-file", flags.template_file, "Chat template (Jinja) in the place of the model's own");
-  command->add_option("--constraint-memory", flags.constraint_memory, "Of --memory, kept for structured output and tools; 64M with a budget of 1G and more");
+  command->add_option("--constraint-memory", flags.constraint_memory, "Of --memory, kept for structured output and tools; a sixteenth when absent, 64M at most");
   command->add_option("--stored-responses", service.stored_responses, "Answers of /v1/responses that are kept for previous_response_id; 0: none")->capture_default_str()->check(whole(0, 1 << 20));
   command->add_option("--stored-response-bytes", service.stored_response_bytes, "... and their size in all")->capture_default_str()->check(whole(0, int64_t{1} << 36));
   command->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")->check(seconds(0));

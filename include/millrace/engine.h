@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "millrace/age_histogram.h"
+#include "millrace/constraint.h"
 #include "millrace/events.h"
 #include "millrace/look.h"
 #include "millrace/model.h"
@@ -137,7 +138,8 @@ class Engine {
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options = {});
   ~Engine();  // cancels what still runs
 
-  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full).
+  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and those
+  // of compile(), which it calls for a constraint that nobody has compiled.
   Result<std::unique_ptr<Stream>> submit(Request request);
 
   // The same, with every event handed to `sink` on the engine's thread, which waits for it: take the event over and
@@ -146,8 +148,15 @@ class Engine {
   Result<RequestId> submit(Request request, EventSink sink);
   void cancel(RequestId id);
 
-  // What submit() would refuse whatever else runs; a full queue is not among it.
+  // What submit() would refuse whatever else runs; a full queue is not among it, nor what compile() says.
   Result<void> check(const Request& request) const;
+
+  // Compiles what an answer is to be held to, on the calling thread, within bounds of memory and time. For those who must
+  // not wait in submit(): compile elsewhere, and keep the result until submit() has returned. Errors: user (syntax, nothing
+  // satisfies it), unsupported (a construct, or too large), resource (no memory now), cancelled.
+  Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order = {}) const;
+  // What compile() gives, where that is known already.
+  std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const;
 
   // LoRA adapters, for requests that name them. Loading one under a name that is there replaces it; streams go on with
   // what they began with. The file is read on the calling thread. Errors: corrupt, unsupported, user, resource.

@@ -55,7 +55,7 @@ struct EngineOptions {
   double kv_ssd_fetch = 1;     // of the blocks found there, so much is fetched, by importance, and the rest left out of the stream's attention: below 1 answers change
   std::string cost_model;      // what steps and loads take, for those who decide by it (`millrace bench --calibrate`); "": learned as it runs
   std::vector<std::string> adapters;  // LoRA adapters to begin with, [NAME=]PATH each
-  int64_t constraint_memory = 0;  // of a memory budget, kept for structured output; 0: what is left when the first constraint comes
+  int64_t constraint_memory = 0;  // of a memory budget, kept for structured output; 0: a sixteenth, 64 MiB at most, what the vocabulary needs at least
   std::string record_plans;    // file that every step's plan is written to, one a line; "": none
 };
 

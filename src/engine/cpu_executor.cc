@@ -39,8 +39,6 @@ Result<void> check_beams(const Request& request) {
 Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
-  if (const Tokenizer* tokenizer = executor->model_->parts().tokenizer.get())
-    executor->grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, executor->model_->parts().accounts, options.constraint_memory, options.max_streams);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
   for (const std::string& given : options.adapters) {  // before the KV cache takes what the memory budget leaves
     const auto [name, path] = named_adapter(given);
@@ -78,10 +76,17 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   int64_t kv_tokens = options.kv_tokens;
   if (kv_tokens == 0 && !budget) kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
-  MILLRACE_TRY(const EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout));
-  MILLRACE_TRY(const int64_t blocks, plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least));
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout, tokenizer, accounts->budget()));
+  auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
+  if (!planned.ok() && options.constraint_memory == 0 && memory.constraints > 0) {  // as above: without it there is an engine, maybe
+    memory.constraints = 0;
+    if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok()) planned = std::move(again);
+  }
+  MILLRACE_TRY(const int64_t blocks, std::move(planned));
   MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
   if (budget) limits_.request_bytes = memory.requests;
+  if (tokenizer) grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, places));
   kv_ = std::make_unique<KvPool>(std::move(pool));
   MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
@@ -123,10 +128,23 @@ Result<void> CpuExecutor::check(const Request& request) const {
   if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
-  if (request.constraint.kind == Constraint::Kind::none) return {};
-  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
-  if (auto grammar = grammars_->get(request.constraint); !grammar.ok()) return grammar.error();
+  if (request.constraint.kind != Constraint::Kind::none && !grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   return {};
+}
+
+Result<CompiledConstraint> CpuExecutor::compile(const Constraint& constraint, const CompileOrder& order) const {
+  if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
+  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  MILLRACE_TRY(const CompiledGrammar compiled, grammars_->get(constraint, order));
+  return CompiledConstraint{compiled.grammar->notes, compiled.grammar};
+}
+
+std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint& constraint) const {
+  if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
+  auto found = grammars_ ? grammars_->find(constraint) : std::nullopt;
+  if (!found) return std::nullopt;
+  if (!found->ok()) return Result<CompiledConstraint>(found->error());
+  return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes, (*found)->grammar});
 }
 
 Result<void> CpuExecutor::begin(LiveStream& stream) const {

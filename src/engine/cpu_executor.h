@@ -25,6 +25,8 @@ class CpuExecutor final : public Executor {
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   bool before_attention(std::function<void(int64_t)> ready) override;
   Result<void> check(const Request& request) const override;
+  Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order) const override;
+  std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const override;
   Result<void> begin(LiveStream& stream) const override;
   void observe_attention() override { observes_ = true; }
   void forward(std::span<const StepWork> work) override;

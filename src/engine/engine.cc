@@ -78,6 +78,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   struct Submitted {
     std::shared_ptr<Stream::State> stream;
     Request request;
+    CompiledConstraint compiled;  // the engine thread finds it, and never compiles
     int64_t when_ns;  // it waits from here on, for the step under way too
   };
   std::vector<Submitted> submitted;
@@ -130,7 +131,7 @@ void Engine::State::take_in() {
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
-  for (auto& [stream, request, when_ns] : requests) {
+  for (auto& [stream, request, compiled, when_ns] : requests) {
     const RequestId id = stream->id;
     streams[id] = std::move(stream);
     if (auto added = core->add(id, std::move(request), when_ns); !added.ok()) {
@@ -231,6 +232,7 @@ Engine::~Engine() {
 
 Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream) {
   MILLRACE_TRY_VOID(core->check(request));
+  MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   const int64_t tokens = request.max_tokens < 0 ? core->context() : std::min(core->context(), prompt + request.max_tokens);
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * request_memory(tokens);
@@ -249,7 +251,7 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
     open_memory += memory;
     ++open_streams;
     stream->id = next_id++;
-    submitted.push_back({stream, std::move(request), steady_ns()});
+    submitted.push_back({stream, std::move(request), std::move(compiled), steady_ns()});
   }
   wake.notify_one();
   return stream->id;
@@ -280,6 +282,9 @@ Result<RequestId> Engine::submit(Request request, EventSink sink) {
 void Engine::cancel(RequestId id) { state_->cancel(id); }
 
 Result<void> Engine::check(const Request& request) const { return state_->core->check(request); }
+
+Result<CompiledConstraint> Engine::compile(const Constraint& constraint, const CompileOrder& order) const { return state_->core->executor().compile(constraint, order); }
+std::optional<Result<CompiledConstraint>> Engine::compiled(const Constraint& constraint) const { return state_->core->executor().compiled(constraint); }
 
 Result<void> Engine::load_adapter(const std::string& name, const std::string& path) { return state_->core->executor().adapters()->load(name, path); }
 bool Engine::unload_adapter(const std::string& name) { return state_->core->executor().adapters()->unload(name); }

@@ -4,6 +4,7 @@
 #pragma once
 
 #include <functional>
+#include <optional>
 #include <span>
 
 #include "base/memory_accounts.h"
@@ -11,6 +12,7 @@
 #include "flow/step_plan.h"
 #include "kv/pool.h"
 #include "kv/tiers/prefix_store.h"
+#include "millrace/constraint.h"
 #include "millrace/options.h"
 #include "schedule/cost_model.h"
 
@@ -49,8 +51,15 @@ class Executor {
   // What steps take, where that is known beforehand; null: the engine learns it.
   virtual CostModel* cost() { return nullptr; }
 
-  // What cannot be asked of this executor; any thread may call it. Errors: user, unsupported.
+  // What cannot be asked of this executor, whatever the constraint says; any thread may call it. Errors: user, unsupported.
   virtual Result<void> check(const Request& request) const = 0;
+  // What the answer is held to, compiled on the calling thread, which any may be; begin() finds it as long as somebody has it.
+  // compiled() never compiles: nothing where that would be needed. Errors: user, unsupported, resource, cancelled.
+  virtual Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder&) const {
+    if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
+    return Error::unsupported("constraint: is not supported by this executor");
+  }
+  virtual std::optional<Result<CompiledConstraint>> compiled(const Constraint&) const { return std::nullopt; }
   // Gives a new stream what choose() will want of it; stream.sequence.request is filled. Errors as check().
   virtual Result<void> begin(LiveStream& stream) const = 0;
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "base/memory.h"
+#include "engine/constraint_memory.h"
 #include "kv/tiers/ssd_store.h"
 
 namespace millrace {
@@ -29,7 +30,8 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 
 int64_t request_memory(int64_t tokens) { return kRequestBytes + tokens * kTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes; }
 
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout) {
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout,
+                                        const Tokenizer* tokenizer, int64_t budget) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout.block_tokens);
   memory.activations = forward.activations;
@@ -40,7 +42,10 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
     MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
     MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
   }
-  memory.constraints = options.constraint_memory;
+  memory.constraints = options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
+  if (budget > 0 && tokenizer && options.constraint_memory > 0 && options.constraint_memory < least_constraint_memory(*tokenizer))
+    return Error::user(fmt::format("constraint memory: this vocabulary needs {} at least, got {}", format_bytes(least_constraint_memory(*tokenizer)),
+                                   format_bytes(options.constraint_memory)));
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
@@ -66,7 +71,8 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
                                          "{} to {}", least, format_bytes(accounts.budget()), held, format_bytes(memory.activations),
                                          format_bytes(memory.logits), format_bytes(memory.requests),
                                          memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
-                                         memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "", kAdvice, need));
+                                         (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
+                                             (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""), kAdvice, need));
     }
     fit = blocks;
     if (wanted == 0) return fit;

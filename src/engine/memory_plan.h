@@ -13,6 +13,8 @@
 
 namespace millrace {
 
+class Tokenizer;
+
 struct EngineMemory {
   int64_t activations = 0;
   int64_t logits = 0;
@@ -25,8 +27,10 @@ struct EngineMemory {
   int64_t fixed() const { return activations + logits + requests + swap + store + constraints; }
 };
 
-// Errors: user (the prefix store's size).
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout);
+// Errors: user (the prefix store's size, too little for constraints).
+// `budget` is that of the model, `tokenizer` null where it has none.
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout,
+                                        const Tokenizer* tokenizer, int64_t budget);
 
 // Of one request that may grow to `tokens`, with what has come of it and was not read.
 int64_t request_memory(int64_t tokens);

@@ -1,6 +1,7 @@
 #include "sampling/row.h"
 
 #include <algorithm>
+#include <bit>
 #include <cfloat>
 #include <cmath>
 #include <limits>
@@ -9,6 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr size_t kFew = 4096;  // tokens that are taken out of a dense row instead of the others being struck from it
 
 // Largest of a block, NaN ignored. Eight lanes, so that the loop becomes vector code on any machine.
 float block_max(const float* x, size_t n) {
@@ -61,19 +63,35 @@ std::vector<Candidate>& SamplingRow::candidates() {
   return list_;
 }
 
-void SamplingRow::keep_above(double threshold) {
-  if (!dense_) {
-    size_t kept = 0;
-    size_t kept_sorted = 0;
-    for (size_t i = 0; i < list_.size(); ++i) {
-      if (!(list_[i].logit >= threshold)) continue;
-      list_[kept++] = list_[i];
-      if (i < sorted_) kept_sorted = kept;
-    }
-    list_.resize(kept);
-    sorted_ = kept_sorted;
-    return;
+template <typename Keep>
+void SamplingRow::keep_if(Keep keep) {
+  size_t kept = 0;
+  size_t kept_sorted = 0;
+  for (size_t i = 0; i < list_.size(); ++i) {
+    if (!keep(list_[i])) continue;
+    list_[kept++] = list_[i];
+    if (i < sorted_) kept_sorted = kept;
   }
+  list_.resize(kept);
+  sorted_ = kept_sorted;
+}
+
+size_t SamplingRow::place_of(TokenId token) const {
+  const auto found = std::ranges::find(list_, token, &Candidate::token);
+  return static_cast<size_t>(found - list_.begin());
+}
+
+void SamplingRow::set_logit(size_t place, float logit) {
+  sorted_ = 0;
+  if (logit > kNone) {
+    list_[place].logit = clamp_infinity(logit);
+  } else {
+    list_.erase(list_.begin() + static_cast<ptrdiff_t>(place));
+  }
+}
+
+void SamplingRow::keep_above(double threshold) {
+  if (!dense_) return keep_if([&](const Candidate& candidate) { return candidate.logit >= threshold; });
   dense_ = false;
   for (size_t i = 0; i < logits_.size(); ++i) {
     if (logits_[i] >= threshold && logits_[i] > kNone) {
@@ -115,12 +133,50 @@ void SamplingRow::keep_best(size_t k) {
 }
 
 void SamplingRow::keep_tokens(std::span<const TokenId> tokens) {
-  if (!dense_) return;
+  if (!dense_) return keep_if([&](const Candidate& candidate) { return std::ranges::binary_search(tokens, candidate.token); });
   dense_ = false;
   for (TokenId token : tokens) {
     if (token < 0 || static_cast<size_t>(token) >= logits_.size()) continue;
     float logit = logits_[static_cast<size_t>(token)];
     if (logit > kNone) list_.push_back({clamp_infinity(logit), token});
+  }
+}
+
+void SamplingRow::keep_bits(std::span<const uint64_t> bits) {
+  const auto has = [&](TokenId token) {
+    const auto word = static_cast<size_t>(token) / 64;
+    return word < bits.size() && (bits[word] >> (token % 64) & 1) != 0;
+  };
+  if (!dense_) return keep_if([&](const Candidate& candidate) { return has(candidate.token); });
+  size_t count = 0;
+  for (const uint64_t word : bits) count += static_cast<size_t>(std::popcount(word));
+  if (count > kFew) return strike(bits);
+  dense_ = false;
+  for (size_t word = 0; word < bits.size(); ++word) {
+    for (uint64_t left = bits[word]; left != 0; left &= left - 1) {
+      const size_t token = word * 64 + static_cast<size_t>(std::countr_zero(left));
+      if (token < logits_.size() && logits_[token] > kNone) list_.push_back({clamp_infinity(logits_[token]), static_cast<TokenId>(token)});
+    }
+  }
+}
+
+// Sixty-four at a time: nothing, the struck ones one by one, or all of them but the kept ones.
+void SamplingRow::strike(std::span<const uint64_t> bits) {
+  for (size_t at = 0; at < logits_.size(); at += 64) {
+    const uint64_t kept = at / 64 < bits.size() ? bits[at / 64] : 0;  // rows may be wider than the vocabulary
+    const size_t count = std::min<size_t>(64, logits_.size() - at);
+    float* row = logits_.data() + at;
+    if (kept == ~uint64_t{0}) continue;
+    if (std::popcount(kept) < 32) {
+      float before[64];
+      std::copy_n(row, count, before);
+      std::fill_n(row, count, kNone);
+      for (uint64_t left = kept; left != 0; left &= left - 1)
+        if (const auto token = static_cast<size_t>(std::countr_zero(left)); token < count) row[token] = before[token];
+      continue;
+    }
+    for (uint64_t left = ~kept; left != 0; left &= left - 1)
+      if (const auto struck = static_cast<size_t>(std::countr_zero(left)); struck < count) row[struck] = kNone;
   }
 }
 

@@ -5,12 +5,16 @@
 //   dense   logits  [vocabulary]                 penalties, bias, bans: edited in place
 //   list    candidates {logit, token} ...        top-k, top-p ...: fewer and fewer; leading `sorted` ones are the best
 //
+// Every operation does the same to both: on a list it is as if all other logits were -inf, and no operation brings back
+// a token that is no candidate. So steps need not know which form they get, and their order is a matter of speed alone.
+//
 // Order among candidates is by logit, ties by lower token id, everywhere. NaN reads as -inf, -inf is no candidate, +inf
 // reads as the largest float. Sums are in double in the order of the candidates. Not thread-safe; reuse one row for
 // many positions to keep its memory.
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
@@ -49,14 +53,18 @@ class SamplingRow {
   }
 
   bool dense() const { return dense_; }
-  std::span<float> logits() const { return logits_; }  // what edits change; only while dense()
 
-  // Changes one logit; ids outside the vocabulary are ignored. Only while dense().
+  // Changes one candidate's logit; a token that is none stays none, and ids outside the vocabulary are ignored.
   template <typename Edit>
   void edit(TokenId token, Edit change) {
-    if (!dense_ || token < 0 || static_cast<size_t>(token) >= logits_.size()) return;
+    if (token < 0 || static_cast<size_t>(token) >= logits_.size()) return;
+    if (!dense_) {
+      const size_t at = place_of(token);
+      if (at < list_.size()) set_logit(at, change(list_[at].logit));
+      return;
+    }
     float& logit = logits_[static_cast<size_t>(token)];
-    logit = change(logit);
+    if (logit > -std::numeric_limits<float>::infinity()) logit = change(logit);
   }
 
   // The candidates; makes the list of a dense row first.
@@ -65,8 +73,10 @@ class SamplingRow {
 
   // Makes the list the `k` best of a row in order; all of them if there are fewer.
   void keep_best(size_t k);
-  // Makes the list these tokens of a dense row (ascending, no duplicates).
+  // Makes the list those of these tokens (ascending, no duplicates) that are candidates.
   void keep_tokens(std::span<const TokenId> tokens);
+  // Keeps the tokens whose bit is set in bits[token / 64]; what is behind the bits goes. A row that many are kept of stays dense.
+  void keep_bits(std::span<const uint64_t> bits);
   // Makes the list those with logit >= threshold.
   void keep_above(double threshold);
   // Makes the list the one best candidate.
@@ -92,6 +102,12 @@ class SamplingRow {
   std::span<const double> weights() const { return weights_; }  // exp(logit - max) of each, of the last softmax()
 
  private:
+  size_t place_of(TokenId token) const;        // in the list; its size: it is not there
+  void set_logit(size_t place, float logit);   // -inf and NaN take it from the list
+  template <typename Keep>
+  void keep_if(Keep keep);                     // of the list, in its order
+  void strike(std::span<const uint64_t> bits);
+
   std::span<float> logits_;
   std::vector<Candidate> list_;
   std::vector<double> weights_;

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "engine/infill_prompt.h"
+#include "millrace/constraint.h"
 #include "millrace/request.h"
 #include "server/json.h"
 #include "text/tools/reasoning.h"
@@ -59,6 +60,7 @@ struct Ask {
   AskedTools tools;
   AskedReasoning reasoning;
   std::string constraint_field;         // that request.constraint came by; "": none did
+  CompiledConstraint compiled;          // kept so that the engine finds it
   bool constrains_thinking = false;     // the constraint is for all of the answer, not for what comes behind thinking
   // Set as the prompt is made: how the answer is read.
   const ToolDialect* dialect = nullptr;         // null: no calls are looked for

@@ -179,7 +179,7 @@ void truncate_prompt(Ask& ask, AskedPrompt& prompt, int64_t context) {
 }
 
 ApiError constraint_error(const Ask& ask, const ApiError& error) {
-  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal) return error;
+  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal || error.kind == ApiErrorKind::overloaded) return error;
   constexpr std::string_view kPrefix = "constraint: ";
   std::string reason = error.message;
   if (reason.starts_with(kPrefix)) reason.erase(0, kPrefix.size());

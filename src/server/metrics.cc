@@ -10,6 +10,7 @@
 #include <mutex>
 #include <set>
 
+#include "server/constraint_workers.h"
 #include "server/json.h"
 #include "server/machine_metrics.h"
 #include "server/metric_family.h"
@@ -197,7 +198,28 @@ void Metrics::replied(const RequestFacts& facts) {
   state_->tenant_generated.Add({{"tenant", tenant}}).Increment(static_cast<double>(facts.generated_tokens));
 }
 
-std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry, const std::string& alias) {
+namespace {
+
+void add_constraint_metrics(MetricFamilies& families, const ConstraintCounts& counts) {
+  using prometheus::MetricType;
+  const auto value = [&](const char* name, const char* help, MetricType type, double count) { families.push_back(FamilyBuilder(name, help, type).add(count).take()); };
+  const auto total = [&](const char* name, const char* help, int64_t count) { value(name, help, MetricType::Counter, static_cast<double>(count)); };
+  value("millrace_constraints_waiting", "Schemas, grammars and regexes that wait to be compiled", MetricType::Gauge, static_cast<double>(counts.waiting));
+  value("millrace_constraints_compiling", "... that are being compiled", MetricType::Gauge, static_cast<double>(counts.compiling));
+  total("millrace_constraints_compiled_total", "... that were compiled", counts.compiled);
+  total("millrace_constraints_refused_total", "... that were refused as they were compiled", counts.refused);
+  total("millrace_constraints_cancelled_total", "... that nobody waited for any more", counts.cancelled);
+  total("millrace_constraints_long_total", "... that took longer than a first try, and went on when the processor was idle", counts.long_ones);
+  total("millrace_constraints_turned_away_total", "Requests refused because too many waited", counts.turned_away);
+  total("millrace_constraints_known_total", "Requests that found what they asked for compiled", counts.known);
+  total("millrace_constraints_shared_total", "Requests that waited for what another one had asked for", counts.shared);
+  value("millrace_constraints_compile_seconds_total", "Processor time that compiling took", MetricType::Counter, counts.seconds);
+}
+
+}  // namespace
+
+std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry, const ConstraintCounts& constraints,
+                          const std::string& alias) {
   MetricFamilies families;
   for (auto& family : state_->registry.Collect())
     if (!family.metric.empty()) families.push_back(std::move(family));
@@ -211,6 +233,7 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
   value("millrace_log_lines_dropped_total", "Lines that the log could not take as fast as they came", prometheus::MetricType::Counter, telemetry.log_lines_dropped);
   value("millrace_spans_exported_total", "Spans that the trace collector took", prometheus::MetricType::Counter, telemetry.spans_exported);
   value("millrace_spans_dropped_total", "Spans that it did not take, or that came faster than it took them", prometheus::MetricType::Counter, telemetry.spans_dropped);
+  add_constraint_metrics(families, constraints);
   add_machine_metrics(families);
   FamilyBuilder energy("millrace_energy_joules_total", "Energy that the processor counted since the start, whoever used it", prometheus::MetricType::Counter);
   const auto domains = state_->energy.read();

@@ -21,6 +21,7 @@ struct MetricFamily;
 
 namespace millrace {
 
+struct ConstraintCounts;
 struct RequestFacts;
 
 // One engine as /metrics tells of it.
@@ -49,7 +50,8 @@ class Metrics {
   void replied(const RequestFacts& facts);                            // any HTTP request, when its answer has ended
 
   // Prometheus's text format. `alias`: "", "vllm" or "llamacpp".
-  std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry, const std::string& alias);
+  std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry, const ConstraintCounts& constraints,
+                   const std::string& alias);
 
  private:
   struct State;

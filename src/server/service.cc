@@ -81,6 +81,15 @@ struct Service::WaitingCall {
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 
+// A request whose answer is to be held to what is still being compiled.
+struct Service::WaitingAsk {
+  HttpRequest request;
+  Ask ask;
+  ConstraintWorkers::Ticket ticket = 0;
+  std::atomic<bool> gone{false};  // its reader
+  std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
+};
+
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : Service(registry_of_one(std::move(model), std::move(engine), options), options) {}
 
@@ -90,6 +99,7 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) 
   change(options_);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
+  constraints_ = std::make_unique<ConstraintWorkers>();
   // Within a memory budget they are kept where they are a small part of it, and not at all otherwise.
   const auto accounts = models_->memory() ? models_->memory() : models_->first() ? models_->first()->model->parts().accounts : nullptr;
   const bool fits = !accounts || accounts->budget() == 0 || options_.stored_response_bytes <= accounts->budget() / 16;
@@ -105,6 +115,7 @@ Service::~Service() { stop_engine(); }
 void Service::stop_engine() {
   feed_.reset();
   batches_.reset();
+  constraints_->stop();  // it compiles for engines
   models_->stop();
 }
 
@@ -144,7 +155,7 @@ std::string Service::metrics_text() const {
   std::vector<EngineAccount> engines;
   for (const ModelStatus& model : models_->list())
     if (model.served) engines.push_back({model.name, model.served->engine->stats(), model.served->engine_options});
-  return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), options_.metrics_alias);
+  return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(), options_.metrics_alias);
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
@@ -471,6 +482,60 @@ std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) co
 void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
   if (auto wrong = complete(ask)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
+  if (ask.request.constraint.kind == Constraint::Kind::none) return begin_answer(endpoint, std::move(ask), request, exchange);
+  wait_for_constraint(endpoint, std::move(ask), request, exchange);
+}
+
+// Compiling takes its time, and this thread has others to serve.
+void Service::wait_for_constraint(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
+  auto waiting = std::make_shared<WaitingAsk>();
+  waiting->request = request;
+  waiting->ask = std::move(ask);
+  const std::shared_ptr<ServedModel> served = waiting->ask.served;
+  const Constraint& constraint = waiting->ask.request.constraint;
+  if (const auto known = served->engine->compiled(constraint)) {
+    constraints_->count_known();
+    return constraint_came(endpoint, *waiting, *known, exchange);
+  }
+  std::string said = fmt::format("{} {} {} {} {}", static_cast<const void*>(served->engine.get()), static_cast<int>(constraint.kind), constraint.text.size(),
+                                 constraint.trigger.size(), constraint.text + constraint.trigger);
+  for (const std::string& choice : constraint.choices) said += fmt::format(" {} {}", choice.size(), choice);
+  const KeyDigest digest = key_digest(said);
+  ConstraintWorkers::Work work{.key = std::string(digest.begin(), digest.end()), .tenant = request.account ? request.account->key().name : "", .compile = {}, .done = {}};
+  work.compile = [served, constraint](const CompileOrder& order) { return served->engine->compile(constraint, order); };
+  work.done = [this, &endpoint, waiting, exchange](const Result<CompiledConstraint>& compiled) {
+    exchange.post([this, &endpoint, waiting, exchange, compiled] {
+      if (waiting->gone) return;
+      guarded(waiting->request, exchange, [&] { constraint_came(endpoint, *waiting, compiled, exchange); });
+    });
+  };
+  waiting->ticket = constraints_->new_ticket();
+  exchange.on_gone([this, waiting] {
+    waiting->gone = true;
+    constraints_->leave(waiting->ticket);
+  });
+  const auto added = constraints_->add(waiting->ticket, std::move(work));
+  if (!added.ok()) {
+    const ApiError error = ApiError::from(added.error());
+    return exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
+  }
+  if (waiting->gone) constraints_->leave(waiting->ticket);  // he may have gone before there was anything to leave
+}
+
+void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange) {
+  std::optional<ApiError> wrong;
+  if (!compiled.ok()) wrong = constraint_error(waiting.ask, ApiError::from(compiled.error()));
+  double& limit = waiting.ask.request.time_limit_seconds;
+  if (!wrong && limit > 0) {
+    limit -= std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
+    if (limit <= 0) wrong = ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before what its answer is held to was compiled", "timeout"};
+  }
+  if (wrong) return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)), endpoint.dialect->refuse_in_stream(*wrong));
+  waiting.ask.compiled = *compiled;
+  begin_answer(endpoint, std::move(waiting.ask), waiting.request, exchange);
+}
+
+void Service::begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   double expected = 0;
   if (auto wrong = check_wait(ask, request, expected)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
   if (auto wrong = charge(ask, request)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));

@@ -13,6 +13,7 @@
 #include "millrace/engine.h"
 #include "server/access.h"
 #include "server/batch_runner.h"
+#include "server/constraint_workers.h"
 #include "server/endpoint.h"
 #include "server/http.h"
 #include "server/live_feed.h"
@@ -74,6 +75,7 @@ class Service {
   LiveFeed& feed() const { return *feed_; }
 
   StreamStore& streams() const { return *streams_; }
+  ConstraintWorkers& constraints() const { return *constraints_; }
   // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
   Result<void> open_files();
   FileStore* files() const { return files_.get(); }      // null: there is no such folder
@@ -123,6 +125,10 @@ class Service {
   bool origin_allowed(std::string_view origin) const;
   void take(HttpRequest& request, const Exchange& exchange);
   void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
+  struct WaitingAsk;
+  void wait_for_constraint(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
+  void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange);
+  void begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
   std::optional<ApiError> complete(Ask& ask) const;
   double place_seconds() const;
   std::optional<ApiError> check_wait(const Ask& ask, const HttpRequest& request, double& expected) const;
@@ -144,6 +150,7 @@ class Service {
   std::shared_ptr<const LiveOptions> live_;
   std::unique_ptr<ModelRegistry> models_;
   std::unique_ptr<StreamStore> streams_;
+  std::unique_ptr<ConstraintWorkers> constraints_;
   std::unique_ptr<FileStore> files_;
   std::unique_ptr<BatchRunner> batches_;
   MemoryHold responses_memory_;

@@ -2,8 +2,6 @@
 // steps that edit logits and before those that narrow them, so that these see what is possible alone. Where the grammar
 // meets one of the matcher's bounds the stream ends with an error: what it allows is not known any more.
 #include <algorithm>
-#include <bit>
-#include <limits>
 #include <optional>
 #include <string>
 
@@ -12,8 +10,6 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kFew = 4096;  // tokens that are taken out of the row instead of the others being struck from it
-
 class ConstraintStep final : public SamplerStep {
  public:
   ConstraintStep(const CompiledGrammar& grammar, std::vector<TokenId> ends)
@@ -21,19 +17,12 @@ class ConstraintStep final : public SamplerStep {
 
   void apply(SamplingRow& row) override {
     started_ = true;
-    size_t count = ended_ || failure_ ? 0 : matcher_.mask(bits_);
+    if (!ended_ && !failure_) matcher_.mask(bits_);
     note_bounds();
-    if (failure_) return row.keep_tokens({});
-    if (ended_) std::fill(bits_.begin(), bits_.end(), 0);
-    if (ended_ || matcher_.complete()) {
+    if (ended_ || failure_) std::ranges::fill(bits_, 0);
+    if (!failure_ && (ended_ || matcher_.complete()))
       for (TokenId token : ends_) bits_[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
-      count += ends_.size();
-    }
-    if (count <= kFew) {
-      keep(row, count);
-    } else {
-      strike(row.logits());
-    }
+    row.keep_bits(bits_);
   }
 
   void accept(TokenId token) override {
@@ -58,39 +47,9 @@ class ConstraintStep final : public SamplerStep {
     failure_ = Error::unsupported(std::string("constraint: ") + parse_bound_reason(matcher_.exceeded()));
   }
 
-  void keep(SamplingRow& row, size_t count) {
-    kept_.clear();
-    kept_.reserve(count);
-    for (size_t word = 0; word < bits_.size(); ++word)
-      for (uint64_t left = bits_[word]; left != 0; left &= left - 1)
-        kept_.push_back(static_cast<TokenId>(word * 64 + static_cast<size_t>(std::countr_zero(left))));
-    row.keep_tokens(kept_);
-  }
-
-  // Sixty-four at a time: nothing, the struck ones one by one, or all of them but the kept ones.
-  void strike(std::span<float> logits) const {
-    constexpr float kNone = -std::numeric_limits<float>::infinity();
-    for (size_t at = 0; at < logits.size(); at += 64) {
-      const uint64_t bits = at / 64 < bits_.size() ? bits_[at / 64] : 0;  // rows may be wider than the vocabulary
-      const size_t count = std::min<size_t>(64, logits.size() - at);
-      float* row = logits.data() + at;
-      if (bits == ~uint64_t{0}) continue;
-      if (std::popcount(bits) < 32) {
-        float before[64];
-        std::copy_n(row, count, before);
-        std::fill_n(row, count, kNone);
-        for (uint64_t left = bits; left != 0; left &= left - 1) row[std::countr_zero(left)] = before[std::countr_zero(left)];
-        continue;
-      }
-      for (uint64_t left = ~bits; left != 0; left &= left - 1)
-        if (const auto struck = static_cast<size_t>(std::countr_zero(left)); struck < count) row[struck] = kNone;
-    }
-  }
-
   GrammarMatcher matcher_;
   std::vector<TokenId> ends_;
   std::vector<uint64_t> bits_;
-  std::vector<TokenId> kept_;
   bool started_ = false;  // the prompt's tokens come before the first apply()
   bool ended_ = false;
   std::optional<Error> failure_;

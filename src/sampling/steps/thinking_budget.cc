@@ -1,7 +1,5 @@
 // Ends thinking that has become too long: after so many tokens inside it only its closing mark can follow. Marks are looked
 // for in the text, for a model may write one as other tokens than a tokenizer would.
-#include <algorithm>
-#include <limits>
 #include <string>
 
 #include "sampling/steps/factories.h"
@@ -21,8 +19,7 @@ class ThinkingBudgetStep final : public SamplerStep {
     started_ = true;
     if (place_ != Place::inside || tokens_ < budget_.tokens || forced_ == close_.size()) return;
     const TokenId next = close_[forced_];
-    std::ranges::fill(row.logits(), -std::numeric_limits<float>::infinity());
-    row.edit(next, [](float) { return 0.0f; });
+    row.keep_tokens(std::span(&next, 1));
   }
 
   void accept(TokenId token) override {

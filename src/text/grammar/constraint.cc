@@ -95,33 +95,116 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   return grammar;
 }
 
-Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint) {
+std::optional<Result<CompiledGrammar>> GrammarCache::find_locked(const std::string& key) {
+  const auto found = entries_.find(key);
+  if (found == entries_.end()) return std::nullopt;
+  Entry& entry = found->second;
+  if (!entry.compiled && entry.forgotten < std::chrono::steady_clock::now()) {
+    erase_locked(found);
+    return std::nullopt;
+  }
+  uses_.splice(uses_.begin(), uses_, entry.use);
+  return entry.compiled ? Result<CompiledGrammar>(*entry.compiled) : Result<CompiledGrammar>(entry.refusal);
+}
+
+std::optional<Result<CompiledGrammar>> GrammarCache::find(const Constraint& constraint) {
+  const std::string key = key_of(constraint);
+  std::lock_guard lock(mutex_);
+  return find_locked(key);
+}
+
+Result<void> GrammarCache::wait_for_turn(const CompileOrder& order) {
+  std::unique_lock lock(mutex_);
+  while (bounds_.compiles_at_once > 0 && compiling_ >= bounds_.compiles_at_once) {
+    if (order.cancelled && *order.cancelled) return Error::cancelled("constraint: nobody waits for it any more");
+    turn_.wait_for(lock, std::chrono::milliseconds(20));  // nobody tells of a cancellation
+  }
+  ++compiling_;
+  return {};
+}
+
+void GrammarCache::end_turn() {
+  {
+    std::lock_guard lock(mutex_);
+    --compiling_;
+  }
+  turn_.notify_one();
+}
+
+Result<CompiledGrammar> GrammarCache::compile(const Constraint& constraint, const CompileOrder& order) {
+  CompileBounds compile = bounds_.compile;
+  if (order.seconds > 0) compile.seconds = std::min(compile.seconds, order.seconds);
+  CompileBudget budget(compile, order.cancelled);
+  GrammarLimits limits = bounds_.limits;
+  limits.budget = &budget;
+  MILLRACE_TRY(Grammar grammar, compile_constraint(constraint, limits));
+  if (grammar.bytes() > bounds_.largest_grammar)
+    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it", grammar.bytes(), bounds_.largest_grammar));
+  std::call_once(vocabulary_, [this] { masks_ = std::make_shared<TokenMasks>(pieces_(), bounds_.mask_bytes); });
+  CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(), bounds_.table_bytes};
+  GrammarMatcher matcher(compiled);  // the first step of a stream finds its masks
+  std::vector<uint64_t> bits(matcher.words());
+  matcher.mask(bits);
+  return compiled;
+}
+
+void GrammarCache::erase_locked(Entries::iterator entry) {
+  bytes_ -= entry->second.bytes;
+  uses_.erase(entry->second.use);
+  entries_.erase(entry);
+}
+
+// Those that somebody holds stay; of the others, the latest used ones that fit.
+Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
+  const auto held = [](const Entry& e) { return e.compiled && e.compiled->grammar.use_count() > 1; };
+  size_t idle = entry.bytes;
+  for (const auto& [_, other] : entries_)
+    if (!held(other)) idle += other.bytes;
+  for (auto at = uses_.end(); at != uses_.begin() && (idle > bounds_.grammar_bytes || bytes_ + entry.bytes > bounds_.used_bytes);) {
+    const auto last = entries_.find(*--at);
+    if (held(last->second)) continue;
+    idle -= last->second.bytes;
+    at = std::next(at);
+    erase_locked(last);
+  }
+  if (bytes_ + entry.bytes > bounds_.used_bytes)
+    return Error::resource(fmt::format("constraint: those of the open requests take {} of {} bytes; try again later", bytes_, bounds_.used_bytes));
+  uses_.push_front(key);
+  entry.use = uses_.begin();
+  bytes_ += entry.bytes;
+  entries_.emplace(key, std::move(entry));
+  return {};
+}
+
+Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint, const CompileOrder& order) {
+  constexpr std::chrono::milliseconds kLong{5};  // what refuses sooner may be found out again
   const std::string key = key_of(constraint);
   {
     std::lock_guard lock(mutex_);
-    if (auto found = entries_.find(key); found != entries_.end()) {
-      uses_.splice(uses_.begin(), uses_, found->second.use);
-      return found->second.compiled;
-    }
+    if (auto found = find_locked(key)) return *found;
   }
-  std::unique_lock compiling(compiling_, std::defer_lock);
-  if (bounds_.one_at_a_time) compiling.lock();
-  MILLRACE_TRY(Grammar grammar, compile_constraint(constraint, bounds_.limits));
-  if (grammar.bytes() > bounds_.largest_grammar)
-    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it", grammar.bytes(), bounds_.largest_grammar));
+  MILLRACE_TRY_VOID(wait_for_turn(order));
+  const auto began = std::chrono::steady_clock::now();
+  auto compiled = [&] {
+    const std::unique_ptr<GrammarCache, void (*)(GrammarCache*)> turn(this, [](GrammarCache* cache) { cache->end_turn(); });
+    return compile(constraint, order);
+  }();
+  const auto now = std::chrono::steady_clock::now();
   std::lock_guard lock(mutex_);
-  if (!masks_) masks_ = std::make_shared<TokenMasks>(pieces_(), bounds_.mask_bytes);
-  const CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(), bounds_.table_bytes};
-  if (entries_.contains(key)) return entries_.at(key).compiled;  // another thread was first
-  uses_.push_front(key);
-  const size_t bytes = compiled.grammar->bytes() + 2 * key.size();
-  entries_.emplace(key, Entry{compiled, bytes, uses_.begin()});
-  bytes_ += bytes;
-  while (bytes_ > bounds_.grammar_bytes && uses_.size() > 1) {
-    auto last = entries_.find(uses_.back());
-    bytes_ -= last->second.bytes;
-    entries_.erase(last);
-    uses_.pop_back();
+  if (auto found = find_locked(key)) return *found;  // another thread was first
+  Entry entry;
+  entry.bytes = 2 * key.size() + sizeof(Entry);
+  if (compiled.ok()) {
+    entry.bytes += compiled->grammar->bytes();
+    entry.compiled = *compiled;
+    MILLRACE_TRY_VOID(keep_locked(key, std::move(entry)));
+    return compiled;
+  }
+  const bool final = compiled.error().kind == ErrorKind::user || (compiled.error().kind == ErrorKind::unsupported && order.seconds == 0);
+  if (final && now - began > kLong) {
+    entry.refusal = compiled.error();
+    entry.forgotten = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(bounds_.refusal_seconds));
+    keep_locked(key, std::move(entry)).ok();  // without room it is found out again
   }
   return compiled;
 }

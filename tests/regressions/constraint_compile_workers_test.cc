@@ -1,0 +1,192 @@
+// Four requests for a regex that takes half a minute to compile silenced /health and every other request for as long, and
+// went on burning the processor after their clients had left: constraints were compiled on the two threads that all
+// requests share, one by one as they came, to the end. Tests asked for constraints that compile at once.
+#include <time.h>
+
+#include <atomic>
+#include <mutex>
+
+#include "server/live_server.h"
+
+namespace millrace {
+namespace {
+
+const char* const kYesOrNo = R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no"})";
+
+// Compiles until it is let go, or nobody wants it any more.
+class Gate {
+ public:
+  ConstraintWorkers::Work work(const std::string& key, const std::string& tenant = "", ErrorKind outcome = ErrorKind::internal) {
+    return {.key = key, .tenant = tenant,
+            .compile = [this, outcome](const CompileOrder& order) -> Result<CompiledConstraint> {
+              ++begun;
+              while (!open && !*order.cancelled) ::poll(nullptr, 0, 1);
+              if (*order.cancelled) return Error::cancelled("cancelled");
+              if (outcome != ErrorKind::internal) return Error{outcome, "refused"};
+              return CompiledConstraint();
+            },
+            .done = [this](const Result<CompiledConstraint>& compiled) { ++(compiled.ok() ? good : bad); }};
+  }
+  std::atomic<bool> open{false};
+  std::atomic<int> begun{0}, good{0}, bad{0};
+};
+
+double metric(int port, const std::string& name) {
+  const std::string text = get(port, "/metrics").body, line = "\n" + name + " ";
+  const size_t at = text.find(line);
+  return at == std::string::npos ? -1 : std::stod(text.substr(at + line.size()));
+}
+
+TEST(ConstraintCompileWorkers, OthersGoOnWhileConstraintsAreCompiled) {
+  Gate gate;
+  LiveServer live;
+  ConstraintWorkers& workers = live.server->service().constraints();
+  ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
+  std::vector<std::unique_ptr<Client>> waiting;  // more than there are threads
+  for (int i = 0; i < 6; ++i) {
+    waiting.push_back(std::make_unique<Client>(live.port()));
+    waiting.back()->post("/v1/completions", R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no|[0-9]{)" + std::to_string(i + 1) + "}\"}");
+  }
+  ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_constraints_waiting") == 6; }));
+  for (int i = 0; i < 20; ++i) EXPECT_EQ(get(live.port(), "/health").status, 200);
+  const Json free = post(live.port(), "/v1/completions", R"({"prompt": "Once", "max_tokens": 30, "ignore_eos": true})").json();
+  EXPECT_EQ(free["usage"]["completion_tokens"], 30);
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 6) << "all that was asked meanwhile came while they waited";
+  gate.open = true;
+  for (auto& client : waiting) EXPECT_EQ(client->response().status, 200);
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 0);
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_compiled_total"), 7);
+}
+
+TEST(ConstraintCompileWorkers, WhoLeavesIsNotCompiledFor) {
+  Gate gate;
+  LiveServer live;
+  ConstraintWorkers& workers = live.server->service().constraints();
+  const auto ticket = workers.new_ticket();
+  ASSERT_TRUE(workers.add(ticket, gate.work("slow")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
+  {
+    Client client(live.port());
+    client.post("/v1/completions", kYesOrNo);
+    ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_constraints_waiting") == 1; }));
+  }
+  EXPECT_TRUE(comes_true([&] { return metric(live.port(), "millrace_constraints_cancelled_total") == 1; }));
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 0);
+  workers.leave(ticket);  // and what is being compiled stops at its next look
+  EXPECT_TRUE(comes_true([&] { return workers.counts().compiling == 0; }));
+  EXPECT_EQ(workers.counts().cancelled, 2);
+  EXPECT_EQ(gate.good + gate.bad, 0) << "nobody is told";
+  EXPECT_EQ(post(live.port(), "/v1/completions", kYesOrNo).status, 200);
+}
+
+TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
+  Gate gate;
+  LiveServer live;
+  ConstraintWorkers& workers = live.server->service().constraints();
+  ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow")).ok());
+  std::vector<std::unique_ptr<Client>> good, bad;
+  for (int i = 0; i < 3; ++i) {
+    good.push_back(std::make_unique<Client>(live.port()));
+    good.back()->post("/v1/completions", kYesOrNo);
+    bad.push_back(std::make_unique<Client>(live.port()));
+    bad.back()->post("/v1/completions", R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "(yes|no"})");
+  }
+  ASSERT_TRUE(comes_true([&] { return workers.counts().shared == 4; }));
+  EXPECT_EQ(workers.counts().waiting, 2);
+  good.pop_back();  // the others still want it
+  ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_connections_answering") == 6; })) << "five, and who asks";
+  gate.open = true;
+  for (auto& client : good) {
+    const Json text = client->response().json()["choices"][0]["text"];
+    EXPECT_TRUE(text == "yes" || text == "no") << text;
+  }
+  for (auto& client : bad) {
+    const Response refused = client->response();
+    EXPECT_EQ(refused.status, 400);
+    EXPECT_EQ(refused.json()["error"]["param"], "guided_regex") << refused.body;
+  }
+  EXPECT_EQ(workers.counts().compiled, 2) << "one beside the slow one";
+  EXPECT_EQ(workers.counts().refused, 1);
+  EXPECT_EQ(post(live.port(), "/v1/completions", kYesOrNo).status, 200);
+  EXPECT_EQ(workers.counts().known, 1) << "it is kept";
+}
+
+TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
+  Gate gate;
+  LiveServer live;
+  ConstraintWorkers& workers = live.server->service().constraints();
+  const size_t most = ConstraintWorkers::Limits().waiting;
+  for (size_t i = 0; i < most; ++i) ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow" + std::to_string(i))).ok());
+  const Response refused = post(live.port(), "/v1/completions", kYesOrNo);
+  EXPECT_EQ(refused.status, 429) << refused.body;
+  EXPECT_FALSE(refused.headers.at("retry-after").empty());
+  EXPECT_EQ(post(live.port(), "/v1/messages", R"({"model": "stories", "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]})").status, 200);
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_turned_away_total"), 1);
+  gate.open = true;
+  ASSERT_TRUE(comes_true([&] { return workers.counts().waiting == 0; }));
+  EXPECT_EQ(post(live.port(), "/v1/completions", kYesOrNo).status, 200);
+}
+
+// What is not done with its first try goes on elsewhere, and the next first try begins.
+TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
+  std::atomic<bool> finished{false};
+  Gate gate;
+  ConstraintWorkers workers({.waiting = 8, .of_tenant = 8, .first_try = 0.005});
+  ConstraintWorkers::Work slow = gate.work("long");
+  slow.compile = [&, whole = slow.compile](const CompileOrder& order) -> Result<CompiledConstraint> {
+    if (order.seconds == 0) return whole(order);
+    timespec now{};
+    while (now.tv_sec == 0 && static_cast<double>(now.tv_nsec) < 5 * order.seconds * 1e9) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+    return Error::unsupported("out of time");
+  };
+  ASSERT_TRUE(workers.add(workers.new_ticket(), std::move(slow)).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; })) << "it has come to the long ones";
+  EXPECT_EQ(workers.counts().long_ones, 1);
+  ASSERT_TRUE(workers.add(workers.new_ticket(), {.key = "short", .tenant = "", .compile = [](const CompileOrder&) { return Result<CompiledConstraint>(CompiledConstraint()); },
+                                                 .done = [&](const Result<CompiledConstraint>& compiled) { finished = compiled.ok(); }}).ok());
+  EXPECT_TRUE(comes_true([&] { return finished.load(); }));
+  EXPECT_EQ(gate.good, 0);
+  gate.open = true;
+  EXPECT_TRUE(comes_true([&] { return gate.good == 1; }));
+}
+
+TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
+  Gate gate;
+  std::mutex mutex;
+  std::string order;
+  ConstraintWorkers workers({.waiting = 8, .of_tenant = 4, .first_try = 10});
+  ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("gate")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
+  const auto add = [&](const std::string& tenant, int number) {
+    return workers.add(workers.new_ticket(), {.key = tenant + std::to_string(number), .tenant = tenant,
+                                              .compile = [](const CompileOrder&) -> Result<CompiledConstraint> { return Error::user("syntax"); },
+                                              .done = [&, tenant](const Result<CompiledConstraint>&) {
+                                                std::lock_guard lock(mutex);
+                                                order += tenant;
+                                              }}).ok();
+  };
+  for (int i = 0; i < 4; ++i) EXPECT_TRUE(add("a", i));
+  EXPECT_FALSE(add("a", 4));
+  for (int i = 0; i < 2; ++i) EXPECT_TRUE(add("b", i));
+  gate.open = true;
+  ASSERT_TRUE(comes_true([&] {
+    std::lock_guard lock(mutex);
+    return order.size() == 6;
+  }));
+  EXPECT_EQ(order, "ababaa");
+}
+
+TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWay) {
+  Gate gate;
+  {
+    ConstraintWorkers workers;
+    for (const char* key : {"a", "b", "c"}) ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work(key)).ok());
+    ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
+  }
+  EXPECT_EQ(gate.begun, 1);
+  EXPECT_EQ(gate.good + gate.bad, 0);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,77 @@
+// A request with allowed_token_ids and a schema, regex, grammar or choice got an answer that kept the first and not the
+// second; a thinking budget was not kept either. The allowed tokens made the sampler's row a list, on which the steps
+// after them did nothing. Steps were tested one at a time, on dense rows.
+#include <algorithm>
+
+#include "engine/language_model.h"
+#include "server/live_server.h"
+#include "text/tokenizer.h"
+
+namespace millrace {
+namespace {
+
+// Ids of the tokens that write one of these texts.
+Json tokens_that_write(const std::vector<std::string>& texts) {
+  Json ids = Json::array();
+  const Tokenizer& tokenizer = *shipped_model()->parts().tokenizer;
+  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token)
+    if (std::ranges::find(texts, tokenizer.piece(token)) != texts.end()) ids.push_back(token);
+  return ids;
+}
+
+Json body(const Json& allowed, const Json& more) {
+  Json out = {{"prompt", "Once upon a time"}, {"max_tokens", 20}, {"temperature", 1.5}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"allowed_token_ids", allowed}};
+  out.update(more);
+  return out;
+}
+
+TEST(ConstraintOnListRow, BothAreKeptForEveryKindAndSeed) {
+  LiveServer live;
+  const Json letters = tokens_that_write({"a", "b", "c", "n", "o", "s", "e", "y"});
+  ASSERT_GE(letters.size(), 8u);
+  const Json constraints[] = {{{"guided_choice", {"no", "yes", "never!"}}}, {{"guided_regex", "no|yes|[0-9]"}}, {{"guided_grammar", "root ::= \"no\" | \"yes\" | [0-9]+"}}};
+  for (const Json& constraint : constraints) {
+    std::set<std::string> said;
+    for (int seed = 0; seed < 8; ++seed) {
+      Json asked = body(letters, constraint);
+      asked["seed"] = seed;
+      const Response answer = post(live.port(), "/v1/completions", asked.dump());
+      ASSERT_EQ(answer.status, 200) << answer.body;
+      const std::string text = answer.json()["choices"][0]["text"];
+      EXPECT_TRUE(text == "no" || text == "yes") << text;
+      EXPECT_EQ(answer.json()["choices"][0]["finish_reason"], "stop");
+      said.insert(text);
+    }
+    EXPECT_EQ(said.size(), 2u) << "nothing was drawn";
+  }
+}
+
+TEST(ConstraintOnListRow, WithNoTokenInCommonThatAnswerAloneEndsWithAnError) {
+  LiveServer live;
+  const Json letters = tokens_that_write({"a", "b"});
+  Client other(live.port());
+  other.post("/v1/completions", R"({"prompt": "Once", "max_tokens": 60, "ignore_eos": true, "temperature": 0})");
+  const Response answer = post(live.port(), "/v1/completions", body(letters, {{"guided_choice", {"no", "yes"}}}).dump());
+  EXPECT_EQ(answer.status, 400) << answer.body;
+  EXPECT_NE(answer.body.find("no token is left"), std::string::npos) << answer.body;
+  const Response rest = other.response();
+  EXPECT_EQ(rest.status, 200);
+  EXPECT_EQ(rest.json()["usage"]["completion_tokens"], 60);
+}
+
+TEST(ConstraintOnListRow, ThinkingBudgetIsKept) {
+  Request request;
+  request.prompt = {1};
+  request.max_tokens = 40;
+  request.ignore_eos = true;
+  request.thinking = {.tokens = 5, .open = "<", .close = "no", .begun = true};
+  for (const Json& id : tokens_that_write({"n", "o", "a", "b"})) request.sampling.allowed_tokens.push_back(id);
+  request.sampling.logit_bias[tokens_that_write({"a"})[0]] = 100;  // never closes it by itself
+  const auto engine = Engine::create(shipped_model(), {.threads = 1});
+  ASSERT_TRUE(engine.ok());
+  const Direct said = ask_engine(**engine, request);
+  EXPECT_EQ(said.text.substr(0, 7), "aaaaano") << said.text;
+}
+
+}  // namespace
+}  // namespace millrace
