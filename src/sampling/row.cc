@@ -142,6 +142,12 @@ void SamplingRow::keep_tokens(std::span<const TokenId> tokens) {
   }
 }
 
+void SamplingRow::force(TokenId token) {
+  if (!dense_) return keep_tokens(std::span(&token, 1));
+  dense_ = false;
+  if (token >= 0 && static_cast<size_t>(token) < logits_.size()) list_.push_back({0, token});
+}
+
 void SamplingRow::keep_bits(std::span<const uint64_t> bits) {
   const auto has = [&](TokenId token) {
     const auto word = static_cast<size_t>(token) / 64;

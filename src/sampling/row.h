@@ -6,7 +6,7 @@
 //   list    candidates {logit, token} ...        top-k, top-p ...: fewer and fewer; leading `sorted` ones are the best
 //
 // Every operation does the same to both: on a list it is as if all other logits were -inf, and no operation brings back
-// a token that is no candidate. So steps need not know which form they get, and their order is a matter of speed alone.
+// a token that is no candidate, but for force() on a dense row. So steps need not know which form they get.
 //
 // Order among candidates is by logit, ties by lower token id, everywhere. NaN reads as -inf, -inf is no candidate, +inf
 // reads as the largest float. Sums are in double in the order of the candidates. Not thread-safe; reuse one row for
@@ -75,6 +75,9 @@ class SamplingRow {
   void keep_best(size_t k);
   // Makes the list those of these tokens (ascending, no duplicates) that are candidates.
   void keep_tokens(std::span<const TokenId> tokens);
+  // Makes this token the one candidate. A dense row has every token, even one with the logit -inf: bans stand below. A list
+  // without it is left empty.
+  void force(TokenId token);
   // Keeps the tokens whose bit is set in bits[token / 64]; what is behind the bits goes. A row that many are kept of stays dense.
   void keep_bits(std::span<const uint64_t> bits);
   // Makes the list those with logit >= threshold.

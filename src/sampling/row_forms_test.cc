@@ -85,13 +85,13 @@ std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
   };
 }
 
-using Left = std::map<TokenId, float>;
+using Left = std::map<TokenId, float>;  // the logits of what is left; of one candidate 0, since it says nothing
 
 Left left_by(SamplerStep& step, SamplingRow& row) {
   for (TokenId token : {43, 44, 40, 43, 44, 40, 43}) step.accept(token);
   step.apply(row);
   Left out;
-  for (const Candidate& candidate : row.candidates()) out[candidate.token] = candidate.logit;
+  for (const Candidate& candidate : row.candidates()) out[candidate.token] = row.candidates().size() == 1 ? 0 : candidate.logit;
   return out;
 }
 
@@ -110,7 +110,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
       for (int round = 0; round < 20; ++round) {
         std::vector<float> logits(kVocab);
         for (float& logit : logits) logit = static_cast<float>(draw() % 1000) / 100;
-        std::set<TokenId> listed = {42};
+        std::set<TokenId> listed = {41, 42};
         for (int i = 0; i < round; ++i) listed.insert(static_cast<TokenId>(draw() % (i % 2 == 0 ? 60 : kVocab)));
         const std::vector<TokenId> tokens(listed.begin(), listed.end());
         std::vector<float> masked(kVocab, kNone);
@@ -140,6 +140,22 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
       }
     }
     EXPECT_TRUE(changed.contains(name)) << name << ": did nothing in any round, so nothing was tested";
+  }
+}
+
+TEST(RowForms, ForcingATokenOverrulesBansAndKeepsToAList) {
+  std::vector<float> logits = {1, kNone, 3};
+  SamplingRow row;
+  row.begin(logits, 0, 0);
+  row.force(1);
+  ASSERT_EQ(row.candidates().size(), 1u);
+  EXPECT_EQ(row.candidates().front().token, 1);
+  const TokenId listed[] = {0, 2};
+  for (TokenId token : {0, 1, 2, 7, -1}) {
+    row.begin(logits, 0, 0);
+    row.keep_tokens(listed);
+    row.force(token);
+    EXPECT_EQ(row.candidates().size(), token == 0 || token == 2 ? 1u : 0u) << token;
   }
 }
 

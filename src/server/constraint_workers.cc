@@ -79,7 +79,7 @@ Result<void> ConstraintWorkers::add(Ticket ticket, Work work) {
       return {};
     }
     const auto of_tenant = static_cast<size_t>(std::ranges::count_if(jobs_, [&](const auto& entry) { return entry.second->tenant == work.tenant; }));
-    if (jobs_.size() >= limits_.waiting || (!work.tenant.empty() && of_tenant >= limits_.of_tenant)) {
+    if (first_.size() >= limits_.waiting || (!work.tenant.empty() && of_tenant >= limits_.of_tenant)) {
       ++counts_.turned_away;
       return too_many();
     }
@@ -141,14 +141,20 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
     }
   }();
   const double spent = thread_seconds() - began;
-  const bool again = !long_one && !compiled.ok() && compiled.error().kind == ErrorKind::unsupported && spent >= limits_.first_try;
+  bool again = !long_one && !compiled.ok() && compiled.error().kind == ErrorKind::unsupported && spent >= limits_.first_try;
   {
     std::lock_guard lock(mutex_);
     --counts_.compiling;
     counts_.seconds += spent;
     if (again && !*job->cancelled && !stop_) {
       ++counts_.long_ones;
-      long_.push(job);
+      if (long_.size() < limits_.long_waiting) {
+        long_.push(job);
+      } else {
+        counts_.turned_away += static_cast<int64_t>(job->waiters.size());
+        compiled = too_many();
+        again = false;
+      }
     }
   }
   if (again) return wake_.notify_all();
@@ -160,7 +166,8 @@ void ConstraintWorkers::finish(const JobPtr& job, const Result<CompiledConstrain
   {
     std::lock_guard lock(mutex_);
     if (*job->cancelled || stop_) return;
-    ++(compiled.ok() ? counts_.compiled : counts_.refused);
+    if (compiled.ok()) ++counts_.compiled;
+    if (!compiled.ok() && compiled.error().kind != ErrorKind::resource) ++counts_.refused;
     waiters.swap(job->waiters);
     for (const auto& [ticket, _] : waiters) tickets_.erase(ticket);
     jobs_.erase(job->key);
@@ -185,13 +192,16 @@ void ConstraintWorkers::stop() {
   wake_.notify_all();
   for (std::thread& thread : threads_)
     if (thread.joinable()) thread.join();
-  std::map<std::string, JobPtr> dropped;
-  std::map<Ticket, JobPtr> without;
-  std::lock_guard lock(mutex_);
-  dropped.swap(jobs_);
-  without.swap(tickets_);
-  first_ = Line();
-  long_ = Line();
+  std::map<std::string, JobPtr> left;
+  {
+    std::lock_guard lock(mutex_);
+    left.swap(jobs_);
+    tickets_.clear();
+    first_ = Line();
+    long_ = Line();
+  }
+  for (const auto& [_, job] : left)
+    for (const auto& [ticket, done] : job->waiters) done(Error::cancelled("constraint: the server is shutting down"));
 }
 
 }  // namespace millrace

@@ -43,8 +43,9 @@ struct ConstraintCounts {
 class ConstraintWorkers {
  public:
   struct Limits {
-    size_t waiting = 64;        // constraints that wait or are being compiled
-    size_t of_tenant = 16;      // ... of one tenant that has a name
+    size_t waiting = 64;        // constraints that wait for their first try
+    size_t long_waiting = 16;   // ... for more than that
+    size_t of_tenant = 16;      // of one tenant that has a name, in all
     double first_try = 0.025;   // seconds of processor time
   };
   struct Work {
@@ -67,7 +68,7 @@ class ConstraintWorkers {
   void count_known() { ++known_; }
 
   ConstraintCounts counts() const;
-  // Cancels all of it without a word. Not from a worker.
+  // Ends all of it; who waits is told so (cancelled). Not from a worker.
   void stop();
 
  private:

@@ -525,6 +525,7 @@ void Service::wait_for_constraint(const Endpoint& endpoint, Ask ask, const HttpR
 void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange) {
   std::optional<ApiError> wrong;
   if (!compiled.ok()) wrong = constraint_error(waiting.ask, ApiError::from(compiled.error()));
+  if (!compiled.ok() && compiled.error().kind == ErrorKind::cancelled) wrong = ApiError{ApiErrorKind::draining, "the server is shutting down", ""};
   double& limit = waiting.ask.request.time_limit_seconds;
   if (!wrong && limit > 0) {
     limit -= std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();

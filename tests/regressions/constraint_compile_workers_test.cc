@@ -31,6 +31,12 @@ class Gate {
   std::atomic<int> begun{0}, good{0}, bad{0};
 };
 
+double thread_seconds() {
+  timespec now{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+  return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
+}
+
 double metric(int port, const std::string& name) {
   const std::string text = get(port, "/metrics").body, line = "\n" + name + " ";
   const size_t at = text.find(line);
@@ -116,8 +122,9 @@ TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
   Gate gate;
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
-  const size_t most = ConstraintWorkers::Limits().waiting;
-  for (size_t i = 0; i < most; ++i) ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow" + std::to_string(i))).ok());
+  ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("first")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
+  for (size_t i = 0; i < ConstraintWorkers::Limits().waiting; ++i) ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow" + std::to_string(i))).ok());
   const Response refused = post(live.port(), "/v1/completions", kYesOrNo);
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_FALSE(refused.headers.at("retry-after").empty());
@@ -132,23 +139,32 @@ TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
 TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
   std::atomic<bool> finished{false};
   Gate gate;
-  ConstraintWorkers workers({.waiting = 8, .of_tenant = 8, .first_try = 0.005});
-  ConstraintWorkers::Work slow = gate.work("long");
-  slow.compile = [&, whole = slow.compile](const CompileOrder& order) -> Result<CompiledConstraint> {
-    if (order.seconds == 0) return whole(order);
-    timespec now{};
-    while (now.tv_sec == 0 && static_cast<double>(now.tv_nsec) < 5 * order.seconds * 1e9) clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
-    return Error::unsupported("out of time");
+  ConstraintWorkers workers({.waiting = 8, .long_waiting = 1, .of_tenant = 8, .first_try = 0.005});
+  const auto slow = [&](const std::string& key) {
+    ConstraintWorkers::Work work = gate.work(key);
+    work.compile = [whole = work.compile](const CompileOrder& order) -> Result<CompiledConstraint> {
+      if (order.seconds == 0) return whole(order);
+      for (const double until = thread_seconds() + 1.5 * order.seconds; thread_seconds() < until;) continue;
+      return Error::unsupported("out of time");
+    };
+    return work;
   };
-  ASSERT_TRUE(workers.add(workers.new_ticket(), std::move(slow)).ok());
+  ASSERT_TRUE(workers.add(workers.new_ticket(), slow("long")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.begun == 1; })) << "it has come to the long ones";
   EXPECT_EQ(workers.counts().long_ones, 1);
   ASSERT_TRUE(workers.add(workers.new_ticket(), {.key = "short", .tenant = "", .compile = [](const CompileOrder&) { return Result<CompiledConstraint>(CompiledConstraint()); },
                                                  .done = [&](const Result<CompiledConstraint>& compiled) { finished = compiled.ok(); }}).ok());
   EXPECT_TRUE(comes_true([&] { return finished.load(); }));
   EXPECT_EQ(gate.good, 0);
+  // The long ones' line has an end of its own.
+  ASSERT_TRUE(workers.add(workers.new_ticket(), slow("waits")).ok());
+  ASSERT_TRUE(comes_true([&] { return workers.counts().long_ones == 2; }));
+  EXPECT_EQ(gate.bad, 0);
+  ASSERT_TRUE(workers.add(workers.new_ticket(), slow("too many")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.bad == 1; }));
+  EXPECT_EQ(workers.counts().turned_away, 1);
   gate.open = true;
-  EXPECT_TRUE(comes_true([&] { return gate.good == 1; }));
+  EXPECT_TRUE(comes_true([&] { return gate.good == 2; }));
 }
 
 TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
@@ -177,7 +193,7 @@ TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
   EXPECT_EQ(order, "ababaa");
 }
 
-TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWay) {
+TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWayAndTellsWhoWaits) {
   Gate gate;
   {
     ConstraintWorkers workers;
@@ -185,7 +201,8 @@ TEST(ConstraintCompileWorkers, StopEndsWhatIsUnderWay) {
     ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
   }
   EXPECT_EQ(gate.begun, 1);
-  EXPECT_EQ(gate.good + gate.bad, 0);
+  EXPECT_EQ(gate.good, 0);
+  EXPECT_EQ(gate.bad, 3) << "who waits is told";
 }
 
 }  // namespace

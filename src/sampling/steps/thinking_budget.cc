@@ -19,7 +19,7 @@ class ThinkingBudgetStep final : public SamplerStep {
     started_ = true;
     if (place_ != Place::inside || tokens_ < budget_.tokens || forced_ == close_.size()) return;
     const TokenId next = close_[forced_];
-    row.keep_tokens(std::span(&next, 1));
+    row.force(next);
   }
 
   void accept(TokenId token) override {
