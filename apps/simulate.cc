@@ -190,7 +190,7 @@ Result<int> run(SimulateFlags flags) {
     }
     const auto start = std::chrono::steady_clock::now();
     ProgressBar bar(policy);
-    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {route, flags.stop}, [&](int64_t ended) {
+    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {.route = route, .stop_seconds = flags.stop}, [&](int64_t ended) {
       bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
       return !interrupted();
     }));

@@ -54,6 +54,7 @@ struct KvStoreStats {
   bool direct = false;             // past the page cache
   int64_t capacity_blocks = 0;
   int64_t blocks = 0;              // stored now
+  int64_t unread_slots = 0;        // after the start: of its places, those whose contents are not known yet
   int64_t hit_tokens = 0;          // came back from it, and were not computed
   int64_t passed_tokens = 0;       // were there, but would have taken longer to load than to compute
   int64_t failed_tokens = 0;       // did not come back whole, and were computed
@@ -110,6 +111,7 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
   int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
+  int64_t livelocks = 0;           // times streams no longer came forward, and were run to their end in order of arrival
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
   PrefixCacheStats prefix;
@@ -168,11 +170,12 @@ class Engine {
   EnginePulse pulse() const;
 
   // Asks for a look at the engine, which `sink` gets on the engine's thread between two steps: take it over and return.
-  // Steps are recorded from the first look on, until none is asked for. Nothing comes of it once the engine has stopped,
-  // or when so many are asked for already.
+  // Steps are recorded from the first look on, until none is asked for. True: `sink` is called once, and if the engine stops
+  // before with a look that says so and holds nothing else. False: it never will be, because the engine has stopped or so
+  // many are asked for already.
   static constexpr size_t kMostLooks = 8;
   using LookSink = std::function<void(EngineLook&&)>;
-  void look(LookSink sink);
+  [[nodiscard]] bool look(LookSink sink);
   int64_t context() const;
 
  private:

@@ -58,6 +58,7 @@ struct LookedCells {
 };
 
 struct EngineLook {
+  bool stopped = false;               // the engine has, and there is nothing to see
   double now = 0;
   std::vector<LookedStep> steps;      // since the last look, the latest ones
   int64_t steps_missed = 0;           // those before them

@@ -97,7 +97,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void loop();
   void end_all(const Error& failure);
   void take_in();
-  void show();
+  void show(bool stopped);
   Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
   void cancel(RequestId id);
 };
@@ -146,16 +146,23 @@ void Engine::State::take_in() {
   for (RequestId id : cancels) core->cancel(id);
 }
 
-// To those who asked for a look. Not enough memory for one is no reason to stop.
-void Engine::State::show() {
+// To those who asked for a look: each is answered. Not enough memory for one is no reason to stop; it is an empty look
+// then, as it is once the engine has stopped.
+void Engine::State::show(bool stopped) {
   std::vector<Engine::LookSink> sinks;
   {
     std::lock_guard lock(mutex);
     sinks.swap(looks);
   }
-  try {
-    for (const Engine::LookSink& sink : sinks) sink(core->look());
-  } catch (const std::bad_alloc&) {
+  for (const Engine::LookSink& sink : sinks) {
+    EngineLook look;
+    try {
+      if (!stopped) look = core->look();
+    } catch (const std::bad_alloc&) {
+      look = {};
+    }
+    look.stopped = stopped;
+    sink(std::move(look));
   }
 }
 
@@ -169,7 +176,7 @@ void Engine::State::loop() {
         std::lock_guard lock(mutex);
         if (stop) break;
       }
-      show();
+      show(false);
       if (core->idle()) continue;
       events.clear();
       step_began = steady_ns();
@@ -207,6 +214,7 @@ void Engine::State::end_all(const Error& failure) {
     event.error = failure;
     deliver(std::move(event));
   }
+  show(true);  // `stop` is set: nobody asks any more
 }
 
 Engine::Engine() : state_(std::make_shared<State>()) {}
@@ -301,13 +309,14 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-void Engine::look(LookSink sink) {
+bool Engine::look(LookSink sink) {
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->stop || state_->looks.size() >= kMostLooks) return;
+    if (state_->stop || state_->looks.size() >= kMostLooks) return false;
     state_->looks.push_back(std::move(sink));
   }
   state_->wake.notify_one();
+  return true;
 }
 
 EnginePulse Engine::pulse() const {

@@ -174,7 +174,7 @@ void EngineCore::finish_beams(BeamGroup& group, FinishReason reason, std::vector
   for (LiveStream* slot : group.slots) {
     if (!streams_.contains(slot->sequence.id)) continue;  // parked
     const bool whole = slot == &first && (reason == FinishReason::stop || reason == FinishReason::length);
-    planner_->policy().observe({.kind = ScheduleEvent::Kind::left, .stream = &slot->sequence, .whole = whole});
+    planner_->observe({.kind = ScheduleEvent::Kind::left, .stream = &slot->sequence, .whole = whole});
     slot->ended = true;
     forget(*slot);
   }

@@ -63,10 +63,13 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const Lan
   return create(std::move(executor), options, clock);
 }
 
-Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options, const Clock* clock) {
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options, const Clock* clock,
+                                                       std::unique_ptr<SchedulerPolicy> policy) {
   MILLRACE_TRY_VOID(check_options(options));
   auto core = std::unique_ptr<EngineCore>(new EngineCore());
-  MILLRACE_TRY(auto policy, make_policy(options.policy));
+  if (!policy) {
+    MILLRACE_TRY(policy, make_policy(options.policy));
+  }
   core->planner_ = std::make_unique<Planner>(std::move(policy));
   core->executor_ = std::move(executor);
   core->kv_ = &core->executor_->kv();
@@ -164,16 +167,18 @@ Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns
   if (request.beams > 1) return add_beams(id, std::move(request));
   const int64_t answers = std::max(request.n, request.best_of);
   auto group = answers > 1 ? std::make_shared<AnswerGroup>(answers, request.n) : nullptr;
+  std::vector<StreamPtr> streams;  // all of them, or none is taken in
   for (int64_t answer = 0; answer < answers; ++answer) {
     Request one = answer + 1 == answers ? std::move(request) : request;
     one.sampling.seed += static_cast<uint64_t>(answer);
     MILLRACE_TRY(auto stream, make_stream(answer_stream(id, answer), std::move(one)));
-    if (answer == 0) MILLRACE_TRY_VOID(accept(*stream));
     stream->sequence.parent = answer > 0 ? id : 0;
     stream->answers = group;
     stream->scored = group && group->ranks();
-    take_in(std::move(stream));
+    streams.push_back(std::move(stream));
   }
+  MILLRACE_TRY_VOID(accept(*streams.front()));
+  for (StreamPtr& stream : streams) take_in(std::move(stream));
   return {};
 }
 
@@ -247,6 +252,8 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (const PlannedPreemption& preemption : plan_.squeezed) preempt(preemption);
   run_chunks(events);
   part_loads();
+  const bool moves = !leaving_.empty() || std::ranges::any_of(running_, [](const StreamPtr& stream) { return stream->sequence.phase == StreamPhase::loading; });
+  planner_->observe_step(!work_.empty(), moves);
   if (plan_.empty() && loads_ > 0 && events.empty()) store_->wait();
   return plan_;
 }
@@ -301,7 +308,7 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
       continue;
     }
     work_.push_back({&stream, chunk});
-    shape.add(chunk.first, chunk.count, chunk.sample);
+    shape.add(chunk.first - stream.sequence.left_out, chunk.count, chunk.sample);
     ++i;
   }
   if (store_) store_->flush();
@@ -324,8 +331,13 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     const PlannedChunk& chunk = item.chunk;
     stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
     s.computed = chunk.first + chunk.count;
-    planner_->policy().observe({ScheduleEvent::Kind::ran, &s, chunk.count, chunk.sample, seconds});
+    const int64_t kept = std::max<int64_t>(0, s.computed - s.furthest);
+    s.furthest += kept;
+    planner_->observe({.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = chunk.count, .sampled = chunk.sample, .seconds = seconds, .kept = kept});
   }
+  if (store_)
+    for (const StepWork& item : work_)
+      if (item.stream->mend_end > 0) mend_store(*item.stream);
   sample_chunks(events);
 }
 
@@ -384,7 +396,7 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   event.timings = timings(s, s.generated());
   if (event.made_ns == 0) event.made_ns = clock_->now_ns();
   stats_.cached_tokens += s.cached;
-  planner_->policy().observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
+  planner_->observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
   const double score = s.generated() > 0 ? stream.logprob_sum / static_cast<double>(s.generated()) : 0;
   if (stream.answers) stream.answers->tell(std::move(event), score, events);
   else events.push_back(std::move(event));
@@ -418,6 +430,7 @@ EngineStats EngineCore::stats() const {
     stats.prefix = {index.queries,          index.query_tokens,    index.hit_tokens,  index.blocks.stored, index.blocks.erased,
                     index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
   }
+  stats.livelocks = planner_->livelocks();
   stats.kv_bytes = kv_->bytes();
   stats.scratch_bytes = executor_->limits().scratch_bytes;
   stats.store = store_stats();

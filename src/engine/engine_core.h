@@ -37,14 +37,14 @@ class EngineCore {
   // `clock` must outlive the core; null: the machine's.
   static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
                                                     const Clock* clock = nullptr);
-  // The same loop over any executor, whose memory and limits are its own.
+  // The same loop over any executor, whose memory and limits are its own, and any policy; null: the one that the options name.
   static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, const EngineOptions& options,
-                                                    const Clock* clock = nullptr);
+                                                    const Clock* clock = nullptr, std::unique_ptr<SchedulerPolicy> policy = nullptr);
 
   // What submit() would refuse. Const after construction, so any thread may ask.
   Result<void> check(const Request& request) const;
 
-  // Queues a request that check() accepts. Ids ascend and stay below 2^48. Errors: resource (the queue is full, or the
+  // Queues a request that check() accepts, with all its answers or not at all. Ids ascend and stay below 2^48. Errors: resource (the queue is full, or the
   // policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0: since now.
   Result<void> add(RequestId id, Request request, int64_t submitted_ns = 0);
   void cancel(RequestId id);  // takes effect in the next step, which frees all that it held
@@ -57,6 +57,7 @@ class EngineCore {
   Result<void> replay(const StepPlan& plan, std::vector<TokenEvent>& events);
 
   EngineStats stats() const;
+  const Planner& planner() const { return *planner_; }
   // What there is to see now, and since the last look. Recording begins with the first one, and ends when none comes.
   EngineLook look();
   // Of the request's prompt, what its prefix index holds now; what a router wants to know.
@@ -88,7 +89,7 @@ class EngineCore {
   bool commit_token(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
   void finish(LiveStream& stream, FinishReason reason, TokenEvent event, std::vector<TokenEvent>& events);
   void drop_ended(std::vector<TokenEvent>& events);
-  void tell(ScheduleEvent::Kind kind, const Sequence& stream) { planner_->policy().observe({kind, &stream}); }
+  void tell(ScheduleEvent::Kind kind, const Sequence& stream) { planner_->observe({kind, &stream}); }
 
   // engine_beams.cc
   Result<void> add_beams(RequestId id, Request request);
@@ -126,6 +127,8 @@ class EngineCore {
   Result<void> open_store(const EngineOptions& options);
   std::function<void(const ChainLink&, BlockId)> store_hook();
   void load_stored(LiveStream& stream);
+  void mend_gap(LiveStream& stream, std::span<const ChainLink> behind, int64_t first, int64_t found);
+  void mend_store(LiveStream& stream);
   std::vector<size_t> choose_stored(const LiveStream& stream, std::span<const ChainLink> found) const;
   void take_importance(LiveStream& stream, std::span<const ChainLink> blocks) const;
   bool may_join(const LiveStream& stream, int64_t layers) const;

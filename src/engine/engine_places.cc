@@ -6,6 +6,7 @@
 
 #include "engine/beam_group.h"
 #include "engine/engine_core.h"
+#include "schedule/preemption.h"
 
 namespace millrace {
 void EngineCore::hold(BlockId block) {
@@ -119,6 +120,7 @@ void EngineCore::load_swapped(LiveStream& stream) {
   tier_->erase(stream.ticket);
   stream.ticket = 0;
   compute_again(s);
+  s.reserved_blocks = planner_->promised_blocks(s, limits_);  // for what had been left out, too
   s.phase = StreamPhase::running;
 }
 
@@ -166,10 +168,10 @@ void EngineCore::enqueue(StreamPtr stream) {
   waiting_.insert(behind, std::move(stream));
 }
 
-// False: the stream does not run.
+// False: the stream cannot give way.
 bool EngineCore::preempt(const PlannedPreemption& preemption) {
   LiveStream* stream = find(preemption.request);
-  if (!stream || stream->sequence.phase != StreamPhase::running || stream->sequence.stays) return false;
+  if (!stream || !can_give_way(stream->sequence)) return false;
   Sequence& s = stream->sequence;
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);
@@ -180,18 +182,21 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   ++s.preemptions;
   ++stats_.preemptions;
   abandon_load(*stream);
-  tell(ScheduleEvent::Kind::preempted, s);
   if (preemption.swap && tier_ && s.computed > 0) {
     if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored()); ticket.ok()) {
       stream->ticket = *ticket;
       s.phase = StreamPhase::swapping_out;
       s.reserved_blocks = 0;
       stats_.swapped_out_tokens += s.stored();
+      spare(s, false);
+      tell(ScheduleEvent::Kind::preempted, s);
       leaving_.push_back(std::move(owned));
       return true;
     }
   }
   release(*stream);
+  spare(s, true);
+  planner_->observe({.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = s.stored()});
   compute_again(s);
   s.phase = StreamPhase::waiting;
   enqueue(std::move(owned));
@@ -225,7 +230,10 @@ void EngineCore::poll_tier() {
     if (s.phase != StreamPhase::loading || stream->ticket == 0) continue;
     const TierState state = tier_->poll(stream->ticket);
     if (state == TierState::busy) continue;
-    if (state == TierState::failed) compute_again(s);  // the blocks stay
+    if (state == TierState::failed) {  // the blocks stay
+      compute_again(s);
+      s.reserved_blocks = planner_->promised_blocks(s, limits_);
+    }
     tier_->erase(stream->ticket);
     stream->ticket = 0;
     s.phase = StreamPhase::running;

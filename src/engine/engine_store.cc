@@ -68,6 +68,7 @@ void EngineCore::load_stored(LiveStream& stream) {
   const int64_t first = s.computed / limits_.block_tokens;
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);
+  mend_gap(stream, behind, first, found);
   if (found == 0) return;
   const auto chosen = choose_stored(stream, behind.first(static_cast<size_t>(found)));
   const int64_t tokens = std::ssize(chosen) * limits_.block_tokens, end = s.computed + found * limits_.block_tokens;
@@ -87,6 +88,28 @@ void EngineCore::load_stored(LiveStream& stream) {
   stream.store_left_out = (found - std::ssize(fetched)) * limits_.block_tokens;
   s.phase = StreamPhase::loading;
   ++loads_;
+}
+
+// Behind the first block that is missing there may be others: what is missing goes back as soon as it is computed, and the
+// others are looked at then.
+void EngineCore::mend_gap(LiveStream& stream, std::span<const ChainLink> behind, int64_t first, int64_t found) {
+  int64_t last = std::ssize(behind);
+  while (last > found && !store_->holds(behind[static_cast<size_t>(last - 1)])) --last;
+  stream.mend_from = first + found;
+  stream.mend_end = first + last;
+}
+
+// Hands the store what it had lost of the stream's prompt and is computed now, in the same pass: who asks next finds it.
+void EngineCore::mend_store(LiveStream& stream) {
+  const Sequence& s = stream.sequence;
+  const int64_t end = std::min(stream.mend_end, s.computed / limits_.block_tokens);
+  if (stream.mend_from >= end || !s.caches || s.left_out > 0 || !store_->has_room()) return;
+  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(end * limits_.block_tokens)), limits_.block_tokens, s.prefix_scope);
+  for (; stream.mend_from < end && store_->has_room(); ++stream.mend_from) {
+    ChainLink link = chain[static_cast<size_t>(stream.mend_from)];
+    if (static_cast<size_t>(stream.mend_from) < stream.importance.size()) link.importance = stream.importance[static_cast<size_t>(stream.mend_from)];
+    store_->put(link, s.blocks[static_cast<size_t>(stream.mend_from)], false);
+  }
 }
 
 // What was seen of the blocks before they left memory goes with them, back into the prefix index.
@@ -146,6 +169,10 @@ bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
   stream.store_ticket = 0;
   --loads_;
   s.phase = StreamPhase::running;
+  if (progress.blocks < stream.store_blocks && stream.store_left_out == 0) {
+    stream.mend_end = std::max(stream.mend_end, stream.store_from / limits_.block_tokens + stream.store_blocks);
+    stream.mend_from = stream.store_from / limits_.block_tokens + progress.blocks;
+  }
   if (stream.store_left_out > 0) return end_partial_load(stream, progress);
   s.computed = stream.store_from + tokens;
   if (s.preemptions == 0) s.cached = s.computed;
@@ -166,6 +193,7 @@ bool EngineCore::end_partial_load(LiveStream& stream, const LoadProgress& progre
   const bool whole = progress.blocks == stream.store_blocks;
   if (whole) {
     s.left_out = std::exchange(stream.store_left_out, 0);
+    s.reserved_blocks -= s.left_out / limits_.block_tokens;  // nothing will ever lie in them
     s.computed += stream.store_blocks * limits_.block_tokens + s.left_out;
     s.went_without = std::max(s.went_without, s.left_out);
     s.caches = false;
@@ -220,6 +248,7 @@ KvStoreStats EngineCore::store_stats() const {
   stats.direct = store.direct;
   stats.capacity_blocks = store.capacity;
   stats.blocks = store.blocks;
+  stats.unread_slots = store.unread_slots;
   stats.read_bytes = store.read_bytes;
   stats.written_bytes = store.written_bytes;
   stats.dropped_blocks = store.dropped_blocks;

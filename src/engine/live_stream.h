@@ -32,6 +32,7 @@ struct LiveStream {
   int64_t store_blocks = 0;                   // of that load
   int64_t store_from = 0;                     // tokens before them
   int64_t store_left_out = 0;                 // tokens among them that the load leaves out
+  int64_t mend_from = 0, mend_end = 0;        // its blocks that the store lost or has damaged, until they are computed
   std::shared_ptr<AnswerGroup> answers;       // of the whole request; null: this is the only one
   bool scored = false;                        // its tokens' log-probabilities are wanted, to choose among answers
   double logprob_sum = 0;

@@ -13,7 +13,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostIdleSteps = 1'000'000;
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
 // One engine and its clock, which stands at the end of its last step.
@@ -23,7 +22,6 @@ struct Node {
   std::unique_ptr<EngineCore> core;
   SimulatedNode figures;
   double running_seconds = 0;
-  int64_t idle_steps = 0;
   int64_t open_tokens = 0, open_requests = 0;  // prompts that were sent here and have not ended, by the router's account
 
   double now() const { return static_cast<double>(clock.now_ns() - 1) * 1e-9; }
@@ -51,9 +49,10 @@ class Simulation {
       auto node = std::make_unique<Node>();
       MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine));
       node->executor = executor.get();
-      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock));
+      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock, options_.policy ? options_.policy() : nullptr));
       nodes_.push_back(std::move(node));
     }
+    policy_name_ = options_.policy ? "under trial" : engine.policy;
     const auto requests = static_cast<size_t>(load_.requests);
     result_.requests.resize(requests);
     last_token_.assign(requests, -1.0);
@@ -79,7 +78,10 @@ class Simulation {
         if (until == kNever) return Error::internal("simulation: streams wait for nothing");
         behind->advance_to(until);
       }
-      if (behind && behind->idle_steps > kMostIdleSteps) return Error::internal("simulation: streams displace each other without end");
+      if (behind && behind->core->planner().livelocks() > 0) {
+        return Error::internal(fmt::format("simulation: live-lock under policy {} at second {:.3f}: {}; {} preemptions so far, {} tokens computed again", policy_name_, behind->now(),
+                                           behind->core->planner().last_livelock(), behind->core->stats().preemptions, behind->core->stats().recomputed_tokens));
+      }
       if (turns % 1024 == 0 && progress && !progress(ended_)) return Error::cancelled("simulation: interrupted");
     }
     return finish();
@@ -154,7 +156,6 @@ class Simulation {
     node.figures.most_running = std::max(node.figures.most_running, running);
     for (const TokenEvent& event : events_) take(event, after);
     fairness_.tick(after);
-    node.idle_steps = plan.chunks.empty() ? node.idle_steps + 1 : 0;
     return !plan.empty() || !events_.empty();
   }
 
@@ -204,7 +205,7 @@ class Simulation {
       figures.mean_running = figures.busy_seconds > 0 ? node->running_seconds / figures.busy_seconds : 0;
       for (auto field : {&EngineStats::running, &EngineStats::waiting, &EngineStats::kv_blocks, &EngineStats::kv_blocks_free, &EngineStats::kv_blocks_cached,
                          &EngineStats::kv_bytes, &EngineStats::scratch_bytes, &EngineStats::steps, &EngineStats::prompt_tokens, &EngineStats::cached_tokens,
-                         &EngineStats::generated_tokens, &EngineStats::preemptions, &EngineStats::recomputed_tokens, &EngineStats::swapped_out_tokens,
+                         &EngineStats::generated_tokens, &EngineStats::preemptions, &EngineStats::livelocks, &EngineStats::recomputed_tokens, &EngineStats::swapped_out_tokens,
                          &EngineStats::swapped_in_tokens})
         sum.*field += figures.stats.*field;
       result_.seconds = std::max(result_.seconds, node->now());
@@ -241,6 +242,7 @@ class Simulation {
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
   std::priority_queue<double, std::vector<double>, std::greater<>> slots_;  // closed loop: when each place became free
   int64_t next_ = 0, ended_ = 0;
+  std::string policy_name_;
   double offset_ = 0;
 };
 

@@ -14,6 +14,7 @@
 #include "base/result.h"
 #include "millrace/engine.h"
 #include "schedule/cost_model.h"
+#include "schedule/policy.h"
 
 namespace millrace {
 
@@ -37,6 +38,7 @@ Result<SimulatedRoute> find_simulated_route(const std::string& name);
 
 struct SimulationOptions {
   SimulatedRoute route = SimulatedRoute::in_turn;
+  std::function<std::unique_ptr<SchedulerPolicy>()> policy;  // for each node, one that is tried out; null: the engine's option
   double stop_seconds = 0;  // > 0 ends the simulation at that moment; what has not ended by then has no end
 };
 
@@ -83,7 +85,8 @@ struct SimulationResult {
 };
 
 // One node for each cost model, each with an engine, a memory and a cache of its own. `progress` is called now and then
-// with the requests that have ended; false gives up. Errors: user (options), cancelled.
+// with the requests that have ended; false gives up. Errors: user (options), cancelled,
+// internal (streams no longer come forward, or wait for nothing: the policy is at fault).
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs, const EngineOptions& engine,
                                   const SimulationOptions& options, const std::function<bool(int64_t)>& progress = {});
 // The same on one node.

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "schedule/preemption.h"
+
 namespace millrace {
 namespace {
 
@@ -10,19 +12,19 @@ int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.re
 
 // Swapping out and in again, or computing again?
 bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
-  if (!view.cost || stream.computed == 0) return false;
+  if (!view.cost || stream.stored() == 0) return false;
   StepShape shape;
   shape.add(0, stream.computed, false);
-  return 2 * view.cost->swap_seconds(stream.computed) < view.cost->step_seconds(shape);
+  return 2 * view.cost->swap_seconds(stream.stored()) < view.cost->step_seconds(shape);
 }
 
 }  // namespace
 
 int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& limits) const {
   if (stream.stays) return std::min(stream.width * blocks_needed(stream, limits), limits.total_blocks);
-  const int64_t least = std::min(stream.size() + 1, stream.max_total);
-  const int64_t tokens = std::max(least, policy_->promise(stream, limits));
-  return std::min(limits.blocks_for(tokens), limits.total_blocks);
+  const int64_t least = std::min(std::max(stream.size() + 1, stream.safe_until), stream.max_total);
+  const int64_t tokens = std::max(least, acting().promise(stream, limits));
+  return std::min(blocks_of(stream, tokens, limits), limits.total_blocks);
 }
 
 Planner::Account Planner::open_account(const ScheduleView& view) {
@@ -34,25 +36,25 @@ Planner::Account Planner::open_account(const ScheduleView& view) {
 
 bool Planner::remains(const Sequence& stream) const { return std::ranges::find(residents_, &stream) != residents_.end(); }
 
-// The policy sees those that can give way. Null: nobody does.
+// The policy sees those that may be made to give way, and can name no other. Null: nobody does.
 const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wanting) {
   movable_.clear();
   for (const Sequence* stream : residents_)
-    if (!stream->stays) movable_.push_back(stream);
+    if (may_be_victim(*stream)) movable_.push_back(stream);
   ScheduleView rest = view;
   rest.running = movable_;
-  const Sequence* victim = policy_->victim(rest, wanting);
-  return victim && remains(*victim) ? victim : nullptr;
+  const Sequence* victim = acting().victim(rest, wanting);
+  return std::ranges::find(movable_, victim) != movable_.end() ? victim : nullptr;
 }
 
 // The victim's blocks become spare, at once or when they have reached the tier. Blocks that others share do not count.
 PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
-  const bool swap = account.swap_tokens >= victim.computed && swaps_cheaper(view, victim);
+  const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
   const int64_t blocks = held(victim) - victim.shared_blocks;
   account.spare += promised(victim) + (swap ? 0 : blocks);
   if (swap) {
     account.arriving += blocks;
-    account.swap_tokens -= victim.computed;
+    account.swap_tokens -= victim.stored();
   }
   --account.streams;
   std::erase(residents_, &victim);
@@ -87,26 +89,48 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
   return true;
 }
 
+void Planner::observe(const ScheduleEvent& event) {
+  last_arrival_ = std::max(last_arrival_, event.stream->arrival);
+  watch_.observe(event);
+  policy_->observe(event);
+}
+
+void Planner::observe_step(bool ran, bool moves) {
+  watch_.step(ran, moves);
+  if (!watch_.locked()) return;
+  ++livelocks_;
+  last_livelock_ = watch_.why();
+  until_arrival_ = last_arrival_;
+  watch_.begin_anew();
+}
+
+// The policy has its say again when those who were there are gone.
+void Planner::end_livelock(const ScheduleView& view) {
+  const auto there = [this](const Sequence* stream) { return stream->arrival <= until_arrival_; };
+  if (until_arrival_ > 0 && std::ranges::none_of(view.waiting, there) && std::ranges::none_of(view.running, there)) until_arrival_ = 0;
+}
+
 void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
+  end_livelock(view);
   Account account = open_account(view);
   // What running streams lack for what they hold now is not given away: somebody may have left memory for it.
   for (const Sequence* stream : view.running)
-    account.spare -= std::max<int64_t>(0, view.limits.blocks_for(stream->size()) - std::max(held(*stream), stream->reserved_blocks));
+    account.spare -= std::max<int64_t>(0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->reserved_blocks));
   queue_.clear();
   for (const Sequence* stream : view.waiting)
     if (!stream->held_back) queue_.push_back(stream);
   if (!queue_.empty()) {
-    policy_->rank(queue_, view);
+    acting().rank(queue_, view);
     for (const Sequence* candidate : queue_)
       if (!place(view, *candidate, account, plan)) break;  // nobody overtakes
   }
   if (account.swap_tokens == 0) return;
-  std::erase_if(residents_, [](const Sequence* stream) { return stream->stays; });
+  std::erase_if(residents_, [](const Sequence* stream) { return !may_be_victim(*stream); });
   ScheduleView rest = view;
   rest.running = residents_;
   rest.free_blocks = account.spare + account.arriving;
-  const Sequence* early = policy_->leave_early(rest);
-  if (!early || !remains(*early) || account.swap_tokens < early->computed) return;
+  const Sequence* early = acting().leave_early(rest);
+  if (!early || !remains(*early) || account.swap_tokens < early->stored()) return;
   plan.preempted.push_back({early->id, true});
 }
 
@@ -146,7 +170,7 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
     if (stream->remaining() > 0 && !stream->held_back) runnable_.push_back(stream);
   ScheduleView ready = view;
   ready.running = runnable_;
-  policy_->share(ready, limits.batch_tokens, shares_);
+  acting().share(ready, limits.batch_tokens, shares_);
   tokens_left_ = limits.batch_tokens;
   outputs_left_ = limits.outputs;
   for (const Share& share : shares_) {
@@ -160,7 +184,7 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
       --chunk.count;  // the last token waits for a step that can sample it
     }
     if (chunk.count <= 0) continue;
-    const int64_t needed = limits.blocks_for(chunk.first + chunk.count) - held(stream);
+    const int64_t needed = blocks_of(stream, chunk.first + chunk.count, limits) - held(stream);
     const int64_t lacking = std::max<int64_t>(0, needed - promised(stream));
     if (lacking > account.spare && !find_blocks(view, stream, lacking, account, plan)) continue;
     chunk.count = std::min(chunk.count, tokens_left_);

@@ -7,24 +7,35 @@
 //
 // Blocks are counted so that no admitted stream ever fails for lack of them. Every running stream is promised
 // reserved_blocks; what it needs beyond that it takes from what nobody is promised, or from a victim, or it gives way
-// itself: its tokens stay, and it comes back when there is room.
+// itself: its tokens stay, and it comes back when there is room. Who gave way is spared for a while (preemption.h), whatever
+// the policy says; and where steps bring nobody forward all the same (livelock.h), the streams that are there run to
+// their end in order of arrival, and the policy has its say again afterwards.
 //
 //   total = held by streams + leaving (on their way to a tier) + free or cached
 //                                                                 = promised, not yet taken + spare
 #pragma once
 
 #include <memory>
+#include <string>
 #include <vector>
 
 #include "flow/step_plan.h"
+#include "schedule/livelock.h"
 #include "schedule/policy.h"
 
 namespace millrace {
 
 class Planner {
  public:
-  explicit Planner(std::unique_ptr<SchedulerPolicy> policy) : policy_(std::move(policy)) {}
+  explicit Planner(std::unique_ptr<SchedulerPolicy> policy) : policy_(std::move(policy)), to_the_end_(make_run_to_completion()) {}
   SchedulerPolicy& policy() { return *policy_; }
+
+  // What became of a stream, for the policy and the watch.
+  void observe(const ScheduleEvent& event);
+  // After each step: whether anybody ran, and whether blocks are on their way to or from somewhere.
+  void observe_step(bool ran, bool moves);
+  int64_t livelocks() const { return livelocks_; }
+  const std::string& last_livelock() const { return last_livelock_; }  // what it was, in words
 
   // Blocks that `stream` is promised if it is admitted now.
   int64_t promised_blocks(const Sequence& stream, const PlannerLimits& limits) const;
@@ -48,8 +59,15 @@ class Planner {
   void squeeze(const ScheduleView& view, const Sequence& victim, Account& account, StepPlan& plan);
   bool remains(const Sequence& stream) const;
   const Sequence* ask_victim(const ScheduleView& view, const Sequence& wanting);
+  SchedulerPolicy& acting() const { return until_arrival_ > 0 ? *to_the_end_ : *policy_; }
+  void end_livelock(const ScheduleView& view);
 
-  std::unique_ptr<SchedulerPolicy> policy_;
+  std::unique_ptr<SchedulerPolicy> policy_, to_the_end_;
+  LivelockWatch watch_;
+  int64_t livelocks_ = 0;
+  int64_t last_arrival_ = 0;   // that was seen
+  int64_t until_arrival_ = 0;  // streams up to here run to their end first; 0: no live-lock
+  std::string last_livelock_;
   std::vector<const Sequence*> queue_, residents_, saved_;  // residents_: running without those sent away in this plan
   std::vector<const Sequence*> movable_, runnable_;
   std::vector<Share> shares_;
@@ -57,7 +75,9 @@ class Planner {
   int64_t tokens_left_ = 0, outputs_left_ = 0;
 };
 
-// Blocks that a stream may come to need in all.
-inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) { return limits.blocks_for(stream.max_total); }
+// Blocks for a stream's first `tokens` tokens: what was left out of its attention has none.
+inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) { return limits.blocks_for(tokens - stream.left_out); }
+// Blocks that it may come to need in all.
+inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) { return blocks_of(stream, stream.max_total, limits); }
 
 }  // namespace millrace

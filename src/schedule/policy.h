@@ -29,6 +29,8 @@ struct ScheduleEvent {
   bool sampled = false;  // ran: the step chose a token for it
   double seconds = 0;   // ran: of the whole step
   bool whole = false;   // left: its answer came to its own end
+  int64_t kept = 0;     // ran: of its tokens, those that had never been computed
+  int64_t lost = 0;     // preempted: tokens that will be computed again
 };
 
 class SchedulerPolicy {

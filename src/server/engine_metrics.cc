@@ -39,6 +39,7 @@ constexpr EngineFigure kFigures[] = {
     {"millrace_prefix_cache_erased_blocks_total", "Blocks that had to leave it", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.erased_blocks); }},
     {"millrace_preemptions_total", "Times a stream had to give way", kCounter, [](const EngineAccount& e) { return number(e.stats.preemptions); }},
     {"millrace_recomputed_tokens_total", "Tokens computed again after that", kCounter, [](const EngineAccount& e) { return number(e.stats.recomputed_tokens); }},
+    {"millrace_livelocks_total", "Times streams no longer came forward, and were run to their end in order of arrival", kCounter, [](const EngineAccount& e) { return number(e.stats.livelocks); }},
     {"millrace_swapped_out_tokens_total", "Tokens moved to host memory instead", kCounter, [](const EngineAccount& e) { return number(e.stats.swapped_out_tokens); }},
     {"millrace_swapped_in_tokens_total", "Tokens that came back from there", kCounter, [](const EngineAccount& e) { return number(e.stats.swapped_in_tokens); }},
     {"millrace_memory_budget_bytes", "Most memory that the model and its engines may take; 0: as much as there is", kGauge, [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
@@ -48,6 +49,7 @@ constexpr EngineFigure kFigures[] = {
 constexpr EngineFigure kStoreFigures[] = {
     {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge, [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
     {"millrace_kv_store_capacity_blocks", "Blocks that it can hold", kGauge, [](const EngineAccount& e) { return number(e.stats.store.capacity_blocks); }},
+    {"millrace_kv_store_unread_slots", "After the start: its places whose contents are not known yet", kGauge, [](const EngineAccount& e) { return number(e.stats.store.unread_slots); }},
     {"millrace_kv_store_query_tokens_total", "Prompt tokens that the prefix cache in memory did not have", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens - e.stats.prefix.hit_tokens); }},
     {"millrace_kv_store_hit_tokens_total", "Prompt tokens that came back from the prefix store", kCounter, [](const EngineAccount& e) { return number(e.stats.store.hit_tokens); }},
     {"millrace_kv_store_passed_tokens_total", "Prompt tokens that were there, but quicker to compute", kCounter, [](const EngineAccount& e) { return number(e.stats.store.passed_tokens); }},

@@ -34,14 +34,17 @@ struct LiveFeed::State {
 void LiveFeed::State::ask(const std::weak_ptr<State>& self) {
   const auto served = service.models().first();
   if (!served) return;
-  served->engine->look([self](EngineLook&& look) {
+  const bool comes = served->engine->look([self](EngineLook&& look) {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard lock(state->mutex);
-    state->look = std::move(look);
+    if (!look.stopped) state->look = std::move(look);
     state->asked = false;
     state->wake.notify_one();
   });
+  if (comes) return;
+  std::lock_guard lock(mutex);
+  asked = false;
 }
 
 std::string LiveFeed::State::event() {

@@ -18,6 +18,7 @@ struct PrefixStoreStats {
   bool direct = false;        // past the page cache
   int64_t capacity = 0;       // blocks
   int64_t blocks = 0;         // stored now
+  int64_t unread_slots = 0;   // what they hold is not known yet: the file was opened a moment ago
   int64_t written_blocks = 0, written_bytes = 0;
   int64_t read_blocks = 0, read_bytes = 0;  // that passed their sums
   int64_t dropped_blocks = 0; // not stored: too many writes were under way, or one failed
@@ -37,8 +38,13 @@ class PrefixStore {
 
   // How many of the chain's blocks from its first on are stored. Counts as a use of these.
   virtual int64_t find(std::span<const ChainLink> chain) = 0;
-  // Copies the block's bytes; the pool may have it back at once. With `wait` it waits for room instead of dropping.
+  // Copies the block's bytes; the pool may have it back at once. A block that is stored already, but was not seen to be
+  // whole since the start, is compared with them and written again where it is damaged. With `wait` it waits for room instead of dropping.
   virtual void put(const ChainLink& link, BlockId block, bool wait) = 0;
+  // Whether a put() now would find room to copy to.
+  virtual bool has_room() { return true; }
+  // Whether the block is stored. No use of it.
+  virtual bool holds(const ChainLink&) const { return false; }
   // What was put since the last call may be written now: a store that packs blocks packs these together.
   virtual void flush() {}
   // The attention mass that a stored block was put with; 0: not known, or it is not stored.

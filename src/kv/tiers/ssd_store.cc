@@ -1,12 +1,16 @@
 #include "kv/tiers/ssd_store.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <chrono>
 #include <unordered_map>
 
 #include "kv/tiers/block_runs.h"
 #include "kv/tiers/store_index.h"
 #include "kv/tiers/store_packing.h"
 #include "kv/tiers/store_reader.h"
+#include "kv/tiers/store_scan.h"
 #include "kv/tiers/store_writer.h"
 
 namespace millrace {
@@ -14,14 +18,26 @@ namespace {
 
 class SsdStore final : public PrefixStore {
  public:
-  SsdStore(KvPool& pool, StoreFile file, StoreIndex index, const SsdStoreOptions& options)
-      : pool_(pool), file_(std::move(file)), index_(std::move(index)),
+  SsdStore(KvPool& pool, StoreFile file, const SsdStoreOptions& options)
+      : pool_(pool), file_(std::move(file)), index_(file_.geometry().capacity),
         buffers_(std::clamp<int64_t>(options.write_bytes / std::max<int64_t>(1, file_.geometry().slot_bytes), 1, 64)),
         writer_(file_, buffers_, options.uring),
         reader_(file_, pool, options.uring) {
-    stats_.corrupt_blocks = file_.bad_records();
+    if (file_.made_anew()) return;
+    index_.forget_all();
+    scan_ = std::make_unique<StoreScan>(file_);
   }
   ~SsdStore() override { flush(); }  // then the reader stops, the writer finishes
+
+  // Waits for the records, so long. What is written before all of them are known is numbered by the clock, above those
+  // that are not. False: the file cannot be read.
+  bool open(double seconds) {
+    if (!scan_) return true;
+    scan_->wait(seconds);
+    if (!take_records()) return false;
+    if (scan_) index_.number_above(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count()));
+    return true;
+  }
 
   int64_t find(std::span<const ChainLink> chain) override {
     collect();
@@ -38,7 +54,7 @@ class SsdStore final : public PrefixStore {
   void put(const ChainLink& link, BlockId block, bool wait) override {
     collect();
     if (index_.known(link.key)) {
-      if (const int64_t slot = index_.find(link); slot >= 0) index_.use(slot);
+      if (const int64_t slot = index_.find(link); slot >= 0) check(slot, block, wait);
       return;
     }
     if (std::ranges::any_of(staged_, [&](const StagedBlock& one) { return one.key == link.key; })) return;
@@ -47,12 +63,14 @@ class SsdStore final : public PrefixStore {
       ++stats_.dropped_blocks;
       return;
     }
-    const StoreGeometry& g = file_.geometry();
-    for (int64_t layer = 0; layer < g.layers(); ++layer) copy_out(pool_, layer, block, bytes.data() + g.part_at[static_cast<size_t>(layer)]);
+    copy(block, bytes);
     staged_.push_back({link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
     // Staged blocks hold buffers that a put() may be waiting for: never all of them.
-    if (g.chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
+    if (file_.geometry().chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
   }
+
+  bool has_room() override { return writer_.has_room(); }
+  bool holds(const ChainLink& link) const override { return index_.find(link) >= 0; }
 
   void flush() override {
     if (staged_.empty()) return;
@@ -136,6 +154,7 @@ class SsdStore final : public PrefixStore {
     stats.direct = file_.direct();
     stats.capacity = index_.capacity();
     stats.blocks = index_.size();
+    stats.unread_slots = index_.unknown();
     return stats;
   }
 
@@ -145,12 +164,45 @@ class SsdStore final : public PrefixStore {
     bool settled = false;  // its end is in the accounts
   };
 
+  void copy(BlockId block, AlignedBuffer& to) {
+    const StoreGeometry& g = file_.geometry();
+    for (int64_t layer = 0; layer < g.layers(); ++layer) copy_out(pool_, layer, block, to.data() + g.part_at[static_cast<size_t>(layer)]);
+  }
+
+  // The block is stored, and here are its bytes. Nobody may have looked at the stored ones since the file was opened: then
+  // the writer does, and replaces what is damaged.
+  void check(int64_t slot, BlockId block, bool wait) {
+    index_.use(slot);
+    if (index_.seen_whole(slot)) return;
+    AlignedBuffer bytes = writer_.take(wait);
+    if (bytes.data() == nullptr) return;  // another time
+    if (!index_.check(slot)) {            // a load looks at it
+      writer_.give_back(std::move(bytes));
+      return;
+    }
+    copy(block, bytes);
+    writer_.push({slot, true, true, index_.record(slot), std::move(bytes)});
+  }
+
+  // What was read of the records. False: not all of them, and there will be no more.
+  bool take_records() {
+    StoreScan::Found found = scan_->take();
+    for (auto& [slot, record] : found.records) index_.restore(slot, std::move(record));
+    index_.restored(found.slots);
+    stats_.corrupt_blocks += found.bad;
+    if (index_.unknown() == 0 || found.failed) scan_.reset();
+    return !found.failed;
+  }
+
   // What the writer has ended.
   void collect() {
+    if (scan_) take_records();
     writer_.collect(written_);
     for (StoreWriter::Written& one : written_) {
       if (one.ok) {
         index_.publish(one.slot, std::move(one.sums));
+        if (one.was_whole) continue;
+        stats_.corrupt_blocks += one.was_stored;
         ++stats_.written_blocks;
         stats_.written_bytes += file_.geometry().slot_bytes;
       } else {
@@ -177,6 +229,7 @@ class SsdStore final : public PrefixStore {
           ++stats_.corrupt_blocks;
         }
       } else {
+        if (index_.record(block.slot).key == block.key) index_.saw_whole(block.slot);
         ++stats_.read_blocks;
         stats_.read_bytes += file_.geometry().slot_bytes;
       }
@@ -190,6 +243,7 @@ class SsdStore final : public PrefixStore {
   int64_t buffers_;
   StoreWriter writer_;
   StoreReader reader_;
+  std::unique_ptr<StoreScan> scan_;  // null: all records are known
   std::vector<StoreWriter::Written> written_;
   std::vector<StagedBlock> staged_;
   std::vector<int64_t> found_, slots_;
@@ -205,17 +259,15 @@ Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& 
   constexpr int64_t kSlotBytes = 512;  // state, keys and places of one block, beside its tokens and sums
   MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(layout, options.bytes, options.order));
   const int64_t index = geometry.capacity * (kSlotBytes + 4 * geometry.block_tokens + 8 * geometry.layers());
-  const int64_t writes = std::max(options.write_bytes, geometry.slot_bytes) + 64 * geometry.record_bytes;
+  const int64_t writes = std::max(options.write_bytes, geometry.slot_bytes) + geometry.slot_bytes + 64 * geometry.record_bytes;
   return index + writes + StoreReader::most_bytes(geometry);
 }
 
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options) {
-  MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(pool.layout(), options.bytes, options.order));
-  StoreIndex index(geometry.capacity);
-  MILLRACE_TRY(StoreFile file, StoreFile::open({options.path, options.bytes, options.identity_text, options.direct, options.lock_seconds, options.order}, pool.layout(),
-                                               [&](int64_t slot, StoreRecord&& record) { index.restore(slot, std::move(record)); }));
-  index.restored();
-  return std::unique_ptr<PrefixStore>(std::make_unique<SsdStore>(pool, std::move(file), std::move(index), options));
+  MILLRACE_TRY(StoreFile file, StoreFile::open({options.path, options.bytes, options.identity_text, options.direct, options.lock_seconds, options.order}, pool.layout()));
+  auto store = std::make_unique<SsdStore>(pool, std::move(file), options);
+  if (!store->open(options.scan_seconds)) return Error::resource(fmt::format("KV store: {} cannot be read", options.path));
+  return std::unique_ptr<PrefixStore>(std::move(store));
 }
 
 }  // namespace millrace

@@ -23,6 +23,7 @@ struct SsdStoreOptions {
   bool direct = true;
   StoreOrder order = StoreOrder::arrival;
   double lock_seconds = 5;    // how long to wait for an engine that is just ending
+  double scan_seconds = 1;    // how long to wait for the records of a file that was there; the rest is read beside the engine's work
   int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
 };
 

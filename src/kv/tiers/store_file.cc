@@ -19,8 +19,6 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kScanBytes = int64_t{4} << 20;
-
 Error cannot(const std::string& path, const char* what) {
   return Error::resource(fmt::format("KV store: {} cannot be {}: {}", path, what, std::strerror(errno)));
 }
@@ -28,9 +26,10 @@ Error cannot(const std::string& path, const char* what) {
 // A process that was killed holds its lock until the kernel is done with the writes that it had under way, which is after
 // its parent has heard of its end. The lock is what keeps those writes from a file that was opened again.
 bool lock(int fd, double seconds) {
-  for (double waited = 0;; waited += 0.01) {
+  const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
+  for (;;) {
     if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
-    if (errno != EINTR && (errno != EWOULDBLOCK || waited >= seconds)) return false;
+    if (errno != EINTR && (errno != EWOULDBLOCK || std::chrono::steady_clock::now() >= end)) return false;
     std::this_thread::sleep_for(std::chrono::milliseconds(10));
   }
 }
@@ -60,13 +59,13 @@ StoreFile& StoreFile::operator=(StoreFile&& other) noexcept {
   std::swap(direct_, other.direct_);
   std::swap(geometry_, other.geometry_);
   std::swap(identity_, other.identity_);
-  std::swap(bad_records_, other.bad_records_);
+  std::swap(made_anew_, other.made_anew_);
   return *this;
 }
 
 bool StoreFile::sync() const { return ::fdatasync(fd_) == 0; }
 
-Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout, const std::function<void(int64_t, StoreRecord&&)>& found) {
+Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout) {
   StoreFile file;
   // Model, then layout: the front of it, as much as the header has room for, is what people read there.
   const std::string text = describe_layout(layout) + options.identity_text;
@@ -88,8 +87,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   if (state == HeaderState::foreign) return Error::user(fmt::format("KV store: {} is something else; choose another path or remove it", options.path));
   if (state != HeaderState::good || info.st_size != file.geometry_.file_bytes()) {
     MILLRACE_TRY_VOID(file.make_anew(options, hashed));
-  } else {
-    MILLRACE_TRY_VOID(file.read_records(options, found));
+    file.made_anew_ = true;
   }
   // From here on past the page cache, if the file system lets us: what is read was evicted from memory on purpose.
   const int flags = ::fcntl(file.fd_, F_GETFL);
@@ -115,23 +113,6 @@ Result<void> StoreFile::make_anew(const Options& options, const std::string& tex
     if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "made so large");  // with holes, then
   }
   if (::fsync(fd_) != 0) return cannot(options.path, "synced");
-  return {};
-}
-
-Result<void> StoreFile::read_records(const Options& options, const std::function<void(int64_t, StoreRecord&&)>& found) {
-  const int64_t at_once = std::max<int64_t>(1, kScanBytes / geometry_.record_bytes);
-  std::vector<uint8_t> bytes(static_cast<size_t>(std::min(at_once, geometry_.capacity) * geometry_.record_bytes));
-  for (int64_t first = 0; first < geometry_.capacity; first += at_once) {
-    const int64_t count = std::min(at_once, geometry_.capacity - first);
-    if (!move_bytes(fd_, {false, geometry_.record_at(first), bytes.data(), count * geometry_.record_bytes, 0})) return cannot(options.path, "read");
-    for (int64_t i = 0; i < count; ++i) {
-      StoreRecord record;
-      const std::span one(bytes.data() + i * geometry_.record_bytes, static_cast<size_t>(geometry_.record_bytes));
-      const RecordState state = decode_record(geometry_, identity_, first + i, one, record);
-      bad_records_ += state == RecordState::bad;
-      if (state == RecordState::good) found(first + i, std::move(record));
-    }
-  }
   return {};
 }
 

@@ -1,9 +1,8 @@
 // StoreFile: the prefix store's file, open, locked and of the right shape. What was stored before is found again by
-// reading all records; a file that is another model's, another size's or damaged is made anew, and a file that is no
-// store at all is left alone.
+// reading the records (store_scan.h); a file that is another model's, another size's or whose header is damaged is made
+// anew, and a file that is no store at all is left alone.
 #pragma once
 
-#include <functional>
 #include <string>
 
 #include "kv/tiers/store_format.h"
@@ -20,9 +19,9 @@ class StoreFile {
     double lock_seconds = 5;    // how long to wait for another process to let go of the file
     StoreOrder order = StoreOrder::arrival;
   };
-  // `found` gets every good record. Errors: user (not a store, or another process has it; bytes too few), resource (no
+  // Errors: user (not a store, or another process has it; bytes too few), resource (no
   // room on the disk, or no permission).
-  static Result<StoreFile> open(const Options& options, const KvLayout& layout, const std::function<void(int64_t slot, StoreRecord&&)>& found);
+  static Result<StoreFile> open(const Options& options, const KvLayout& layout);
   ~StoreFile();
   StoreFile(StoreFile&& other) noexcept { *this = std::move(other); }
   StoreFile& operator=(StoreFile&& other) noexcept;
@@ -31,19 +30,18 @@ class StoreFile {
   bool direct() const { return direct_; }  // past the page cache; some file systems refuse
   const StoreGeometry& geometry() const { return geometry_; }
   const StoreIdentity& identity() const { return identity_; }
-  int64_t bad_records() const { return bad_records_; }  // that did not pass their sums
+  bool made_anew() const { return made_anew_; }  // there is nothing in it
   bool sync() const;
 
  private:
   StoreFile() = default;
   Result<void> make_anew(const Options& options, const std::string& text);
-  Result<void> read_records(const Options& options, const std::function<void(int64_t slot, StoreRecord&&)>& found);
 
   int fd_ = -1;
   bool direct_ = false;
   StoreGeometry geometry_;
   StoreIdentity identity_;
-  int64_t bad_records_ = 0;
+  bool made_anew_ = false;
 };
 
 }  // namespace millrace

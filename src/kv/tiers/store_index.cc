@@ -10,31 +10,35 @@ void StoreIndex::restore(int64_t slot, StoreRecord&& record) {
   Slot& entry = slot_at(slot);
   entry.dirty = true;
   sequence_ = std::max(sequence_, record.sequence);
+  const uint64_t turn = std::min(record.sequence, kThisRun - 1);
   auto [found, fresh] = slots_of_.try_emplace(record.key, slot);
   if (!fresh) {
-    Slot& other = slot_at(found->second);
-    if (other.record.sequence >= record.sequence) return;
-    other.state = State::free;
-    other.record = {};
+    const int64_t before = found->second;
+    if (slot_at(before).state == State::writing || slot_at(before).turn >= turn) return;
+    dequeue(before);
+    slot_at(before).state = State::free;
+    slot_at(before).record = {};
+    if (before < counted_ && slot_at(before).pins == 0) free_.push_back(before);
     found->second = slot;
   }
   entry.state = State::stored;
   entry.record = std::move(record);
+  enqueue(slot, turn);
 }
 
-void StoreIndex::restored() {
-  for (int64_t slot = 0; slot < static_cast<int64_t>(slots_.size()); ++slot) {
-    Slot& entry = slot_at(slot);
-    if (entry.state == State::stored) order_.push_back(slot);
-    else {
-      // What is on disk there is nothing that counts, or was torn: zero it before it is used.
-      entry.dirty = true;
-      free_.push_back(slot);
-    }
+void StoreIndex::restored(int64_t slots) {
+  known_ = std::max(known_, slots);
+  for (; counted_ < static_cast<int64_t>(slots_.size()); ++counted_) {
+    if (slot_at(counted_).state != State::free) continue;
+    // What is on disk there is nothing that counts, or was torn: zero it before it is used.
+    slot_at(counted_).dirty = true;
+    free_.push_back(counted_);
   }
-  order_.sort([&](int64_t a, int64_t b) { return record(a).sequence < record(b).sequence; });
-  for (auto at = order_.begin(); at != order_.end(); ++at) slot_at(*at).place = at;
-  stored_ = static_cast<int64_t>(order_.size());
+}
+
+void StoreIndex::enqueue(int64_t slot, uint64_t turn) {
+  slot_at(slot).turn = turn;
+  order_.insert({turn, slot});
 }
 
 int64_t StoreIndex::find(const ChainLink& link) const {
@@ -46,7 +50,9 @@ int64_t StoreIndex::find(const ChainLink& link) const {
 }
 
 void StoreIndex::use(int64_t slot) {
-  if (slot_at(slot).state == State::stored) order_.splice(order_.end(), order_, slot_at(slot).place);
+  if (slot_at(slot).state != State::stored) return;
+  dequeue(slot);
+  enqueue(slot, ++turn_);
 }
 
 int64_t StoreIndex::reserve(const ChainLink& link, bool& dirty) {
@@ -60,18 +66,19 @@ int64_t StoreIndex::take_slot() {
   if (!free_.empty()) {
     slot = free_.back();
     free_.pop_back();
-  } else if (static_cast<int64_t>(slots_.size()) < capacity_) {
+  } else if (static_cast<int64_t>(slots_.size()) < known_) {
     slot = static_cast<int64_t>(slots_.size());
     slots_.emplace_back();
+    counted_ = slot + 1;
   } else {
-    const auto oldest = std::ranges::find_if(order_, [&](int64_t one) { return slot_at(one).pins == 0; });
+    const auto oldest = std::ranges::find_if(order_, [&](const auto& one) { return slot_at(one.second).pins == 0; });
     if (oldest == order_.end()) return -1;
-    slot = *oldest;
+    slot = oldest->second;
     slots_of_.erase(slot_at(slot).record.key);
     order_.erase(oldest);
-    --stored_;
   }
   slot_at(slot).state = State::writing;
+  slot_at(slot).seen_whole = false;
   slot_at(slot).record = {};
   return slot;
 }
@@ -87,19 +94,25 @@ void StoreIndex::publish(int64_t slot, std::vector<uint64_t> sums) {
   Slot& entry = slot_at(slot);
   entry.record.sums = std::move(sums);
   entry.state = State::stored;
-  entry.place = order_.insert(order_.end(), slot);
-  ++stored_;
+  entry.seen_whole = true;
+  enqueue(slot, ++turn_);
+}
+
+bool StoreIndex::check(int64_t slot) {
+  Slot& entry = slot_at(slot);
+  if (entry.state != State::stored || entry.pins > 0) return false;
+  dequeue(slot);
+  entry.state = State::writing;
+  return true;
 }
 
 void StoreIndex::drop(int64_t slot) {
   Slot& entry = slot_at(slot);
   if (entry.state == State::free) return;
-  if (entry.state == State::stored) {
-    order_.erase(entry.place);
-    --stored_;
-  }
+  if (entry.state == State::stored) dequeue(slot);
   slots_of_.erase(entry.record.key);
   entry.state = State::free;
+  entry.seen_whole = false;
   entry.record = {};
   if (entry.pins == 0) free_.push_back(slot);
 }

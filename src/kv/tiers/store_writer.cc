@@ -42,6 +42,11 @@ AlignedBuffer StoreWriter::take(bool wait) {
   return std::move(*made);
 }
 
+bool StoreWriter::has_room() {
+  std::lock_guard lock(mutex_);
+  return !free_.empty() || buffers_made_ < most_buffers_;
+}
+
 void StoreWriter::give_back(AlignedBuffer bytes) {
   std::lock_guard lock(mutex_);
   free_.push_back(std::move(bytes));
@@ -75,7 +80,7 @@ void StoreWriter::loop() {
     {
       std::lock_guard lock(mutex_);
       for (size_t i = 0; i < jobs.size(); ++i) {
-        written_.push_back({jobs[i].slot, ok_[i] != 0, std::move(jobs[i].record.sums)});
+        written_.push_back({jobs[i].slot, ok_[i] != 0, jobs[i].check, whole_[i] != 0, std::move(jobs[i].record.sums)});
         free_.push_back(std::move(jobs[i].bytes));
       }
     }
@@ -102,26 +107,33 @@ void StoreWriter::run(std::span<const IoPiece> pieces) {
 
 bool StoreWriter::sync_or_fail() {
   if (file_.sync()) return true;
-  std::ranges::fill(ok_, char{0});
+  for (size_t i = 0; i < ok_.size(); ++i) ok_[i] = whole_[i];
   return false;
 }
 
-void StoreWriter::write(std::vector<Job>& jobs) {
+// Whether what lies in the job's slot passes the sums of its record.
+bool StoreWriter::is_whole(const Job& job) {
   const StoreGeometry& g = file_.geometry();
-  ok_.assign(jobs.size(), 1);
-  auto record_of = [&](size_t i) { return records_.data() + static_cast<int64_t>(i) * g.record_bytes; };
-  std::memset(records_.data(), 0, jobs.size() * static_cast<size_t>(g.record_bytes));
+  if (std::ssize(job.record.sums) != g.layers()) return false;
+  if (read_.data() == nullptr) {
+    auto made = AlignedBuffer::allocate(g.slot_bytes, "KV store checks");
+    if (!made.ok()) return false;
+    read_ = std::move(*made);
+  }
+  for (int64_t layer = 0; layer < g.layers(); ++layer) {
+    const auto at = static_cast<size_t>(layer);
+    uint8_t* part = read_.data() + g.part_at[at];
+    if (!move_bytes(file_.fd(), {false, g.place(job.slot, layer), part, g.padded(layer), 0})) return false;
+    if (part_sum(job.record.key, layer, {part, static_cast<size_t>(g.part_bytes[at])}) != job.record.sums[at]) return false;
+  }
+  return true;
+}
 
-  // Nobody may find the old block's record above the new one's bytes.
-  pieces_.clear();
-  for (size_t i = 0; i < jobs.size(); ++i)
-    if (jobs[i].dirty) pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
-  run(pieces_);
-  if (!pieces_.empty() && !sync_or_fail()) return;
-
+void StoreWriter::write_parts(std::vector<Job>& jobs) {
+  const StoreGeometry& g = file_.geometry();
   pieces_.clear();
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (!ok_[i]) continue;
+    if (!ok_[i] || whole_[i]) continue;
     jobs[i].record.sums.resize(static_cast<size_t>(g.layers()));
     for (int64_t layer = 0; layer < g.layers(); ++layer) {
       const std::span part(jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
@@ -135,11 +147,30 @@ void StoreWriter::write(std::vector<Job>& jobs) {
       pieces_.push_back({true, g.place(jobs[i].slot, layer), jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], g.padded(layer), i});
   }
   run(pieces_);
+}
+
+void StoreWriter::write(std::vector<Job>& jobs) {
+  const StoreGeometry& g = file_.geometry();
+  ok_.assign(jobs.size(), 1);
+  whole_.assign(jobs.size(), 0);
+  for (size_t i = 0; i < jobs.size(); ++i) whole_[i] = jobs[i].check && is_whole(jobs[i]);
+  if (std::ranges::find(whole_, char{0}) == whole_.end()) return;
+  auto record_of = [&](size_t i) { return records_.data() + static_cast<int64_t>(i) * g.record_bytes; };
+  std::memset(records_.data(), 0, jobs.size() * static_cast<size_t>(g.record_bytes));
+
+  // Nobody may find the old block's record above the new one's bytes.
+  pieces_.clear();
+  for (size_t i = 0; i < jobs.size(); ++i)
+    if (jobs[i].dirty && !whole_[i]) pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
+  run(pieces_);
+  if (!pieces_.empty() && !sync_or_fail()) return;
+
+  write_parts(jobs);
   if (!sync_or_fail()) return;
 
   pieces_.clear();
   for (size_t i = 0; i < jobs.size(); ++i) {
-    if (!ok_[i]) continue;
+    if (!ok_[i] || whole_[i]) continue;
     encode_record(g, file_.identity(), jobs[i].slot, jobs[i].record, {record_of(i), static_cast<size_t>(g.record_bytes)});
     pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
   }

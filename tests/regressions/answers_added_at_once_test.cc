@@ -1,0 +1,73 @@
+// A request with several answers was taken in one answer at a time: when the third was refused, the first two were in the
+// queue already, ran for a client that had been told no, and their events carried a request that had ended. No test let an
+// answer be refused after the first.
+#include <gtest/gtest.h>
+
+#include "engine/engine_core.h"
+#include "engine/simulated_executor.h"
+
+namespace millrace {
+namespace {
+
+// A simulated machine that has room for so many streams.
+class SmallExecutor final : public Executor {
+ public:
+  SmallExecutor(std::unique_ptr<Executor> inner, int64_t streams) : inner_(std::move(inner)), streams_left_(streams) {}
+  const ExecutorLimits& limits() const override { return inner_->limits(); }
+  KvPool& kv() override { return inner_->kv(); }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
+  CostModel* cost() override { return inner_->cost(); }
+  Result<void> check(const Request& request) const override { return inner_->check(request); }
+  Result<void> begin(LiveStream& stream) const override {
+    if (streams_left_-- == 0) return Error::resource("adapters: no room for another stream");
+    return inner_->begin(stream);
+  }
+  void forward(std::span<const StepWork> work) override { inner_->forward(work); }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
+  void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
+
+ private:
+  std::unique_ptr<Executor> inner_;
+  mutable int64_t streams_left_;
+};
+
+TEST(AnswersAddedAtOnce, ARequestWhoseThirdAnswerIsRefusedLeavesNothingBehind) {
+  for (const char* policy : {"fcfs", "vtc", "skip_join_mlfq"}) {
+    EngineOptions o;
+    o.context = 256;
+    o.policy = policy;
+    ManualClock clock;
+    auto cost = load_cost_model("opt-13b-a100");
+    ASSERT_TRUE(cost.ok());
+    auto inner = SimulatedExecutor::create(std::move(*cost), clock, o);
+    ASSERT_TRUE(inner.ok());
+    auto made = EngineCore::create(std::make_unique<SmallExecutor>(std::move(*inner), 2), o, &clock);
+    ASSERT_TRUE(made.ok());
+    EngineCore& core = **made;
+    Request request;
+    request.prompt.assign(40, 7);
+    request.max_tokens = 4;
+    request.n = 4;
+    EXPECT_FALSE(core.add(1, request).ok());
+    EXPECT_TRUE(core.idle());
+    EXPECT_EQ(core.stats().waiting, 0);
+    std::vector<TokenEvent> events;
+    for (int i = 0; i < 20; ++i) core.step(events);
+    EXPECT_TRUE(events.empty());
+
+    request.n = 2;  // the next one finds the engine as it was
+    ASSERT_TRUE(core.add(2, request).ok());
+    for (int i = 0; i < 100 && !core.idle(); ++i) core.step(events);
+    EXPECT_TRUE(core.idle());
+    int64_t last = 0;
+    for (const TokenEvent& event : events) {
+      EXPECT_EQ(event.request, 2u);
+      last += event.last;
+    }
+    EXPECT_EQ(last, 1);
+    EXPECT_TRUE(core.check_blocks().ok());
+  }
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,52 @@
+// Who had asked an engine for a look when it stopped was never told: the page's live feed waited for it for ever and showed
+// a still picture. The tests looked at engines that ran on.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <mutex>
+#include <thread>
+
+#include "millrace/engine.h"
+#include "properties/stream_bits.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+TEST(LookAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
+  auto model = load_for(golden_model("smollm3"), detect_isa());
+  ASSERT_TRUE(model);
+  auto made = Engine::create(model, {.threads = 1, .context = 64});
+  ASSERT_TRUE(made.ok());
+  Engine* engine = made->get();
+  std::mutex mutex;
+  std::condition_variable moved;
+  bool held = false, go = false;
+  std::atomic<int> answered = 0;
+  // The engine's thread stands in the first sink until the others have asked and the end has begun.
+  (void)engine->look([&](EngineLook&&) {
+    std::unique_lock lock(mutex);
+    held = true;
+    moved.notify_all();
+    moved.wait_for(lock, std::chrono::seconds(60), [&] { return go; });
+  });
+  {
+    std::unique_lock lock(mutex);
+    ASSERT_TRUE(moved.wait_for(lock, std::chrono::seconds(60), [&] { return held; }));
+  }
+  for (int i = 0; i < 3; ++i) (void)engine->look([&](EngineLook&&) { ++answered; });
+  std::thread end([&] { made->reset(); });
+  while (!engine->pulse().stopped) std::this_thread::yield();  // it waits for the sink: the engine is still there
+  {
+    std::lock_guard lock(mutex);
+    go = true;
+  }
+  moved.notify_all();
+  end.join();
+  EXPECT_EQ(answered, 3);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,96 @@
+// The planner believed a policy that named a stream which the engine cannot take blocks from: one whose blocks were on
+// their way back, or a beam search. The engine refused, the newcomer was admitted on blocks that nobody had given back,
+// and the same plan came up in every step. The policies that ship name no such stream, so no test met one.
+#include <gtest/gtest.h>
+
+#include "schedule/planner.h"
+#include "schedule/schedule_test.h"
+
+namespace millrace {
+namespace {
+
+// Names whom it likes, whatever it was shown.
+class Stubborn final : public SchedulerPolicy {
+ public:
+  void share(const ScheduleView& view, int64_t, std::vector<Share>& out) override {
+    for (const Sequence* stream : view.running) out.push_back({stream, stream->remaining()});
+  }
+  const Sequence* victim(const ScheduleView&, const Sequence&) override { return named; }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return stream.size() + 1; }
+  const Sequence* leave_early(const ScheduleView&) override { return named; }
+
+  const Sequence* named = nullptr;
+};
+
+struct State {
+  const char* name;
+  StreamPhase phase;
+  bool stays;
+  bool can;  // give way
+};
+constexpr State kStates[] = {
+    {"runs", StreamPhase::running, false, true},
+    {"a search", StreamPhase::running, true, false},
+    {"comes back", StreamPhase::loading, false, false},
+    {"a search comes back", StreamPhase::loading, true, false},
+    {"leaves", StreamPhase::swapping_out, false, false},
+    {"left", StreamPhase::swapped, false, false},
+    {"waits", StreamPhase::waiting, false, false},
+};
+
+void expect_only_those_who_can(testing::Desk& desk, const std::string& what) {
+  StepPlan plan;
+  desk.planner->plan_places(desk.view(), plan);
+  const bool gave_way = !plan.preempted.empty();
+  desk.planner->plan_chunks(desk.view(), plan);
+  for (const auto* list : {&plan.preempted, &plan.squeezed}) {
+    for (const PlannedPreemption& one : *list) {
+      const auto stream = std::ranges::find(desk.streams, one.request, [](const auto& s) { return s->id; });
+      ASSERT_NE(stream, desk.streams.end()) << what;
+      EXPECT_TRUE((*stream)->phase == StreamPhase::running && !(*stream)->stays) << what << ": " << plan.to_string();
+    }
+  }
+  // A newcomer for whom there is no room comes in only when somebody went.
+  EXPECT_TRUE(gave_way || plan.admitted.empty()) << what << ": " << plan.to_string();
+}
+
+TEST(VictimThatCanBePreempted, NobodyElseIsSentAwayWhomeverThePolicyNames) {
+  for (const State& state : kStates) {
+    for (const int64_t swap_room : {0, 1000}) {
+      testing::Desk desk("fcfs");
+      auto policy = std::make_unique<Stubborn>();
+      Stubborn& stubborn = *policy;
+      desk.planner = std::make_unique<Planner>(std::move(policy));
+      Sequence& named = desk.run(1, 32, 1, 32);
+      desk.hold(named, 2);
+      named.phase = state.phase;
+      named.stays = state.stays;
+      desk.wait(2, 32);
+      desk.free_blocks = 0;
+      desk.swap_tokens = swap_room;
+      stubborn.named = &named;
+      expect_only_those_who_can(desk, state.name);
+    }
+  }
+}
+
+TEST(VictimThatCanBePreempted, EveryPolicyBesideStreamsInEveryState) {
+  for (const auto& entry : policies().entries()) {
+    for (const State& state : kStates) {
+      testing::Desk desk(entry.info.name);
+      Sequence& first = desk.run(1, 32, 0, 32);
+      first.request.priority = 1;
+      desk.hold(first, 2);
+      Sequence& other = desk.run(2, 32, 1, 32);
+      desk.hold(other, 2);
+      other.phase = state.phase;
+      other.stays = state.stays;
+      desk.wait(3, 32).request.priority = 5;
+      desk.free_blocks = 0;
+      expect_only_those_who_can(desk, entry.info.name + std::string(" beside one that ") + state.name);
+    }
+  }
+}
+
+}  // namespace
+}  // namespace millrace
