@@ -75,19 +75,22 @@ class Simulation {
         take_in(arrival);
       } else if (!step(*behind)) {
         const double until = std::min(behind->next_move(), arrival);
-        if (until == kNever) return Error::internal("simulation: streams wait for nothing");
+        if (until == kNever) return live_lock(*behind, "streams are open, none of them runs, and nothing is under way");
         behind->advance_to(until);
       }
-      if (behind && behind->core->planner().livelocks() > 0) {
-        return Error::internal(fmt::format("simulation: live-lock under policy {} at second {:.3f}: {}; {} preemptions so far, {} tokens computed again", policy_name_, behind->now(),
-                                           behind->core->planner().last_livelock(), behind->core->stats().preemptions, behind->core->stats().recomputed_tokens));
-      }
+      if (behind && behind->core->planner().livelocks() > 0) return live_lock(*behind, behind->core->planner().last_livelock());
       if (turns % 1024 == 0 && progress && !progress(ended_)) return Error::cancelled("simulation: interrupted");
     }
     return finish();
   }
 
  private:
+  Error live_lock(const Node& node, const std::string& why) const {
+    const EngineStats stats = node.core->stats();
+    return Error::internal(fmt::format("simulation: live-lock under policy {} at second {:.3f}: {}; {} preemptions and {} tokens computed again so far", policy_name_, node.now(), why,
+                                       stats.preemptions, stats.recomputed_tokens));
+  }
+
   double next_arrival() const {
     if (next_ == load_.requests) return kNever;
     if (load_.closed_loop > 0) return slots_.empty() ? kNever : slots_.top();

@@ -10,12 +10,16 @@ namespace {
 int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.blocks.size()); }
 int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.reserved_blocks - held(stream)); }
 
-// Swapping out and in again, or computing again?
-bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
-  if (!view.cost || stream.stored() == 0) return false;
+double again_seconds(const CostModel& cost, const Sequence& stream) {
   StepShape shape;
   shape.add(0, stream.computed, false);
-  return 2 * view.cost->swap_seconds(stream.stored()) < view.cost->step_seconds(shape);
+  return cost.step_seconds(shape);
+}
+double swap_seconds(const CostModel& cost, const Sequence& stream) { return 2 * cost.swap_seconds(stream.stored()); }
+
+// Swapping out and in again, or computing again?
+bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
+  return view.cost && stream.stored() > 0 && swap_seconds(*view.cost, stream) < again_seconds(*view.cost, stream);
 }
 
 }  // namespace
@@ -61,6 +65,13 @@ PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& v
   return {victim.id, swap};
 }
 
+// Whether it is worth what it costs to make the victim give way to one that waits.
+bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate, const Account& account) const {
+  if (!view.cost || victim.stored() == 0) return true;
+  const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
+  return (swap ? swap_seconds(*view.cost, victim) : again_seconds(*view.cost, victim)) <= acting().gain_seconds(victim, candidate);
+}
+
 // Makes room for one stream of the queue, if the policy's victims and the free blocks are enough for it.
 bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account& account, StepPlan& plan) {
   const PlannerLimits& limits = view.limits;
@@ -75,7 +86,7 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
     const bool only_wait = !full() && needed <= account.spare + account.arriving;
     if (only_wait) return false;  // what was sent away is on its way out
     const Sequence* victim = ask_victim(view, candidate);
-    if (!victim) {
+    if (!victim || !pays(view, *victim, candidate, account)) {
       account = before;
       residents_ = saved_;
       plan.preempted.resize(preempted_before);

@@ -58,6 +58,7 @@ class Planner {
   bool find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan);
   void squeeze(const ScheduleView& view, const Sequence& victim, Account& account, StepPlan& plan);
   bool remains(const Sequence& stream) const;
+  bool pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate, const Account& account) const;
   const Sequence* ask_victim(const ScheduleView& view, const Sequence& wanting);
   SchedulerPolicy& acting() const { return until_arrival_ > 0 ? *to_the_end_ : *policy_; }
   void end_livelock(const ScheduleView& view);

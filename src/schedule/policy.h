@@ -5,6 +5,7 @@
 // A policy belongs to one engine and is called on its thread alone. It may keep state of its own by stream id.
 #pragma once
 
+#include <limits>
 #include <memory>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,10 @@ class SchedulerPolicy {
   // is the next to be admitted. Null: nobody; then a running one gives way itself and a waiting one waits. To come to
   // an end, victims must stand behind `wanting` in one order that does not turn around.
   virtual const Sequence* victim(const ScheduleView& view, const Sequence& wanting) = 0;
+
+  // For a waiting `wanting`: seconds that are gained when the victim makes room for it, by the policy's own guess. A
+  // preemption that costs more is not made. By default the order counts, whatever it costs.
+  virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const { return std::numeric_limits<double>::infinity(); }
 
   // Tokens whose blocks a stream is promised when it is admitted. What it needs beyond them it may have to take from a
   // victim.

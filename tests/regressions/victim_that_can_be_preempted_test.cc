@@ -3,6 +3,8 @@
 // and the same plan came up in every step. The policies that ship name no such stream, so no test met one.
 #include <gtest/gtest.h>
 
+#include <algorithm>
+
 #include "schedule/planner.h"
 #include "schedule/schedule_test.h"
 

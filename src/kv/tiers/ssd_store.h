@@ -22,8 +22,8 @@ struct SsdStoreOptions {
   bool uring = true;          // false: not even tried
   bool direct = true;
   StoreOrder order = StoreOrder::arrival;
-  double lock_seconds = 5;    // how long to wait for an engine that is just ending
-  double scan_seconds = 1;    // how long to wait for the records of a file that was there; the rest is read beside the engine's work
+  double lock_seconds = 4;    // how long to wait for an engine that is just ending
+  double scan_seconds = 1;    // ... and for the records of a file that was there; the rest is read beside the engine's work
   int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
 };
 

@@ -16,7 +16,7 @@ class StoreFile {
     int64_t bytes = 0;          // the file's at most, all of them taken at once where the file system can
     std::string identity_text;  // what model the bytes are of
     bool direct = true;         // try direct I/O
-    double lock_seconds = 5;    // how long to wait for another process to let go of the file
+    double lock_seconds = 4;    // how long to wait for another process to let go of the file
     StoreOrder order = StoreOrder::arrival;
   };
   // Errors: user (not a store, or another process has it; bytes too few), resource (no

@@ -57,6 +57,12 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     if (wanting.phase == StreamPhase::running) return last;
     return last && level(*last) > level(wanting) ? last : nullptr;
   }
+  // By the levels' own reckoning the victim would still use up its quantum, and does so after the newcomer's instead.
+  double gain_seconds(const Sequence& victim, const Sequence& wanting) const override {
+    const auto place = places_.find(victim.id);
+    const double served = place == places_.end() ? 0 : place->second.served;
+    return quantum(level(victim)) - served - quantum(level(wanting));
+  }
   int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(options_.reserve, stream); }
 
   const Sequence* leave_early(const ScheduleView& view) override {

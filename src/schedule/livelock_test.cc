@@ -1,0 +1,145 @@
+// The watch and the planner's way out, under policies that would bring nobody forward.
+#include "schedule/livelock.h"
+
+#include <gtest/gtest.h>
+
+#include "schedule/preemption.h"
+#include "schedule/schedule_test.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+ScheduleEvent ran(const Sequence& s, int64_t kept) { return {.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = kept + 1, .kept = kept}; }
+ScheduleEvent preempted(const Sequence& s, int64_t lost) { return {.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = lost}; }
+
+TEST(LivelockWatch, PreemptionsWithoutANewTokenAreOne) {
+  LivelockWatch watch;
+  Sequence s;
+  for (int i = 0; i < 100; ++i) watch.observe({ScheduleEvent::Kind::queued, &s});
+  for (int i = 0; i < 400; ++i) watch.observe(preempted(s, 1));
+  EXPECT_FALSE(watch.locked());
+  watch.observe(preempted(s, 1));
+  EXPECT_TRUE(watch.locked());
+  EXPECT_EQ(watch.why(), "100 streams were preempted 401 times without a new token");
+  watch.observe(ran(s, 0));  // the same once more is nothing new
+  EXPECT_TRUE(watch.locked());
+  watch.observe(ran(s, 1));
+  EXPECT_FALSE(watch.locked());
+  for (int i = 0; i < 401; ++i) watch.observe(preempted(s, 1));
+  watch.begin_anew();
+  EXPECT_FALSE(watch.locked());
+}
+
+TEST(LivelockWatch, FarMoreLostThanComputedIsOne) {
+  LivelockWatch watch;
+  Sequence s;
+  watch.observe({ScheduleEvent::Kind::queued, &s});
+  watch.observe(ran(s, 200'000));
+  for (int i = 0; i < 1600; ++i) {
+    watch.observe(preempted(s, 1000));
+    watch.observe(ran(s, 1));
+    ASSERT_FALSE(watch.locked()) << i;
+  }
+  for (int i = 0; i < 100; ++i) watch.observe(preempted(s, 1000)), watch.observe(ran(s, 1));
+  EXPECT_TRUE(watch.locked());
+  for (int i = 0; i < 11; ++i) watch.observe(ran(s, 1'000'000));  // long ago counts less
+  EXPECT_FALSE(watch.locked());
+}
+
+TEST(LivelockWatch, StepsInWhichNobodyRunsAreOneUnlessBlocksAreOnTheirWay) {
+  LivelockWatch watch;
+  Sequence s;
+  for (int i = 0; i < 1000; ++i) watch.step(false, false);
+  EXPECT_FALSE(watch.locked());  // nobody is there
+  watch.observe({ScheduleEvent::Kind::queued, &s});
+  for (int i = 0; i < 1000; ++i) watch.step(false, true);
+  EXPECT_FALSE(watch.locked());
+  for (int i = 0; i < 64; ++i) watch.step(false, false);
+  EXPECT_FALSE(watch.locked());
+  watch.step(false, false);
+  EXPECT_TRUE(watch.locked());
+  watch.step(true, false);
+  EXPECT_FALSE(watch.locked());
+}
+
+// Nobody gets anything.
+class Idle final : public SchedulerPolicy {
+ public:
+  void share(const ScheduleView&, int64_t, std::vector<Share>&) override {}
+  const Sequence* victim(const ScheduleView&, const Sequence&) override { return nullptr; }
+};
+
+TEST(Planner, ALivelockEndsInOrderOfArrivalAndThenThePolicyHasItsSayAgain) {
+  Desk desk("fcfs");
+  desk.planner = std::make_unique<Planner>(std::make_unique<Idle>());
+  Sequence& s = desk.run(1, 10, 0, 0);
+  desk.planner->observe({ScheduleEvent::Kind::queued, &s});
+  EXPECT_EQ(desk.chunks(), "");
+  for (int i = 0; i < 65; ++i) desk.planner->observe_step(false, false);
+  EXPECT_EQ(desk.planner->livelocks(), 1);
+  EXPECT_EQ(desk.planner->last_livelock(), "nothing ran in 65 steps though 1 streams are open");
+  EXPECT_EQ(desk.places() + desk.chunks(), "1:[0+10]*");
+  desk.clear();
+  Sequence& later = desk.run(2, 10, 0, 0);
+  desk.planner->observe({ScheduleEvent::Kind::left, &s});
+  desk.planner->observe({ScheduleEvent::Kind::queued, &later});
+  EXPECT_EQ(desk.places() + desk.chunks(), "");
+}
+
+TEST(Planner, WhoLostWhatItComputedIsSparedUntilItHasTwiceAsMuch) {
+  Desk desk("fcfs:reserve=prompt");
+  Sequence& first = desk.hold(desk.run(1, 10, 7, 16, 64), 1);
+  Sequence& last = desk.run(2, 60, 0, 40, 200);
+  spare(last, true);
+  EXPECT_EQ(last.safe_until, 80);
+  last.computed = 0;
+  EXPECT_EQ(desk.planner->promised_blocks(last, desk.limits), 5);  // up to there
+  last.max_total = 70;
+  EXPECT_EQ(desk.planner->promised_blocks(last, desk.limits), 5);  // or to its end
+  last.max_total = 200;
+  last.computed = 60;
+  desk.hold(last, 5);
+  desk.free_blocks = 0;
+  EXPECT_EQ(desk.chunks(), "squeeze 1;");  // the one behind is spared: who lacks the block goes itself
+  last.tokens.resize(81);
+  last.computed = 80;
+  EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
+  spare(last, false);  // to a tier: one token is enough
+  EXPECT_EQ(last.safe_until, 81);
+  EXPECT_FALSE(may_be_victim(last));
+  last.computed = 81;
+  EXPECT_TRUE(may_be_victim(last));
+  EXPECT_TRUE(may_be_victim(first));
+}
+
+// Every newcomer may displace whoever runs, for what it says it gains.
+class Greedy final : public SchedulerPolicy {
+ public:
+  explicit Greedy(double gain) : gain_(gain) {}
+  void share(const ScheduleView&, int64_t, std::vector<Share>&) override {}
+  const Sequence* victim(const ScheduleView& view, const Sequence&) override { return view.running.empty() ? nullptr : view.running.front(); }
+  double gain_seconds(const Sequence&, const Sequence&) const override { return gain_; }
+
+ private:
+  double gain_;
+};
+
+TEST(Planner, ANewcomerDisplacesNobodyForLessThanItCosts) {
+  FixedCost cost;  // 0.01 s a step and 0.001 s a token: 0.11 s for 100 tokens; a swap 1 s one way
+  for (const double gain : {0.1, 0.12}) {
+    Desk desk("fcfs");
+    desk.planner = std::make_unique<Planner>(std::make_unique<Greedy>(gain));
+    desk.hold(desk.run(1, 100, 1, 100, 101), 7);
+    desk.wait(2, 10);
+    desk.free_blocks = 0;
+    desk.limits.total_blocks = 64;
+    desk.cost = &cost;
+    desk.limits.max_streams = 1;
+    EXPECT_EQ(desk.places().starts_with("preempt 1"), gain > 0.11) << gain;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

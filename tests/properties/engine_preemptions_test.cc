@@ -1,0 +1,113 @@
+// What preemptions may cost, whoever decides on them: random bursty loads in memory that is never enough, for every policy,
+// with a tier and without. A stream that lost n tokens is no victim again before it has computed 2n
+// (schedule/preemption.h), so what is lost by one stream sums up to less than twice the tokens that it has in the end, and
+// over all streams to less than twice the load. Without a tier every preemption loses at least one token more than half of
+// all that was lost by its stream before, so there are few of them too: log2 of the stream's tokens and one.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include <bit>
+#include <cmath>
+
+#include "base/philox.h"
+#include "engine/simulation.h"
+#include "schedule/policy.h"
+
+namespace millrace {
+namespace {
+
+struct BurstyLoad {
+  uint64_t seed = 0;
+  std::vector<double> arrivals;
+  std::vector<int64_t> prompts, answers;
+  int64_t tokens = 0;
+
+  double draw(uint64_t what, uint64_t i) const { return philox_uniform(seed, what, i); }
+  explicit BurstyLoad(uint64_t from) : seed(from) {
+    // Bursts of up to 40 requests that come together; prompts and answers each short, long or anything by the load's taste.
+    const int64_t long_prompt = 100 + static_cast<int64_t>(draw(1, 0) * 5000), long_answer = 5 + static_cast<int64_t>(draw(1, 1) * draw(1, 2) * 800);
+    double now = 0;
+    for (uint64_t burst = 0; burst < 6; ++burst) {
+      now += draw(2, burst) * 30;
+      const auto size = static_cast<int64_t>(1 + draw(3, burst) * 40);
+      for (int64_t i = 0; i < size; ++i) {
+        const auto at = static_cast<uint64_t>(prompts.size());
+        arrivals.push_back(now + draw(4, at) * 0.01 * static_cast<double>(i));
+        prompts.push_back(1 + static_cast<int64_t>(std::pow(draw(5, at), 3) * static_cast<double>(long_prompt)));
+        answers.push_back(1 + static_cast<int64_t>(std::pow(draw(6, at), 3) * static_cast<double>(long_answer)));
+        tokens += prompts.back() + answers.back();
+      }
+    }
+    std::ranges::sort(arrivals);
+  }
+
+  SimulatedLoad simulated() const {
+    SimulatedLoad load;
+    load.requests = std::ssize(prompts);
+    load.arrival_seconds = [this](int64_t i) { return arrivals[static_cast<size_t>(i)]; };
+    load.request = [this](int64_t i) {
+      const auto at = static_cast<size_t>(i);
+      Request request;
+      request.prompt.assign(static_cast<size_t>(prompts[at]), static_cast<TokenId>(i % 7));
+      request.known_tokens = answers[at];
+      request.max_tokens = answers[at] + (i % 3 == 0 ? 500 : 0);
+      request.priority = i % 4;
+      request.deadline_seconds = i % 5 == 0 ? 1e6 + static_cast<double>(i) : 0;
+      request.tenant = i % 3 ? "a" : "b";
+      request.sampling.seed = static_cast<uint64_t>(i);
+      return request;
+    };
+    return load;
+  }
+};
+
+class EnginePreemptions : public ::testing::TestWithParam<std::tuple<std::string, int64_t>> {};
+
+TEST_P(EnginePreemptions, WhatIsComputedAgainIsLessThanTwiceTheLoad) {
+  const auto& [policy, swap_tokens] = GetParam();
+  for (uint64_t seed = 1; seed <= 6; ++seed) {
+    const BurstyLoad load(seed);
+    EngineOptions o;
+    o.context = 8192;
+    o.max_streams = seed % 2 ? 8 : 32;
+    o.resident_streams = seed % 3 ? 0 : 64;
+    o.kv_tokens = 8192 + static_cast<int64_t>(load.draw(7, 0) * 20'000);
+    o.batch_tokens = seed % 4 ? 2048 : 256;
+    o.queue = 1 << 20;
+    o.swap_tokens = swap_tokens;
+    o.prefix_cache = seed % 2 == 0;
+    o.policy = policy;
+    auto cost = load_cost_model("opt-13b-a100");
+    ASSERT_TRUE(cost.ok());
+    auto result = simulate(load.simulated(), std::move(*cost), o);
+    ASSERT_TRUE(result.ok()) << "seed " << seed << ": " << result.error().message;
+    int64_t most_preemptions = 0;
+    for (size_t i = 0; i < result->requests.size(); ++i) {
+      EXPECT_EQ(result->requests[i].finish, FinishReason::stop) << "seed " << seed << ", request " << i;
+      most_preemptions += std::bit_width(static_cast<uint64_t>(load.prompts[i] + load.answers[i])) + 1;
+    }
+    EXPECT_LT(result->stats.recomputed_tokens, 2 * load.tokens) << "seed " << seed;
+    if (swap_tokens == 0) { EXPECT_LE(result->stats.preemptions, most_preemptions) << "seed " << seed; }
+    EXPECT_EQ(result->stats.livelocks, 0);
+  }
+}
+
+std::vector<std::string> every_policy() {
+  std::vector<std::string> names;
+  for (const auto& entry : policies().entries()) names.emplace_back(entry.info.name);
+  names.emplace_back("fcfs:reserve=prompt");
+  names.emplace_back("priority:preempt=true,reserve=prompt");
+  names.emplace_back("skip_join_mlfq:quantum_ms=1,starve_ms=50,levels=12");  // as restless as it can be
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Policies, EnginePreemptions, ::testing::Combine(::testing::ValuesIn(every_policy()), ::testing::Values(0, 3000, 100'000)),
+                         [](const auto& info) {
+                           std::string name = std::get<0>(info.param) + "_swap_" + std::to_string(std::get<1>(info.param));
+                           std::ranges::replace_if(name, [](char c) { return c == ':' || c == '=' || c == ','; }, '_');
+                           return name;
+                         });
+
+}  // namespace
+}  // namespace millrace
