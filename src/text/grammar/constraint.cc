@@ -85,7 +85,7 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   std::vector<std::string> notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
   if (!constraint.trigger.empty()) {  // free text until it has come, then the root
-    MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false));
+    MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false, limits.budget));
     set_root(spec, "the text up to the trigger", body).ok();
   }
   MILLRACE_TRY_VOID(spec.check());

@@ -157,15 +157,16 @@ void GrammarMatcher::shrink() {
   if (history_.size() > kMostRollback) history_.erase(history_.begin(), history_.end() - kMostRollback);
   const auto remade = [&](bool with_history) {
     ParseTable fresh(compiled_.grammar, compiled_.most_bytes());
-    fresh.set_work(table_.work_left());
-    const SetId set = fresh.import(table_, set_);
-    std::vector<SetId> history;
-    if (with_history)
-      for (SetId before : history_) history.push_back(fresh.import(table_, before));
+    fresh.set_work(kFirstWork);
+    std::vector<SetId> sets{set_};
+    if (with_history) sets.insert(sets.end(), history_.begin(), history_.end());
+    fresh.import(table_, sets);
+    table_.spend(kFirstWork - std::max<int64_t>(0, fresh.work_left()));
     if (with_history && (fresh.exceeded() != ParseBound::none || fresh.bytes() > compiled_.table_bytes / 2)) return false;
+    fresh.set_work(std::max<int64_t>(0, table_.work_left()));
     table_ = std::move(fresh);
-    set_ = set;
-    history_ = std::move(history);
+    set_ = sets[0];
+    history_.assign(sets.begin() + 1, sets.end());
     return true;
   };
   if (!remade(true)) remade(false);  // the past alone is too large

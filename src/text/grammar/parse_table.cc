@@ -277,15 +277,16 @@ SetId ParseTable::returned(FrameId id) {
   return set;
 }
 
-SetId ParseTable::import(const ParseTable& from, SetId set) {
-  if (set == kDead) return kDead;
-  // The frames below the set's. A frame was made after its parents, so in the order of their numbers parents come first.
+void ParseTable::import(const ParseTable& from, std::span<SetId> sets) {
+  // The frames of the sets and those below. A frame was made after its parents, so in the order of their numbers parents
+  // come first.
   std::vector<FrameId> reached;
   std::unordered_map<FrameId, FrameId> known;
   const auto reach = [&](FrameId id) {
     if (known.try_emplace(id, 0).second) reached.push_back(id);
   };
-  for (const ParseConfig& config : from.configs(set)) reach(config.frame);
+  for (SetId set : sets)
+    for (const ParseConfig& config : from.configs(set)) reach(config.frame);
   for (size_t i = 0; i < reached.size(); ++i)
     for (FrameId parent : from.parents(reached[i])) reach(parent);
   std::ranges::sort(reached);
@@ -294,13 +295,16 @@ SetId ParseTable::import(const ParseTable& from, SetId set) {
     parents.clear();
     for (FrameId parent : from.parents(id)) parents.push_back(known[parent]);
     std::ranges::sort(parents);
-    known[id] = intern_frame(from.frames_[id], parents);
-    if (exceeded_ != ParseBound::none) return kDead;
+    if (exceeded_ == ParseBound::none) known[id] = intern_frame(from.frames_[id], parents);
   }
   std::vector<ParseConfig> configs;
-  for (ParseConfig config : from.configs(set)) configs.push_back({config.state, known[config.frame]});
-  std::ranges::sort(configs);
-  return intern_set(configs);
+  for (SetId& set : sets) {
+    configs.clear();
+    for (ParseConfig config : from.configs(set)) configs.push_back({config.state, known[config.frame]});
+    std::ranges::sort(configs);
+    spend(kAddWork * std::ssize(configs));
+    set = exceeded_ == ParseBound::none ? intern_set(configs) : kDead;
+  }
 }
 
 size_t ParseTable::bytes() const {

@@ -63,7 +63,8 @@ class ParseTable {
   const Grammar& grammar() const { return *grammar_; }
   SetId begin();                       // before the first byte
   SetId begin_on_floor(int32_t state);
-  SetId import(const ParseTable& from, SetId set);  // the same set in this table; both have one grammar
+  // The same sets in this table; both have one grammar. kDead from where a bound is met.
+  void import(const ParseTable& from, std::span<SetId> sets);
 
   SetId step(SetId set, uint8_t byte) {
     const SetId to = next_[static_cast<size_t>(set) * classes_ + grammar_->class_of(byte)];

@@ -99,7 +99,7 @@ class Structure {
   }
   Result<ExprId> text_until(const SchemaJson& json, const std::string& where) {
     MILLRACE_TRY(std::string end, text(json, "end", where));
-    MILLRACE_TRY(const ExprId body, triggered_text(spec_, {{std::move(end), -1}}, true, false));
+    MILLRACE_TRY(const ExprId body, triggered_text(spec_, {{std::move(end), -1}}, true, false, limits_.budget));
     return as_rule("free text", body);
   }
   Result<ExprId> triggered_tags(const SchemaJson& json, const std::string& where, int depth) {
@@ -129,7 +129,7 @@ class Structure {
     }
     for (size_t t = 0; t < used.size(); ++t)
       if (!used[t]) return Error::user(fmt::format("structure: {}.tags[{}].begin: begins with no trigger", where, t));
-    MILLRACE_TRY(const ExprId body, triggered_text(spec_, found, flag(json, "at_least_one"), !flag(json, "stop_after_first")));
+    MILLRACE_TRY(const ExprId body, triggered_text(spec_, found, flag(json, "at_least_one"), !flag(json, "stop_after_first"), limits_.budget));
     return as_rule("free text with tags", body);
   }
   Result<ExprId> tags_with_separator(const SchemaJson& json, const std::string& where, int depth) {

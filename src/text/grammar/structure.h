@@ -29,6 +29,6 @@ struct Trigger {
   std::string text;
   RuleId after = -1;
 };
-Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again);
+Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again, CompileBudget* budget);
 
 }  // namespace millrace

@@ -46,13 +46,16 @@ void add_failures(Tree& tree) {
 
 }  // namespace
 
-Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again) {
+Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again, CompileBudget* budget) {
   Tree tree;
+  BudgetShare share(budget);
   tree.add();
   size_t bytes = 0;
   for (size_t i = 0; i < triggers.size(); ++i) {
     const std::string& text = triggers[i].text;
     if (text.empty()) return Error::user("structure: a trigger is empty");
+    MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>((tree.next.size() + text.size()) * 2 * sizeof(tree.next[0]))));
+    MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(triggers.size() * text.size())));
     for (size_t j = 0; j < triggers.size(); ++j)
       if (i != j && triggers[j].text.find(text) != std::string::npos) return Error::user(fmt::format("structure: the trigger '{}' is a part of '{}'", text, triggers[j].text));
     if ((bytes += text.size()) > kMostTriggerBytes) return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMostTriggerBytes));
@@ -70,6 +73,7 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
   add_failures(tree);
 
   Dfa dfa;
+  dfa.share = BudgetShare(budget);
   std::array<bool, 256> used{};
   for (const Trigger& trigger : triggers)
     for (char c : trigger.text) used[static_cast<uint8_t>(c)] = true;
@@ -88,7 +92,7 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
   // What must come at least once, and may come again, goes on in free text that may end; a rule of its own.
   RuleId rest = -1;
   if (must && again) {
-    MILLRACE_TRY(const ExprId body, triggered_text(spec, triggers, false, true));
+    MILLRACE_TRY(const ExprId body, triggered_text(spec, triggers, false, true, budget));
     rest = spec.add_rule("the text behind a trigger");
     spec.set_body(rest, body);
   }
@@ -114,6 +118,7 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
     else dfa.calls[s].push_back({called, 0, kNoLimit, to});
     if (called < 0 && to == 0) dfa.accepting[s] = dfa.accepting[0];
   }
+  MILLRACE_TRY_VOID(dfa.share.resize(dfa.bytes()));
   return spec.dfa(std::make_shared<const Dfa>(std::move(dfa)));
 }
 
