@@ -359,8 +359,8 @@ class Generation {
   }
 
   void take_back() {
-    const size_t tokens = std::min<size_t>(tokens_.size(), choices_.up_to(4));
-    matcher_.rollback(tokens);
+    const size_t asked = std::min<size_t>(tokens_.size(), choices_.up_to(4)), tokens = matcher_.rollback(asked);
+    require(tokens <= asked, "more was taken back than asked for");
     for (size_t i = 0; i < tokens; ++i) {
       text_.resize(text_.size() - compiled_.masks->trie().piece(tokens_.back()).size());
       tokens_.pop_back();
@@ -383,7 +383,7 @@ class Generation {
     GrammarMatcher trial = matcher_;
     require(trial.accept_text(forced) || trial.exceeded() != ParseBound::none, "forced text is not accepted");
     for (TokenId token = 0; token < 256; ++token)
-      require(static_cast<char>(token) == forced[0] || !bit(token) , "a token beside the forced text is in the mask");
+      require(static_cast<char>(token) == forced[0] || !bit(token), "a token beside the forced text is in the mask");
   }
 
   const CompiledGrammar& compiled_;

@@ -60,9 +60,10 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
 Result<void> check_begin(const Grammar& grammar) {
   ParseTable table(std::shared_ptr<const Grammar>(std::shared_ptr<void>(), &grammar));
   table.set_work(GrammarMatcher::kFirstWork);
-  table.begin();
-  if (table.exceeded() == ParseBound::none) return {};
-  return Error::unsupported(std::string("grammar: at its beginning ") + parse_bound_reason(table.exceeded()));
+  const SetId begin = table.begin();
+  const ParseBound met = table.exceeded() != ParseBound::none ? table.exceeded() : begin == kDead ? ParseBound::depth : ParseBound::none;
+  if (met == ParseBound::none) return {};
+  return Error::unsupported(std::string("grammar: at its beginning ") + parse_bound_reason(met));
 }
 
 std::string key_of(const Constraint& c) {

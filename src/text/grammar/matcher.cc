@@ -103,6 +103,8 @@ size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
   if (exceeded_ != ParseBound::none) std::ranges::fill(bits, 0);
   size_t count = 0;
   for (uint64_t word : bits) count += static_cast<size_t>(std::popcount(word));
+  // From every reading there is a way on, so where there is none all ways go too deep, at least in this vocabulary.
+  if (count == 0 && exceeded_ == ParseBound::none && table_.dropped() && !complete()) exceeded_ = ParseBound::depth;
   return count;
 }
 
@@ -133,12 +135,14 @@ void GrammarMatcher::advance(SetId set) {
   set_ = set;
 }
 
-void GrammarMatcher::rollback(size_t tokens) {
-  for (; tokens > 0 && !history_.empty(); --tokens) {
+size_t GrammarMatcher::rollback(size_t tokens) {
+  size_t taken = 0;
+  for (; taken < tokens && !history_.empty(); ++taken) {
     set_ = history_.back();
     history_.pop_back();
     exceeded_ = ParseBound::none;
   }
+  return taken;
 }
 
 void GrammarMatcher::reset() {

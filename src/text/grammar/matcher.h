@@ -49,7 +49,8 @@ class GrammarMatcher {
   // False, and nothing changes, when the token may not come next.
   bool accept(TokenId token);
   bool accept_text(std::string_view text);  // the same for bytes; counts as one token
-  void rollback(size_t tokens);             // at most kMostRollback and what was accepted
+  // Returns how many were taken back: at most kMostRollback, what was accepted, and what memory had room to keep.
+  size_t rollback(size_t tokens);
   void reset();
 
   // The bound that the last mask(), allows(), accept() or jump_ahead() met. Then there is no telling what may come next.
