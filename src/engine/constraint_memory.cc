@@ -9,8 +9,6 @@ namespace {
 
 constexpr int64_t kMostDefault = int64_t{64} << 20;
 constexpr int64_t kLeastBytes = int64_t{4} << 20;  // beside the vocabulary
-constexpr int64_t kStateBytes = 1024;              // of an automaton, 256 classes of bytes
-constexpr int64_t kNfaStateBytes = 256;
 constexpr int kCompilesAtOnce = 2;                 // a short one beside a long one
 
 // At most: a node for each byte, and what sorting takes.
@@ -53,9 +51,6 @@ Result<void> ConstraintMemory::open() {
     bounds.largest_grammar = static_cast<size_t>(rest / 8);
     bounds.compiles_at_once = kCompilesAtOnce;
     bounds.compile.bytes = std::min(bounds.compile.bytes, compile);
-    bounds.limits.total_states = std::min(bounds.limits.total_states, compile / kStateBytes);
-    bounds.limits.dfa_states = std::min(bounds.limits.dfa_states, bounds.limits.total_states);
-    bounds.limits.nfa_states = std::min(bounds.limits.nfa_states, compile / kNfaStateBytes);
     bounds.limits.source_bytes = std::min(bounds.limits.source_bytes, rest / 16);
   }
   cache_ = std::make_unique<GrammarCache>([this] { return constrained_pieces(tokenizer_); }, bounds);

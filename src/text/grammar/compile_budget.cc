@@ -20,7 +20,7 @@ Result<void> CompileBudget::take(int64_t bytes) {
   held_ += bytes;
   peak_ = std::max(peak_, held_);
   if (held_ > bounds_.bytes && !refused_)
-    refused_ = Error::unsupported(fmt::format("grammar: compiling it takes more than {} MiB; simplify it", bounds_.bytes >> 20));
+    refused_ = Error::unsupported(fmt::format("grammar: compiling it takes more than {:.3g} MiB; simplify it", static_cast<double>(bounds_.bytes) / 1048576.0));
   return check();
 }
 
