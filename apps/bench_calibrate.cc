@@ -10,6 +10,7 @@
 
 #include "base/cpu.h"
 #include "base/enum_table.h"
+#include "base/json_text.h"
 #include "base/philox.h"
 #include "input.h"
 #include "interrupt.h"
@@ -195,7 +196,7 @@ Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const 
   MILLRACE_TRY(const auto cost, parse_cost_model(out.json, "fit"));
   out.errors = cost_errors(*cost, measured(out.held_out));
   out.slowdown = slowdown_of(out.fitted);
-  auto json = nlohmann::ordered_json::parse(out.json);
+  auto json = parse_json(out.json);
   json["slowdown"] = out.slowdown;
   out.json = json.dump(1);
   return out;
@@ -214,7 +215,7 @@ Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const Ca
   if (!result.ok() && result.error().kind == ErrorKind::cancelled) return 130;
   if (!result.ok()) return result.error();
   const Summary errors = summarize(result->errors);
-  auto cost = nlohmann::ordered_json::parse(result->json);
+  auto cost = parse_json(result->json);
   cost["made_by"] = {{"model", model->info().name}, {"threads", plan.threads > 0 ? plan.threads : available_cores()}, {"kv_format", plan.kv_format}, {"batch_tokens", plan.batch_tokens},
                      {"streams", plan.streams}, {"depth", plan.depth}, {"fitted_steps", result->fitted.size()}, {"held_out_steps", result->held_out.size()}, {"rounds", result->rounds},
                      {"median_error", errors.p50}, {"p90_error", errors.p90}, {"most_error", errors.max}};

@@ -6,6 +6,8 @@
 #include <cstring>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace millrace {
 
 Result<std::string> read_all(std::FILE* file, const std::string& name) {
@@ -27,6 +29,7 @@ Result<std::string> read_text_file(const std::string& path) {
 
 Result<nlohmann::ordered_json> read_json_file(const std::string& path) {
   MILLRACE_TRY(std::string text, read_text_file(path));
+  if (nests_deeper(text, kMostJsonDepth)) return Error::corrupt(fmt::format("{}: JSON nests deeper than {}", path, kMostJsonDepth));
   try {
     return nlohmann::ordered_json::parse(text);
   } catch (const nlohmann::json::exception& error) {

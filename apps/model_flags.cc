@@ -17,7 +17,7 @@ void ModelFlags::add_to(CLI::App* command) {
   command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   add_memory_to(command);
   command->add_flag("--packed-cache", packed_cache, "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
-  command->add_flag("--verify-packed-cache", verify_packed_cache, "Compare all of its checksums, not only its header's");
+  command->add_flag("--verify-packed-cache", verify_packed_cache, "Besides its checksums, compare all of it with what the model's files give");
 }
 
 void ModelFlags::add_memory_to(CLI::App* command) {

@@ -32,7 +32,7 @@ Result<int> pull(PullFlags flags) {
     return 0;
   }
   const nlohmann::ordered_json out = {{"path", pulled.path}, {"commit", pulled.commit}, {"files", pulled.files}, {"bytes", pulled.bytes}, {"downloaded_bytes", pulled.downloaded}};
-  fmt::print("{}\n", out.dump());
+  fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return 0;
 }
 

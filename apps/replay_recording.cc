@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/json_text.h"
 #include "engine/language_model.h"
 #include "interrupt.h"
 #include "server/http_post.h"
@@ -111,7 +112,7 @@ Again ask_server(const PostTarget& target, const std::string& model, const Reque
   if (!request.stop.empty()) body["stop"] = request.stop;
   for (const OptionSpec& spec : sampling_schema()) {
     if (spec.type == OptionSpec::Type::text || spec.name == "seed" || spec.name == "logprobs") continue;
-    body[spec.name] = Json::parse(sampling_option_text(request.sampling, spec.name), nullptr, false);
+    body[spec.name] = parse_json(sampling_option_text(request.sampling, spec.name));
   }
   for (const auto& [name, alias] : {std::pair{"repetition_penalty", "repeat_penalty"}, {"penalty_window", "repeat_last_n"}, {"dry_window", "dry_penalty_last_n"},
                                     {"dynamic_temperature_range", "dynatemp_range"}, {"dynamic_temperature_exponent", "dynatemp_exponent"}})
@@ -121,13 +122,13 @@ Again ask_server(const PostTarget& target, const std::string& model, const Reque
     for (const auto& [token, bias] : request.sampling.logit_bias) body["logit_bias"][std::to_string(token)] = std::max(bias, -1e6);
   }
   if (!request.sampling.allowed_tokens.empty()) body["allowed_token_ids"] = request.sampling.allowed_tokens;
-  if (request.constraint.kind == Constraint::Kind::json_schema) body["json_schema"] = Json::parse(request.constraint.text, nullptr, false);
+  if (request.constraint.kind == Constraint::Kind::json_schema) body["json_schema"] = parse_json(request.constraint.text);
   if (request.constraint.kind == Constraint::Kind::grammar) body["grammar"] = request.constraint.text;
   HttpHeaders headers;
   if (const char* key = std::getenv("MILLRACE_API_KEY")) headers.emplace_back("Authorization", std::string("Bearer ") + key);
   const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit, kMostReplyBytes);
   if (!reply.ok()) return {reply.error().message, {}};
-  const Json json = Json::parse(reply->body, nullptr, false);
+  const Json json = parse_json(reply->body);
   if (reply->status != 200) return {fmt::format("HTTP {}: {}", reply->status, reply->body.substr(0, 200)), {}};
   if (!json.is_object() || !json.contains("tokens") || !json["tokens"].is_array()) return {"the server's answer holds no tokens", {}};
   Again out;

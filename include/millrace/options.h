@@ -25,7 +25,7 @@ struct LoadOptions {
   int64_t memory = 0;
   bool packed_cache = false;
   std::string packed_cache_path;     // "": NAME.millrace-packed beside the model, or in the user's cache folder
-  bool verify_packed_cache = false;  // read it all and compare its checksums; otherwise only those of its header
+  bool verify_packed_cache = false;  // pack everything anew and compare; its checksums are compared at every start
   // A budget that several models share, in place of `memory`; null: none. The model is `memory_name` there.
   std::shared_ptr<MemoryAccounts> shared_memory;
   std::string memory_name;

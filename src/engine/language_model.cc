@@ -6,6 +6,7 @@
 #include <future>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "base/memory.h"
 #include "engine/embedded_model.h"
 #include "engine/packed_cache_path.h"
@@ -135,8 +136,8 @@ std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_
 }
 
 Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json, bool add_generation_prompt) const {
-  auto input = nlohmann::ordered_json::parse(messages_json, nullptr, false);
-  if (input.is_discarded()) return Error::user("messages: not valid JSON");
+  auto input = parse_json(messages_json);
+  if (input.is_discarded()) return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMostJsonDepth));
   ChatContextOptions options;
   options.add_generation_prompt = add_generation_prompt;
   nlohmann::ordered_json messages = input;

@@ -4,6 +4,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "hub/hub_cache.h"
 
 namespace millrace {
@@ -38,7 +39,7 @@ std::string in_url(std::string_view path) {
 }
 
 Result<RemoteRepository> parse_repository(const std::string& text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text);
   if (!json.is_object()) return Error::corrupt("hub: its list of files is no JSON object");
   RemoteRepository out;
   out.commit = text_of(json, "sha");

@@ -6,6 +6,7 @@
 #include <map>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/json_check.h"
@@ -61,7 +62,7 @@ Result<WeightMap> read_index(const fs::path& path) {
   std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   JsonLimits limits{.bytes = kMaxIndexBytes, .depth = 16, .keys = kMaxIndexKeys, .refuse_duplicates = true};
   MILLRACE_TRY_VOID(check_json_object(text, path, limits));
-  auto index = nlohmann::json::parse(text.begin(), text.end(), nullptr, false);  // sorted keys: quick for many
+  auto index = parse_json<nlohmann::json>(text);  // sorted keys: quick for many
   auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) {
     return Error::corrupt(fmt::format("{}: key 'weight_map' must be an object", path.string()));

@@ -7,6 +7,8 @@
 #include <nlohmann/json.hpp>
 #include <variant>
 
+#include "base/json_text.h"
+
 namespace millrace {
 namespace {
 
@@ -161,7 +163,7 @@ Result<void> set_bias(const OptionSpec& spec, std::string_view text, std::map<To
 }
 
 Result<void> set_strings(const OptionSpec& spec, std::string_view text, std::vector<std::string>* field) {
-  auto json = nlohmann::json::parse(text, nullptr, false);
+  auto json = parse_json<nlohmann::json>(text);
   if (!json.is_array()) return wrong_type(spec, "a JSON array of strings", text);
   std::vector<std::string> strings;
   for (const auto& item : json) {

@@ -3,6 +3,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "base/json_text.h"
 #include "schedule/costs/fields.h"
 
 namespace millrace {
@@ -18,7 +19,7 @@ double CostModel::prefill_seconds(int64_t count, int64_t chunk) const {
 }
 
 Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, const std::string& source) {
-  const auto json = nlohmann::json::parse(text, nullptr, false);
+  const auto json = parse_json<nlohmann::json>(text);
   if (json.is_discarded() || !json.is_object()) return Error::user(fmt::format("{}: cost model must be a JSON object", source));
   const auto kind = json.find("kind");
   const CostFields fields{json, source};

@@ -101,7 +101,7 @@ void BatchRunner::load() {
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "batch_")) continue;
     const auto text = read_whole_file(path, kMostState);
     if (!text.ok()) continue;
-    Json batch = Json::parse(*text, nullptr, false);
+    Json batch = parse_json(*text, kMostOwnJsonDepth);
     if (batch.is_object() && text_of(batch, "id") == path.stem().string()) batches_[path.stem()] = std::move(batch);
   }
   for (const auto& [id, batch] : batches_)

@@ -19,7 +19,7 @@ void read_arguments(Json& messages) {
       if (!call.is_object() || !call.contains("function") || !call["function"].is_object() || !call["function"].contains("arguments")) continue;
       Json& arguments = call["function"]["arguments"];
       if (!arguments.is_string()) continue;
-      Json parsed = arguments.get_ref<const std::string&>().empty() ? Json::object() : Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+      Json parsed = arguments.get_ref<const std::string&>().empty() ? Json::object() : parse_json(arguments.get_ref<const std::string&>());
       if (parsed.is_object()) arguments = std::move(parsed);
     }
   }
@@ -57,10 +57,10 @@ void add_tools(const std::string& chat_template, bool by_template, Ask& ask, Jso
 Json structure_of(const Constraint& constraint) {
   switch (constraint.kind) {
     case Constraint::Kind::json_object: return {{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
-    case Constraint::Kind::json_schema: return {{"type", "json_schema"}, {"json_schema", Json::parse(constraint.text, nullptr, false)}};
+    case Constraint::Kind::json_schema: return {{"type", "json_schema"}, {"json_schema", parse_json(constraint.text)}};
     case Constraint::Kind::regex: return {{"type", "regex"}, {"pattern", constraint.text}};
     case Constraint::Kind::grammar: return {{"type", "grammar"}, {"grammar", constraint.text}};
-    case Constraint::Kind::structure: return Json::parse(constraint.text, nullptr, false);
+    case Constraint::Kind::structure: return parse_json(constraint.text);
     case Constraint::Kind::choice: {
       Json ways = Json::array();
       for (const std::string& choice : constraint.choices) ways.push_back({{"type", "const_string"}, {"value", choice}});

@@ -39,7 +39,7 @@ Result<void> write_all(int file, std::string_view bytes, const fs::path& path) {
 std::optional<StoredFile> read_note(const fs::path& path) {
   const auto text = read_whole_file(path, kMostNote);
   if (!text.ok()) return std::nullopt;
-  const Json json = Json::parse(*text, nullptr, false);
+  const Json json = parse_json(*text, kMostOwnJsonDepth);
   if (!json.is_object()) return std::nullopt;
   StoredFile file;
   const auto text_of = [&](const char* name) { return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string(); };

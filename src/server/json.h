@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "base/json_text.h"
+
 namespace millrace {
 
 using Json = nlohmann::ordered_json;

@@ -91,7 +91,7 @@ class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<
 
 LineResult result_of(const LineTaker& taker) {
   const HttpReply& reply = *taker.answer();
-  LineResult out{taker.line().custom_id, "", reply.status, Json::parse(reply.body, nullptr, false)};
+  LineResult out{taker.line().custom_id, "", reply.status, parse_json(reply.body, kMostOwnJsonDepth)};
   for (const auto& [name, value] : reply.headers)
     if (name == "X-Request-Id") out.request_id = value;
   if (out.body.is_discarded()) out.body = nullptr;
@@ -128,7 +128,7 @@ std::string result_line(const LineResult& result) {
 }
 
 std::optional<FinishedLine> parse_result_line(std::string_view text) {
-  const Json json = Json::parse(text, nullptr, false);
+  const Json json = parse_json(text, kMostOwnJsonDepth);
   if (!json.is_object() || !json.contains("custom_id") || !json["custom_id"].is_string()) return std::nullopt;
   if (!json.contains("response") || !json["response"].is_object()) return std::nullopt;
   const Json& response = json["response"];

@@ -33,7 +33,7 @@ Buckets count_buckets() { return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000
 
 // What a client or an operator chose, as a label: short, UTF-8.
 std::string label_text(const std::string& text) {
-  std::string out = Json::parse(to_text(Json(text.substr(0, kMostLabelBytes)))).get<std::string>();
+  std::string out = parse_json(to_text(Json(text.substr(0, kMostLabelBytes)))).get<std::string>();
   return out.empty() ? "none" : out;
 }
 

@@ -322,7 +322,7 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
     at = end + 1;
     if (ended) return Error::corrupt(where + ": comes after the recording's end");
     if (line.size() > kMostLineBytes) return Error::corrupt(where + ": is too long");
-    const Json json = Json::parse(line, nullptr, false);
+    const Json json = parse_json(line);
     if (!json.is_object()) {
       if (end == text.size() && number > 1 && !whole) break;  // the line that was being written
       return Error::corrupt(where + (end == text.size() ? ": is cut off" : ": is not a JSON object"));

@@ -30,7 +30,7 @@ std::optional<StoredResponse> ResponseStore::get(const std::string& id) {
     response = found->second.response;
     messages = found->second.messages;
   }
-  return StoredResponse{Json::parse(response), Json::parse(messages)};
+  return StoredResponse{parse_json(response, kMostOwnJsonDepth), parse_json(messages, kMostOwnJsonDepth)};
 }
 
 bool ResponseStore::erase(const std::string& id) {

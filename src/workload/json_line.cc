@@ -1,29 +1,11 @@
 #include "workload/json_line.h"
 
+#include "base/json_text.h"
+
 namespace millrace {
 namespace {
 
-constexpr int64_t kMaxDepth = 32;
-
-// Brackets outside strings. What nests deeper is not parsed: each level costs memory.
-bool nests_too_deep(std::string_view text) {
-  int64_t depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (in_string) {
-      if (c == '\\') ++i;
-      else if (c == '"') in_string = false;
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '{' || c == '[') {
-      if (++depth > kMaxDepth) return true;
-    } else if (c == '}' || c == ']') {
-      --depth;
-    }
-  }
-  return false;
-}
+constexpr int64_t kMaxDepth = 32;  // each level costs memory
 
 const Json* field(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
@@ -40,16 +22,16 @@ std::string shown(const Json& value) {
 }  // namespace
 
 bool is_object_with(std::string_view text, std::initializer_list<const char*> keys) {
-  if (!text.starts_with('{') || nests_too_deep(text)) return false;
-  const Json object = Json::parse(text.begin(), text.end(), nullptr, false);
+  if (!text.starts_with('{')) return false;
+  const Json object = parse_json(text, kMaxDepth);
   for (const char* key : keys)
     if (!field(object, key)) return false;
   return object.is_object();
 }
 
 Result<Json> parse_json_line(const TraceLine& line) {
-  if (nests_too_deep(line.text)) return line.defect(fmt::format("JSON nests deeper than {}", kMaxDepth));
-  Json object = Json::parse(line.text.begin(), line.text.end(), nullptr, false);
+  if (nests_deeper(line.text, kMaxDepth)) return line.defect(fmt::format("JSON nests deeper than {}", kMaxDepth));
+  Json object = parse_json(line.text, kMaxDepth);
   if (object.is_discarded()) return line.defect("is not valid JSON");
   if (!object.is_object()) return line.defect("is not a JSON object");
   return object;

@@ -119,6 +119,35 @@ class StoredNumbers(unittest.TestCase):
             self.assertIn("model.embed_tokens.weight", done.stderr.decode())
 
 
+    def test_convert_falls_back_by_name_or_fails(self):
+        with tempfile.TemporaryDirectory() as folder:
+            out = os.path.join(folder, "out.gguf")
+            done = millrace("convert", LLAMA, out, "--format", "q4_k", "--json")
+            self.assertEqual(done.returncode, 0, done.stderr.decode())
+            report = json.loads(done.stdout)
+            self.assertNotIn("q4_k", report["formats"])
+            self.assertEqual(len(report["fallbacks"]), report["formats"]["q5_0"]["tensors"])
+            self.assertEqual({one["format"] for one in report["fallbacks"]}, {"q5_0"})
+            plain = os.path.getsize(LLAMA)
+            self.assertLess(report["bytes"], plain / 2)
+            done = millrace("convert", LLAMA, out, "--format", "q4_k", "--force")
+            self.assertIn("falls back to q5_0: blk.0.attn_q.weight", done.stdout.decode())
+            self.assertIn(f"{len(report['fallbacks'])} matrices fell back from q4_k", done.stdout.decode())
+            self.assertEqual(millrace("run", "-m", out, "-p", "ab", "-n", "2", "-t", "1").returncode, 0)
+            # A llama2.c checkpoint of 36 columns: no whole blocks of anything.
+            dim, ffn, vocab, context = 36, 50, 40, 16
+            values = vocab * dim + 3 * dim + 4 * dim * dim + 3 * dim * ffn + 2 * context * dim // 2 // 2
+            narrow = os.path.join(folder, "narrow.bin")
+            with open(narrow, "wb") as file:
+                file.write(struct.pack("<7i", dim, ffn, 1, 2, 2, vocab, context) + struct.pack(f"<{values}f", *[0.5] * values))
+            none = os.path.join(folder, "none.gguf")
+            done = millrace("convert", narrow, none, "--format", "q4_k", "--tokenizer", "none")
+            self.assertEqual(done.returncode, 4, done.stdout.decode())
+            self.assertIn("--format q4_k: nothing of", done.stderr.decode())
+            self.assertFalse(os.path.exists(none))
+            self.assertEqual(millrace("convert", narrow, none, "--tokenizer", "none").returncode, 0)
+
+
 class Text(unittest.TestCase):
     def test_tokenize_forms(self):
         done = millrace("tokenize", "-m", LLAMA, "--stdin", "--json", stdin=b"a bc")

@@ -93,6 +93,18 @@ class LayersTest(CheckCase):
         self.write("src/models/url.h", text)
         self.assert_fails("src/tensor/url.h: millrace::Url is defined in src/models/url.h too")
 
+    def test_json_without_a_bound_fails(self):
+        good = "auto a = parse_json(text);\nauto b = Json::parse(text, [&](int depth, E, Json&) { return depth < 9; }, false);\n" \
+               "auto c = Json::parse(text, within, false);  // Json::parse(text)\n"
+        self.write("src/models/read.cc", good)
+        self.write("src/models/read_test.cc", "auto a = Json::parse(text);\n")
+        self.write("src/base/json_text.h", "auto a = Json::parse(text.begin(), text.end(), nullptr, false);\n")
+        self.assert_passes()
+        for call in ("Json::parse(text)", "nlohmann::json::parse(text, nullptr, false)", "Json::parse(text.begin(), text.end(), nullptr, false)",
+                     "nlohmann::ordered_json::parse(file.text(), nullptr, false)"):
+            self.write("src/models/read.cc", f"{good}auto d = {call};\n")
+            self.assert_fails("src/models/read.cc:4: JSON from outside")
+
     def test_a_circle_of_modules_fails(self):
         self.write("CMakeLists.txt", CMAKE.replace("add_module(tensor DEPS base", "add_module(tensor DEPS models"))
         self.assert_fails("in a circle")

@@ -33,7 +33,7 @@ Result<std::string> make_header(const std::vector<OutputTensor>& tensors, int64_
     object.std::vector<nlohmann::ordered_json::object_t::value_type>::emplace_back(tensor.name, std::move(entry));
     total += bytes;
   }
-  std::string text = header.dump();
+  std::string text = header.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace);
   text.resize((text.size() + kHeaderAlignment - 1) / kHeaderAlignment * kHeaderAlignment, ' ');
   const uint64_t size = text.size();
   std::string out(reinterpret_cast<const char*>(&size), sizeof(size));

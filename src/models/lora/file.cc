@@ -88,7 +88,7 @@ Result<void> read_peft_config(LoraFile& lora, const fs::path& path) {
   MILLRACE_TRY(const Json config, parse_json_object({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, path.string()));
   const auto flag = [&](const char* key) { return config.contains(key) && config[key].is_boolean() && config[key].get<bool>(); };
   const auto filled = [&](const char* key) { return config.contains(key) && (config[key].is_object() || config[key].is_array()) && !config[key].empty(); };
-  if (config.contains("peft_type") && config["peft_type"] != "LORA") return cannot(path.string(), "peft_type " + config["peft_type"].dump() + "; LORA is supported");
+  if (config.contains("peft_type") && config["peft_type"] != "LORA") return cannot(path.string(), "peft_type " + config["peft_type"].dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "; LORA is supported");
   if (flag("use_dora")) return cannot(path.string(), "DoRA (use_dora)");
   if (filled("alpha_pattern")) return cannot(path.string(), "an alpha of its own for some modules (alpha_pattern)");
   if (filled("modules_to_save")) return cannot(path.string(), "modules that were trained whole (modules_to_save)");

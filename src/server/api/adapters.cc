@@ -21,7 +21,7 @@ Handled list(Call& call) {
 
 // The body is a list, which the schema has no fields for.
 Handled set_scales(Call& call) {
-  const Json body = Json::parse(call.request.body, nullptr, false);
+  const Json body = parse_json(call.request.body);
   const auto wrong = [](const std::string& what) { return ApiError{ApiErrorKind::bad_request, "lora-adapters: " + what, ""}; };
   if (!body.is_array()) return wrong("must be a list of objects with \"id\" and \"scale\"");
   const auto there = call.engine().adapters();

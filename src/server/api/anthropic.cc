@@ -139,7 +139,7 @@ Json whole(Answer& answer) {
   if (!choice.reasoning.empty() && answer.ask.reasoning.shown) content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
   if (!choice.text.empty() || choice.calls.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
   for (const ToolCall& call : choice.calls) {
-    Json input = Json::parse(call.arguments, nullptr, false);
+    Json input = parse_json(call.arguments);
     if (!input.is_object()) input = Json::object();  // cut off by max_tokens
     content.push_back({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
   }

@@ -35,7 +35,7 @@ struct Said {
 };
 
 void add_call(Said& said, const ToolCall& call) {
-  Json arguments = Json::parse(call.arguments, nullptr, false);
+  Json arguments = parse_json(call.arguments);
   if (!arguments.is_object()) arguments = Json::object();  // cut off
   said.calls.push_back({{"id", call.id}, {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
 }

@@ -5,6 +5,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "text/files/base64.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"
@@ -316,7 +317,7 @@ Result<TokenizerSpec> read(const json& root) {
 }  // namespace
 
 Result<TokenizerSpec> read_tokenizer_json(std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
+  const json root = parse_json<json>(text);
   if (root.is_discarded()) return Error::corrupt("tokenizer.json: not valid JSON");
   return read(root);
 }

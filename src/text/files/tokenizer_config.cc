@@ -6,6 +6,7 @@
 #include <charconv>
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "text/files/base64.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"
@@ -81,7 +82,7 @@ void read_eos_ids(const json& root, TokenizerSpec& spec) {
 }  // namespace
 
 Result<void> apply_tokenizer_config(TokenizerSpec& spec, std::string_view text) {
-  const json root = json::parse(text, nullptr, false);
+  const json root = parse_json<json>(text);
   if (root.is_discarded() || !root.is_object()) return Error::corrupt("tokenizer_config.json: not a JSON object");
   SpecBuilder builder(spec);
   if (const json* added = json_find(root, "added_tokens_decoder")) {

@@ -3,6 +3,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/pre_tokenizers.h"
@@ -33,7 +34,7 @@ Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string
                                         std::string_view added_tokens_json, std::string_view pre) {
   if (pre_tokenizer_patterns(pre).empty())
     return Error::unsupported(fmt::format("pre-tokenizer is not known: '{}'", pre));
-  const json vocab = json::parse(vocab_json, nullptr, false);
+  const json vocab = parse_json<json>(vocab_json);
   if (vocab.is_discarded()) return Error::corrupt("vocab.json: not valid JSON");
   TokenizerSpec spec;
   spec.kind = "bpe";
@@ -42,7 +43,7 @@ Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string
   SpecBuilder builder(spec);
   MILLRACE_TRY_VOID(place_all(vocab, "vocab.json", false, builder));
   if (!added_tokens_json.empty()) {
-    const json added = json::parse(added_tokens_json, nullptr, false);
+    const json added = parse_json<json>(added_tokens_json);
     if (added.is_discarded()) return Error::corrupt("added_tokens.json: not valid JSON");
     MILLRACE_TRY_VOID(place_all(added, "added_tokens.json", true, builder));
   }

@@ -4,6 +4,8 @@
 
 #include <nlohmann/json.hpp>
 
+#include "base/json_text.h"
+
 namespace millrace {
 namespace {
 
@@ -19,7 +21,7 @@ void parse_arguments(Json& message) {
     Json& holder = function != call.end() && function->is_object() ? *function : call;
     auto arguments = holder.find("arguments");
     if (arguments == holder.end() || !arguments->is_string()) continue;
-    Json parsed = Json::parse(arguments->get_ref<const std::string&>(), nullptr, false);
+    Json parsed = parse_json(arguments->get_ref<const std::string&>());
     if (parsed.is_object()) *arguments = std::move(parsed);
   }
 }

@@ -1,4 +1,5 @@
 // Tools for templates that know none: told in the system prompt, and earlier calls and their results written out as text.
+#include "base/json_text.h"
 #include "text/tools/dialects.h"
 
 namespace millrace {
@@ -34,7 +35,7 @@ Json describe_calls(const Json& messages) {
         if (!function.is_object() || !function.contains("name")) continue;
         Json arguments = function.contains("arguments") ? function["arguments"] : Json::object();
         if (arguments.is_string())
-          if (Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false); parsed.is_object()) arguments = std::move(parsed);
+          if (Json parsed = parse_json(arguments.get_ref<const std::string&>()); parsed.is_object()) arguments = std::move(parsed);
         text += (text.empty() ? "" : "\n") + ("<tool_call>\n" + one_line({{"name", function["name"]}, {"arguments", std::move(arguments)}})) + "\n</tool_call>";
       }
       one.erase("tool_calls");

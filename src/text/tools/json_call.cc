@@ -1,3 +1,4 @@
+#include "base/json_text.h"
 #include "text/tools/dialects.h"
 
 namespace millrace {
@@ -25,14 +26,14 @@ bool JsonCall::value_ended(AnswerPieces& out) {
     has_arguments_ = true;
     return true;
   }
-  const Json value = Json::parse(value_, nullptr, false);
+  const Json value = parse_json(value_);
   if (key_ == "name") {
     if (!value.is_string() || value.get_ref<const std::string&>().empty() || named_) return false;
     named_ = true;
     out.push_back({Kind::call, value.get<std::string>()});
     add_piece(out, Kind::arguments, arguments_);
   } else if ((key_ == "arguments" || key_ == "parameters") && value.is_string() && !has_arguments_) {
-    const Json inner = Json::parse(value.get_ref<const std::string&>(), nullptr, false);
+    const Json inner = parse_json(value.get_ref<const std::string&>());
     if (!inner.is_object()) return false;
     has_arguments_ = true;
     for (char c : value.get_ref<const std::string&>()) take_argument(c, out);
@@ -91,7 +92,7 @@ bool JsonCall::push(char c, AnswerPieces& out) {
       if (c != '"') return true;
       if (place_ == Place::in_text) return value_ended(out);
       {
-        const Json key = Json::parse(value_, nullptr, false);
+        const Json key = parse_json(value_);
         if (!key.is_string()) return false;
         key_ = key.get<std::string>();
       }

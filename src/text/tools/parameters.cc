@@ -2,6 +2,7 @@
 // which do so have in common.
 #include <algorithm>
 
+#include "base/json_text.h"
 #include "text/tools/dialects.h"
 
 namespace millrace {
@@ -46,7 +47,7 @@ Json value_structure(const Tool& tool, const Json& schema, const ParameterTags& 
 std::string parameter_text(const Tool* tool, const std::string& key, const std::string& value) {
   Json json = value;
   if (!tool || !is_string(schema_of(*tool, key))) {
-    Json parsed = Json::parse(value, nullptr, false);
+    Json parsed = parse_json(value);
     if (!parsed.is_discarded()) json = std::move(parsed);
   }
   const auto text = [](const Json& one) { return one.dump(-1, ' ', false, Json::error_handler_t::replace); };
