@@ -1,0 +1,133 @@
+"""Runs test programs on mutants: which test cases reach which mutants, then each mutant against those.
+
+A mutant is caught when a test fails, dies, or takes far more processor time, wall time or memory than it may.
+"""
+
+import os
+import resource
+import shutil
+import signal
+import subprocess
+import tempfile
+import time
+
+MEMORY = 4 << 30      # bytes that a trial may hold
+QUICK = 1.0           # processor seconds of the first, cheapest tests of a trial
+
+
+class Case:
+    """A test case: what it costs, and the ids that it reaches."""
+
+    __slots__ = ("program", "name", "seconds", "ids")
+
+    def __init__(self, program, name, seconds, ids):
+        self.program, self.name, self.seconds, self.ids = program, name, seconds, ids
+
+
+class Trials:
+    def __init__(self, folder, budget, repeat_filter=""):
+        self.folder, self.budget, self.filter = folder, budget, repeat_filter
+        self.scratch = tempfile.mkdtemp(prefix="mutate-")
+
+    def close(self):
+        shutil.rmtree(self.scratch, ignore_errors=True)
+
+    def run(self, program, environment, processor_seconds, wall_seconds, log=None):
+        """'passed', or why not: 'failed', 'died', 'time', 'memory'."""
+        here = tempfile.mkdtemp(dir=self.scratch)
+
+        def limits():
+            os.setpgid(0, 0)
+            limit = max(1, int(processor_seconds + 1))
+            resource.setrlimit(resource.RLIMIT_CPU, (limit, limit + 5))
+            resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+            resource.setrlimit(resource.RLIMIT_FSIZE, (MEMORY, MEMORY))
+            with open("/proc/self/oom_score_adj", "w", encoding="ascii") as file:
+                file.write("1000")
+
+        with open(log or os.devnull, "wb") as out:
+            process = subprocess.Popen([os.path.join(self.folder, "bin", program), "--gtest_fail_fast"], cwd=here,
+                                       env=dict(os.environ, TMPDIR=here, **environment), stdin=subprocess.DEVNULL, stdout=out,
+                                       stderr=subprocess.STDOUT, preexec_fn=limits)
+        end = time.monotonic() + wall_seconds
+        verdict, wait = None, 0.002
+        while process.poll() is None:
+            if time.monotonic() > end:
+                verdict = "time"
+            elif self.resident(process.pid) > MEMORY:
+                verdict = "memory"
+            if verdict:
+                os.killpg(process.pid, signal.SIGKILL)
+                process.wait()
+                break
+            time.sleep(wait)
+            wait = min(0.05, wait * 1.5)
+        shutil.rmtree(here, ignore_errors=True)
+        if verdict:
+            return verdict
+        if process.returncode == 0:
+            return "passed"
+        return "time" if process.returncode == -signal.SIGXCPU else "died" if process.returncode < 0 else "failed"
+
+    @staticmethod
+    def resident(pid):
+        try:
+            with open(f"/proc/{pid}/statm", encoding="ascii") as file:
+                return int(file.read().split()[1]) * 4096
+        except (OSError, IndexError):
+            return 0
+
+    def record(self, program):
+        """The program's cases with what they reach. SystemExit when one fails as things are."""
+        log = os.path.join(self.scratch, "record")
+        environment = {"MILLRACE_MUTANT": "record", "MILLRACE_MUTANT_LOG": log}
+        if self.filter:
+            environment["GTEST_FILTER"] = self.filter
+        output = os.path.join(self.scratch, "output")
+        verdict = self.run(program, environment, 3600, 3600, output)
+        if verdict != "passed":
+            with open(output, encoding="utf-8", errors="replace") as file:
+                raise SystemExit(f"mutate: {program} {verdict} without a mutant:\n{file.read()[-3000:]}")
+        cases = []
+        if os.path.exists(log):
+            with open(log, encoding="utf-8") as file:
+                for line in file:
+                    name, seconds, state, ids = line.rstrip("\n").split("\t")
+                    if state == "passed":
+                        cases.append(Case(program, name, float(seconds), frozenset(map(int, ids.split()))))
+            os.unlink(log)
+        return cases
+
+    def attack(self, mutant_id, cases, killer):
+        """(verdict, which tests, seconds) for the cases that reach it. The one that caught it last time goes first, then
+        the cheapest, then the rest of what the budget pays for."""
+        began = time.monotonic()
+        cases = sorted(cases, key=lambda case: (case.name != killer, case.seconds))
+        stages, spent = [[], [], []], 0.0
+        for case in cases:
+            if spent > 0 and spent + case.seconds > self.budget:
+                break
+            spent += case.seconds
+            stages[0 if case.name == killer else 1 if spent <= QUICK else 2].append(case)
+        for stage in stages:
+            for program in sorted({case.program for case in stage}):
+                own = [case for case in stage if case.program == program]
+                verdict = self.try_cases(mutant_id, program, own)
+                if verdict != "passed":
+                    return ("caught", f"{self.last_case()} ({verdict})"), time.monotonic() - began
+        return ("survived", f"{sum(map(len, stages))} of {len(cases)} tests that reach it"), time.monotonic() - began
+
+    def try_cases(self, mutant_id, program, cases):
+        usual = sum(case.seconds for case in cases)
+        names = ":".join(case.name for case in cases)
+        return self.run(program, {"MILLRACE_MUTANT": str(mutant_id), "GTEST_FILTER": names}, 6 * usual + 2, 20 * usual + 20,
+                        os.path.join(self.scratch, "output"))
+
+    def last_case(self):
+        """The test that ran last: with fail_fast the one that failed."""
+        name = "?"
+        with open(os.path.join(self.scratch, "output"), encoding="utf-8", errors="replace") as file:
+            for line in file:
+                if line.startswith("[ RUN      ] "):
+                    name = line[13:].strip()
+        return name
