@@ -21,17 +21,17 @@ def _git_files(root):
     return sorted({name for name in out.decode().split("\0") if name and os.path.exists(os.path.join(root, name))})
 
 
-def is_source(path):
-    return path.endswith((".cc", ".h")) and not path.endswith(("_test.cc", "_test.h"))
+def is_source(path, headers):
+    return path.endswith((".cc", ".h") if headers else ".cc") and not path.endswith(("_test.cc", "_test.h"))
 
 
-def chosen_files(root, chosen):
+def chosen_files(root, chosen, headers):
     """Sources under the chosen folders, or chosen themselves."""
     chosen = [os.path.relpath(os.path.abspath(os.path.join(root, one)), root) for one in chosen]
     for one in chosen:
         if not os.path.exists(os.path.join(root, one)):
             raise SystemExit(f"mutate: {one}: there is no such file or folder in {root}")
-    return [name for name in _git_files(root) if is_source(name) and any(name == one or name.startswith(one + "/") for one in chosen)]
+    return [name for name in _git_files(root) if is_source(name, headers or name in chosen) and any(name == one or name.startswith(one + "/") for one in chosen)]
 
 
 def read(root, name):
@@ -81,6 +81,7 @@ class Tree:
     def __init__(self, root, say):
         self.root, self.say = root, say
         self.path = os.path.join(root, "build", "mutate", "tree")
+        self.uncompiled = os.path.join(root, "build", "mutate", "uncompiled.json")
         self.build = os.path.join(self.path, "build", "release")
         self.environment = dict(os.environ, CCACHE_BASEDIR=self.path, CCACHE_NOHASHDIR="1")
 
@@ -118,15 +119,18 @@ class Tree:
         return subprocess.run(command, env=self.environment, cwd=self.path, text=True, stdout=subprocess.PIPE,
                               stderr=subprocess.STDOUT, errors="replace", check=False, **more)
 
+    def known(self, mutants):
+        """Those that compiled last time, or were not there, and those that did not."""
+        keys = set()
+        if os.path.exists(self.uncompiled):
+            with open(self.uncompiled, encoding="utf-8") as file:
+                keys = {tuple(key) for key in json.load(file)}
+        return [one for one in mutants if one.key() not in keys], [one for one in mutants if one.key() in keys]
+
     def make(self, mutants, programs, jobs, rounds=8):
         """Builds the programs. Returns the mutants that compiled, and those that did not, or did not last time."""
-        known = os.path.join(os.path.dirname(self.path), "uncompiled.json")
-        keys = set()
-        if os.path.exists(known):
-            with open(known, encoding="utf-8") as file:
-                keys = {tuple(key) for key in json.load(file)}
-        lost = [one for one in mutants if one.key() in keys]
-        mutants = [one for one in mutants if one.key() not in keys]
+        mutants, lost = self.known(mutants)
+        keys = {one.key() for one in lost}
         for turn in range(rounds):
             self.lay_out(mutants)
             if turn == 0:
@@ -142,7 +146,7 @@ class Tree:
                 raise SystemExit(f"mutate: the build fails, and not by a mutant:\n{result.stdout[-4000:]}")
             lost += bad
             keys.update(one.key() for one in bad)
-            with open(known, "w", encoding="utf-8") as file:
+            with open(self.uncompiled, "w", encoding="utf-8") as file:
                 json.dump(sorted(keys), file, indent=1)
             out = {one.id for one in bad}
             mutants = [one for one in mutants if one.id not in out]

@@ -12,7 +12,7 @@ import tempfile
 import time
 
 MEMORY = 4 << 30      # bytes that a trial may hold
-QUICK = 1.0           # processor seconds of the first, cheapest tests of a trial
+STAGES = (0.05, 0.3, 1.0)  # processor seconds up to which the cheapest tests of a trial run before the others
 
 
 class Case:
@@ -99,34 +99,36 @@ class Trials:
         return cases
 
     def attack(self, mutant_id, cases, killer):
-        """(verdict, which tests, seconds) for the cases that reach it. The one that caught it last time goes first, then
+        """(verdict, which tests) for the cases that reach it. The one that caught it last time goes first, then
         the cheapest, then the rest of what the budget pays for."""
-        began = time.monotonic()
         cases = sorted(cases, key=lambda case: (case.name != killer, case.seconds))
-        stages, spent = [[], [], []], 0.0
+        stages, spent = [[] for _ in range(len(STAGES) + 2)], 0.0
         for case in cases:
             if spent > 0 and spent + case.seconds > self.budget:
                 break
             spent += case.seconds
-            stages[0 if case.name == killer else 1 if spent <= QUICK else 2].append(case)
+            stages[0 if case.name == killer else 1 + sum(spent > limit for limit in STAGES)].append(case)
         for stage in stages:
             for program in sorted({case.program for case in stage}):
                 own = [case for case in stage if case.program == program]
-                verdict = self.try_cases(mutant_id, program, own)
+                log = os.path.join(self.scratch, f"output-{mutant_id}")
+                verdict = self.try_cases(mutant_id, program, own, log)
+                name = self.last_case(log)
+                os.unlink(log)
                 if verdict != "passed":
-                    return ("caught", f"{self.last_case()} ({verdict})"), time.monotonic() - began
-        return ("survived", f"{sum(map(len, stages))} of {len(cases)} tests that reach it"), time.monotonic() - began
+                    return "caught", f"{name} ({verdict})"
+        return "survived", f"{sum(map(len, stages))} of {len(cases)} tests that reach it"
 
-    def try_cases(self, mutant_id, program, cases):
+    def try_cases(self, mutant_id, program, cases, log):
         usual = sum(case.seconds for case in cases)
         names = ":".join(case.name for case in cases)
-        return self.run(program, {"MILLRACE_MUTANT": str(mutant_id), "GTEST_FILTER": names}, 6 * usual + 2, 20 * usual + 20,
-                        os.path.join(self.scratch, "output"))
+        return self.run(program, {"MILLRACE_MUTANT": str(mutant_id), "GTEST_FILTER": names}, 6 * usual + 2, 20 * usual + 30, log)
 
-    def last_case(self):
+    @staticmethod
+    def last_case(log):
         """The test that ran last: with fail_fast the one that failed."""
         name = "?"
-        with open(os.path.join(self.scratch, "output"), encoding="utf-8", errors="replace") as file:
+        with open(log, encoding="utf-8", errors="replace") as file:
             for line in file:
                 if line.startswith("[ RUN      ] "):
                     name = line[13:].strip()
