@@ -30,20 +30,13 @@ struct ModelRegistry::Shared {
 
 namespace {
 
-// When a file, or a folder, was last written; 0: it is not there.
-int64_t stamp_of(const std::string& path) {
-  std::error_code failed;
-  const auto time = std::filesystem::last_write_time(path, failed);
-  return failed ? 0 : static_cast<int64_t>(time.time_since_epoch().count());
-}
-
 std::string without_latest(const std::string& name) { return name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name; }
 
 bool called(const ModelConfig& config, const std::string& name) { return config.name == name || std::ranges::find(config.aliases, name) != config.aliases.end(); }
 
 }  // namespace
 
-ModelRegistry::ModelRegistry(RegistryOptions options) : options_(std::move(options)), shared_(std::make_shared<Shared>()) {}
+ModelRegistry::ModelRegistry(RegistryOptions options) : options_(std::move(options)), folder_(options_.folder), shared_(std::make_shared<Shared>()) {}
 
 ModelRegistry::~ModelRegistry() { stop(); }
 
@@ -105,9 +98,10 @@ ModelRegistry::Entry* ModelRegistry::find_locked(const std::string& name) {
 }
 
 // What was put there since the last look, and what is gone.
-void ModelRegistry::look_into_folder_locked() {
-  if (options_.folder.empty()) return;
-  const std::vector<ModelConfig> there = find_models(options_.folder);
+void ModelRegistry::look_into_folder() {
+  if (folder_.none()) return;
+  const std::vector<ModelConfig> there = folder_.models();  // before the lock, which requests wait for
+  Lock lock(shared_->mutex);
   std::erase_if(order_, [&](const std::string& name) {
     const Entry& entry = entries_[name];
     const bool gone = entry.config.found && !entry.slot && !entry.queued && !entry.loading && std::ranges::find(there, name, &ModelConfig::name) == there.end();
@@ -126,15 +120,16 @@ void ModelRegistry::look_into_folder_locked() {
 }
 
 std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
-  Lock lock(shared_->mutex);
-  if (order_.empty()) look_into_folder_locked();
-  if (name.empty()) return order_.empty() ? std::nullopt : std::optional(order_.front());
   for (const bool again : {false, true}) {
-    if (again) look_into_folder_locked();
+    if (again) look_into_folder();
+    Lock lock(shared_->mutex);
+    if (name.empty() && !order_.empty()) return order_.front();
+    if (name.empty()) continue;
     for (const std::string& wanted : {name, without_latest(name)})
       for (const auto& [own, entry] : entries_)
         if (called(entry.config, wanted)) return own;
   }
+  Lock lock(shared_->mutex);
   return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
 }
 
@@ -338,9 +333,17 @@ std::shared_ptr<ServedModel> ModelRegistry::first() {
   return entry && entry->slot ? entry->slot->served : nullptr;
 }
 
-std::vector<ModelStatus> ModelRegistry::list() {
+std::vector<std::shared_ptr<ServedModel>> ModelRegistry::loaded() {
   Lock lock(shared_->mutex);
-  look_into_folder_locked();
+  std::vector<std::shared_ptr<ServedModel>> out;
+  for (const std::string& name : order_)
+    if (const Entry* entry = find_locked(name); entry && entry->slot) out.push_back(entry->slot->served);
+  return out;
+}
+
+std::vector<ModelStatus> ModelRegistry::list() {
+  look_into_folder();
+  Lock lock(shared_->mutex);
   std::vector<ModelStatus> out;
   for (const std::string& name : order_) {
     const Entry& entry = entries_[name];

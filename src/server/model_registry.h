@@ -21,6 +21,7 @@
 #include <thread>
 #include <vector>
 
+#include "server/model_folder.h"
 #include "server/model_loader.h"
 
 namespace millrace {
@@ -72,6 +73,9 @@ class ModelRegistry {
   bool unload(const std::string& name);
 
   std::vector<ModelStatus> list();
+  // Those in memory, without a look at the folder; for a moment only, it counts as no use.
+  std::vector<std::shared_ptr<ServedModel>> loaded();
+  int64_t folder_looks() const { return folder_.looks(); }
   // The first one; null where it is not loaded. Counts as no use.
   std::shared_ptr<ServedModel> first();
   std::shared_ptr<MemoryAccounts> memory() const { return memory_; }  // null: no budget
@@ -98,10 +102,10 @@ class ModelRegistry {
   };
 
   explicit ModelRegistry(RegistryOptions options);
+  void look_into_folder();
   // All of these hold the mutex, and some let go of it meanwhile.
   using Lock = std::unique_lock<std::mutex>;
   Entry* find_locked(const std::string& name);
-  void look_into_folder_locked();
   std::shared_ptr<ServedModel> lease_locked(Entry& entry, std::optional<double> keep_seconds);
   Result<void> enqueue_locked(const std::string& name, Entry& entry, Ready& ready);
   void retire_locked(Entry& entry);
@@ -112,6 +116,7 @@ class ModelRegistry {
   bool free_memory(const std::string& for_whom);
 
   RegistryOptions options_;
+  ModelFolder folder_;
   std::shared_ptr<MemoryAccounts> memory_;
   std::shared_ptr<Shared> shared_;      // its mutex guards what follows
   std::map<std::string, Entry> entries_;
