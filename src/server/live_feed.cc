@@ -25,36 +25,35 @@ struct LiveFeed::State {
 
   explicit State(const Service& s) : service(s) {}
   void loop(const std::weak_ptr<State>& self);
-  void ask(const std::weak_ptr<State>& self);
-  std::string event();
+  void ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served);
+  std::string event(const std::shared_ptr<ServedModel>& served);
   void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
 };
 
-// The sink outlives neither the engine nor what it writes to.
-void LiveFeed::State::ask(const std::weak_ptr<State>& self) {
-  const auto served = service.models().first();
-  if (!served) return;
+// The sink outlives neither the engine nor what it writes to. Every look that an engine takes on is answered, by one that
+// stops too.
+void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served) {
+  if (!served || asked) return;
+  asked = true;
+  lock.unlock();
   const bool comes = served->engine->look([self](EngineLook&& look) {
     const auto state = self.lock();
     if (!state) return;
-    std::lock_guard lock(state->mutex);
+    std::lock_guard guard(state->mutex);
     if (!look.stopped) state->look = std::move(look);
     state->asked = false;
     state->wake.notify_one();
   });
-  if (comes) return;
-  std::lock_guard lock(mutex);
-  asked = false;
+  lock.lock();
+  if (!comes) asked = false;
 }
 
-std::string LiveFeed::State::event() {
-  const auto served = service.models().first();
+std::string LiveFeed::State::event(const std::shared_ptr<ServedModel>& served) {
   if (look && served) {
     const EngineLook taken = std::move(*look);
     look.reset();
     return sse_event("look", look_json(taken, served->engine->stats()));
   }
-  if (!served) asked = false;  // its look never comes
   const EnginePulse pulse = served ? served->engine->pulse() : EnginePulse{.stopped = true};
   return sse_event("busy", {{"step_seconds", pulse.step_seconds}, {"stopped", pulse.stopped}});
 }
@@ -73,12 +72,10 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
     wake.wait(lock, [&] { return stop || !watchers.empty(); });
     if (stop) break;
     const auto next = Clock::now() + std::chrono::milliseconds(1000 / kEachSecond);
-    if (!asked && !look) {
-      asked = true;
-      lock.unlock();
-      ask(self);
-      lock.lock();
-    }
+    lock.unlock();
+    auto served = service.models().first();
+    lock.lock();
+    if (!look) ask(lock, self, served);
     wake.wait_until(lock, next, [&] { return stop || look.has_value(); });
     if (stop) break;
     if (service.draining()) {
@@ -86,7 +83,11 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
       watchers.clear();
       continue;
     }
-    send(lock, event(), false);
+    const std::string bytes = event(served);
+    lock.unlock();
+    served.reset();  // perhaps the last that held it: its engine's thread ends then, which may wait for the mutex
+    lock.lock();
+    send(lock, bytes, false);
     wake.wait_until(lock, next, [&] { return stop; });
   }
 }

@@ -1,0 +1,43 @@
+// The live view stood still for good once the engine had dropped a look that the feed had asked for, as it does when it stops
+// or too many ask: the feed waited for that one. No test had an engine that does not answer.
+#include "regressions/step_gate.h"
+#include "server/live_server.h"
+
+namespace millrace {
+namespace {
+
+// Of the next frame: "hello", "look", "busy".
+std::string next_event(Client& client, std::string& held) {
+  while (held.find("\n\n") == std::string::npos) {
+    const std::string part = client.chunk();
+    if (part.empty()) return "";
+    held += part;
+  }
+  const size_t end = held.find("\n\n");
+  const std::string frame = held.substr(0, end);
+  held.erase(0, end + 2);
+  return frame.starts_with("event: ") ? frame.substr(7, frame.find('\n') - 7) : "?";
+}
+
+TEST(LiveFeed, GoesOnAfterALookThatNeverCame) {
+  LiveServer live;
+  Client watcher(live.port());
+  watcher.get("/live");
+  ASSERT_EQ(watcher.head().status, 200);
+  std::string held;
+  const auto comes = [&](const std::string& wanted) {
+    for (int i = 0; i < 300; ++i)
+      if (next_event(watcher, held) == wanted) return true;
+    return false;
+  };
+  ASSERT_TRUE(comes("look"));
+  auto gate = std::make_unique<StepGate>(live.engine());
+  gate->wait_until_held();  // the engine is between two steps, and answers nobody
+  while (live.engine().look([](EngineLook&&) {})) {}  // so many that the feed's is refused
+  for (int i = 0; i < 3; ++i) ASSERT_TRUE(comes("busy"));
+  gate.reset();
+  EXPECT_TRUE(comes("look"));
+}
+
+}  // namespace
+}  // namespace millrace
