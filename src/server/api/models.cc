@@ -18,6 +18,12 @@ Handled list(Call& call) {
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
+// Of a file that the caller chose: one that is damaged, or of a kind that is not served, is his to mend.
+ApiError load_error(const Error& error) {
+  if (error.kind == ErrorKind::corrupt || error.kind == ErrorKind::unsupported) return {ApiErrorKind::bad_request, error.message, "model"};
+  return Service::model_error(error);
+}
+
 Wrong load(Call& call, const Exchange& exchange) {
   const auto name = call.service.models().resolve(call.ask.model);
   if (!name) return call.service.no_such_model(call.ask.model);
@@ -27,7 +33,7 @@ Wrong load(Call& call, const Exchange& exchange) {
   std::error_code ignored;
   if (!path.empty() && !std::filesystem::exists(path, ignored)) return ApiError::bad("path", "there is no file or folder '" + path.substr(0, 200) + "'");
   auto done = [service = &call.service, exchange, headers = call.service.headers(call.request)](const Result<std::shared_ptr<ServedModel>>& served) {
-    if (!served.ok()) return exchange.reply(service->refused(kLlamaServer, Service::model_error(served.error()), headers));
+    if (!served.ok()) return exchange.reply(service->refused(kLlamaServer, load_error(served.error()), headers));
     HttpReply reply = json_reply({{"success", true}, {"model", (*served)->name()}});
     reply.headers = headers;
     exchange.reply(std::move(reply));
