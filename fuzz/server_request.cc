@@ -2,6 +2,7 @@
 // bounds or an error in the API's shape, and what was refused for its content is never the server's fault.
 #include <cstdint>
 #include <cstdlib>
+#include <set>
 #include <string>
 
 #include "server/endpoint.h"
@@ -15,6 +16,22 @@ void check_refusal(const Endpoint& endpoint, const ApiError& error) {
   if (reply.status < 400 || reply.status == 500 || error.message.empty()) std::abort();
   if (!Json::parse(reply.body, nullptr, false).is_object()) std::abort();
   if (endpoint.dialect->refuse_in_stream(error).empty()) std::abort();
+}
+
+// A conversation that is to be answered has speakers that there are, and a tool answers a call that was made before. What
+// /v1/responses adds from its store is checked later; Ollama's tools name no calls.
+void check_messages(const Endpoint& endpoint, const Json& messages) {
+  if (messages.is_null() || !endpoint.format) return;
+  std::set<std::string> called;
+  for (const Json& message : messages) {
+    const std::string role = message.at("role").get<std::string>();
+    if (!std::set<std::string>{"system", "user", "assistant", "tool", "function"}.contains(role)) std::abort();
+    if (message.contains("tool_calls"))
+      for (const Json& call : message["tool_calls"])
+        if (call.contains("id") && call["id"].is_string()) called.insert(call["id"].get<std::string>());
+    if (role != "tool" || endpoint.path.starts_with("/api/") || endpoint.path.starts_with("/v1/responses")) continue;
+    if (!called.contains(message.at("tool_call_id").get<std::string>())) std::abort();
+  }
 }
 
 }  // namespace
@@ -40,5 +57,6 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     for (TokenId token : prompt.tokens)
       if (token < 0) std::abort();
   if (!ask.messages.is_null() && !ask.messages.is_array()) std::abort();
+  check_messages(endpoint, ask.messages);
   return 0;
 }

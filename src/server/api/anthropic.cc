@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/api/api.h"
+#include "server/api/message_rules.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/tool_fields.h"
 #include "server/service.h"
@@ -30,7 +31,8 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::rate_limited:
     case ApiErrorKind::no_quota: return {429, "rate_limit_error"};
     case ApiErrorKind::overloaded:
-    case ApiErrorKind::draining: return {529, "overloaded_error"};
+    case ApiErrorKind::draining:
+    case ApiErrorKind::busy: return {529, "overloaded_error"};
     case ApiErrorKind::time_limit: return {504, "timeout_error"};
     case ApiErrorKind::internal: return {500, "api_error"};
     case ApiErrorKind::unsupported: return {400, "invalid_request_error"};
@@ -202,7 +204,7 @@ Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out
   return std::nullopt;
 }
 
-// Roles that this API does not define count as the person's.
+// Agents send some roles that this API does not define, for what they tell beside the person.
 Wrong read_messages(const Json& value, Ask& ask) {
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
@@ -211,10 +213,13 @@ Wrong read_messages(const Json& value, Ask& ask) {
     const Json& message = value[i];
     if (!message.is_object()) return ApiError::bad(where, "must be an object");
     if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
+    const std::string given = message["role"].get<std::string>();
+    if (given != "user" && given != "assistant" && given != "system" && given != "ctx" && given != "msg")
+      return ApiError::bad(where + ".role", fmt::format("must be user or assistant; got '{}'", given.substr(0, 64)));
     if (!message.contains("content")) return ApiError::bad(where + ".content", "is missing");
     ReadBlocks blocks;
     if (auto wrong = read_blocks(where + ".content", message["content"], &blocks)) return wrong;
-    const std::string role = message["role"] == "assistant" || message["role"] == "system" ? message["role"].get<std::string>() : "user";
+    const std::string role = given == "assistant" || given == "system" ? given : "user";
     for (Json& result : blocks.results) ask.messages.push_back(std::move(result));
     if (!blocks.results.empty() && blocks.text.empty()) continue;
     Json one = {{"role", role}, {"content", std::move(blocks.text)}};
@@ -222,6 +227,7 @@ Wrong read_messages(const Json& value, Ask& ask) {
     if (!blocks.calls.empty()) one["tool_calls"] = std::move(blocks.calls);
     ask.messages.push_back(std::move(one));
   }
+  if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_use_id")) return wrong;
   const Json& last = ask.messages.back();
   ask.continue_last_message = last["role"] == "assistant" && !last.contains("tool_calls");
   ask.add_generation_prompt = !ask.continue_last_message;

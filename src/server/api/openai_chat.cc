@@ -5,6 +5,7 @@
 #include <fmt/format.h>
 
 #include "server/adapters.h"
+#include "server/api/message_rules.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/search_fields.h"
@@ -221,6 +222,7 @@ Wrong prepare_chat_completion(const Json& body, Ask& ask) {
     ask.add_generation_prompt = false;
   }
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_call_id")) return wrong;
   if (auto wrong = prepare_search(body, ask)) return wrong;
   return check_tools(ask);
 }

@@ -1,6 +1,7 @@
 // OpenAI's messages to those of a chat template.
 #include <fmt/format.h>
 
+#include "server/api/message_rules.h"
 #include "server/api/openai.h"
 
 namespace millrace {
@@ -54,6 +55,7 @@ Wrong read_messages(const Json& value, Ask& ask) {
     const Json& message = value[i];
     if (!message.is_object()) return ApiError::bad(where, "must be an object");
     if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
+    if (auto wrong = check_role(where + ".role", message["role"].get_ref<const std::string&>())) return wrong;
     std::string text;
     if (message.contains("content"))
       if (auto wrong = read_content(where + ".content", message["content"], &text)) return wrong;

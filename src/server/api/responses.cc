@@ -4,6 +4,7 @@
 //            response.output_item.done; then response.completed or response.incomplete. No [DONE].
 #include <fmt/format.h>
 
+#include "server/api/message_rules.h"
 #include "server/api/openai.h"
 #include "server/api/responses_input.h"
 #include "server/api/sampling_fields.h"
@@ -274,7 +275,9 @@ Wrong look_up(Call& call) {
     if (!earlier) return ApiError::bad("previous_response_id", service.responses().keeps() ? "there is no such response; it may have made room for later ones" : "this server keeps no responses");
     messages = std::move(earlier->messages);
   }
+  const size_t earlier_messages = messages.size();
   for (Json& message : ask.messages) messages.push_back(std::move(message));
+  if (auto wrong = check_tool_messages(messages, earlier_messages, "input", "call_id")) return wrong;
   if (messages.empty() && !body.contains("instructions")) return ApiError::bad("input", "is empty");
   if (body.value("store", true) && service.responses().keeps()) {
     ask.store = service.shared_responses();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "server/api/message_rules.h"
+
 namespace millrace {
 namespace {
 
@@ -49,6 +51,8 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
   if (type == "message") {
     std::string role;
     if (auto wrong = read_string(item, where, "role", &role)) return wrong;
+    if (role == "tool" || role == "function") return ApiError::bad(where + ".role", "a tool answers by an item of type function_call_output");
+    if (auto wrong = check_role(where + ".role", role)) return wrong;
     if (!item.contains("content")) return ApiError::bad(where + ".content", "is missing");
     if (auto wrong = read_parts(where + ".content", item["content"], &text)) return wrong;
     if (role == "developer") role = "system";

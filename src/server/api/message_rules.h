@@ -1,0 +1,15 @@
+// What must hold of a conversation whatever API it came by: who may speak, and that a tool answers a call that was made.
+#pragma once
+
+#include "server/api/api.h"
+
+namespace millrace {
+
+// Of OpenAI's roles and Ollama's; "function" is the old name of a tool. `where` is for messages: "messages[3].role".
+std::optional<ApiError> check_role(const std::string& where, const std::string& role);
+
+// Each tool's message names a call of an earlier one by its id: of `messages` in OpenAI's form, from `first` on. `field` and
+// `id` are the API's words for them.
+std::optional<ApiError> check_tool_messages(const Json& messages, size_t first, const char* field, const char* id);
+
+}  // namespace millrace
