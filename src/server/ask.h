@@ -10,6 +10,7 @@
 #include "engine/infill_prompt.h"
 #include "millrace/constraint.h"
 #include "millrace/request.h"
+#include "server/fair_worker.h"
 #include "server/json.h"
 #include "text/tools/reasoning.h"
 
@@ -89,6 +90,7 @@ struct Ask {
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
   double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever
   double timeout_seconds = 0;   // 0: the server's
+  WorkShare share;              // for what is computed beside the engine
   std::shared_ptr<KeyUse> use;  // where its tokens are charged; null: nowhere
   double waited_seconds = 0;    // for the model to be loaded
   std::optional<double> keep_seconds;   // that the model stays after its last use from now on; negative: for ever

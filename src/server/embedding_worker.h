@@ -1,5 +1,6 @@
 // EmbeddingWorker: embeds texts for requests, on a thread of its own beside the engine, over memory of its own: as much as
-// the longest text so far needs, and none before the first. Thread-safe.
+// the longest text so far needs, and none before the first. A request of many texts is embedded a batch at a time, between
+// those of others (fair_worker.h); its vectors do not depend on that. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -11,7 +12,7 @@
 #include "engine/pooling.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
-#include "server/work_thread.h"
+#include "server/fair_worker.h"
 
 namespace millrace {
 
@@ -23,6 +24,7 @@ class EmbeddingWorker {
   struct Work {
     std::vector<std::vector<TokenId>> texts;      // each with 1 to context() tokens
     Pooling pooling = Pooling::last;
+    WorkShare share;
     std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
     std::function<void(Result<Vectors>)> done;    // on the worker's thread
   };
@@ -39,15 +41,16 @@ class EmbeddingWorker {
   Result<void> add(Work work);
 
  private:
-  void run(const Work& work);
-  Result<Vectors> embed(const Work& work);
+  struct Job;
+  bool run(Job& job, size_t piece);
+  Result<void> embed(Job& job, size_t piece);
 
   std::shared_ptr<const LanguageModel> model_;
   EngineOptions engine_;
   int64_t context_;
   Result<Pooling> pooling_;
   std::unique_ptr<Embedder> embedder_;  // the thread's; null until it is needed
-  WorkThread thread_;                   // last: it uses the others
+  FairWorker thread_;                   // last: it uses the others
 };
 
 }  // namespace millrace

@@ -56,7 +56,7 @@ int64_t Generation::scored_top() const {
 
 // The prompts' own log-probabilities come before anything is generated: an answer begins with them.
 void Generation::score_prompts() {
-  PromptScorer::Work work{.top = scored_top(), .unwanted = unwanted_};
+  PromptScorer::Work work{.top = scored_top(), .share = answer_.ask.share, .unwanted = unwanted_};
   for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
   work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
     self->exchange_.post([self, scored = std::move(scored)]() mutable {

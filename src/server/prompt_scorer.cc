@@ -6,52 +6,54 @@
 #include "sampling/logprobs.h"
 
 namespace millrace {
-namespace {
-
-constexpr size_t kMostWaiting = 64;
-
-}  // namespace
 
 PromptScorer::PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context)
-    : model_(std::move(model)), engine_(engine), context_(context), thread_(kMostWaiting) {}
+    : model_(std::move(model)), engine_(engine), context_(context), thread_("requests wait for their prompts to be scored") {}
 
 PromptScorer::~PromptScorer() { thread_.stop(); }
 
+struct PromptScorer::Job {
+  Work work;
+  std::vector<std::vector<ChosenToken>> out;
+};
+
 Result<void> PromptScorer::add(Work work) {
-  const auto shared = std::make_shared<Work>(std::move(work));
-  if (!thread_.add([this, shared] { run(*shared); })) return Error::resource("queue: too many prompts wait to be scored; try again later");
-  return {};
+  FairWorker::Job fair{.share = work.share, .pieces = {}, .unwanted = work.unwanted, .run = nullptr};
+  for (const auto& prompt : work.prompts) fair.pieces.push_back(static_cast<int64_t>(prompt.size()));
+  if (fair.pieces.empty()) fair.pieces.push_back(0);
+  const auto job = std::make_shared<Job>(Job{std::move(work), {}});
+  fair.run = [this, job](size_t piece) { return run(*job, piece); };
+  return thread_.add(std::move(fair));
 }
 
-void PromptScorer::run(const Work& work) {
-  if (*work.unwanted) return;
+bool PromptScorer::run(Job& job, size_t piece) {
   try {
-    work.done(score(work));
+    const auto done = piece < job.work.prompts.size() ? score(job, job.work.prompts[piece]) : Result<void>();
+    if (!done.ok()) job.work.done(done.error());
+    else if (piece + 1 >= job.work.prompts.size()) job.work.done(std::move(job.out));
+    return done.ok();
   } catch (const std::bad_alloc&) {
-    work.done(Error::resource("out of memory while scoring the prompt"));
+    job.work.done(Error::resource("out of memory while scoring the prompt"));
+    return false;
   }
 }
 
-Result<std::vector<std::vector<ChosenToken>>> PromptScorer::score(const Work& work) {
+Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
   if (!scorer_) {
     ScorerOptions options{.threads = engine_.threads, .context = std::max<int64_t>(2, context_), .batch_tokens = engine_.batch_tokens, .kv_format = engine_.kv_format};
     MILLRACE_TRY(scorer_, Scorer::create(model_, options));
   }
-  std::vector<std::vector<ChosenToken>> out;
-  for (const std::vector<TokenId>& prompt : work.prompts) {
-    auto& tokens = out.emplace_back(1, ChosenToken{prompt.front()});
-    if (prompt.size() < 2) continue;
-    const ScoreWindow window{0, static_cast<int64_t>(prompt.size()), 1};
-    MILLRACE_TRY_VOID(scorer_->run(prompt, std::span(&window, 1), -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
-      if (*work.unwanted) return Error::cancelled("nobody waits for it");
-      for (const ScoredRow& row : rows) {
-        Logprobs logprobs = compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, work.top);
-        tokens.push_back({row.target, logprobs.chosen.logprob, std::move(logprobs.top)});
-      }
-      return {};
-    }));
-  }
-  return out;
+  auto& tokens = job.out.emplace_back(1, ChosenToken{prompt.front()});
+  if (prompt.size() < 2) return {};
+  const ScoreWindow window{0, static_cast<int64_t>(prompt.size()), 1};
+  return scorer_->run(prompt, std::span(&window, 1), -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
+    if (*job.work.unwanted) return Error::cancelled("nobody waits for it");
+    for (const ScoredRow& row : rows) {
+      Logprobs logprobs = compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, job.work.top);
+      tokens.push_back({row.target, logprobs.chosen.logprob, std::move(logprobs.top)});
+    }
+    return {};
+  });
 }
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
 // PromptScorer: log-probabilities of a prompt's own tokens, for requests that have it echoed with them. It runs beside the
 // engine on a thread of its own, over memory of its own that is taken with the first such request: an engine computes
-// logits where it samples only. Thread-safe.
+// logits where it samples only. Requests take turns, a prompt at a time (fair_worker.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -10,7 +10,7 @@
 
 #include "millrace/options.h"
 #include "server/answer.h"
-#include "server/work_thread.h"
+#include "server/fair_worker.h"
 
 namespace millrace {
 
@@ -21,6 +21,7 @@ class PromptScorer {
   struct Work {
     std::vector<std::vector<TokenId>> prompts;  // each at least one token, all within the engine's context
     int64_t top = 0;                            // likeliest tokens beside each
+    WorkShare share;
     std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
     // On the scorer's thread: the tokens of each prompt; the first one's log-probability is 0 and means nothing.
     std::function<void(Result<std::vector<std::vector<ChosenToken>>>)> done;
@@ -33,14 +34,15 @@ class PromptScorer {
   Result<void> add(Work work);
 
  private:
-  void run(const Work& work);
-  Result<std::vector<std::vector<ChosenToken>>> score(const Work& work);
+  struct Job;
+  bool run(Job& job, size_t piece);
+  Result<void> score(Job& job, const std::vector<TokenId>& prompt);
 
   std::shared_ptr<const LanguageModel> model_;
   EngineOptions engine_;
   int64_t context_;
   std::unique_ptr<Scorer> scorer_;  // the thread's; null until it is needed
-  WorkThread thread_;  // last: it uses the others
+  FairWorker thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

@@ -71,7 +71,7 @@ Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts, Pooling pooling, int64_t prompt_tokens,
                   std::function<Json(TextVectors&)> write) {
   Service& service = call.service;
-  EmbeddingWorker::Work work{.texts = std::move(texts), .pooling = pooling, .unwanted = std::make_shared<std::atomic<bool>>(false)};
+  EmbeddingWorker::Work work{.texts = std::move(texts), .pooling = pooling, .share = WorkShare::of(call.request), .unwanted = std::make_shared<std::atomic<bool>>(false)};
   exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
   std::shared_ptr<KeyUse> use;
   if (call.request.account) {
@@ -83,8 +83,9 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});
   };
   auto added = call.served().embeddings->add(std::move(work));
-  if (!added.ok()) return ApiError::from(added.error());
-  return std::nullopt;
+  if (added.ok()) return std::nullopt;
+  if (use) use->give_back();
+  return ApiError::from(added.error());
 }
 
 }  // namespace millrace
