@@ -263,6 +263,8 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command->add_option("--files-dir", service.files_dir, "Folder for uploaded files and batches, this server's alone; none without it");
   command->add_option("--files-count", service.files.files, "Files there at most")->capture_default_str()->check(whole(1, 1 << 20));
   command->add_option("--files-bytes", service.files.bytes, "Bytes of them together")->capture_default_str()->check(whole(1024, int64_t{1} << 50));
+  command->add_option("--key-files-count", service.files.key_files, "Files of one key at most that is no admin's and does not say itself")->capture_default_str()->check(whole(1, 1 << 20));
+  command->add_option("--key-files-bytes", service.files.key_bytes, "Bytes of them together")->capture_default_str()->check(whole(1024, int64_t{1} << 50));
   command->add_option("--batch-lines", service.batches.in_flight, "Lines of a batch that are under way at once")->capture_default_str()->check(CLI::Range(1, 4096));
   command->add_option("--stream-grace", service.streams.grace_seconds,
                       "Seconds that a stream with an X-Conversation-Id goes on without its reader, who may come back; 0: none does")->capture_default_str()->check(seconds(0));

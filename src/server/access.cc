@@ -53,6 +53,13 @@ std::shared_ptr<KeyAccount> Access::find(const HttpRequest& request) const {
   return found ? found->account : nullptr;
 }
 
+std::shared_ptr<KeyAccount> Access::named(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = accounts_.find(name);
+  if (found == accounts_.end()) return nullptr;
+  return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.account == found->second; }) ? found->second : nullptr;
+}
+
 std::vector<KeyUsage> Access::usage() const {
   std::lock_guard lock(mutex_);
   std::vector<KeyUsage> out;

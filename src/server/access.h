@@ -23,6 +23,7 @@ class Access {
   bool open() const;  // there are no keys: everybody may do everything
   // The account of the key that the request brings; null: it brings none, or none that is known.
   std::shared_ptr<KeyAccount> find(const HttpRequest& request) const;
+  std::shared_ptr<KeyAccount> named(const std::string& name) const;  // of a key that there is; null: there is none
   std::vector<KeyUsage> usage() const;  // in the order of names
 
  private:

@@ -78,7 +78,7 @@ struct KeyReader {
 
 Result<ApiKey> KeyReader::read() const {
   static const std::set<std::string> known = {"name", "key", "key_sha256", "role", "weight", "requests_per_minute", "tokens_per_minute",
-                                              "tokens_per_day", "tokens_total", "streams", "cache_group"};
+                                              "tokens_per_day", "tokens_total", "streams", "files", "file_bytes", "cache_group"};
   for (const auto& [name, value] : json.items())
     if (!known.contains(name)) return wrong("'" + name.substr(0, 100) + "'", "is not a setting of a key");
   ApiKey out;
@@ -98,6 +98,8 @@ Result<ApiKey> KeyReader::read() const {
   MILLRACE_TRY_VOID(count("tokens_per_day", out.limits.tokens_per_day));
   MILLRACE_TRY_VOID(count("tokens_total", out.limits.tokens_total));
   MILLRACE_TRY_VOID(count("streams", out.limits.streams));
+  MILLRACE_TRY_VOID(count("files", out.limits.files));
+  MILLRACE_TRY_VOID(count("file_bytes", out.limits.file_bytes));
   MILLRACE_TRY_VOID(text("cache_group", out.cache_group));
   if (!out.cache_group.empty() && !is_name(out.cache_group)) return wrong("cache_group", "must be written like a name");
   return out;

@@ -30,6 +30,7 @@ struct KeyLimits {
   int64_t tokens_per_day = 0;     // the same, of a day in UTC
   int64_t tokens_total = 0;       // the same, since the server started
   int64_t streams = 0;            // answers under way at once
+  int64_t files = 0, file_bytes = 0;  // kept of it; 0: as the server has it for all
 };
 
 struct ApiKey {

@@ -18,6 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kWindowSeconds = 24 * 60 * 60;
 constexpr size_t kMostErrors = 100;  // of a batch that fails
+constexpr auto kSlice = std::chrono::seconds(5);  // of a batch, where other keys' wait
 constexpr int64_t kMostState = 1 << 20;
 
 int64_t now() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
@@ -102,7 +103,10 @@ void BatchRunner::load() {
     const auto text = read_whole_file(path, kMostState);
     if (!text.ok()) continue;
     Json batch = parse_json(*text, kMostOwnJsonDepth);
-    if (batch.is_object() && text_of(batch, "id") == path.stem().string()) batches_[path.stem()] = std::move(batch);
+    if (!batch.is_object() || text_of(batch, "id") != path.stem().string()) continue;
+    owners_[path.stem()] = text_of(batch, "owner");
+    batch.erase("owner");
+    batches_[path.stem()] = std::move(batch);
   }
   for (const auto& [id, batch] : batches_)
     if (!is_over(batch)) queue_.push_back(id);
@@ -119,8 +123,37 @@ void BatchRunner::stop() {
   if (thread_.joinable()) thread_.join();
 }
 
-Result<Json> BatchRunner::create(const std::string& input_file, const std::string& endpoint, const std::string& window, const Json& metadata) {
-  if (!files_.find(input_file)) return Error::user(fmt::format("input_file_id: there is no file '{}'", input_file.substr(0, 100)));
+Result<void> BatchRunner::keep(const std::string& id) {
+  Json kept = batches_[id];
+  kept["owner"] = owners_[id];
+  return replace_file(path(id, ".json"), to_text(kept));
+}
+
+Result<void> BatchRunner::room_for_batch(const FileUser& user) {
+  if (static_cast<int64_t>(batches_.size()) >= limits_.batches) return Error::resource(fmt::format("batches: there are {} already", batches_.size()));
+  if (user.admin) return {};
+  std::vector<std::string> its, ended;
+  for (const auto& [id, batch] : batches_) {
+    if (owners_[id] != user.name) continue;
+    its.push_back(id);
+    if (is_over(batch)) ended.push_back(id);
+  }
+  if (static_cast<int64_t>(its.size()) < limits_.key_batches) return {};
+  if (ended.empty()) return Error::resource(fmt::format("batches: key '{}' has {} under way; wait for one, or cancel it", user.name, its.size()));
+  const std::string oldest = *std::ranges::min_element(ended, {}, [&](const std::string& id) { return batches_[id].value("created_at", int64_t{0}); });
+  std::error_code ignored;
+  fs::remove(path(oldest, ".json"), ignored);
+  batches_.erase(oldest);
+  owners_.erase(oldest);
+  return {};
+}
+
+bool BatchRunner::others_wait(const std::string& owner) const {
+  return std::ranges::any_of(queue_, [&](const std::string& id) { return owners_.at(id) != owner; });
+}
+
+Result<Json> BatchRunner::create(const std::string& input_file, const std::string& endpoint, const std::string& window, const Json& metadata, const FileUser& user) {
+  if (!files_.find(input_file, user)) return Error::user(fmt::format("input_file_id: there is no file '{}'", input_file.substr(0, 100)));
   if (!is_batch_url(endpoint)) return Error::user(fmt::format("endpoint: '{}' is not for batches", endpoint.substr(0, 100)));
   const int64_t created = now();
   const std::string id = "batch_" + FileStore::new_id().substr(5);
@@ -130,27 +163,33 @@ Result<Json> BatchRunner::create(const std::string& input_file, const std::strin
                       {"cancelling_at", nullptr}, {"cancelled_at", nullptr}, {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}}, {"metadata", metadata}};
   {
     std::lock_guard lock(mutex_);
-    if (static_cast<int64_t>(batches_.size()) >= limits_.batches) return Error::resource(fmt::format("batches: there are {} already", batches_.size()));
-    MILLRACE_TRY_VOID(replace_file(path(id, ".json"), to_text(batch)));
+    MILLRACE_TRY_VOID(room_for_batch(user));
     batches_[id] = batch;
+    owners_[id] = user.name;
+    if (auto kept = keep(id); !kept.ok()) {
+      batches_.erase(id);
+      owners_.erase(id);
+      return kept.error();
+    }
     queue_.push_back(id);
   }
   wake_.notify_all();
   return batch;
 }
 
-std::vector<Json> BatchRunner::list() const {
+std::vector<Json> BatchRunner::list(const FileUser& user) const {
   std::lock_guard lock(mutex_);
   std::vector<Json> out;
-  for (const auto& [id, batch] : batches_) out.push_back(batch);
+  for (const auto& [id, batch] : batches_)
+    if (user.sees(owners_.at(id))) out.push_back(batch);
   std::ranges::stable_sort(out, std::greater(), [](const Json& batch) { return batch.value("created_at", int64_t{0}); });
   return out;
 }
 
-std::optional<Json> BatchRunner::find(const std::string& id) const {
+std::optional<Json> BatchRunner::find(const std::string& id, const FileUser& user) const {
   std::lock_guard lock(mutex_);
   const auto found = batches_.find(id);
-  return found == batches_.end() ? std::nullopt : std::optional(found->second);
+  return found == batches_.end() || !user.sees(owners_.at(id)) ? std::nullopt : std::optional(found->second);
 }
 
 bool BatchRunner::uses(const std::string& file) const {
@@ -158,25 +197,25 @@ bool BatchRunner::uses(const std::string& file) const {
   return std::ranges::any_of(batches_, [&](const auto& one) { return !is_over(one.second) && text_of(one.second, "input_file_id") == file; });
 }
 
-std::optional<Json> BatchRunner::cancel(const std::string& id) {
+std::optional<Json> BatchRunner::cancel(const std::string& id, const FileUser& user) {
   std::lock_guard lock(mutex_);
   const auto found = batches_.find(id);
-  if (found == batches_.end()) return std::nullopt;
+  if (found == batches_.end() || !user.sees(owners_.at(id))) return std::nullopt;
   Json& batch = found->second;
   if (is_over(batch) || batch["status"] == "finalizing") return batch;
   batch["status"] = "cancelling";
   batch["cancelling_at"] = now();
-  (void)replace_file(path(id, ".json"), to_text(batch));  // at worst it goes on after a restart
+  (void)keep(id);  // at worst it goes on after a restart
   if (current_ == id) interrupted_ = true;
   return batch;
 }
 
-void BatchRunner::change(const std::string& id, const Json& fields, bool keep) {
+void BatchRunner::change(const std::string& id, const Json& fields, bool write) {
   std::lock_guard lock(mutex_);
   Json& batch = batches_[id];
   if (batch["status"] == "cancelling" && fields.value("status", "") == "in_progress") return;
   batch.update(fields);
-  if (keep) (void)replace_file(path(id, ".json"), to_text(batch));  // at worst what was done before is done again
+  if (write) (void)keep(id);  // at worst what was done before is done again
 }
 
 void BatchRunner::loop() {
@@ -193,10 +232,20 @@ void BatchRunner::loop() {
     try {
       run(id);
     } catch (const std::exception& error) {
-      change(id, {{"status", "failed"}, {"failed_at", now()},
-                  {"errors", {{"object", "list"}, {"data", Json::array({Json{{"code", "server_error"}, {"message", error.what()}, {"param", nullptr}, {"line", nullptr}}})}}}});
+      fail(id, error.what());
     }
   }
+}
+
+void BatchRunner::fail(const std::string& id, const std::string& why) {
+  change(id, {{"status", "failed"}, {"failed_at", now()},
+              {"errors", {{"object", "list"}, {"data", Json::array({Json{{"code", "server_error"}, {"message", why}, {"param", nullptr}, {"line", nullptr}}})}}}});
+}
+
+std::string BatchRunner::owner_of(const std::string& id) const {
+  std::lock_guard lock(mutex_);
+  const auto found = owners_.find(id);
+  return found == owners_.end() ? "" : found->second;
 }
 
 void BatchRunner::run(const std::string& id) {
@@ -244,7 +293,7 @@ void BatchRunner::run_lines(const std::string& id) {
   Progress progress;
   progress.open(path(id, ".output"), progress.output);
   progress.open(path(id, ".errors"), progress.errors);
-  change(id, {{"request_counts", progress.counts(total)}}, /*keep=*/false);
+  change(id, {{"request_counts", progress.counts(total)}}, /*write=*/false);
   const auto file = MappedFile::open(files_.path(text_of(batch, "input_file_id")));
   if (!file.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
   Lines lines(text_in(**file));
@@ -259,12 +308,28 @@ void BatchRunner::run_lines(const std::string& id) {
   };
   const auto done = [&](const LineResult& result) -> Result<void> {
     MILLRACE_TRY_VOID(progress.add(result));
-    change(id, {{"request_counts", progress.counts(total)}}, /*keep=*/false);
+    change(id, {{"request_counts", progress.counts(total)}}, /*write=*/false);
     return {};
   };
-  auto ran = LineRunner(service_, limits_.in_flight).run(next, done, interrupted_);
+  const std::string owner = owner_of(id);
+  const auto account = service_.account_of(owner);
+  if (!owner.empty() && !account && service_.has_keys()) return fail(id, fmt::format("the key '{}' that began it is gone", owner));
+  const auto slice_ends = std::chrono::steady_clock::now() + kSlice;
+  bool gave_way = false;
+  const auto yield = [&] {
+    if (expired || (expired = now() >= expires)) return true;
+    if (gave_way || std::chrono::steady_clock::now() < slice_ends) return gave_way;
+    std::lock_guard lock(mutex_);
+    return gave_way = others_wait(owner);
+  };
+  auto ran = LineRunner(service_, limits_.in_flight, account).run(next, done, interrupted_, yield);
   if (stop_) return;  // it goes on at the next start
   if (!ran.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
+  if (gave_way && !interrupted_ && !expired) {  // those who wait have their turn, and then this one again
+    std::lock_guard lock(mutex_);
+    queue_.push_back(id);
+    return;
+  }
   finalize(id, text_of(*find(id), "status") == "cancelling" ? "cancelled" : expired ? "expired" : "completed");
 }
 
@@ -288,7 +353,7 @@ void BatchRunner::finalize(const std::string& id, const char* status) {
   const Json known = *find(id);
   for (const auto& [extension, name] : parts) {
     if (text_of(known, name).empty()) continue;
-    auto adopted = files_.adopt(path(id, extension), text_of(known, name), id + extension + ".jsonl", "batch_output");
+    auto adopted = files_.adopt(path(id, extension), text_of(known, name), id + extension + ".jsonl", "batch_output", owner_of(id));
     if (!adopted.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
   }
   change(id, {{"status", status}, {std::string(status) + "_at", now()}});

@@ -46,6 +46,7 @@ std::optional<StoredFile> read_note(const fs::path& path) {
   file.id = path.stem();
   file.filename = text_of("filename");
   file.purpose = text_of("purpose");
+  file.owner = text_of("owner");
   if (json.contains("created_at") && json["created_at"].is_number_integer()) file.created = json["created_at"].get<int64_t>();
   std::error_code error;
   const auto size = fs::file_size(fs::path(path).replace_extension(), error);
@@ -116,30 +117,44 @@ void FileStore::load() {
   for (const fs::path& path : leftovers) fs::remove(path, error);
 }
 
-Result<void> FileStore::room_for(int64_t bytes) const {
+Result<void> FileStore::room_for(int64_t bytes, const FileUser& user) const {
+  if (!user.admin) {
+    const int64_t most_files = user.files > 0 ? user.files : limits_.key_files, most_bytes = user.bytes > 0 ? user.bytes : limits_.key_bytes;
+    int64_t count = 0, held = 0;
+    for (const auto& [id, file] : files_) {
+      if (file.owner != user.name) continue;
+      ++count;
+      held += file.bytes;
+    }
+    if (count >= most_files) return Error::resource(fmt::format("files: key '{}' has {} of the {} that it may have; delete some", user.name, count, most_files));
+    if (bytes > most_bytes - held)
+      return Error::resource(fmt::format("files: {} bytes do not fit beside the {} of key '{}', of {} allowed; delete some", bytes, held, user.name, most_bytes));
+  }
   if (static_cast<int64_t>(files_.size()) >= limits_.files) return Error::resource(fmt::format("files: there are {} already; delete some", files_.size()));
   if (bytes > limits_.bytes - bytes_) return Error::resource(fmt::format("files: {} bytes do not fit beside the {} that are there, of {} allowed; delete some", bytes, bytes_, limits_.bytes));
   return {};
 }
 
 Result<void> FileStore::note(const StoredFile& file) {
-  const Json json = {{"id", file.id}, {"filename", file.filename}, {"purpose", file.purpose}, {"bytes", file.bytes}, {"created_at", file.created}};
+  const Json json = {{"id", file.id},         {"filename", file.filename},    {"purpose", file.purpose},
+                     {"bytes", file.bytes}, {"created_at", file.created}, {"owner", file.owner}};
   MILLRACE_TRY_VOID(replace_file(folder_ / (file.id + ".json"), to_text(json)));
   files_[file.id] = file;
   bytes_ += file.bytes;
   return {};
 }
 
-Result<StoredFile> FileStore::add(const std::string& filename, const std::string& purpose, std::string_view content) {
+Result<StoredFile> FileStore::add(const std::string& filename, const std::string& purpose, std::string_view content, const FileUser& user) {
   std::lock_guard lock(mutex_);
-  MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size())));
-  const StoredFile file{new_id(), filename.substr(0, kMostName), purpose, static_cast<int64_t>(content.size()), now()};
+  MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
+  const StoredFile file{new_id(), filename.substr(0, kMostName), purpose, user.name, static_cast<int64_t>(content.size()), now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
   return file;
 }
 
-Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id, const std::string& filename, const std::string& purpose) {
+Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id, const std::string& filename, const std::string& purpose,
+                                    const std::string& owner) {
   std::lock_guard lock(mutex_);
   std::error_code error;
   if (!fs::exists(from, error)) {
@@ -147,25 +162,26 @@ Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id,
     return Error::resource(fmt::format("{}: is gone", from.string()));
   }
   const auto bytes = static_cast<int64_t>(fs::file_size(from, error));
-  const StoredFile file{id, filename, purpose, bytes, now()};
+  const StoredFile file{id, filename, purpose, owner, bytes, now()};
   fs::rename(from, path(id), error);
   if (error) return Error::resource(fmt::format("{}: {}", from.string(), error.message()));
   MILLRACE_TRY_VOID(note(file));
   return file;
 }
 
-std::vector<StoredFile> FileStore::list() const {
+std::vector<StoredFile> FileStore::list(const FileUser& user) const {
   std::lock_guard lock(mutex_);
   std::vector<StoredFile> out;
-  for (const auto& [id, file] : files_) out.push_back(file);
+  for (const auto& [id, file] : files_)
+    if (user.sees(file.owner)) out.push_back(file);
   std::ranges::stable_sort(out, {}, &StoredFile::created);
   return out;
 }
 
-std::optional<StoredFile> FileStore::find(const std::string& id) const {
+std::optional<StoredFile> FileStore::find(const std::string& id, const FileUser& user) const {
   std::lock_guard lock(mutex_);
   const auto found = files_.find(id);
-  return found == files_.end() ? std::nullopt : std::optional(found->second);
+  return found == files_.end() || !user.sees(found->second.owner) ? std::nullopt : std::optional(found->second);
 }
 
 Result<std::string> FileStore::read(const std::string& id) const { return read_whole_file(path(id), limits_.bytes); }

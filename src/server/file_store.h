@@ -1,7 +1,7 @@
 // FileStore: files that clients upload for batches, and that batches leave, in one folder, which is the server's alone.
 //
 //   FOLDER/file-ID         the bytes
-//   FOLDER/file-ID.json    {"id", "filename", "purpose", "bytes", "created_at"}: a file is there once this is
+//   FOLDER/file-ID.json    {"id", "filename", "purpose", "bytes", "created_at", "owner"}: a file is there once this is
 //   FOLDER/*.tmp           being written; removed at the next start
 //
 // Every file appears whole or not at all, whenever the process ends. Thread-safe.
@@ -25,6 +25,7 @@ struct StoredFile {
   std::string id;        // "file-" and 24 hexadecimal digits
   std::string filename;  // as it was called; for people
   std::string purpose;   // "batch", "batch_output"
+  std::string owner;     // name of the key whose it is; "": administrators'
   int64_t bytes = 0;
   int64_t created = 0;   // Unix seconds
 };
@@ -32,6 +33,18 @@ struct StoredFile {
 struct FileLimits {
   int64_t files = 1000;
   int64_t bytes = int64_t{4} << 30;  // of all together
+  // Of one key that is no administrator's, where it does not say itself.
+  int64_t key_files = 100;
+  int64_t key_bytes = int64_t{1} << 30;
+};
+
+// Who asks for files: a key, which sees its own; an administrator, or whoever comes where there are no keys, who sees all.
+struct FileUser {
+  std::string name;
+  bool admin = true;
+  int64_t files = 0, bytes = 0;  // that this one may have; 0: as the store's limits have it
+
+  bool sees(const std::string& owner) const { return admin || (!name.empty() && owner == name); }
 };
 
 class FileStore {
@@ -39,14 +52,16 @@ class FileStore {
   // Makes the folder if it is not there, and takes up what it holds. Errors: user (the folder).
   static Result<std::unique_ptr<FileStore>> open(const std::string& folder, const FileLimits& limits);
 
-  // Errors: resource (the limits, the disk).
-  Result<StoredFile> add(const std::string& filename, const std::string& purpose, std::string_view content);
+  // It is `user`'s from then on. Errors: resource (the limits, the disk).
+  Result<StoredFile> add(const std::string& filename, const std::string& purpose, std::string_view content, const FileUser& user = {});
   // A file that lies at `path` in the same folder becomes the one called `id`; where `path` is gone and `id` is there,
   // that has happened before.
-  Result<StoredFile> adopt(const std::filesystem::path& path, const std::string& id, const std::string& filename, const std::string& purpose);
+  Result<StoredFile> adopt(const std::filesystem::path& path, const std::string& id, const std::string& filename, const std::string& purpose,
+                           const std::string& owner = "");
 
-  std::vector<StoredFile> list() const;  // oldest first
-  std::optional<StoredFile> find(const std::string& id) const;
+  // Those that `user` sees; the oldest first.
+  std::vector<StoredFile> list(const FileUser& user = {}) const;
+  std::optional<StoredFile> find(const std::string& id, const FileUser& user = {}) const;
   std::filesystem::path path(const std::string& id) const { return folder_ / id; }  // of one that find() knows
   // Errors: resource.
   Result<std::string> read(const std::string& id) const;
@@ -58,7 +73,7 @@ class FileStore {
 
  private:
   FileStore(std::filesystem::path folder, const FileLimits& limits) : folder_(std::move(folder)), limits_(limits) {}
-  Result<void> room_for(int64_t bytes) const;
+  Result<void> room_for(int64_t bytes, const FileUser& user) const;
   Result<void> note(const StoredFile& file);
   void load();
 

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <charconv>
 #include <condition_variable>
 #include <deque>
 #include <mutex>
@@ -14,6 +15,9 @@
 namespace millrace {
 namespace {
 
+using Clock = std::chrono::steady_clock;
+
+constexpr auto kLeastWait = std::chrono::milliseconds(50), kMostWait = std::chrono::milliseconds(5000);  // of a refused line
 constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether somebody still waits for the engine
 constexpr int64_t kPriority = -1'000'000;                   // where the engine's policy looks at it
 constexpr size_t kMostCustomId = 256;
@@ -48,6 +52,23 @@ class Inbox {
   std::deque<std::function<void()>> work_;
   bool closed_ = false;
 };
+
+// A line that is to be asked again, and when.
+struct Refused {
+  BatchLine line;
+  Clock::time_point when;
+};
+
+// Until a refused line may be asked again; nothing: its answer stands.
+std::optional<Clock::duration> wait_of(const HttpReply& reply) {
+  if (reply.status != 429 && reply.status != 503 && reply.status != 529) return std::nullopt;
+  int64_t seconds = 0;
+  for (const auto& [name, value] : reply.headers) {
+    if (name == "x-should-retry" && value == "false") return std::nullopt;  // a quota
+    if (name == "Retry-After") std::from_chars(value.data(), value.data() + value.size(), seconds);
+  }
+  return std::clamp<Clock::duration>(std::chrono::seconds(seconds), kLeastWait, kMostWait);
+}
 
 class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<LineTaker> {
  public:
@@ -136,40 +157,40 @@ std::optional<FinishedLine> parse_result_line(std::string_view text) {
   return FinishedLine{json["custom_id"].get<std::string>(), response["status_code"] == 200};
 }
 
-Result<void> LineRunner::run(const Next& next, const Done& done, const std::atomic<bool>& stop) {
+Result<void> LineRunner::run(const Next& next, const Done& done, const std::atomic<bool>& stop, const std::function<bool()>& yield) {
   const auto inbox = std::make_shared<Inbox>();
   std::vector<std::shared_ptr<LineTaker>> open;
-  std::deque<BatchLine> again;  // refused because others filled the queue
+  std::deque<Refused> again;  // to be asked once more
   bool more = true;
   const auto start = [&](BatchLine line) {
     const auto taker = std::make_shared<LineTaker>(inbox, std::move(line));
     Json body = taker->line().body;
     for (const char* name : {"stream", "stream_options"}) body.erase(name);
     body["priority"] = kPriority;
-    HttpRequest request{.method = "POST", .path = taker->line().url, .query = {}, .headers = {{"x-request-id", service_.new_id()}}, .body = to_text(body)};
+    HttpRequest request{.method = "POST", .path = taker->line().url, .query = {}, .headers = {{"x-request-id", service_.new_id()}}, .body = to_text(body), .client = "batch", .account = account_};
     open.push_back(taker);
     service_.handle(std::move(request), Exchange(taker));
   };
   Result<void> out;
   const auto tell = [&](const std::shared_ptr<LineTaker>& taker) {
     if (!taker->answer() || !out.ok()) return false;
-    if (const int status = taker->answer()->status; status == 429 || status == 503) again.push_back(taker->line());
+    if (const auto wait = wait_of(*taker->answer())) again.push_back({taker->line(), Clock::now() + *wait});
     else out = done(result_of(*taker));
     return true;
   };
   while (!stop && out.ok()) {
-    while ((more || !again.empty()) && open.size() < static_cast<size_t>(most_in_flight_) && !service_.busy()) {
-      std::optional<BatchLine> line;
-      if (!again.empty()) {
-        line = std::move(again.front());
+    const bool enough = yield();
+    while (!enough && open.size() < static_cast<size_t>(most_in_flight_) && !service_.busy()) {
+      if (!again.empty() && again.front().when <= Clock::now()) {
+        start(std::move(again.front().line));
         again.pop_front();
-      } else {
-        line = next();
+        continue;
       }
-      if (!line) more = false;
-      else start(std::move(*line));
+      if (!more || open.size() + again.size() >= static_cast<size_t>(most_in_flight_)) break;  // those who wait keep their places
+      if (auto line = next()) start(std::move(*line));
+      else more = false;
     }
-    if (!more && open.empty() && again.empty()) break;
+    if (open.empty() && (enough || (!more && again.empty()))) break;
     for (auto& work : inbox->take()) work();
     std::erase_if(open, tell);
   }

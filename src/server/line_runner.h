@@ -1,10 +1,12 @@
 // LineRunner: many requests from a list, a bounded number at a time, answered whole: what batches are made of. What waits
-// for the engine of live requests goes first: no line begins while any does. Not thread-safe: run() works on its caller's
+// for the engine of live requests goes first: no line begins while any does. A line that is refused for want of room, or
+// by its key's limits of a minute, is asked again later. Not thread-safe: run() works on its caller's
 // thread, where every line's events come to.
 #pragma once
 
 #include <atomic>
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -14,6 +16,7 @@
 
 namespace millrace {
 
+class KeyAccount;
 class Service;
 
 // {"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {...}}
@@ -47,17 +50,21 @@ std::optional<FinishedLine> parse_result_line(std::string_view text);
 
 class LineRunner {
  public:
-  LineRunner(Service& service, int most_in_flight) : service_(service), most_in_flight_(most_in_flight) {}
+  // `account`: whom the lines are charged to; null: nobody.
+  LineRunner(Service& service, int most_in_flight, std::shared_ptr<KeyAccount> account = nullptr)
+      : service_(service), most_in_flight_(most_in_flight), account_(std::move(account)) {}
 
   using Next = std::function<std::optional<BatchLine>()>;  // nothing: that was the last one
   using Done = std::function<Result<void>(const LineResult&)>;  // an error ends the run
 
   // Until the last line is answered, `stop` is set, or `done` fails; lines under way are given up then, and not told of.
-  Result<void> run(const Next& next, const Done& done, const std::atomic<bool>& stop);
+  // Once `yield` says so no more begin, and it ends when those under way are answered.
+  Result<void> run(const Next& next, const Done& done, const std::atomic<bool>& stop, const std::function<bool()>& yield = [] { return false; });
 
  private:
   Service& service_;
   int most_in_flight_;
+  std::shared_ptr<KeyAccount> account_;
 };
 
 }  // namespace millrace

@@ -1,5 +1,6 @@
 // OpenAI's files and batches: work that may wait, over a folder that --files-dir names.
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
 #include <algorithm>
 #include <charconv>
@@ -15,7 +16,7 @@ namespace {
 
 constexpr size_t kMostMetadata = 16;
 constexpr size_t kMostListed = 10000;
-constexpr size_t kMostPurpose = 64;
+constexpr const char* kPurposes[] = {"assistants", "batch", "evals", "fine-tune", "user_data", "vision"};  // OpenAI's
 
 ApiError no_folder() { return {ApiErrorKind::unsupported, "files: this server keeps none; it was started without --files-dir", ""}; }
 ApiError not_there(const char* what, const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""}; }
@@ -24,6 +25,13 @@ ApiError refused_by(const Error& error) {
   ApiError out = ApiError::from(error);
   out.field = error.message.substr(0, error.message.find(':'));
   return out;
+}
+
+// Whose files are seen: each key its own, an administrator all.
+FileUser user_of(const Call& call) {
+  if (!call.request.account) return {};
+  const ApiKey key = call.request.account->key();
+  return {key.name, key.admin, key.limits.files, key.limits.file_bytes};
 }
 
 Json file_json(const StoredFile& file) {
@@ -67,8 +75,10 @@ Handled upload(Call& call) {
     if (part.name == "purpose") purpose = part.content;
   }
   if (!file) return ApiError::bad("file", "is missing");
-  if (purpose.empty() || purpose.size() > kMostPurpose) return ApiError::bad("purpose", "is missing, or too long");
-  auto added = files->add(file->filename, purpose, file->content);
+  if (purpose.empty()) return ApiError::bad("purpose", "is missing");
+  if (std::ranges::find(kPurposes, purpose) == std::end(kPurposes))
+    return ApiError::bad("purpose", fmt::format("must be one of {}; got '{}'", fmt::join(kPurposes, ", "), purpose.substr(0, 64)));
+  auto added = files->add(file->filename, purpose, file->content, user_of(call));
   if (!added.ok()) return refused_by(added.error());
   return json_reply(file_json(*added));
 }
@@ -76,7 +86,7 @@ Handled upload(Call& call) {
 Handled list_files(Call& call) {
   FileStore* files = call.service.files();
   if (!files) return no_folder();
-  std::vector<StoredFile> all = files->list();
+  std::vector<StoredFile> all = files->list(user_of(call));
   if (const std::string purpose = query_value(call.request.query, "purpose"); !purpose.empty()) std::erase_if(all, [&](const StoredFile& file) { return file.purpose != purpose; });
   return json_reply(page_json<StoredFile>(std::move(all), call.request, kMostListed, file_json, [](const StoredFile& file) { return file.id; }));
 }
@@ -87,7 +97,7 @@ Handled get_file(Call& call) {
   if (!files) return no_folder();
   const std::string id = call.rest.substr(0, call.rest.find('/'));
   const std::string part = call.rest.substr(id.size());
-  const auto file = files->find(id);
+  const auto file = files->find(id, user_of(call));
   if (!file || (!part.empty() && part != "/content")) return not_there("file", call.rest);
   if (part.empty()) return json_reply(file_json(*file));
   auto content = files->read(id);
@@ -98,6 +108,7 @@ Handled get_file(Call& call) {
 Handled delete_file(Call& call) {
   FileStore* files = call.service.files();
   if (!files) return no_folder();
+  if (!files->find(call.rest, user_of(call))) return not_there("file", call.rest);
   if (call.service.batches()->uses(call.rest)) return ApiError{ApiErrorKind::bad_request, "a batch that has not ended reads this file; cancel it first", ""};
   if (!files->remove(call.rest)) return not_there("file", call.rest);
   return json_reply({{"id", call.rest}, {"object", "file"}, {"deleted", true}});
@@ -110,7 +121,7 @@ Handled create_batch(Call& call) {
   if (metadata.is_object())
     for (const auto& [key, value] : metadata.items())
       if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512) return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
-  auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(), call.body["completion_window"].get<std::string>(), metadata);
+  auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(), call.body["completion_window"].get<std::string>(), metadata, user_of(call));
   if (!made.ok()) return refused_by(made.error());
   return json_reply(*made);
 }
@@ -120,13 +131,13 @@ Json same(const Json& batch) { return batch; }
 Handled list_batches(Call& call) {
   BatchRunner* batches = call.service.batches();
   if (!batches) return no_folder();
-  return json_reply(page_json<Json>(batches->list(), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
+  return json_reply(page_json<Json>(batches->list(user_of(call)), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
 }
 
 Handled get_batch(Call& call) {
   BatchRunner* batches = call.service.batches();
   if (!batches) return no_folder();
-  const auto batch = batches->find(call.rest);
+  const auto batch = batches->find(call.rest, user_of(call));
   if (!batch) return not_there("batch", call.rest);
   return json_reply(*batch);
 }
@@ -137,7 +148,7 @@ Handled cancel_batch(Call& call) {
   constexpr std::string_view kCancel = "/cancel";
   if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
-  const auto batch = batches->cancel(id);
+  const auto batch = batches->cancel(id, user_of(call));
   if (!batch) return not_there("batch", id);
   return json_reply(*batch);
 }
@@ -153,10 +164,10 @@ std::vector<Endpoint> file_endpoints() {
   Field metadata{"metadata", kObject, "none", "strings that come back with the batch"};
   metadata.most = kMostMetadata;
   const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
-    return Endpoint{.method = method, .path = path, .dialect = &kOpenAi, .summary = summary, .handle = handle, .without_model = true, .admin = true};
+    return Endpoint{.method = method, .path = path, .dialect = &kOpenAi, .summary = summary, .handle = handle, .without_model = true};
   };
   std::vector<Endpoint> list;
-  list.push_back(at("POST", "/v1/files", "Takes a file, as multipart/form-data with the parts `file` and `purpose`.", upload));
+  list.push_back(at("POST", "/v1/files", "Takes a file, as multipart/form-data with the parts `file` and `purpose`. A key sees its own files and batches alone, an admin's all.", upload));
   list.back().raw_body = true;
   list.push_back(at("GET", "/v1/files", "The files; `?purpose=`, `?after=` and `?limit=` choose among them.", list_files));
   list.push_back(at("GET", "/v1/files/*", "What a file is; `ID/content`: its bytes.", get_file));
