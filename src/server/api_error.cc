@@ -35,7 +35,8 @@ int http_status(ApiErrorKind kind) {
     case ApiErrorKind::rate_limited:
     case ApiErrorKind::no_quota: return 429;
     case ApiErrorKind::unsupported: return 501;
-    case ApiErrorKind::draining: return 503;
+    case ApiErrorKind::draining:
+    case ApiErrorKind::busy: return 503;
     case ApiErrorKind::time_limit: return 504;
     case ApiErrorKind::internal: return 500;
   }

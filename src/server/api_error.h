@@ -25,6 +25,7 @@ enum class ApiErrorKind {
   rate_limited,  // a key's limits, for a while
   no_quota,      // ... for good, or until tomorrow
   draining,
+  busy,          // no room for its connection
   time_limit,
   internal,
 };

@@ -30,6 +30,7 @@ struct HttpRequest {
   std::string query;   // after the '?', as it came
   HttpHeaders headers;  // names in lower case
   std::string body;
+  std::string client;   // who asks, where no key says it: the address of the other side, or its IPv6 network
   std::shared_ptr<KeyAccount> account;  // whose request it is; set by admit(), null where there are no keys
 
   std::string_view header(std::string_view name) const;  // "" when absent
@@ -99,13 +100,21 @@ class Exchange {
   std::shared_ptr<AnswerTaker> taker_;
 };
 
+struct LastWords {
+  HttpReply whole;     // where no answer has begun
+  std::string event;   // as the last of a stream
+};
+
 struct HttpHandler {
   // On an I/O thread, with the body still to come: an answer refuses the request, and the connection ends.
   std::function<std::optional<HttpReply>(HttpRequest&)> admit;
   // On a worker.
   std::function<void(HttpRequest, Exchange)> handle;
-  // What the HTTP layer refuses by itself: bad syntax (400), too large (413, 431), too slow (408).
+  // What the HTTP layer refuses by itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many (429, 503).
   std::function<HttpReply(const HttpRequest&, int status, const std::string& message)> refuse;
+  // What an answer that is still open ends with when the server goes; null: nothing. Of the request there is what its
+  // head said of path and id.
+  std::function<LastWords(const HttpRequest&)> give_up;
 };
 
 struct HttpCounts {
@@ -129,7 +138,8 @@ class HttpServer {
   void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
   // Takes no more connections, and no more requests on those that are open; answers under way go on.
   void drain();
-  // Cuts what is still open and joins the threads.
+  // Ends what is still open with the handler's last words, which have a second to be taken, cuts the rest and joins the
+  // threads.
   void stop();
 
   struct State;  // http_connection.h

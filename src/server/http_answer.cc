@@ -129,7 +129,7 @@ void HttpConnection::arm_ping() {
   });
 }
 
-void HttpConnection::on_gone(std::function<void()> gone) { gone_ = std::move(gone); }
+void HttpConnection::on_gone(std::function<void(bool)> gone) { gone_ = std::move(gone); }
 
 void HttpConnection::queue(std::string bytes) {
   if (closed_) return;
@@ -270,15 +270,15 @@ void Exchange::post(std::function<void()> work) const {
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
-  auto told = [facts = facts_, gone = std::move(gone)] {
+  auto told = [facts = facts_, gone = std::move(gone)](bool given_up) {
     gone();
-    if (facts) facts->end(499, true);
+    if (facts) facts->end(!given_up ? 499 : facts->streamed ? 200 : 503, !given_up);
   };
-  if (taker_) return taker_->on_gone(std::move(told));
+  if (taker_) return taker_->on_gone([told = std::move(told)] { told(false); });
   if (!connection_) return;
   connection_->mail().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
     if (connection->current(number)) return connection->on_gone(std::move(told));
-    told();  // gone already
+    told(false);  // gone already
   });
 }
 

@@ -5,12 +5,24 @@
 #include <boost/asio/post.hpp>
 #include <boost/beast/http/read.hpp>
 
+#include "server/http_head.h"
+
 namespace millrace {
 
 namespace asio = boost::asio;
 namespace http = boost::beast::http;
 
 namespace {
+
+constexpr size_t kHeadPiece = 4096;      // read at a time
+constexpr double kTurnAwaySeconds = 2;   // for the head of a request that is refused for want of room
+
+// Between the first two spaces of what may be no request at all.
+std::string_view target_of(std::string_view head) {
+  head = head.substr(0, head.find("\r\n"));
+  const size_t begin = head.find(' ');
+  return begin == std::string_view::npos ? std::string_view() : head.substr(begin + 1, head.find(' ', begin + 1) - begin - 1);
+}
 
 // The other side left, with or without a part of a request.
 bool is_gone(const boost::system::error_code& failed) {
@@ -20,31 +32,32 @@ bool is_gone(const boost::system::error_code& failed) {
 
 }  // namespace
 
-HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer)
+HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away)
     : server_(server), stream_(std::move(socket), server.current_tls()), timer_(stream_.get_executor()), ping_timer_(stream_.get_executor()),
-      limits_(server.current_limits()), peer_(peer) {
+      limits_(server.current_limits()), peer_(peer), turned_away_(turned_away) {
   ErrorCode ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
-  ++server_.open;
+  ++(turned_away_ ? server_.turning_away : server_.open);
   std::lock_guard lock(server_.mutex);
   server_.connections.insert(this);
-  ++server_.peers[peer_];
+  if (!turned_away_) ++server_.peers[peer_];
 }
 
 HttpConnection::~HttpConnection() {
   release_body();
-  --server_.open;
+  --(turned_away_ ? server_.turning_away : server_.open);
   std::lock_guard lock(server_.mutex);
   server_.connections.erase(this);
+  if (turned_away_) return;
   if (auto found = server_.peers.find(peer_); --found->second == 0) server_.peers.erase(found);
 }
 
 void HttpConnection::start() {
-  if (!stream_.encrypted()) return wait_for_request();
-  limit(limits_->handshake_seconds, [this] { close(); });
+  if (!stream_.encrypted()) return turned_away_ ? read_head() : wait_for_request();
+  limit(turned_away_ ? std::min(kTurnAwaySeconds, limits_->handshake_seconds) : limits_->handshake_seconds, [this] { close(); });
   stream_.async_handshake([self = shared_from_this()](ErrorCode failed, size_t) {
     if (failed || self->closed_) return self->close();
-    self->wait_for_request();
+    self->turned_away_ ? self->read_head() : self->wait_for_request();
   });
 }
 
@@ -65,6 +78,25 @@ void HttpConnection::leave_if_idle() {
 
 void HttpConnection::cut() { close(); }
 
+void HttpConnection::give_up() {
+  if (closed_ || complete_) return;
+  if (!answering_ && !parser_) return close();
+  keep_alive_ = false;
+  ping_.clear();
+  LastWords last;
+  if (server_.handler.give_up) last = server_.handler.give_up(answering_ ? told_ : request_);
+  last.whole.close = true;
+  if (!answering_) {  // a part of a request
+    ++number_;
+    answering_ = true;
+    ++server_.answering;
+    return reply(std::move(last.whole));
+  }
+  const auto gone = std::exchange(gone_, nullptr);
+  end(std::move(last.whole), std::move(last.event));
+  if (gone) gone(true);
+}
+
 void HttpConnection::close() {
   if (closed_) return;
   closed_ = true;
@@ -74,7 +106,7 @@ void HttpConnection::close() {
   if (!answering_) return;
   answering_ = false;
   --server_.answering;
-  if (auto gone = std::move(gone_)) gone();
+  if (auto gone = std::move(gone_)) gone(false);
 }
 
 void HttpConnection::wait_for_request() {
@@ -94,16 +126,54 @@ void HttpConnection::read_head() {
   parser_->header_limit(static_cast<uint32_t>(limits.header_bytes));
   parser_->body_limit(boost::none);  // once the head is here, so that a refusal can tell whose it is
   request_ = {};
-  keep_alive_ = false;  // until a head says otherwise
-  limit(limits.read_seconds, [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
-  reading_ = true;
-  http::async_read_header(stream_, buffer_, *parser_, [self = shared_from_this()](ErrorCode failed, size_t) { self->head_came(failed); });
+  keep_alive_ = head_only_ = false;  // until a head says otherwise
+  if (turned_away_) {
+    limit(std::min(kTurnAwaySeconds, limits.read_seconds), [this] { refuse_for_room(); });
+  } else {
+    limit(limits.read_seconds, [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
+  }
+  if (buffer_.size() == 0) return read_more_of_head();
+  asio::post(executor(), [self = shared_from_this()] {  // a row of short requests is no depth of calls
+    if (!self->closed_ && !self->answering_) self->read_more_of_head();
+  });
+}
+
+// The head is looked at as it came, before Beast makes a message of it: what Beast takes and others read differently is
+// seen in the bytes alone.
+void HttpConnection::read_more_of_head() {
+  const auto held = [&] { return std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size()); };
+  buffer_.consume(skipped_line_ends(held()));
+  const std::string_view bytes = held();
+  const size_t size = head_bytes(bytes);
+  const auto most = static_cast<size_t>(limits_->header_bytes);
+  if (size == std::string_view::npos ? bytes.size() >= most : size > most) {
+    take_target(target_of(bytes));
+    return refuse(431, fmt::format("the request's head is longer than {} bytes", limits_->header_bytes));
+  }
+  if (size == std::string_view::npos) {
+    reading_ = true;
+    return stream_.async_read_some(buffer_.prepare(kHeadPiece), [self = shared_from_this()](ErrorCode failed, size_t count) {
+      self->reading_ = false;
+      if (self->closed_ || self->answering_) return;
+      if (failed) return self->close();
+      self->buffer_.commit(count);
+      self->read_more_of_head();
+    });
+  }
+  if (const auto fault = head_fault(bytes.substr(0, size))) {
+    take_target(target_of(bytes));
+    return refuse(fault->status, fault->message);
+  }
+  ErrorCode failed;
+  buffer_.consume(parser_->put(buffer_.data(), failed));
+  head_came(failed);
 }
 
 // From Beast's head to ours.
 void HttpConnection::take_head() {
   const auto& head = parser_->get();
   request_.method = std::string(head.method_string());
+  request_.client.assign(peer_.begin(), peer_.end());
   for (const auto& field : head) {
     std::string name(field.name_string());
     for (char& c : name)
@@ -115,19 +185,22 @@ void HttpConnection::take_head() {
   head_only_ = head.method() == http::verb::head;
 }
 
-void HttpConnection::head_came(ErrorCode failed) {
-  reading_ = false;
-  if (closed_ || answering_) return;
-  if (is_gone(failed)) return close();
-  if (failed == http::error::header_limit) return refuse(431, fmt::format("the request's head is longer than {} bytes", limits_->header_bytes));
-  if (failed) return refuse(400, "not an HTTP request: " + failed.message());
-  take_head();
-  const std::string_view target(parser_->get().target().data(), parser_->get().target().size());
+bool HttpConnection::take_target(std::string_view target) {
   const size_t mark = target.find('?');
   auto path = percent_decoded(target.substr(0, mark));
-  if (!path || path->empty() || path->front() != '/') return refuse(400, "the request's target is not a path");
+  if (!path || path->empty() || path->front() != '/') return false;
   request_.path = std::move(*path);
   if (mark != std::string_view::npos) request_.query = std::string(target.substr(mark + 1));
+  return true;
+}
+
+void HttpConnection::refuse_for_room() { refuse(503, "connections: there are as many as this server takes, in all or of one address; try again later"); }
+
+void HttpConnection::head_came(ErrorCode failed) {
+  if (failed) return refuse(400, "not an HTTP request: " + failed.message());
+  take_head();
+  if (!take_target({parser_->get().target().data(), parser_->get().target().size()})) return refuse(400, "the request's target is not a path");
+  if (turned_away_) return refuse_for_room();
   const auto body_limit = static_cast<uint64_t>(limits_->body_bytes);
   if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
   parser_->body_limit(body_limit);
@@ -142,7 +215,7 @@ void HttpConnection::head_came(ErrorCode failed) {
     ++server_.answering;
     return reply(std::move(*refused));
   }
-  if (!reserve_body()) return refuse(503, "the bodies of other requests take all the memory that there is for them; try again later");
+  if (!reserve_body()) return refuse(429, "the bodies of other requests take all the memory that there is for them; try again later");
   if (request_.header("expect") != "100-continue" || parser_->is_done()) return read_body();
   static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
   stream_.async_write_some(asio::buffer(kGoOn), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
@@ -174,6 +247,9 @@ void HttpConnection::body_came(ErrorCode failed) {
   answering_ = true;
   ++server_.answering;
   last_write_ = Clock::now();
+  told_ = {.method = request_.method, .path = request_.path};
+  for (const auto& header : request_.headers)
+    if (header.first == "x-request-id" || header.first == "origin") told_.headers.push_back(header);
   watch_reader();
   asio::post(server_.workers, [&server = server_, request = std::move(request_), exchange = Exchange(shared_from_this(), number_)]() mutable {
     server.handler.handle(std::move(request), std::move(exchange));

@@ -34,7 +34,7 @@ using PeerAddress = std::array<uint8_t, 16>;
 struct HttpServer::State {
   HttpHandler handler;
   std::atomic<bool> draining{false};
-  std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, body_bytes{0};
+  std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, turning_away{0}, body_bytes{0};
   std::mutex mutex;
   std::set<HttpConnection*> connections;  // guarded by `mutex`, as what follows up to `io`
   std::map<PeerAddress, int64_t> peers;    // connections of each
@@ -64,19 +64,23 @@ struct HttpServer::State {
   void accept();
   void take(HttpSocket socket);
   bool has_room(const PeerAddress& peer);
+  void turn_away(HttpSocket socket, const PeerAddress& peer);
+  void give_up();
   void run();
   template <typename Work>
-  void for_each_connection(Work work);
+  std::shared_ptr<std::atomic<int64_t>> for_each_connection(Work work);  // those for whom it has still to be done
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer);
+  // `turned_away`: there are too many; its request is read for the sake of an answer that its client understands.
+  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away);
   ~HttpConnection();
 
   void start();
   void leave_if_idle();
   void cut();
+  void give_up();  // ends what is under way with an error, in the form that its client reads
   auto executor() { return stream_.get_executor(); }
   StrandMail& mail() { return server_.mail; }
 
@@ -88,7 +92,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void finish(std::string bytes);
   void end(HttpReply reply, std::string bytes);
   void ping_with(HttpReply head, std::string ping);
-  void on_gone(std::function<void()> gone);
+  void on_gone(std::function<void(bool given_up)> gone);
 
  private:
   using Clock = std::chrono::steady_clock;
@@ -97,7 +101,10 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
 
   void wait_for_request();
   void read_head();
+  void read_more_of_head();
   void head_came(ErrorCode failed);
+  bool take_target(std::string_view target);
+  void refuse_for_room();
   void read_body();
   void body_came(ErrorCode failed);
   void take_head();
@@ -125,6 +132,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
+  HttpRequest told_;        // of the one being answered: what give_up() needs to know
   uint64_t number_ = 0;     // of the request being answered
   bool answering_ = false;
   bool reading_ = false;    // the parser is in use
@@ -136,7 +144,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   bool closed_ = false;
   std::string queue_, sending_;
   size_t sent_ = 0;         // of sending_
-  std::function<void()> gone_;
+  std::function<void(bool)> gone_;
   HttpReply ping_head_;
   std::string ping_;
   Clock::time_point last_write_;
@@ -144,6 +152,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   int64_t reserved_body_ = 0;
   std::shared_ptr<const HttpLimits> limits_;  // as they were when the request began
   PeerAddress peer_;
+  const bool turned_away_;
   char scrap_[512];
 };
 

@@ -61,6 +61,10 @@ const char* http_reason(int status) {
 
 namespace {
 
+constexpr int64_t kMostTurnedAway = 64;   // connections beyond the limits that are read for the sake of their answer
+constexpr size_t kLookedAtBytes = 4096;
+constexpr auto kGiveUpTime = std::chrono::seconds(1);
+
 PeerAddress peer_of(const HttpSocket& socket) {
   ErrorCode failed;
   const auto address = socket.remote_endpoint(failed).address();
@@ -88,17 +92,31 @@ bool HttpServer::State::has_room(const PeerAddress& peer) {
 
 void HttpServer::State::take(HttpSocket socket) {
   const PeerAddress peer = peer_of(socket);
-  if (has_room(peer)) {
-    auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer);
+  if (!has_room(peer)) return turn_away(std::move(socket), peer);
+  auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, false);
+  asio::post(connection->executor(), [connection] { connection->start(); });
+}
+
+// Some more are read as far as it takes to answer them in the form of the API that they ask; the rest at once, in one that
+// most clients read.
+void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
+  ++turned_away;
+  if (turning_away < kMostTurnedAway) {
+    auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, true);
     asio::post(connection->executor(), [connection] { connection->start(); });
     return;
   }
-  ++turned_away;
   if (current_tls()) return;
-  static constexpr std::string_view kFull = "HTTP/1.1 503 Service Unavailable\r\nRetry-After: 1\r\nContent-Length: 0\r\nConnection: close\r\n\r\n";
+  static constexpr std::string_view kBody =
+      R"({"type": "error", "error": {"type": "overloaded_error", "code": 503, "message": "connections: there are as many as this server takes; try again later"}})";
+  static const std::string full = fmt::format(
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", kBody.size(), kBody);
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
-  socket.write_some(asio::buffer(kFull), ignored);
+  char request[kLookedAtBytes];
+  socket.read_some(asio::buffer(request), ignored);  // closing with bytes unread would take the answer back
+  socket.write_some(asio::buffer(full), ignored);
+  socket.shutdown(HttpSocket::shutdown_send, ignored);
 }
 
 void HttpServer::State::accept() {
@@ -121,14 +139,27 @@ void HttpServer::State::accept() {
 
 // On each one's strand. The last reference to a connection must not go while the mutex is held.
 template <typename Work>
-void HttpServer::State::for_each_connection(Work work) {
+std::shared_ptr<std::atomic<int64_t>> HttpServer::State::for_each_connection(Work work) {
   std::vector<std::shared_ptr<HttpConnection>> alive;
   {
     std::lock_guard lock(mutex);
     for (HttpConnection* connection : connections)
       if (auto one = connection->weak_from_this().lock()) alive.push_back(std::move(one));
   }
-  for (auto& one : alive) asio::post(one->executor(), [one, work] { work(*one); });
+  auto left = std::make_shared<std::atomic<int64_t>>(static_cast<int64_t>(alive.size()));
+  for (auto& one : alive)
+    asio::post(one->executor(), [one, work, left] {
+      work(*one);
+      --*left;
+    });
+  return left;
+}
+
+// Until all of them know and have taken it, or the time for that is over.
+void HttpServer::State::give_up() {
+  const auto left = for_each_connection([](HttpConnection& connection) { connection.give_up(); });
+  const auto until = std::chrono::steady_clock::now() + kGiveUpTime;
+  while ((*left > 0 || answering > 0) && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 // A handler that found no memory costs its own connection at most.
@@ -188,6 +219,7 @@ void HttpServer::drain() {
 void HttpServer::stop() {
   if (!state_ || state_->threads.empty()) return;
   drain();
+  state_->give_up();
   state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
   state_->stay.reset();
   state_->workers.join();  // handlers under way; they do not wait for anything

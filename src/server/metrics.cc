@@ -67,6 +67,7 @@ const char* error_kind_name(ApiErrorKind kind) {
     case ApiErrorKind::rate_limited: return "rate_limited";
     case ApiErrorKind::no_quota: return "no_quota";
     case ApiErrorKind::draining: return "draining";
+    case ApiErrorKind::busy: return "busy";
     case ApiErrorKind::time_limit: return "time_limit";
     case ApiErrorKind::internal: return "internal";
   }
@@ -78,6 +79,7 @@ const char* error_class_name(ApiErrorKind kind) {
     case ApiErrorKind::unsupported: return "unsupported";
     case ApiErrorKind::overloaded:
     case ApiErrorKind::draining:
+    case ApiErrorKind::busy:
     case ApiErrorKind::time_limit: return "resource";
     case ApiErrorKind::internal: return "internal";
     default: return "user";

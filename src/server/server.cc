@@ -31,7 +31,8 @@ Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, cons
                         HttpReply reply = service->refuse(request, status, message);
                         telemetry.refused(request, reply);
                         return reply;
-                      }};
+                      },
+                      [service](const HttpRequest& request) { return service->last_words(request); }};
   service->count_connections_with([server = server.get()] {
     const HttpServer* http = server->listening_;
     return http ? http->counts() : HttpCounts();
@@ -55,6 +56,7 @@ void Server::drain() {
 // there and drops them.
 Server::~Server() {
   if (!http_) return;
+  service_->drain();
   http_->stop();
   service_->stop_engine();
   http_.reset();

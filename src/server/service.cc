@@ -18,36 +18,9 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostIdBytes = 128;
-
-ApiErrorKind kind_of_status(int status) {
-  switch (status) {
-    case 408: return ApiErrorKind::too_slow;
-    case 413: return ApiErrorKind::too_large;
-    case 503: return ApiErrorKind::overloaded;
-    case 431: return ApiErrorKind::head_too_large;
-    default: return ApiErrorKind::bad_request;
-  }
-}
-
 std::mt19937_64& random_source() {
   thread_local std::mt19937_64 source{std::random_device{}() ^ (static_cast<uint64_t>(std::random_device{}()) << 32)};
   return source;
-}
-
-// Seconds; 0: nothing is known of it.
-int64_t retry_after(const ApiError& error, double place_seconds) {
-  if (error.retry_seconds > 0) return static_cast<int64_t>(std::ceil(std::min(error.retry_seconds, 1e6)));
-  if (error.kind == ApiErrorKind::draining) return 5;
-  if (error.kind != ApiErrorKind::overloaded) return 0;
-  return static_cast<int64_t>(std::ceil(std::clamp(place_seconds, 1.0, 600.0)));  // somebody will have ended
-}
-
-// An address or localhost. A web page can make its own name mean 127.0.0.1, but not change what the browser calls it.
-bool is_local_name(std::string_view host) {
-  if (host.empty() || host.starts_with('[')) return true;
-  host = host.substr(0, host.rfind(':'));
-  return host == "localhost" || host.ends_with(".localhost") || host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
 // What a request's body calls the model, or the query of one without a body.
@@ -139,7 +112,7 @@ Result<void> Service::open_files() {
 }
 
 bool Service::busy() const {
-  return std::ranges::any_of(models_->list(), [](const ModelStatus& model) { return model.served && model.served->engine->stats().waiting > 0; });
+  return std::ranges::any_of(models_->loaded(), [](const auto& model) { return model->engine->stats().waiting > 0; });
 }
 
 void Service::drain() {
@@ -153,8 +126,7 @@ uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a num
 
 std::string Service::metrics_text() const {
   std::vector<EngineAccount> engines;
-  for (const ModelStatus& model : models_->list())
-    if (model.served) engines.push_back({model.name, model.served->engine->stats(), model.served->engine_options});
+  for (const auto& model : models_->loaded()) engines.push_back({model->name(), model->engine->stats(), model->engine_options});
   return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(), options_.metrics_alias);
 }
 
@@ -174,100 +146,6 @@ ApiError Service::model_error(const Error& error) {
     case ErrorKind::cancelled: return {ApiErrorKind::draining, error.message, "model"};
     default: return {ApiErrorKind::internal, error.message, "model"};
   }
-}
-
-// Whose request it is, and whether he may ask this.
-std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequest& request) const {
-  if (access_.open()) return std::nullopt;
-  const Role needed = needed_role(endpoint, live()->metrics_role);
-  request.account = access_.find(request);
-  if (needed == Role::nobody) return std::nullopt;
-  if (!request.account)
-    return ApiError{ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
-  if (needed == Role::admin && !request.account->key().admin)
-    return ApiError{ApiErrorKind::forbidden, fmt::format("{}: is for keys with the role admin", request.path.substr(0, 200)), ""};
-  return std::nullopt;
-}
-
-bool Service::origin_allowed(std::string_view origin) const {
-  return std::ranges::any_of(live()->origins, [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
-}
-
-bool Service::is_id(std::string_view text) {
-  return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
-}
-
-HttpHeaders Service::headers(const HttpRequest& request) const {
-  const std::string_view given = request.header("x-request-id");
-  HttpHeaders out = {{"X-Request-Id", is_id(given) ? std::string(given) : new_id()}};
-  if (request.account)
-    for (auto& header : request.account->headers(unix_seconds())) out.push_back(std::move(header));
-  const std::string_view origin = request.header("origin");
-  if (!origin.empty() && origin_allowed(origin)) {
-    out.emplace_back("Access-Control-Allow-Origin", std::string(origin));
-    out.emplace_back("Vary", "Origin");
-  }
-  return out;
-}
-
-HttpReply Service::refuse(const HttpRequest& request, int status, const std::string& message) const {
-  return refused(dialect_of_path(request.path), {kind_of_status(status), message, ""}, headers(request));
-}
-
-// Of the model that has least room: which one was asked for is not always known.
-double Service::place_seconds() const {
-  double most = 0;
-  for (const ModelStatus& model : models_->list())
-    if (model.served) most = std::max(most, model.served->wait->place_seconds());
-  return most;
-}
-
-HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const {
-  metrics().refused(error.kind);
-  HttpReply reply = dialect.refuse(error);
-  reply.error = error_kind_name(error.kind);
-  reply.why = error.message;
-  reply.headers = std::move(headers);
-  if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.expected_ttft > 0) reply.headers.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", error.expected_ttft));
-  if (error.kind == ApiErrorKind::no_quota) reply.headers.emplace_back("x-should-retry", "false");
-  if (const int64_t seconds = retry_after(error, error.kind == ApiErrorKind::overloaded ? place_seconds() : 0); seconds > 0) reply.headers.emplace_back("Retry-After", std::to_string(seconds));
-  return reply;
-}
-
-// What can be said from the head alone.
-std::optional<HttpReply> Service::admit(HttpRequest& request) const {
-  const auto refused_for = [&](ApiErrorKind kind, const std::string& message) {
-    return refused(dialect_of_path(request.path), {kind, message, ""}, headers(request));
-  };
-  const std::string_view origin = request.header("origin");
-  if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
-    HttpReply reply{.status = 204, .content_type = "", .headers = headers(request)};
-    reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    reply.headers.emplace_back("Access-Control-Allow-Headers", "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
-    reply.headers.emplace_back("Access-Control-Max-Age", "600");
-    return reply;
-  }
-  std::string rest;
-  bool wrong_method = false;
-  const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
-  if (!asks_for_page(request)) {
-    if (auto wrong = admit_caller(endpoint, request)) return refused(dialect_of_path(request.path), *wrong, headers(request));
-  }
-  if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
-  if (wrong_method) {
-    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
-    reply.headers.emplace_back("Allow", endpoint->method);
-    return reply;
-  }
-  if (options_.local_only && !is_local_name(request.header("host")))
-    return refused_for(ApiErrorKind::forbidden, fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public", request.header("host").substr(0, 200)));
-  if (!origin.empty() && access_.open() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
-    return refused_for(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
-  if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
-  if (request.account && request.method == "POST")
-    if (auto wrong = request.account->take_request(unix_seconds())) return refused(dialect_of_path(request.path), *wrong, headers(request));
-  return std::nullopt;
 }
 
 template <typename Work>
@@ -466,6 +344,7 @@ std::string salted(const std::string& tenant, const std::string& group, const st
 
 // To the caller's key: whose tenant the engine serves, and who pays.
 std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) const {
+  ask.share = WorkShare::of(request);
   if (!request.account && !ask.cache_salt.empty()) ask.request.prefix_group = salted("", "", ask.cache_salt);
   if (!request.account) return std::nullopt;
   const ApiKey key = request.account->key();

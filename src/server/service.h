@@ -67,6 +67,7 @@ class Service {
   std::optional<HttpReply> admit(HttpRequest& request) const;
   void handle(HttpRequest request, Exchange exchange);
   HttpReply refuse(const HttpRequest& request, int status, const std::string& message) const;
+  LastWords last_words(const HttpRequest& request) const;
 
   std::string metrics_text() const;
   void count_connections_with(std::function<HttpCounts()> counts) { counts_ = std::move(counts); }
@@ -81,6 +82,8 @@ class Service {
   FileStore* files() const { return files_.get(); }      // null: there is no such folder
   BatchRunner* batches() const { return batches_.get(); }  // the same
 
+  bool has_keys() const { return !access_.open(); }
+  std::shared_ptr<KeyAccount> account_of(const std::string& key_name) const { return access_.named(key_name); }  // null: there is no such key
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
   ResponseStore& responses() const { return *responses_; }
   const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }

@@ -221,14 +221,14 @@ TEST(Limits, HeadsAndBodiesThatAreTooLarge) {
   LiveServer live({}, http);
   EXPECT_EQ(post(live.port(), kText, std::string(3000, ' ')).status, 413);
   Client chunked(live.port());
-  chunked.send("POST /v1/completions HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\nbb8\r\n" + std::string(3000, ' ') + "\r\n0\r\n\r\n");
+  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nbb8\r\n" + std::string(3000, ' ') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.response().status, 413);
   EXPECT_EQ(get(live.port(), "/health", "X-Long: " + std::string(3000, 'a') + "\r\n").status, 431);
   Client garbage(live.port());
   garbage.send("\x16\x03\x01 hello\r\n\r\n");
   EXPECT_EQ(garbage.response().status, 400);
   Client odd(live.port());
-  odd.send("GET /%zz HTTP/1.1\r\n\r\n");
+  odd.send("GET /%zz HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(odd.response().status, 400);
 }
 
@@ -238,9 +238,9 @@ TEST(Limits, BodiesAreBoundedAllTogether) {
   http.bodies_bytes = 3000;
   LiveServer live({}, http);
   Client first(live.port()), second(live.port());
-  first.send("POST /v1/completions HTTP/1.1\r\nExpect: 100-continue\r\nContent-Length: 1900\r\n\r\n");
+  first.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1900\r\n\r\n");
   EXPECT_EQ(first.head().status, 100);
-  second.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 1900\r\n\r\n");
+  second.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1900\r\n\r\n");
   const Response refused = second.response();
   EXPECT_EQ(refused.status, 429);
   EXPECT_EQ(refused.headers.count("retry-after"), 1u);
@@ -254,7 +254,7 @@ TEST(Limits, ARequestThatDoesNotComeIn) {
   http.read_seconds = 0.05;
   LiveServer live({}, http);
   Client client(live.port());
-  client.send("POST /v1/completions HTTP/1.1\r\nContent-Length: 10\r\n\r\n{");
+  client.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 10\r\n\r\n{");
   EXPECT_EQ(client.response().status, 408);
   EXPECT_FALSE(client.receive());
 }

@@ -203,7 +203,7 @@ TEST(Operation, HealthWhileDraining) {
   held.post("/v1/completions", R"({"prompt": "One day", "max_tokens": -1, "ignore_eos": true, "stream": true})");
   ASSERT_EQ(held.head().status, 200);
   Client early(live.port());
-  early.send("GET /health/ready HTTP/1.1\r\n");  // on its way when the drain begins
+  early.send("GET /health/ready HTTP/1.1\r\nHost: localhost\r\n");  // on its way when the drain begins
   ASSERT_TRUE(comes_true([&] { return live.server->counts().connections == 2; }));
   live.server->service().drain();
   early.send("\r\n");

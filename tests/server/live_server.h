@@ -80,6 +80,7 @@ class Client {
   ~Client() { leave(); }
   Client(const Client&) = delete;
 
+  int socket() const { return socket_; }
   void leave() {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;

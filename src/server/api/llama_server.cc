@@ -31,7 +31,8 @@ const char* error_type(ApiErrorKind kind) {
     case ApiErrorKind::rate_limited:
     case ApiErrorKind::no_quota: return "rate_limit_error";
     case ApiErrorKind::overloaded:
-    case ApiErrorKind::draining: return "unavailable_error";
+    case ApiErrorKind::draining:
+    case ApiErrorKind::busy: return "unavailable_error";
     case ApiErrorKind::time_limit:
     case ApiErrorKind::internal: return "server_error";
     default: return "invalid_request_error";

@@ -23,7 +23,8 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::overloaded: return {"rate_limit_error", "queue_full"};
     case ApiErrorKind::rate_limited: return {"rate_limit_error", "rate_limit_exceeded"};
     case ApiErrorKind::no_quota: return {"insufficient_quota", "insufficient_quota"};
-    case ApiErrorKind::draining: return {"unavailable_error", nullptr};
+    case ApiErrorKind::draining:
+    case ApiErrorKind::busy: return {"unavailable_error", nullptr};
     case ApiErrorKind::time_limit: return {"timeout_error", nullptr};
     case ApiErrorKind::internal: return {"server_error", nullptr};
     default: return {"invalid_request_error", nullptr};
