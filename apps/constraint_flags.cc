@@ -45,7 +45,8 @@ Result<Constraint> ConstraintFlags::get() const {
   }
   if (out.kind == Kind::none) return out;
   MILLRACE_TRY(const Grammar compiled, compile_constraint(out));
-  for (const std::string& note : compiled.notes) std::fprintf(stderr, "millrace: note: %s\n", note.c_str());
+  for (const auto* notes : {&compiled.notes.weakened, &compiled.notes.ignored})
+    for (const std::string& note : *notes) std::fprintf(stderr, "millrace: note: %s\n", note.c_str());
   return out;
 }
 

@@ -136,7 +136,7 @@ Result<CompiledConstraint> CpuExecutor::compile(const Constraint& constraint, co
   if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
   if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   MILLRACE_TRY(const CompiledGrammar compiled, grammars_->get(constraint, order));
-  return CompiledConstraint{compiled.grammar->notes, compiled.grammar};
+  return CompiledConstraint{compiled.grammar->notes.weakened, compiled.grammar};
 }
 
 std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint& constraint) const {
@@ -144,7 +144,7 @@ std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint
   auto found = grammars_ ? grammars_->find(constraint) : std::nullopt;
   if (!found) return std::nullopt;
   if (!found->ok()) return Result<CompiledConstraint>(found->error());
-  return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes, (*found)->grammar});
+  return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
 }
 
 Result<void> CpuExecutor::begin(LiveStream& stream) const {

@@ -23,7 +23,7 @@ Result<void> set_root(GrammarSpec& spec, const char* name, ExprId body) {
   return {};
 }
 
-Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, const GrammarLimits& limits, std::vector<std::string>& notes) {
+Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, const GrammarLimits& limits, GrammarNotes& notes) {
   if (static_cast<int64_t>(constraint.text.size()) > limits.source_bytes) return Error::unsupported(fmt::format("constraint: longer than {} bytes", limits.source_bytes));
   switch (constraint.kind) {
     case Kind::none: return Error::internal("constraint: there is none");
@@ -83,7 +83,7 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   }
   if (constraint.trigger.size() > kMostTrigger) return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
   GrammarSpec spec(limits.budget);
-  std::vector<std::string> notes;
+  GrammarNotes notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
   if (!constraint.trigger.empty()) {  // free text until it has come, then the root
     MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false, limits.budget));

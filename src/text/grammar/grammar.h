@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "text/grammar/dfa.h"
+#include "text/grammar/grammar_notes.h"
 
 namespace millrace {
 
@@ -60,7 +61,7 @@ class Grammar {
   int32_t state_in_rule(int32_t state) const { return state - rules_[rule_of_[static_cast<size_t>(state)]].base; }
 
   size_t bytes() const { return bytes_; }
-  std::vector<std::string> notes;  // what the source asks for and is only partly kept; shown to the user
+  GrammarNotes notes;
 
  private:
   static constexpr uint8_t kAccepting = 1, kTicks = 2, kEnds = 4, kCounted = 8, kMoves = 16;

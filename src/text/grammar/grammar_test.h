@@ -67,7 +67,7 @@ class TextMatcher {
   }
 
   Error error;
-  std::vector<std::string> notes;
+  GrammarNotes notes;
 
  private:
   SetId feed_value(SetId set, const SchemaJson& value) {

@@ -3,11 +3,30 @@
 #include "text/grammar/schema_compiler.h"
 
 namespace millrace {
+namespace {
 
-Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, std::vector<std::string>& notes) {
+Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes, SchemaFlattener::OneOf one_of) {
   SchemaDocument document;
   MILLRACE_TRY_VOID(document.load(text, limits.depth));
-  return SchemaCompiler(spec, document, limits, notes).compile();
+  SchemaCompiler compiler(spec, document, limits, notes, one_of);
+  const Result<void> done = compiler.compile();
+  if (!done.ok() && (!compiler.turned() || done.error().kind != ErrorKind::unsupported)) return done.error();
+  return done.ok();
+}
+
+}  // namespace
+
+Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes) {
+  const GrammarSpec before = spec;
+  const GrammarNotes notes_before = notes;
+  MILLRACE_TRY(const bool exact, compile_with(spec, text, limits, notes, SchemaFlattener::OneOf::exact));
+  if (exact) return {};
+  if (limits.budget) MILLRACE_TRY_VOID(limits.budget->check());  // out of time is no reason to keep less
+  // Exactly it is too large: oneOf as anyOf, with a note.
+  spec = before;
+  notes = notes_before;
+  MILLRACE_TRY(const bool weak, compile_with(spec, text, limits, notes, SchemaFlattener::OneOf::weak));
+  return weak ? Result<void>() : Error::internal("JSON schema: it is too large either way");
 }
 
 }  // namespace millrace

@@ -12,15 +12,14 @@
 // json_rules.h for white space and numbers. Keys that the schema does not name may come twice; JSON readers take the last.
 #pragma once
 
-#include <string>
 #include <string_view>
-#include <vector>
 
 #include "text/grammar/dfa.h"
+#include "text/grammar/grammar_notes.h"
 
 namespace millrace {
 
 // Fills `spec`. Errors: user (not JSON, not a schema), unsupported (with the place in the schema).
-Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, std::vector<std::string>& notes);
+Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes);
 
 }  // namespace millrace

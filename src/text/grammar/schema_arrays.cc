@@ -3,6 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <map>
+#include <optional>
 
 #include "text/grammar/schema_compiler.h"
 
@@ -10,13 +12,24 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostPrefix = 1000;
-constexpr size_t kMostUnique = 8;  // values whose subsets are told apart
+constexpr size_t kMostSubsets = 4'096;  // of values that may come once each
+constexpr size_t kMostUnique = 60;      // ... and of those values
+constexpr size_t kMostDemands = 4;      // `contains` and its kin, in one place
+constexpr size_t kMostStates = 4'000;   // of places and counts
+
+const SchemaJson* member(const SchemaJson& schema, const char* key) {
+  auto it = schema.find(key);
+  return it == schema.end() ? nullptr : &*it;
+}
+
+uint32_t bounded(const SchemaJson& number) { return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>()); }
 
 }  // namespace
 
 Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema& parts, const MergedSchema& merged) const {
   ArrayShape shape;
   std::vector<std::pair<const SchemaJson*, const SchemaJson*>> rules;  // the items in front, what the others must be
+  std::vector<std::pair<size_t, const SchemaJson*>> unevaluated;       // from which item on, what those must be
   size_t longest = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
     if (parts[p].reference) continue;
@@ -31,14 +44,14 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
       items = find("additionalItems");
     }
     if (prefix && !prefix->is_array()) return Error::user(fmt::format("JSON schema: {}/prefixItems: must be a list", document_.path(schema)));
-    if (const SchemaJson* rest = find("unevaluatedItems")) {
-      const bool alone = std::ranges::all_of(parts, [&](const SchemaPart& o) { return o.schema == &schema || !(o.schema->contains("items") || o.schema->contains("prefixItems")); });
-      if (!alone) return Error::unsupported(fmt::format("JSON schema: {}/unevaluatedItems: is not supported beside items of other schemas", document_.path(schema)));
-      if (!items) items = rest;
+    MILLRACE_TRY_VOID(add_item_demands(schema, shape.demands));
+    if (const SchemaJson* rest = find("unevaluatedItems"); rest && !items) {
+      MILLRACE_TRY_VOID(unevaluated_items(parts, p, unevaluated));
     }
     if (prefix || items) rules.emplace_back(prefix, items);
     if (prefix) longest = std::max(longest, prefix->size());
   }
+  for (const auto& [from, rest] : unevaluated) longest = std::max(longest, from);
   if (longest > kMostPrefix) return Error::unsupported(fmt::format("JSON schema: {}: more than {} items in front", merged.path, kMostPrefix));
   longest = std::min<size_t>(longest, merged.max_items);
   for (size_t i = 0; i < longest; ++i) {
@@ -47,20 +60,60 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
       if (prefix && i < prefix->size()) one.push_back(&(*prefix)[i]);
       else if (items) one.push_back(items);
     }
+    for (const auto& [from, rest] : unevaluated)
+      if (i >= from) one.push_back(rest);
     shape.prefix.push_back(std::move(one));
   }
   for (const auto& [prefix, items] : rules)
     if (items) shape.items.push_back(items);
+  for (const auto& [from, rest] : unevaluated) shape.items.push_back(rest);
   shape.more = merged.max_items > longest;
   return shape;
+}
+
+// Adds from which item on unevaluatedItems of the part at `at` has something to say; nothing where others see all items.
+Result<void> SchemaCompiler::unevaluated_items(const FlatSchema& parts, size_t at, std::vector<std::pair<size_t, const SchemaJson*>>& out) const {
+  size_t from = 0;
+  const SchemaJson& own = *parts[at].schema;
+  SchemaJson either = SchemaJson::array({{{kIs, document_.link(own["unevaluatedItems"])}}});  // an item that `contains` allows is evaluated
+  for (size_t p = 0; p < parts.size(); ++p) {
+    if (!sees(parts, at, p)) continue;
+    const SchemaJson& other = *parts[p].schema;
+    const SchemaJson *items = member(other, "items"), *prefix = member(other, "prefixItems");
+    if ((items && !items->is_array()) || (p != at && other.contains("unevaluatedItems")) || (items && other.contains("additionalItems"))) return {};
+    if (items) prefix = items;
+    if (prefix && prefix->is_array()) from = std::max(from, prefix->size());
+    if (const SchemaJson* wanted = member(other, "contains")) either.push_back({{kIs, document_.link(*wanted)}});
+  }
+  out.emplace_back(from, either.size() == 1 ? &own["unevaluatedItems"] : &document_.adopt({{"anyOf", std::move(either)}}, own));
+  return {};
+}
+
+Result<void> SchemaCompiler::add_item_demands(const SchemaJson& schema, std::vector<ItemDemand>& out) const {
+  if (const SchemaJson* some = member(schema, kSomeItem)) out.push_back({some->at("from").get<size_t>(), &document_.linked(some->at("value")), &schema, 1, kNoLimit});
+  const SchemaJson* wanted = member(schema, "contains");
+  if (!wanted) return {};
+  ItemDemand demand{0, wanted, &schema, 1, kNoLimit};
+  for (const char* key : {"minContains", "maxContains"}) {
+    const SchemaJson* bound = member(schema, key);
+    if (!bound || document_.draft_before_2019()) continue;  // no keyword there
+    if (!bound->is_number() || bound->get<double>() < 0) return Error::user(fmt::format("JSON schema: {}/{}: must be a whole number, 0 or more", document_.path(schema), key));
+    (std::string_view(key) == "minContains" ? demand.min : demand.max) = bounded(*bound);
+  }
+  if (demand.min > 0 || demand.max != kNoLimit) out.push_back(demand);
+  return {};
 }
 
 Result<void> SchemaCompiler::build_array(const Task& task) {
   const MergedSchema& merged = task.merged;
   MILLRACE_TRY(const ArrayShape shape, array_shape(task.parts, merged));
   const uint32_t min = merged.min_items;
-  if (merged.unique_items && merged.max_items > 1) {
-    MILLRACE_TRY(const ExprId list, unique_list(shape, merged));
+  if (task.unique) {
+    spec_.set_body(task.rule, json_.array_rest(*task.unique));
+    return {};
+  }
+  if (!shape.demands.empty()) {
+    MILLRACE_TRY(const ExprId list, demanding_list(shape, merged));
     spec_.set_body(task.rule, json_.array_rest(list));
     return {};
   }
@@ -90,43 +143,125 @@ Result<void> SchemaCompiler::build_array(const Task& task) {
   return {};
 }
 
-// Every subset of a few values is a place of its own; from each one the values that are left lead on.
-Result<ExprId> SchemaCompiler::unique_list(const ArrayShape& shape, const MergedSchema& merged) {
-  const auto refuse = [&] {
-    return Error::unsupported(fmt::format("JSON schema: {}/uniqueItems: is only supported for items from an enum of at most {} values, or with maxItems 1", merged.path, kMostUnique));
-  };
-  if (!shape.prefix.empty()) return refuse();
-  MILLRACE_TRY(const std::vector<FlatSchema> alternatives, flattener_.flatten(shape.items));
+// All values that the items may have, where these are few.
+Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const SchemaConjunction& items) {
+  MILLRACE_TRY(const std::vector<FlatSchema> alternatives, flattener_.flatten(items));
   std::vector<SchemaJson> values;
   for (const FlatSchema& parts : alternatives) {
     MILLRACE_TRY(const MergedSchema item, merge_schema(parts, document_, notes_));
-    if (!item.values) return refuse();
-    for (const SchemaJson& value : *item.values) {
+    std::vector<SchemaJson> candidates;
+    if (item.values) {
+      candidates = *item.values;
+    } else if ((item.types & ~(kNull | kBoolean)) == 0) {
+      candidates = {nullptr, true, false};
+    } else if (item.types == kInteger && !item.numbers.least.empty() && !item.numbers.most.empty()) {
+      const auto edge = [](const NumberBounds::Bound& b) { return b.value.whole.size() > 9 ? 1e9 : std::stod((b.value.negative ? "-" : "") + b.value.whole); };
+      const double first = std::ranges::max(item.numbers.least, {}, edge).value.whole.size() > 9 ? 0 : edge(std::ranges::max(item.numbers.least, {}, edge));
+      const double last = edge(std::ranges::min(item.numbers.most, {}, edge));
+      if (last - first > kMostUnique) return std::optional<std::vector<SchemaJson>>();
+      for (auto v = static_cast<int64_t>(first) - 1; v <= static_cast<int64_t>(last) + 1; ++v) candidates.emplace_back(v);
+    } else {
+      return std::optional<std::vector<SchemaJson>>();
+    }
+    for (const SchemaJson& value : candidates) {
+      if (value.is_structured()) return std::optional<std::vector<SchemaJson>>();
       MILLRACE_TRY(const bool allowed, allows_value(item, value, limits_));
-      if (value.is_structured()) return refuse();
       if (allowed && std::ranges::find(values, value) == values.end()) values.push_back(value);
     }
   }
-  if (values.size() > kMostUnique) return refuse();
-  const size_t subsets = size_t{1} << values.size();
-  std::vector<ExprId> after(subsets, spec_.never());  // what may follow once these have come
-  for (size_t used = subsets; used-- > 0;) {
-    const auto count = static_cast<uint32_t>(__builtin_popcountll(used));
-    std::vector<ExprId> ways;
-    if (count >= merged.min_items) ways.push_back(spec_.bytes(""));
-    for (size_t v = 0; v < values.size() && count < merged.max_items; ++v) {
-      if (used >> v & 1) continue;
-      // Rules, since the expressions meet again and again.
-      const ExprId one = json_.literal(values[v]), next = after[used | size_t{1} << v];
-      if (never(next)) continue;
-      ways.push_back(count > 0 ? spec_.sequence({json_.comma(), one, next}) : spec_.sequence({one, next}));
+  return std::optional(std::move(values));
+}
+
+// Every subset of a few values is a place of its own; from each one the values that are left lead on. Nothing, where they
+// are not few.
+Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shape, const MergedSchema& merged) {
+  if (!shape.prefix.empty() || !shape.demands.empty()) return std::optional<ExprId>();
+  MILLRACE_TRY(const auto values, few_values(shape.items));
+  if (!values || values->size() > kMostUnique) return std::optional<ExprId>();
+  ListGraph graph;
+  std::map<uint64_t, size_t> nodes;  // by the values that have come
+  std::vector<uint64_t> order;
+  const auto node_of = [&](uint64_t used) {
+    auto [entry, fresh] = nodes.try_emplace(used, order.size());
+    if (fresh) {
+      order.push_back(used);
+      graph.add(static_cast<uint32_t>(__builtin_popcountll(used)) >= merged.min_items);
     }
-    if (ways.empty()) continue;
-    const RuleId rule = spec_.add_rule(fmt::format("JSON schema: {}/uniqueItems", merged.path));
-    spec_.set_body(rule, spec_.choice(std::move(ways)));
-    after[used] = spec_.call(rule);
+    return entry->second;
+  };
+  std::vector<ExprId> items;
+  for (const SchemaJson& value : *values) items.push_back(json_.literal(value));
+  node_of(0);
+  for (size_t at = 0; at < order.size(); ++at) {
+    const uint64_t used = order[at];
+    if (order.size() > kMostSubsets) return std::optional<ExprId>();
+    if (static_cast<uint32_t>(__builtin_popcountll(used)) >= merged.max_items) continue;
+    for (size_t v = 0; v < values->size(); ++v) {
+      if (used >> v & 1) continue;
+      const size_t to = node_of(used | uint64_t{1} << v);
+      graph.edges[at].push_back({items[v], to});
+    }
   }
-  return after[0];
+  MILLRACE_TRY(const ExprId list, list_graph(graph));
+  return std::optional(list);
+}
+
+// Lists that must contain items of some kind: a place for each position and number of such items. An item of a kind of
+// which there is no greatest number need not be told from others: there is a reading that counts it.
+Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const MergedSchema& merged) {
+  const auto& demands = shape.demands;
+  const auto refuse = [&](std::string_view why) { return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why)); };
+  if (demands.size() > kMostDemands) return refuse("more than 4 demands on the same list are not supported");
+  size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which on all are alike
+  if (merged.max_items != kNoLimit) last = std::max<size_t>(last, merged.max_items);
+  std::vector<uint32_t> caps;
+  double states = static_cast<double>(last) + 1;
+  for (const ItemDemand& demand : demands) {
+    if (demand.min > demand.max) return spec_.never();
+    last = std::max(last, demand.from);
+    caps.push_back(demand.max == kNoLimit ? demand.min : demand.max);
+    states *= static_cast<double>(caps.back()) + 1;
+  }
+  if (states > static_cast<double>(kMostStates)) return refuse("with the list's bounds it gives too many states");
+  ListGraph graph;
+  using Place = std::pair<size_t, std::vector<uint32_t>>;
+  std::map<Place, size_t> nodes;
+  std::vector<Place> order;
+  const auto node_of = [&](const Place& place) {
+    auto [entry, fresh] = nodes.try_emplace(place, order.size());
+    if (fresh) {
+      bool done = place.first >= merged.min_items;
+      for (size_t d = 0; d < demands.size(); ++d) done &= place.second[d] >= demands[d].min;
+      order.push_back(place);
+      graph.add(done);
+    }
+    return entry->second;
+  };
+  node_of({0, std::vector<uint32_t>(demands.size(), 0)});
+  for (size_t at = 0; at < order.size(); ++at) {
+    const Place place = order[at];
+    if (merged.max_items != kNoLimit && place.first >= merged.max_items) continue;
+    const SchemaConjunction& plain = place.first < shape.prefix.size() ? shape.prefix[place.first] : shape.items;
+    for (size_t kinds = 0; kinds < size_t{1} << demands.size(); ++kinds) {  // what the item counts as
+      Place next{std::min(place.first + 1, last), place.second};
+      SchemaConjunction item = plain;
+      bool possible = true;
+      for (size_t d = 0; d < demands.size() && possible; ++d) {
+        const bool counts = kinds >> d & 1, bounded_above = demands[d].max != kNoLimit;
+        const bool open = place.first >= demands[d].from && (bounded_above || place.second[d] < caps[d]);
+        if (!open || (counts && place.second[d] >= caps[d])) possible = !counts;
+        if (!possible || !open) continue;
+        if (counts) ++next.second[d], item.push_back(demands[d].wanted);
+        else if (bounded_above) item.push_back(&flattener_.not_of(*demands[d].wanted));
+      }
+      if (!possible) continue;
+      MILLRACE_TRY(const ExprId one, value(item));
+      if (never(one)) continue;
+      const size_t to = node_of(next);
+      graph.edges[at].push_back({one, to});
+    }
+  }
+  return list_graph(graph);
 }
 
 }  // namespace millrace

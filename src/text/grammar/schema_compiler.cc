@@ -31,9 +31,12 @@ Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
   if (auto found = values_.find(key); found != values_.end()) return found->second;
   MILLRACE_TRY(const std::vector<FlatSchema> alternatives, flattener_.flatten(all));
   std::vector<ExprId> ways;
-  for (const FlatSchema& parts : alternatives) {
-    MILLRACE_TRY(const ExprId way, alternative(parts));
-    if (!never(way)) ways.push_back(way);
+  for (const FlatSchema& found : alternatives) {
+    MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(found));
+    for (const FlatSchema& parts : settled) {
+      MILLRACE_TRY(const ExprId way, alternative(parts));
+      if (!never(way)) ways.push_back(way);
+    }
   }
   const ExprId whole = spec_.choice(std::move(ways));
   values_[key] = whole;
@@ -43,25 +46,12 @@ Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
 Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
   MILLRACE_TRY(MergedSchema merged, merge_schema(parts, document_, notes_));
   if (merged.values) return literals(parts, merged);
-  for (const SchemaJson& value : merged.excluded) {
-    if (value.is_string()) {
-      merged.strings.excluded.push_back(value.get<std::string>());
-    } else if (value.is_boolean() && (merged.types & kBoolean)) {
-      merged.values = std::vector<SchemaJson>{!value.get<bool>()};  // the other one, and all other types below
-    } else if (value.is_null()) {
-      merged.types &= static_cast<uint8_t>(~kNull);
-    } else if (merged.types & (value.is_number() ? kInteger | kFraction : value.is_array() ? kArray : kObject)) {
-      return Error::unsupported(fmt::format("JSON schema: {}: 'not' over a number, list or object is not supported", merged.path));
-    }
-  }
+  const auto excluded = [&](const SchemaJson& value) { return std::ranges::find(merged.excluded, value) != merged.excluded.end(); };
   std::vector<ExprId> ways;
-  if (merged.types & kNull) ways.push_back(spec_.bytes("null"));
-  if (merged.types & kBoolean) {
-    for (const bool truth : {true, false})
-      if (!merged.values || merged.values->front() == truth) ways.push_back(spec_.bytes(truth ? "true" : "false"));
-  }
-  merged.values.reset();
-  if (merged.types & kInteger) {
+  if ((merged.types & kNull) && !excluded(nullptr)) ways.push_back(spec_.bytes("null"));
+  for (const bool truth : {true, false})
+    if ((merged.types & kBoolean) && !excluded(truth)) ways.push_back(spec_.bytes(truth ? "true" : "false"));
+  if (merged.types & (kInteger | kFraction)) {
     if (merged.numbers.free()) {
       ways.push_back(merged.numbers.integer ? json_.integer() : json_.number());
     } else {
@@ -85,17 +75,26 @@ Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
 }
 
 Result<ExprId> SchemaCompiler::literals(const FlatSchema& parts, const MergedSchema& merged) {
-  static constexpr const char* kInner[] = {"properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems", "additionalItems", "uniqueItems", "propertyNames", "contains"};
+  static constexpr const char* kInner[] = {"properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems", "additionalItems", "uniqueItems", "propertyNames",
+                                           "contains", "unevaluatedProperties", "unevaluatedItems", kSomeItem, kOtherProperty};
+  const bool inner = std::ranges::any_of(parts, [](const SchemaPart& part) {
+    return !part.reference && std::ranges::any_of(kInner, [&](const char* key) { return part.schema->contains(key); });
+  });
   std::vector<ExprId> ways;
   for (const SchemaJson& value : *merged.values) {
     MILLRACE_TRY(const bool allowed, allows_value(merged, value, limits_));
     if (!allowed) continue;
-    if (value.is_structured()) {
-      for (const SchemaPart& part : parts)
-        for (const char* key : kInner)
-          if (!part.reference && part.schema->contains(key)) return Error::unsupported(fmt::format("JSON schema: {}: enum or const with lists or objects beside '{}' is not supported", merged.path, key));
+    if (!inner || !value.is_structured()) {
+      ways.push_back(json_.literal(value));
+      continue;
     }
-    ways.push_back(json_.literal(value));
+    // A list or an object that meets other keywords: as a schema of its own, so that those hold for its members too.
+    FlatSchema with = parts;
+    with.push_back({&document_.adopt(constant_schema(value), *parts.front().schema), -1, false});
+    MILLRACE_TRY(MergedSchema both, merge_schema(with, document_, notes_));
+    both.values.reset();
+    MILLRACE_TRY(const ExprId way, container(value.is_object(), with, both));
+    if (!never(way)) ways.push_back(way);
   }
   return spec_.choice(std::move(ways));
 }
@@ -114,8 +113,8 @@ Result<ExprId> SchemaCompiler::string_value(const MergedSchema& merged) {
 Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, const MergedSchema& merged) {
   bool plain = object ? merged.min_properties == 0 && merged.max_properties == kNoLimit && merged.required.empty()
                       : merged.min_items == 0 && merged.max_items == kNoLimit && !merged.unique_items;
-  static constexpr const char* kObjectKeys[] = {"properties", "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties"};
-  static constexpr const char* kArrayKeys[] = {"items", "prefixItems", "unevaluatedItems"};
+  static constexpr const char* kObjectKeys[] = {"properties", "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties", kOtherProperty};
+  static constexpr const char* kArrayKeys[] = {"items", "prefixItems", "unevaluatedItems", "contains", kSomeItem};
   for (const SchemaPart& part : parts) {
     if (part.reference) continue;
     if (object) plain &= std::ranges::none_of(kObjectKeys, [&](const char* key) { return part.schema->contains(key); });
@@ -129,13 +128,17 @@ Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, c
   auto found = containers_.find(key);
   if (found == containers_.end()) {
     Calls calls;
-    Task task{object, -1, parts, merged, false};
+    Task task{object, -1, parts, merged};
     if (object) {
-      MILLRACE_TRY(task.counted, plan_counts(parts, merged, calls));
+      MILLRACE_TRY_VOID(plan_counts(parts, merged, calls, task));
     } else {
       MILLRACE_TRY(const ArrayShape shape, array_shape(parts, merged));
+      if (merged.unique_items && merged.max_items > 1) {
+        MILLRACE_TRY(task.unique, unique_list(shape, merged));
+        if (!task.unique) notes_.weaken(fmt::format("{}/uniqueItems is not kept: the items may have too many values to tell which of them have come", merged.path));
+      }
       const uint32_t fixed = std::max<uint32_t>(1, static_cast<uint32_t>(shape.prefix.size()));  // items that count no tick
-      task.counted = !merged.unique_items && (merged.min_items > fixed || merged.max_items != kNoLimit);
+      task.counted = !task.unique && shape.demands.empty() && (merged.min_items > fixed || merged.max_items != kNoLimit);
       if (task.counted) {
         calls.need = merged.min_items > fixed ? merged.min_items - fixed : 0;
         calls.room = merged.max_items == kNoLimit ? kNoLimit : merged.max_items > fixed ? merged.max_items - fixed : 0;

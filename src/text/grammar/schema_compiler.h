@@ -13,10 +13,16 @@ namespace millrace {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(GrammarSpec& spec, SchemaDocument& document, const GrammarLimits& limits, std::vector<std::string>& notes)
-      : spec_(spec), document_(document), limits_(limits), notes_(notes), json_(spec), flattener_(document, limits, notes) {}
+  SchemaCompiler(GrammarSpec& spec, SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, SchemaFlattener::OneOf one_of)
+      : spec_(spec), document_(document), limits_(limits), notes_(notes), json_(spec), probe_limits_(limits),
+        probe_(document, probe_limits_, probe_notes_, SchemaFlattener::OneOf::loose, nullptr, nullptr),
+        flattener_(document, limits, notes, one_of, [this](const SchemaConjunction& all) { return surely_empty(all, 0); },
+                   [this](const FlatSchema& parts) { return surely_empty_alternative(parts, 2); }) {
+    probe_limits_.alternatives = 64;
+  }
 
   Result<void> compile();
+  bool turned() const { return flattener_.turned(); }
 
  private:
   struct Calls {  // how a container's rule is called
@@ -28,10 +34,13 @@ class SchemaCompiler {
     RuleId rule = -1;
     FlatSchema parts;
     MergedSchema merged;
-    bool counted = false;
+    bool counted = false;    // by ticks
+    bool enumerated = false; // an object's members, by states
+    std::optional<ExprId> unique;  // a list whose items all differ
   };
   struct KeyGroup {  // keys that no part names, and what their values must be
     ExprId key = -1;  // with its closing quote
+    Dfa keys;         // without it
     SchemaConjunction values;
   };
 
@@ -43,11 +52,30 @@ class SchemaCompiler {
   // A part of the grammar, counted against the whole's size: what is refused in the end is refused before it costs time.
   Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
+  ExprId as_rule(const std::string& name, ExprId body);
+
+  // schema_list_graph.cc
+  struct ListGraph {  // what may follow what between the brackets of a list or an object
+    struct Edge {
+      ExprId item = -1;
+      size_t to = 0;
+    };
+    std::vector<std::vector<Edge>> edges;  // [node]; the list begins in the first one
+    std::vector<uint8_t> done;             // [node]: it may end here
+    size_t add(bool may_end) {
+      edges.emplace_back();
+      done.push_back(may_end);
+      return done.size() - 1;
+    }
+  };
+  Result<ExprId> list_graph(const ListGraph& graph);
+  Result<ExprId> counted_members(const std::vector<ExprId>& members, const std::string& counts, const std::vector<ExprId>& last, const MergedSchema& merged);
+  bool sees(const FlatSchema& parts, size_t from, size_t part) const;
 
   // schema_objects.cc
   Result<void> build_object(const Task& task);
   ExprId object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled);
-  Result<bool> plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls);
+  Result<void> plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls, Task& task);
   std::vector<std::string> named_keys(const FlatSchema& parts) const;
   Result<SchemaConjunction> values_of_key(const FlatSchema& parts, const std::string& key);
   Result<std::vector<KeyGroup>> other_keys(const FlatSchema& parts, const std::vector<std::string>& named, std::string_view what);
@@ -58,26 +86,55 @@ class SchemaCompiler {
   Result<const Dfa*> pattern(const std::string& text);
   const SchemaJson* property(const SchemaJson& schema, const std::string& key);
 
+  // schema_demands.cc
+  Result<std::vector<FlatSchema>> settle_demands(const FlatSchema& parts);
+  Result<const Dfa*> demanded_keys(const SchemaJson& demand);
+  Result<std::vector<std::vector<ExprId>>> demanded_members(const FlatSchema& parts, const std::vector<KeyGroup>& groups, ExprId quote, ExprId colon);
+
   // schema_arrays.cc
+  struct ItemDemand {  // so many of the items from one place on must be such
+    size_t from = 0;
+    const SchemaJson* wanted = nullptr;
+    const SchemaJson* origin = nullptr;
+    uint32_t min = 1, max = kNoLimit;
+  };
   struct ArrayShape {
     std::vector<SchemaConjunction> prefix;
     SchemaConjunction items;
+    std::vector<ItemDemand> demands;
     bool more = true;  // than the prefix
   };
   Result<void> build_array(const Task& task);
   Result<ArrayShape> array_shape(const FlatSchema& parts, const MergedSchema& merged) const;
-  Result<ExprId> unique_list(const ArrayShape& shape, const MergedSchema& merged);
+  Result<void> unevaluated_items(const FlatSchema& parts, size_t at, std::vector<std::pair<size_t, const SchemaJson*>>& out) const;
+  Result<void> add_item_demands(const SchemaJson& schema, std::vector<ItemDemand>& out) const;
+  Result<std::optional<std::vector<SchemaJson>>> few_values(const SchemaConjunction& items);
+  Result<std::optional<ExprId>> unique_list(const ArrayShape& shape, const MergedSchema& merged);
+  Result<ExprId> demanding_list(const ArrayShape& shape, const MergedSchema& merged);
+
+  // schema_empty.cc
+  bool surely_empty(const SchemaConjunction& all, int depth);
+  bool surely_empty_alternative(const FlatSchema& parts, int depth);
+  bool surely_no_object(const FlatSchema& parts, const MergedSchema& merged, int depth);
+  bool surely_no_array(const FlatSchema& parts, const MergedSchema& merged, int depth);
 
   GrammarSpec& spec_;
   SchemaDocument& document_;
   const GrammarLimits& limits_;
-  std::vector<std::string>& notes_;
+  GrammarNotes& notes_;
   JsonRules json_;
+  GrammarLimits probe_limits_;
+  GrammarNotes probe_notes_;
+  SchemaFlattener probe_;
+  int64_t probes_ = 0;
   SchemaFlattener flattener_;
   std::map<std::set<const SchemaJson*>, ExprId> values_;
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
-  std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>> properties_;  // by the schema's list of them
+  ExprId object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled);
+  std::map<const SchemaJson*, Dfa> demanded_keys_;
+  std::map<ExprId, RuleId> item_rules_;
+  RuleId comma_ = -1;
   std::deque<Task> tasks_;
   int64_t states_ = 0;  // of all automata so far
 };

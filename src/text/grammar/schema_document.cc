@@ -74,13 +74,16 @@ const SchemaJson* follow(const SchemaJson* part, std::string_view pointer) {
 
 Result<void> SchemaDocument::load(std::string_view text, int64_t most_depth) {
   int64_t depth = 0;
-  const SchemaJson::parser_callback_t watch = [&](int d, SchemaJson::parse_event_t, SchemaJson&) {
+  bool reserved = false;  // keys that only schemas made here have
+  const SchemaJson::parser_callback_t watch = [&](int d, SchemaJson::parse_event_t event, SchemaJson& part) {
     depth = std::max<int64_t>(depth, d);
+    if (event == SchemaJson::parse_event_t::key) reserved |= part.get_ref<const std::string&>().starts_with('\x01');
     return d <= most_depth;
   };
   if (!SchemaJson::accept(text)) return Error::user("JSON schema: is not valid JSON");
   root_ = SchemaJson::parse(text, watch, false);
   if (depth > most_depth) return Error::unsupported(fmt::format("JSON schema: nested more than {} deep", most_depth));
+  if (reserved) return Error::unsupported("JSON schema: keys that begin with the control character U+0001 are not supported");
   std::string base = "millrace:/schema";
   if (root_.is_object()) {
     if (auto schema = root_.find("$schema"); schema != root_.end() && schema->is_string()) {
@@ -106,6 +109,7 @@ void SchemaDocument::index(const SchemaJson& part, const std::string& path, std:
         addresses_.try_emplace(base, &part);
       }
     }
+    if (auto anchor = part.find("$dynamicAnchor"); anchor != part.end() && anchor->is_string()) dynamic_[anchor->get<std::string>()].push_back(&part);
     for (const char* key : {"$anchor", "$dynamicAnchor"})
       if (auto anchor = part.find(key); anchor != part.end() && anchor->is_string()) addresses_.try_emplace(base + "#" + anchor->get<std::string>(), &part);
   }
@@ -153,8 +157,32 @@ void SchemaDocument::place_all(const SchemaJson& part, const Place& place) {
     for (const auto& child : part) place_all(child, place);
 }
 
+// It leads to the outermost part on the way here that has the anchor. The whole document is always on the way; of other
+// parts that is not known.
+Result<const SchemaJson*> SchemaDocument::resolve_dynamic(const std::string& reference, const SchemaJson& from) const {
+  MILLRACE_TRY(const SchemaJson* target, resolve(reference, from));
+  const size_t hash = reference.find('#');
+  const std::string name = hash == std::string::npos ? "" : reference.substr(hash + 1);
+  auto anchors = dynamic_.find(name);
+  if (anchors == dynamic_.end() || !target->is_object() || target->value("$dynamicAnchor", SchemaJson()) != name) return target;
+  const std::string& whole = places_.at(&root_).base;
+  for (const SchemaJson* part : anchors->second)
+    if (places_.at(part).base == whole) return part;
+  if (anchors->second.size() == 1) return target;
+  return Error::unsupported(fmt::format("JSON schema: {}: $dynamicRef '{}' may lead to {} places", path(from), reference, anchors->second.size()));
+}
+
+uint64_t SchemaDocument::link(const SchemaJson& part) {
+  auto [entry, fresh] = link_of_.try_emplace(&part, links_.size());
+  if (fresh) links_.push_back(&part);
+  return entry->second;
+}
+
 const SchemaJson& SchemaDocument::adopt(SchemaJson made, const SchemaJson& origin) {
+  auto [entry, fresh] = adoptions_.try_emplace({&origin, made.dump(-1, ' ', false, SchemaJson::error_handler_t::replace)}, nullptr);
+  if (!fresh) return *entry->second;
   made_.push_back(std::move(made));
+  entry->second = &made_.back();
   auto found = places_.find(&origin);
   place_all(made_.back(), found == places_.end() ? Place{} : Place(found->second));
   return made_.back();

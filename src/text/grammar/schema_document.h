@@ -7,6 +7,8 @@
 #include <string>
 #include <unordered_map>
 #include <unordered_set>
+#include <utility>
+#include <vector>
 
 #include "base/result.h"
 #include "text/grammar/json_rules.h"
@@ -27,9 +29,17 @@ class SchemaDocument {
   // The part that `reference`, written in `from`, leads to. Errors: unsupported (not in this document).
   Result<const SchemaJson*> resolve(const std::string& reference, const SchemaJson& from) const;
 
-  // Keeps a schema that the compiler made from the part `origin`; its parts are taken to stand there.
+  // The same for $dynamicRef. Errors: unsupported too, where it depends on the way that led here.
+  Result<const SchemaJson*> resolve_dynamic(const std::string& reference, const SchemaJson& from) const;
+
+  // Keeps a schema that the compiler made from the part `origin`; its parts are taken to stand there. The same one when
+  // the same was made of it before, so that what is worked out for it is found again.
   const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
   bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
+
+  // A part as a number, for schemas that the compiler makes to stand for it without a copy.
+  uint64_t link(const SchemaJson& part);
+  const SchemaJson& linked(const SchemaJson& number) const { return *links_[number.get<size_t>()]; }
 
  private:
   struct Place {
@@ -45,6 +55,10 @@ class SchemaDocument {
   std::unordered_set<const SchemaJson*> adopted_;
   std::unordered_map<const SchemaJson*, Place> places_;
   std::map<std::string, const SchemaJson*> addresses_;  // "base" and "base#anchor"
+  std::map<std::string, std::vector<const SchemaJson*>> dynamic_;  // $dynamicAnchor: all parts that have it, the outermost first
+  std::map<std::pair<const SchemaJson*, std::string>, const SchemaJson*> adoptions_;  // by origin and text
+  std::vector<const SchemaJson*> links_;
+  std::unordered_map<const SchemaJson*, uint64_t> link_of_;
 };
 
 }  // namespace millrace

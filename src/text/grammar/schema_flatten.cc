@@ -4,13 +4,47 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostWork = 200'000;
+constexpr int64_t kMostWork = 20'000;        // schemas taken, for one place
+constexpr int64_t kMostTotalWork = 400'000;  // ... and for the whole schema
+constexpr int kMostChoices = 2'000;          // inside each other
+constexpr size_t kFewWays = 32;              // alternatives that are kept without a look at whether they can be satisfied
+constexpr size_t kMostTold = 40;             // schemas of a oneOf that are told apart
+constexpr size_t kMostSubsets = 6;           // schemas of an anyOf of which any number may match at once
 
-SchemaJson absent(const std::string& key) { return {{"properties", {{key, false}}}}; }
+uint8_t type_of(const SchemaJson& value) {
+  switch (value.type()) {
+    case SchemaJson::value_t::null: return kNull;
+    case SchemaJson::value_t::boolean: return kBoolean;
+    case SchemaJson::value_t::string: return kString;
+    case SchemaJson::value_t::array: return kArray;
+    case SchemaJson::value_t::object: return kObject;
+    default: return kInteger | kFraction;
+  }
+}
+
+uint8_t types_named(const SchemaJson& names) {
+  uint8_t types = 0;
+  const auto add = [&](const SchemaJson& name) {
+    if (name == "null") types |= kNull;
+    else if (name == "boolean") types |= kBoolean;
+    else if (name == "integer") types |= kInteger;
+    else if (name == "number") types |= kInteger | kFraction;
+    else if (name == "string") types |= kString;
+    else if (name == "array") types |= kArray;
+    else if (name == "object") types |= kObject;
+    else types = kAllTypes;  // an error, found later
+  };
+  if (!names.is_array()) add(names);
+  else for (const SchemaJson& name : names) add(name);
+  return types;
+}
+
+bool has(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
 
 }  // namespace
 
@@ -21,19 +55,32 @@ bool is_annotation(std::string_view keyword) {
   return std::ranges::find(kNames, keyword) != std::end(kNames);
 }
 
-void SchemaFlattener::note(std::string text) {
-  if (std::ranges::find(notes_, text) == notes_.end() && notes_.size() < 50) notes_.push_back(std::move(text));
-}
-
 Result<std::vector<FlatSchema>> SchemaFlattener::flatten(const SchemaConjunction& all) {
-  State state;
-  for (auto it = all.rbegin(); it != all.rend(); ++it) state.todo.emplace_back(*it, -1);
-  std::vector<FlatSchema> out;
-  MILLRACE_TRY_VOID(expand(std::move(state), out));
+  weak_now_ = one_of_ == OneOf::weak;
+  turned_now_ = false;
+  auto out = run(all);
+  if (out.ok() || !turned_now_ || out.error().kind != ErrorKind::unsupported) {
+    turned_ |= turned_now_;
+    return out;
+  }
+  if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());  // out of time is no reason to keep less
+  weak_now_ = true;
+  out = run(all);
+  weak_now_ = false;
   return out;
 }
 
-Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out) {
+Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& all) {
+  work_ = 0;
+  State state;
+  for (auto it = all.rbegin(); it != all.rend(); ++it) state.todo.emplace_back(*it, -1);
+  std::vector<FlatSchema> out;
+  MILLRACE_TRY_VOID(expand(std::move(state), out, 0));
+  return out;
+}
+
+Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
+  if (depth > kMostChoices) return Error::unsupported("JSON schema: too large: its combinations lie too deep inside each other");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
     state.todo.pop_back();
@@ -41,24 +88,30 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out) 
     if (!possible) return {};
   }
   if (state.choices.empty()) {
+    if (dead_ && out.size() >= kFewWays && dead_(state.parts)) return {};
     if (static_cast<int64_t>(out.size()) >= limits_.alternatives)
       return Error::unsupported(fmt::format("JSON schema: {}: its combinations give more than {} alternatives", state.parts.empty() ? "" : document_.path(*state.parts[0].schema), limits_.alternatives));
     out.push_back(std::move(state.parts));
     return {};
   }
+  // Where the choices multiply, what is impossible already is not worked out.
+  double ways = static_cast<double>(out.size());
+  for (const Choice& choice : state.choices) ways = std::max(ways, 1.0) * static_cast<double>(std::max<size_t>(1, choice.options.size()));
+  if (dead_ && depth > 1 && ways > kFewWays && dead_(state.parts)) return {};
   const Choice choice = std::move(state.choices.back());
   state.choices.pop_back();
   for (const SchemaConjunction& option : choice.options) {
     State next = state;
     for (auto it = option.rbegin(); it != option.rend(); ++it) next.todo.emplace_back(*it, choice.parent);
-    MILLRACE_TRY_VOID(expand(std::move(next), out));
+    MILLRACE_TRY_VOID(expand(std::move(next), out, depth + 1));
   }
   return {};
 }
 
 // Adds one schema; false when nothing satisfies it.
 Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32_t parent) {
-  if (++work_ > kMostWork) return Error::unsupported("JSON schema: too large: its combinations take too long to work out");
+  if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check(16 + static_cast<int64_t>(state.parts.size())));
+  if (++work_ > kMostWork || ++total_work_ > kMostTotalWork) return Error::unsupported("JSON schema: too large: its combinations take too long to work out");
   if (schema.is_boolean()) return schema.get<bool>();
   if (!schema.is_object()) return Error::user(fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
   if (std::ranges::any_of(state.parts, [&](const SchemaPart& p) { return p.schema == &schema; })) return true;
@@ -72,9 +125,116 @@ Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32
     state.todo.emplace_back(target, self);
     if (old) return true;
   }
+  if (!possible(state, schema)) return false;
+  MILLRACE_TRY_VOID(take_links(state, schema, self));
   MILLRACE_TRY_VOID(take_combinations(state, schema, self));
   MILLRACE_TRY_VOID(take_conditions(state, schema, self));
   return true;
+}
+
+// What the schema says of its value, against what is known; false when they exclude each other.
+bool SchemaFlattener::possible(State& state, const SchemaJson& schema) const {
+  if (auto type = schema.find("type"); type != schema.end()) state.types &= types_named(*type);
+  if (auto value = schema.find("const"); value != schema.end()) state.types &= type_of(*value);
+  if (auto values = schema.find("enum"); values != schema.end() && values->is_array()) {
+    uint8_t types = 0;
+    for (const SchemaJson& value : *values) types |= type_of(value);
+    state.types &= types;
+  }
+  if (schema.contains(kNotInteger)) state.types &= static_cast<uint8_t>(~kInteger);
+  if (auto required = schema.find("required"); required != schema.end() && required->is_array())
+    for (const SchemaJson& name : *required)
+      if (name.is_string() && !has(state.required, name.get<std::string>())) state.required.push_back(name.get<std::string>());
+  if (auto properties = schema.find("properties"); properties != schema.end() && properties->is_object())
+    for (const auto& [name, inner] : properties->items()) {
+      if (inner == false) state.absent.push_back(name);
+      else if (inner.is_object()) narrow_constants(state, name, inner);
+    }
+  for (const std::string& name : state.required) {
+    const auto constants = state.constants.find(name);
+    if (has(state.absent, name) || (constants != state.constants.end() && constants->second.empty())) state.types &= static_cast<uint8_t>(~kObject);
+  }
+  return state.types != 0;
+}
+
+void SchemaFlattener::narrow_constants(State& state, const std::string& name, const SchemaJson& schema) const {
+  const auto listed = [](const SchemaJson& from) -> std::optional<std::vector<SchemaJson>> {
+    if (auto value = from.find("const"); value != from.end()) return std::vector<SchemaJson>{*value};
+    if (auto values = from.find("enum"); values != from.end() && values->is_array()) return std::vector<SchemaJson>(values->begin(), values->end());
+    return std::nullopt;
+  };
+  const auto turned = schema.find(kNot);
+  if (auto values = turned == schema.end() ? listed(schema) : std::nullopt) {
+    auto [entry, fresh] = state.constants.try_emplace(name, *values);
+    if (!fresh) std::erase_if(entry->second, [&](const SchemaJson& v) { return std::ranges::find(*values, v) == values->end(); });
+  }
+  auto known = state.constants.find(name);
+  if (turned == schema.end() || known == state.constants.end()) return;
+  const SchemaJson& inner = document_.linked(*turned);
+  if (!inner.is_object()) return;
+  for (const auto& [key, value] : inner.items())
+    if (!is_annotation(key) && key != "const" && key != "enum" && key != "type") return;
+  const auto type = inner.find("type");
+  if (const auto values = listed(inner))
+    std::erase_if(known->second, [&](const SchemaJson& v) {
+      return std::ranges::find(*values, v) != values->end() && (type == inner.end() || (v.is_string() && types_named(*type) & kString));
+    });
+}
+
+// Parts of the document that schemas made here stand for.
+Result<void> SchemaFlattener::take_links(State& state, const SchemaJson& schema, int32_t self) {
+  if (auto link = schema.find(kIs); link != schema.end()) state.todo.emplace_back(&document_.linked(*link), self);
+  if (auto dynamic = schema.find("$dynamicRef"); dynamic != schema.end()) {
+    if (!dynamic->is_string()) return Error::user(fmt::format("JSON schema: {}/$dynamicRef: must be a string", document_.path(schema)));
+    MILLRACE_TRY(const SchemaJson* target, document_.resolve_dynamic(dynamic->get<std::string>(), schema));
+    state.todo.emplace_back(target, self);
+  }
+  for (const char* key : {kNot, "not"}) {
+    const auto found = schema.find(key);
+    if (found == schema.end()) continue;
+    auto options = negate(key == kNot ? document_.linked(*found) : *found);
+    if (!options.ok() && one_of_ == OneOf::loose) continue;
+    if (!options.ok()) return options.error();
+    state.choices.push_back({std::move(*options), self});
+  }
+  return {};
+}
+
+bool SchemaFlattener::apart(const SchemaJson& a, const SchemaJson& b) {
+  auto [entry, fresh] = apart_.try_emplace({&a, &b}, false);
+  if (fresh && empty_) {
+    const bool surely = empty_({&a, &b});
+    apart_[{&a, &b}] = surely;
+    return surely;
+  }
+  return entry->second;
+}
+
+SchemaFlattener::Options SchemaFlattener::exactly_one(const SchemaJson& list, const SchemaJson& schema) {
+  Options options;
+  bool overlap = false;
+  for (size_t i = 0; i < list.size(); ++i) {
+    SchemaConjunction option{&list[i]};
+    for (size_t j = 0; j < list.size(); ++j) {
+      if (i == j || one_of_ == OneOf::loose) continue;
+      if (list.size() <= kMostTold && apart(list[std::min(i, j)], list[std::max(i, j)])) continue;
+      overlap = true;
+      if (!weak_now_) option.push_back(&not_of(list[j]));
+    }
+    options.push_back(std::move(option));
+  }
+  if (overlap && !weak_now_) turned_now_ = true;
+  if (overlap && weak_now_) notes_.weaken(fmt::format("{}/oneOf is kept as anyOf: a value may match more than one of its schemas", document_.path(schema)));
+  return options;
+}
+
+// Whether an "unevaluated" sees what this part brings in: then it matters which schemas match together.
+bool SchemaFlattener::watched(const State& state, int32_t self) const {
+  for (int32_t p = self; p >= 0; p = state.parts[static_cast<size_t>(p)].parent) {
+    const SchemaJson& above = *state.parts[static_cast<size_t>(p)].schema;
+    if (above.contains("unevaluatedProperties") || above.contains("unevaluatedItems")) return true;
+  }
+  return false;
 }
 
 Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& schema, int32_t self) {
@@ -86,13 +246,19 @@ Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& 
       for (auto it = found->rbegin(); it != found->rend(); ++it) state.todo.emplace_back(&*it, self);
       continue;
     }
-    Choice choice{{}, self};
-    for (const SchemaJson& option : *found) choice.options.push_back({&option});
     if (std::string_view(key) == "oneOf") {
-      bool sure = true;
-      for (size_t i = 0; i < found->size() && sure; ++i)
-        for (size_t j = i + 1; j < found->size() && sure; ++j) sure = found->size() <= 64 && exclusive((*found)[i], (*found)[j], 0);
-      if (!sure) note(fmt::format("{}/oneOf is kept as anyOf: a value may match more than one of its schemas", document_.path(schema)));
+      state.choices.push_back({exactly_one(*found, schema), self});
+      continue;
+    }
+    Choice choice{{}, self};
+    if (watched(state, self) && found->size() <= kMostSubsets) {
+      for (size_t subset = 1; subset < size_t{1} << found->size(); ++subset) {
+        choice.options.emplace_back();
+        for (size_t i = 0; i < found->size(); ++i)
+          if (subset >> i & 1) choice.options.back().push_back(&(*found)[i]);
+      }
+    } else {
+      for (const SchemaJson& option : *found) choice.options.push_back({&option});
     }
     state.choices.push_back(std::move(choice));
   }
@@ -100,27 +266,22 @@ Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& 
 }
 
 Result<void> SchemaFlattener::take_conditions(State& state, const SchemaJson& schema, int32_t self) {
-  if (auto found = schema.find("not"); found != schema.end()) {
-    MILLRACE_TRY(Options options, negate(*found, 0));
-    state.choices.push_back({std::move(options), self});
-  }
   const auto condition = schema.find("if");
   const auto then = schema.find("then"), otherwise = schema.find("else");
-  if (condition != schema.end() && (then != schema.end() || otherwise != schema.end())) {
-    SchemaConjunction met{&*condition};
+  const bool decides = then != schema.end() || otherwise != schema.end();
+  if (condition != schema.end() && (decides || watched(state, self))) {
+    SchemaConjunction met{&*condition}, unmet;
     if (then != schema.end()) met.push_back(&*then);
-    MILLRACE_TRY(Options options, negate(*condition, 0));
-    if (otherwise != schema.end())
-      for (SchemaConjunction& option : options) option.push_back(&*otherwise);
-    options.insert(options.begin(), met);
-    state.choices.push_back({std::move(options), self});
+    if (decides) unmet.push_back(&not_of(*condition));  // what an "unevaluated" sees may be less: that allows less
+    if (otherwise != schema.end()) unmet.push_back(&*otherwise);
+    state.choices.push_back({{std::move(met), std::move(unmet)}, self});
   }
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     const auto found = schema.find(key);
     if (found == schema.end()) continue;
     if (!found->is_object()) return Error::user(fmt::format("JSON schema: {}/{}: must be an object", document_.path(schema), key));
     for (const auto& [name, needed] : found->items()) {
-      SchemaJson present{{"required", SchemaJson::array({name})}};
+      SchemaJson present{{"type", "object"}, {"required", SchemaJson::array({name})}};
       SchemaConjunction with;
       if (needed.is_array()) {
         for (const SchemaJson& other : needed) present["required"].push_back(other);
@@ -128,160 +289,10 @@ Result<void> SchemaFlattener::take_conditions(State& state, const SchemaJson& sc
         with.push_back(&needed);
       }
       with.insert(with.begin(), &document_.adopt(std::move(present), *found));
-      state.choices.push_back({{{&document_.adopt(absent(name), *found)}, std::move(with)}, self});
+      state.choices.push_back({{{&document_.adopt({{"properties", {{name, false}}}}, *found)}, std::move(with)}, self});
     }
   }
   return {};
-}
-
-// What is valid where `schema` is not, as alternatives. Errors: unsupported, where that cannot be said exactly.
-Result<SchemaFlattener::Options> SchemaFlattener::negate(const SchemaJson& schema, int64_t depth) {
-  if (++work_ > kMostWork || depth > 20) return Error::unsupported(fmt::format("JSON schema: {}: 'not' or 'if' is too deep here", document_.path(schema)));
-  Options options;
-  if (schema.is_boolean()) {
-    if (!schema.get<bool>()) options.push_back({});
-    return options;
-  }
-  if (!schema.is_object()) return Error::user(fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
-  for (const auto& [key, value] : schema.items()) {
-    if (is_annotation(key) || key == "format") continue;
-    MILLRACE_TRY(Options some, negate_keyword(schema, key, value, depth));
-    options.insert(options.end(), some.begin(), some.end());
-  }
-  return options;
-}
-
-Result<SchemaFlattener::Options> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value, int64_t depth) {
-  const auto one = [&](SchemaJson made) { return Options{{&document_.adopt(std::move(made), schema)}}; };
-  const auto refuse = [&] { return Error::unsupported(fmt::format("JSON schema: {}: 'not' or 'if' over '{}' is not supported", document_.path(schema), key)); };
-  if (key == "$ref" && value.is_string()) {
-    MILLRACE_TRY(const SchemaJson* target, document_.resolve(value.get<std::string>(), schema));
-    return negate(*target, depth + 1);
-  }
-  if (key == "not") return one(value);
-  if (key == "const") return one({{kNotEnum, SchemaJson::array({value})}});
-  if (key == "enum") return one({{kNotEnum, value}});
-  if (key == "pattern") return one({{"type", "string"}, {kNotPattern, value}});
-  if (key == "minimum" && value.is_number()) return one({{"type", "number"}, {"exclusiveMaximum", value}});
-  if (key == "maximum" && value.is_number()) return one({{"type", "number"}, {"exclusiveMinimum", value}});
-  if (key == "exclusiveMinimum" && value.is_number()) return one({{"type", "number"}, {"maximum", value}});
-  if (key == "exclusiveMaximum" && value.is_number()) return one({{"type", "number"}, {"minimum", value}});
-  for (const auto& [least, most, type] : {std::tuple{"minLength", "maxLength", "string"}, {"minItems", "maxItems", "array"}, {"minProperties", "maxProperties", "object"}}) {
-    if (key == most && value.is_number_unsigned()) return one({{"type", type}, {least, value.get<uint64_t>() + 1}});
-    if (key == least && value.is_number_unsigned()) return value == 0 ? Options{} : one({{"type", type}, {most, value.get<uint64_t>() - 1}});
-  }
-  Options options;
-  if (key == "type") {
-    SchemaJson others = SchemaJson::array();
-    const auto named = [&](std::string_view name) {
-      return value == name || (value.is_array() && std::ranges::any_of(value, [&](const SchemaJson& v) { return v == name; }));
-    };
-    for (const char* name : {"null", "boolean", "string", "array", "object"})
-      if (!named(name)) others.push_back(name);
-    if (!named("number") && !named("integer")) others.push_back("number");
-    options.push_back({&document_.adopt({{"type", others}}, schema)});
-    if (!named("number") && named("integer")) options.push_back({&document_.adopt({{"type", "number"}, {kNotInteger, true}}, schema)});
-    return options;
-  }
-  if (key == "required" && value.is_array()) {
-    for (const SchemaJson& name : value) {
-      if (!name.is_string()) return refuse();
-      SchemaJson without = absent(name.get<std::string>());
-      without["type"] = "object";
-      options.push_back({&document_.adopt(std::move(without), schema)});
-    }
-    return options;
-  }
-  if (key == "properties" && value.is_object()) {
-    for (const auto& [name, inner] : value.items()) {
-      MILLRACE_TRY(const Options ways, negate(inner, depth + 1));
-      for (const SchemaConjunction& way : ways) {
-        SchemaJson all = SchemaJson::array();
-        for (const SchemaJson* part : way) all.push_back(*part);
-        SchemaJson property = SchemaJson::object();
-        if (!all.empty()) property["allOf"] = all;
-        options.push_back({&document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}, {"properties", {{name, property}}}}, schema)});
-      }
-    }
-    return options;
-  }
-  if (key == "allOf" && value.is_array()) {
-    for (const SchemaJson& part : value) {
-      MILLRACE_TRY(const Options ways, negate(part, depth + 1));
-      options.insert(options.end(), ways.begin(), ways.end());
-    }
-    return options;
-  }
-  if (key == "anyOf" && value.is_array()) {  // none of them: one way out of each
-    options.push_back({});
-    for (const SchemaJson& part : value) {
-      MILLRACE_TRY(const Options ways, negate(part, depth + 1));
-      Options next;
-      for (const SchemaConjunction& before : options)
-        for (const SchemaConjunction& way : ways) {
-          next.push_back(before);
-          next.back().insert(next.back().end(), way.begin(), way.end());
-        }
-      options = std::move(next);
-      if (static_cast<int64_t>(options.size()) > limits_.alternatives) return refuse();
-    }
-    return options;
-  }
-  return refuse();
-}
-
-// True when surely no value matches both: other types, or another constant under the same required property.
-bool SchemaFlattener::exclusive(const SchemaJson& a, const SchemaJson& b, int depth) const {
-  const auto plain = [&](const SchemaJson* s) {
-    for (int i = 0; i < 10 && s->is_object() && s->contains("$ref") && s->at("$ref").is_string(); ++i) {
-      auto target = document_.resolve(s->at("$ref").get<std::string>(), *s);
-      if (!target.ok()) break;
-      s = *target;
-    }
-    return s;
-  };
-  const SchemaJson &x = *plain(&a), &y = *plain(&b);
-  if (x == false || y == false) return true;
-  if (!x.is_object() || !y.is_object() || depth > 2) return false;
-  const auto constants = [](const SchemaJson& s) {
-    SchemaJson out;
-    if (auto it = s.find("const"); it != s.end()) out = SchemaJson::array({*it});
-    else if (it = s.find("enum"); it != s.end() && it->is_array()) out = *it;
-    return out;
-  };
-  const auto types = [&](const SchemaJson& s) {
-    std::vector<std::string> out;
-    const auto type_name = [](const SchemaJson& v) { return std::string(v.is_number() ? "number" : v.type_name()); };
-    const SchemaJson values = constants(s);
-    if (values.is_array()) {
-      for (const SchemaJson& v : values) out.push_back(type_name(v));
-    } else if (auto it = s.find("type"); it != s.end()) {
-      for (const SchemaJson& v : it->is_array() ? *it : SchemaJson::array({*it}))
-        if (v.is_string()) out.push_back(v == "integer" ? "number" : v.get<std::string>());
-    }
-    std::ranges::sort(out);
-    return out;
-  };
-  const auto apart = [](auto one, auto other) {
-    for (const auto& v : one)
-      if (std::ranges::find(other, v) != other.end()) return false;
-    return true;
-  };
-  const auto tx = types(x), ty = types(y);
-  if (!tx.empty() && !ty.empty() && apart(tx, ty)) return true;
-  const SchemaJson cx = constants(x), cy = constants(y);
-  if (cx.is_array() && cy.is_array() && apart(cx, cy)) return true;
-  const auto requires_key = [](const SchemaJson& s, const std::string& key) {
-    auto it = s.find("required");
-    return it != s.end() && it->is_array() && std::ranges::find(*it, SchemaJson(key)) != it->end();
-  };
-  if (tx != std::vector<std::string>{"object"} || ty != tx || !x.contains("properties") || !y.contains("properties")) return false;
-  if (!x["properties"].is_object() || !y["properties"].is_object()) return false;
-  for (const auto& [key, inner] : x["properties"].items()) {
-    auto other = y["properties"].find(key);
-    if (other != y["properties"].end() && requires_key(x, key) && requires_key(y, key) && exclusive(inner, *other, depth + 1)) return true;
-  }
-  return false;
 }
 
 }  // namespace millrace

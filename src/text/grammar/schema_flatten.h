@@ -3,22 +3,36 @@
 //
 //   {"$ref": A, "allOf": [B, {"anyOf": [C, D]}]}   ->   [self A B C], [self A B D]
 //
-// Conditions become alternatives: if S then T else E is (S and T) or (not S and E). `not` is carried inwards to the
-// keywords, where that can be said exactly.
+// Conditions become alternatives: if S then T else E is (S and T) or (not S and E); oneOf of A and B is (A and not B) or
+// (B and not A). `not` is carried inwards one keyword at a time (schema_negate.cc), and alternatives that contradict
+// themselves are dropped while they are made.
 #pragma once
 
+#include <functional>
+#include <map>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "text/grammar/dfa.h"
+#include "text/grammar/grammar_notes.h"
 #include "text/grammar/schema_document.h"
 
 namespace millrace {
 
-// Keywords of schemas that negation makes: no JSON text holds such names, since they hold a raw control character that
-// the schema's own keys cannot bring in unnoticed.
-inline constexpr const char* kNotEnum = "\x01notEnum";
+// Keywords of schemas that the compiler makes: no JSON text holds such names, since they hold a raw control character
+// that the schema's own keys cannot bring in unnoticed.
+inline constexpr const char* kIs = "\x01is";                        // a part of the document, see SchemaDocument::link
+inline constexpr const char* kNot = "\x01not";                      // the same, turned round
+inline constexpr const char* kNotEnum = "\x01notEnum";              // scalars
 inline constexpr const char* kNotPattern = "\x01notPattern";
 inline constexpr const char* kNotInteger = "\x01notInteger";
+inline constexpr const char* kNotMultipleOf = "\x01notMultipleOf";
+inline constexpr const char* kSomeItem = "\x01someItem";            // {from, value}: an item from there on, which `value` allows
+inline constexpr const char* kSomeProperty = "\x01someProperty";    // {pattern, except, exceptPatterns, names, value}: see schema_demands.cc
+inline constexpr const char* kOtherProperty = "\x01otherProperty";  // the same, among the keys that the schema does not name
+
+enum JsonType : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64, kAllTypes = 127 };
 
 struct SchemaPart {
   const SchemaJson* schema = nullptr;
@@ -30,11 +44,24 @@ using SchemaConjunction = std::vector<const SchemaJson*>;  // all of them must h
 
 class SchemaFlattener {
  public:
-  SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, std::vector<std::string>& notes)
-      : document_(document), limits_(limits), notes_(notes) {}
+  enum class OneOf {
+    exact,  // as said above, and as anyOf with a note where that grows too large
+    weak,   // as anyOf with a note, unless its schemas exclude each other
+    loose,  // as anyOf; what cannot be turned round is left out: what comes out allows all that the schema allows
+  };
+  using Empty = std::function<bool(const SchemaConjunction&)>;
+  using Dead = std::function<bool(const FlatSchema&)>;
+
+  // `empty`, `dead`: whether surely nothing satisfies all of them.
+  SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, OneOf one_of, Empty empty, Dead dead)
+      : document_(document), limits_(limits), notes_(notes), one_of_(one_of), empty_(std::move(empty)), dead_(std::move(dead)) {}
 
   // None: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
   Result<std::vector<FlatSchema>> flatten(const SchemaConjunction& all);
+
+  // {kNot: schema}, always the same one. What it brings in is seen by no "unevaluated".
+  const SchemaJson& not_of(const SchemaJson& schema);
+  bool turned() const { return turned_; }  // some oneOf has been kept by turning its schemas round
 
  private:
   using Options = std::vector<SchemaConjunction>;
@@ -46,23 +73,50 @@ class SchemaFlattener {
     FlatSchema parts;
     std::vector<Choice> choices;
     std::vector<std::pair<const SchemaJson*, int32_t>> todo;
+    // What is known of the value already: enough to see most contradictions at once.
+    uint8_t types = kAllTypes;
+    std::vector<std::string> required, absent;
+    std::map<std::string, std::vector<SchemaJson>> constants;  // that a property may be
   };
-  Result<void> expand(State state, std::vector<FlatSchema>& out);
+  Result<std::vector<FlatSchema>> run(const SchemaConjunction& all);
+  Result<void> expand(State state, std::vector<FlatSchema>& out, int depth);
   Result<bool> take(State& state, const SchemaJson& schema, int32_t parent);
   Result<void> take_combinations(State& state, const SchemaJson& schema, int32_t self);
   Result<void> take_conditions(State& state, const SchemaJson& schema, int32_t self);
-  Result<Options> negate(const SchemaJson& schema, int64_t depth);
-  Result<Options> negate_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value, int64_t depth);
-  bool exclusive(const SchemaJson& a, const SchemaJson& b, int depth) const;
-  void note(std::string text);
+  Result<void> take_links(State& state, const SchemaJson& schema, int32_t self);
+  Options exactly_one(const SchemaJson& list, const SchemaJson& schema);
+  bool watched(const State& state, int32_t self) const;
+  bool possible(State& state, const SchemaJson& schema) const;
+  void narrow_constants(State& state, const std::string& name, const SchemaJson& schema) const;
+  bool apart(const SchemaJson& a, const SchemaJson& b);
+
+  // schema_negate.cc
+  Result<Options> negate(const SchemaJson& schema);
+  Result<void> negate_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  Result<bool> negate_bound(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  Result<bool> negate_object(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  Result<bool> negate_array(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  Result<bool> negate_combination(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  const SchemaJson& is(const SchemaJson& schema) { return document_.adopt({{kIs, document_.link(schema)}}, schema); }
+  Options negate_values(const SchemaJson& schema, const SchemaJson& values);
 
   SchemaDocument& document_;
   const GrammarLimits& limits_;
-  std::vector<std::string>& notes_;
-  int64_t work_ = 0;
+  GrammarNotes& notes_;
+  OneOf one_of_;
+  Empty empty_;
+  Dead dead_;
+  std::map<const SchemaJson*, Options> negated_;
+  std::map<std::pair<const SchemaJson*, const SchemaJson*>, bool> apart_;
+  int64_t work_ = 0, total_work_ = 0;
+  bool weak_now_ = false;     // this run keeps every oneOf as anyOf
+  bool turned_now_ = false, turned_ = false;
 };
 
 // Keywords that say nothing about which values are valid.
 bool is_annotation(std::string_view keyword);
+
+// The schema of one list or object: its members, each by itself.
+SchemaJson constant_schema(const SchemaJson& value);
 
 }  // namespace millrace

@@ -14,7 +14,7 @@ namespace {
 
 class Merger {
  public:
-  Merger(const SchemaDocument& document, std::vector<std::string>& notes) : document_(document), notes_(notes) {}
+  Merger(const SchemaDocument& document, GrammarNotes& notes) : document_(document), notes_(notes) {}
 
   Result<MergedSchema> merge(const FlatSchema& parts) {
     if (!parts.empty()) out_.path = document_.path(*parts.front().schema);
@@ -24,15 +24,16 @@ class Merger {
       for (const auto& [key, value] : at_->items()) MILLRACE_TRY_VOID(keyword(key, value));
     }
     out_.numbers.integer = (out_.types & kFraction) == 0;
+    out_.numbers.fraction = (out_.types & kInteger) == 0;
+    for (const SchemaJson& value : out_.excluded)
+      if (auto decimal = to_decimal(value)) out_.numbers.excluded.push_back(*decimal);
+      else if (value.is_string()) out_.strings.excluded.push_back(value.get<std::string>());
     return std::move(out_);
   }
 
  private:
   std::string place(std::string_view key) const { return fmt::format("JSON schema: {}/{}", document_.path(*at_), key); }
   Error bad(std::string_view key, std::string_view why) const { return Error::user(fmt::format("{}: {}", place(key), why)); }
-  void note(std::string text) {
-    if (std::ranges::find(notes_, text) == notes_.end() && notes_.size() < 50) notes_.push_back(std::move(text));
-  }
 
   Result<uint32_t> count(std::string_view key, const SchemaJson& value) const {
     const double number = value.is_number() ? value.get<double>() : -1;
@@ -100,7 +101,7 @@ class Merger {
     if (key == "pattern") out_.strings.patterns.push_back(content);
     else if (key == kNotPattern) out_.strings.not_patterns.push_back(content);
     else if (!format_pattern(content).empty()) out_.strings.formats.push_back(content);
-    else note(fmt::format("{}/format '{}' is taken as an annotation and not enforced", document_.path(*at_), content));
+    else notes_.ignore(fmt::format("{}/format '{}' is no format of JSON Schema and is ignored, as the standard says", document_.path(*at_), content));
     return {};
   }
 
@@ -118,7 +119,8 @@ class Merger {
     // Read where lists, objects and combinations are built; see schema.cc and schema_flatten.cc.
     static constexpr std::string_view kElsewhere[] = {
         "$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "properties",
-        "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties", "items", "prefixItems", "additionalItems", "unevaluatedItems"};
+        "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties", "items", "prefixItems", "additionalItems", "unevaluatedItems",
+        "contains", "minContains", "maxContains", "$dynamicRef", kIs, kNot, kSomeItem, kSomeProperty, kOtherProperty};
     if (std::ranges::find(kElsewhere, key) != std::end(kElsewhere) || is_annotation(key)) return {};
     if (key == "type") return type(value);
     if (key == "enum" || key == "const") return values(key, value);
@@ -127,12 +129,15 @@ class Merger {
       out_.excluded.insert(out_.excluded.end(), value.begin(), value.end());
       return {};
     }
-    if (key == kNotInteger) return Error::unsupported(fmt::format("JSON schema: {}: numbers that are not integers cannot be asked for", document_.path(*at_)));
+    if (key == kNotInteger) {
+      out_.types &= static_cast<uint8_t>(~kInteger);
+      return {};
+    }
     if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" || key == "exclusiveMaximum") return bound(key, value);
-    if (key == "multipleOf") {
+    if (key == "multipleOf" || key == kNotMultipleOf) {
       const auto decimal = to_decimal(value);
-      if (!decimal || decimal->negative || decimal->zero()) return bad(key, "must be a number above 0");
-      out_.numbers.multiple_of.push_back(*decimal);
+      if (!decimal || decimal->negative || decimal->zero()) return bad("multipleOf", "must be a number above 0");
+      (key == kNotMultipleOf ? out_.numbers.not_multiple_of : out_.numbers.multiple_of).push_back(*decimal);
       return {};
     }
     if (key == "pattern" || key == "format" || key == kNotPattern) return text(key, value);
@@ -147,14 +152,13 @@ class Merger {
       out_.unique_items |= value == true;
       return {};
     }
-    if (key == "minContains" || key == "maxContains") return {};  // nothing without contains
-    if (key == "contains" || key == "$dynamicRef" || key == "$recursiveRef") return Error::unsupported(fmt::format("{}: is not supported", place(key)));
-    note(fmt::format("{}/{} is no keyword of JSON Schema and is ignored, as the standard says", document_.path(*at_), key));
+    if (key == "$recursiveRef") return Error::unsupported(fmt::format("{}: is not supported", place(key)));
+    notes_.ignore(fmt::format("{}/{} is no keyword of JSON Schema and is ignored, as the standard says", document_.path(*at_), key));
     return {};
   }
 
   const SchemaDocument& document_;
-  std::vector<std::string>& notes_;
+  GrammarNotes& notes_;
   MergedSchema out_;
   const SchemaJson* at_ = nullptr;
 };
@@ -165,11 +169,11 @@ bool in_bounds(const NumberBounds& bounds, double value) {
     if (value < number(b.value) || (b.exclusive && value == number(b.value))) return false;
   for (const auto& b : bounds.most)
     if (value > number(b.value) || (b.exclusive && value == number(b.value))) return false;
-  for (const auto& of : bounds.multiple_of) {
+  const auto divides = [&](const Decimal& of) {
     const double quotient = value / number(of);
-    if (std::fabs(quotient - std::round(quotient)) > 1e-9) return false;
-  }
-  return true;
+    return std::fabs(quotient - std::round(quotient)) <= 1e-9;
+  };
+  return std::ranges::all_of(bounds.multiple_of, divides) && std::ranges::none_of(bounds.not_multiple_of, divides);
 }
 
 uint32_t code_points(std::string_view text) {
@@ -180,7 +184,7 @@ uint32_t code_points(std::string_view text) {
 
 }  // namespace
 
-Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, std::vector<std::string>& notes) {
+Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, GrammarNotes& notes) {
   return Merger(document, notes).merge(parts);
 }
 

@@ -11,12 +11,10 @@
 
 namespace millrace {
 
-enum JsonType : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64, kAllTypes = 127 };
-
 struct MergedSchema {
   uint8_t types = kAllTypes;
   std::optional<std::vector<SchemaJson>> values;  // of enum and const: only these
-  std::vector<SchemaJson> excluded;
+  std::vector<SchemaJson> excluded;             // scalars
   NumberBounds numbers;
   StringBounds strings;
   uint32_t min_items = 0, max_items = kNoLimit, min_properties = 0, max_properties = kNoLimit;
@@ -27,9 +25,10 @@ struct MergedSchema {
 };
 
 // Errors: user (a keyword's value), unsupported (a keyword, with its place).
-Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, std::vector<std::string>& notes);
+Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, GrammarNotes& notes);
 
-// Whether a value of enum or const satisfies the other keywords. Errors: unsupported, where lists or objects meet them.
+// Whether a value of enum or const satisfies the other keywords; of lists and objects only their type and size are looked
+// at. Errors: unsupported (a pattern, too many states).
 Result<bool> allows_value(const MergedSchema& schema, const SchemaJson& value, const GrammarLimits& limits);
 
 }  // namespace millrace

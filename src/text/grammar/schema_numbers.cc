@@ -3,12 +3,14 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <numeric>
 
 namespace millrace {
 namespace {
 
 constexpr uint32_t kMostDigits = 20;
 constexpr int64_t kMostMultiple = 10'000;
+constexpr int64_t kMostRemainders = 20'000;
 
 // Digits of non-negative numbers against a bound.
 class Comparison {
@@ -153,6 +155,54 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   return dfa;
 }
 
+// A whole number's value, where it has one that is small.
+std::optional<int64_t> small_whole(const Decimal& number) {
+  if (!number.fraction.empty() || number.whole.size() > 6) return std::nullopt;
+  return std::stoll(number.whole);
+}
+
+// Multiples of all of `of` and of none of `not_of`, all whole numbers: one remainder, of their least common multiple, is
+// enough for all of them. Nothing, where that is too large.
+std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vector<int64_t>& not_of) {
+  int64_t p = 1;
+  for (const auto* list : {&of, &not_of})
+    for (int64_t step : *list)
+      if ((p = std::lcm(p, step)) > kMostRemainders) return std::nullopt;
+  const auto kept = [&](int64_t r) {
+    return std::ranges::all_of(of, [&](int64_t step) { return r % step == 0; }) && std::ranges::none_of(not_of, [&](int64_t step) { return r % step == 0; });
+  };
+  // States: 0 begin, 1 after the sign, 2 + r in the whole part; behind the point: nothing but zeros so far, none yet or
+  // some, of a whole part that is kept or not; and anything else.
+  const auto whole = [](int64_t r) { return static_cast<int32_t>(2 + r); };
+  const int32_t point = whole(p), zeros = point + 2, rest = point + 4;
+  Dfa dfa;
+  dfa.classes = 13;  // other, 0..9, -, .
+  for (int c = '0'; c <= '9'; ++c) dfa.class_of[static_cast<size_t>(c)] = static_cast<uint8_t>(c - '0' + 1);
+  dfa.class_of['-'] = 11;
+  dfa.class_of['.'] = 12;
+  const auto states = static_cast<size_t>(rest + 1);
+  dfa.next.assign(states * 13, -1);
+  dfa.accepting.assign(states, 0);
+  dfa.ticks.assign(states, 0);
+  dfa.calls.resize(states);
+  const auto set = [&](int32_t from, int64_t c, int32_t to) { dfa.next[static_cast<size_t>(from) * 13 + static_cast<size_t>(c)] = to; };
+  for (int64_t d = 0; d < 10; ++d) {
+    for (const int32_t from : {0, 1}) set(from, d + 1, whole(d % p));
+    for (int64_t r = 0; r < p; ++r) set(whole(r), d + 1, whole((r * 10 + d) % p));
+    for (const int32_t bad : {0, 1})
+      for (const int32_t from : {point + bad, zeros + bad}) set(from, d + 1, d == 0 ? zeros + bad : rest);
+    set(rest, d + 1, rest);
+  }
+  set(0, 11, 1);
+  for (int64_t r = 0; r < p; ++r) {
+    dfa.accepting[static_cast<size_t>(whole(r))] = kept(r);
+    set(whole(r), 12, point + (kept(r) ? 0 : 1));
+  }
+  dfa.accepting[static_cast<size_t>(zeros)] = 1;
+  dfa.accepting[static_cast<size_t>(rest)] = of.empty();
+  return dfa;
+}
+
 }  // namespace
 
 std::optional<Decimal> to_decimal(const SchemaJson& number) {
@@ -191,14 +241,37 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
     all = spec.sequence({all, spec.optional(fraction)});
   }
   MILLRACE_TRY(Dfa dfa, make_dfa(spec, all, limits, what));
-  const auto narrow = [&](Result<Dfa> other) -> Result<void> {
+  const auto narrow = [&](Result<Dfa> other, DfaProduct product) -> Result<void> {
     if (!other.ok()) return other.error();
-    MILLRACE_TRY(dfa, combine(dfa, *other, DfaProduct::both, limits, what));
+    MILLRACE_TRY(dfa, combine(dfa, *other, product, limits, what));
     return {};
   };
-  for (const auto& bound : bounds.least) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, true, limits, what)));
-  for (const auto& bound : bounds.most) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, false, limits, what)));
-  for (const auto& of : bounds.multiple_of) MILLRACE_TRY_VOID(narrow(multiple_dfa(of, what)));
+  const DfaProduct both = DfaProduct::both, without = DfaProduct::first_only;
+  for (const auto& bound : bounds.least) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, true, limits, what), both));
+  for (const auto& bound : bounds.most) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, false, limits, what), both));
+  if (bounds.fraction) {
+    const ExprId zeros = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0"), 1, kMostDigits)});
+    MILLRACE_TRY_VOID(narrow(make_dfa(spec, spec.sequence({json.integer(), spec.optional(zeros)}), limits, what), without));
+  }
+  for (const Decimal& value : bounds.excluded) {
+    MILLRACE_TRY(const Dfa least, bound_dfa({value, false}, true, limits, what));
+    MILLRACE_TRY(const Dfa most, bound_dfa({value, false}, false, limits, what));
+    MILLRACE_TRY_VOID(narrow(combine(least, most, both, limits, what), without));
+  }
+  std::vector<int64_t> of, not_of;
+  const auto together = [](const std::vector<Decimal>& from, std::vector<int64_t>& to) {
+    for (const Decimal& step : from)
+      if (const auto value = small_whole(step)) to.push_back(*value);
+  };
+  together(bounds.multiple_of, of);
+  together(bounds.not_multiple_of, not_of);
+  const bool several = of.size() + not_of.size() == bounds.multiple_of.size() + bounds.not_multiple_of.size() && of.size() + not_of.size() > 1;
+  if (auto together_dfa = several ? remainders_dfa(of, not_of) : std::nullopt) {
+    MILLRACE_TRY_VOID(narrow(*std::move(together_dfa), both));
+    return dfa;
+  }
+  for (const auto& step : bounds.multiple_of) MILLRACE_TRY_VOID(narrow(multiple_dfa(step, what), both));
+  for (const auto& step : bounds.not_multiple_of) MILLRACE_TRY_VOID(narrow(multiple_dfa(step, what), without));
   return dfa;
 }
 

@@ -26,7 +26,7 @@ const SchemaJson* member(const SchemaJson& schema, const char* key) {
 Result<const Dfa*> SchemaCompiler::pattern(const std::string& text) {
   auto found = patterns_.find(text);
   if (found == patterns_.end()) {
-    MILLRACE_TRY(Dfa dfa, search_dfa(text, Spelling::json, limits_));
+    MILLRACE_TRY(Dfa dfa, schema_pattern_dfa(text, limits_));
     found = patterns_.emplace(text, std::move(dfa)).first;
   }
   return &found->second;
@@ -59,12 +59,21 @@ const SchemaJson* SchemaCompiler::property(const SchemaJson& schema, const std::
   return found == known.end() ? nullptr : found->second;
 }
 
+// Whether an "unevaluated" of the part at `from` sees what `part` evaluates: its own schema and those below it, but for
+// what turning a schema round brings in.
+bool SchemaCompiler::sees(const FlatSchema& parts, size_t from, size_t part) const {
+  if (parts[part].reference) return false;
+  for (size_t up = part;; up = static_cast<size_t>(parts[up].parent)) {
+    if (document_.adopted(*parts[up].schema)) return false;
+    if (up == from) return true;
+    if (parts[up].parent < 0) return false;
+  }
+}
+
 // Whether the part at `at` has something to say about what its own schema and those below it do not evaluate.
 bool SchemaCompiler::unevaluated(const FlatSchema& parts, size_t at, const std::function<bool(const SchemaJson&)>& evaluates) const {
   for (size_t p = 0; p < parts.size(); ++p) {
-    size_t up = p;
-    while (up != at && parts[up].parent >= 0) up = static_cast<size_t>(parts[up].parent);
-    if (up != at || parts[p].reference || document_.adopted(*parts[p].schema)) continue;  // what `not` says evaluates nothing
+    if (!sees(parts, at, p)) continue;
     if (evaluates(*parts[p].schema) || (p != at && parts[p].schema->contains("unevaluatedProperties"))) return false;
   }
   return true;
@@ -124,8 +133,6 @@ Result<Dfa> SchemaCompiler::narrow_keys(const FlatSchema& parts, Dfa keys, std::
     for (const FlatSchema& alternative : alternatives) {
       MILLRACE_TRY(MergedSchema merged, merge_schema(alternative, document_, notes_));
       if (!(merged.types & kString)) continue;
-      for (const SchemaJson& value : merged.excluded)
-        if (value.is_string()) merged.strings.excluded.push_back(value.get<std::string>());
       if (merged.values) {
         for (const SchemaJson& value : *merged.values) {
           MILLRACE_TRY(const bool allowed, allows_value(merged, value, limits_));
@@ -260,7 +267,8 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
       MILLRACE_TRY(some, combine(some, *dfa, subset >> t & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, what));
     }
     if (some.empty()) continue;
-    MILLRACE_TRY(group.key, key_expr(std::move(some)));
+    MILLRACE_TRY(group.key, key_expr(some));
+    group.keys = std::move(some);
     groups.push_back(std::move(group));
   }
   return groups;
@@ -268,21 +276,36 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
 
 // How many members there may be, where that is asked for. Counted objects begin with their required members, so that
 // there is always room for those. Keys that the schema does not name may come twice, so that beyond the required ones
-// only one member can be counted on.
-Result<bool> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls) {
+// only one member can be counted on. Where all keys are named, states count them.
+Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls, Task& task) {
   const auto required = static_cast<uint32_t>(merged.required.size());
+  const bool demanding = std::ranges::any_of(parts, [](const SchemaPart& p) { return p.schema->contains(kOtherProperty); });
   if (merged.max_properties < required) {
+    task.counted = true;
     calls.need = 1;
     calls.room = 0;
-    return true;
+    return {};
   }
-  calls.room = merged.max_properties;
   const uint32_t least = merged.min_properties > required ? merged.min_properties - required : 0;
-  if (least == 0 || (least == 1 && required == 0)) return calls.room != kNoLimit;  // the list is not empty: see build_object
+  const bool simple = least == 0 || (least == 1 && required == 0);  // the list is not empty: see build_object
+  if (simple && !demanding) {
+    calls.room = merged.max_properties;
+    task.counted = calls.room != kNoLimit;
+    return {};
+  }
+  if (simple && merged.max_properties == kNoLimit) return {};
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(parts, named_keys(parts), merged.path));
-  if (groups.empty() || least > 1) return Error::unsupported(fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported here", merged.path, merged.min_properties, required));
+  if (groups.empty() || (demanding && merged.min_properties <= required + 1)) {  // a demand brings in one that is not required
+    task.enumerated = true;
+    return {};
+  }
+  if (least > 1 || demanding)
+    return Error::unsupported(fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported where the names of others are free", merged.path,
+                                          merged.min_properties, merged.required.size()));
+  task.counted = true;
+  calls.room = merged.max_properties;
   calls.need = merged.min_properties;
-  return true;
+  return {};
 }
 
 Result<void> SchemaCompiler::build_object(const Task& task) {
@@ -317,8 +340,33 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
     MILLRACE_TRY(const ExprId content, value(group.values));
     if (!never(content)) others.push_back(spec_.sequence({quote, group.key, colon, content}));
   }
+  MILLRACE_TRY(const auto demanded, demanded_members(task.parts, groups, quote, colon));
   const bool filled = task.merged.min_properties > 0 && task.merged.required.empty();
-  spec_.set_body(task.rule, filled && members.empty() && others.empty() ? spec_.never() : object_rest(std::move(members), quote, std::move(others), filled));
+  if (!task.enumerated && demanded.size() == 1 && demanded[0].empty()) {
+    spec_.set_body(task.rule, filled && members.empty() && others.empty() ? spec_.never() : object_rest(std::move(members), quote, std::move(others), filled));
+    return {};
+  }
+  std::vector<ExprId> all, ways;
+  std::string counts;
+  for (const KeyedMembers::Member& one : members) {
+    all.push_back(spec_.sequence({quote, spec_.bytes(one.key), colon, one.content}));
+    counts += one.required ? '1' : '?';
+  }
+  if (!others.empty()) {
+    all.push_back(spec_.choice(std::move(others)));
+    counts += '*';
+  }
+  for (const std::vector<ExprId>& last : demanded) {
+    if (task.enumerated) {
+      MILLRACE_TRY(const ExprId list, counted_members(all, counts, last, task.merged));
+      ways.push_back(spec_.sequence({json_.space(), list, json_.space(), spec_.bytes("}")}));
+      continue;
+    }
+    std::vector<ExprId> with = all;
+    with.insert(with.end(), last.begin(), last.end());
+    ways.push_back(json_.object_rest(with, counts + std::string(last.size(), '1')));
+  }
+  spec_.set_body(task.rule, spec_.choice(std::move(ways)));
   return {};
 }
 

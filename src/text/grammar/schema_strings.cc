@@ -147,6 +147,50 @@ std::string_view format_pattern(std::string_view format) {
   return {};
 }
 
+Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& limits) {
+  struct LookAhead {
+    std::string inner;
+    bool wanted = false;
+  };
+  std::vector<LookAhead> ahead;
+  std::string_view rest = pattern;
+  if (rest.starts_with("^")) rest.remove_prefix(1);
+  while (rest.size() < pattern.size() && (rest.starts_with("(?=") || rest.starts_with("(?!"))) {
+    size_t depth = 0, at = 0;
+    bool in_class = false;
+    for (; at < rest.size(); ++at) {
+      const char c = rest[at];
+      if (c == '\\') ++at;
+      else if (in_class) in_class = c != ']';
+      else if (c == '[') in_class = true;
+      else if (c == '(') ++depth;
+      else if (c == ')' && --depth == 0) break;
+    }
+    if (at >= rest.size()) break;
+    ahead.push_back({std::string(rest.substr(3, at - 3)), rest[2] == '='});
+    rest.remove_prefix(at + 1);
+  }
+  // With an alternative at the top, or a repeat behind it, a look-ahead is not for all of the text.
+  size_t depth = 0;
+  bool in_class = false, whole = rest.empty() || std::string_view("*+?{").find(rest.front()) == std::string_view::npos;
+  for (size_t at = 0; at < rest.size() && whole; ++at) {
+    const char c = rest[at];
+    if (c == '\\') ++at;
+    else if (in_class) in_class = c != ']';
+    else if (c == '[') in_class = true;
+    else if (c == '(') ++depth;
+    else if (c == ')' && depth > 0) --depth;
+    else if (c == '|' && depth == 0) whole = false;
+  }
+  if (ahead.empty() || !whole) return search_dfa(pattern, Spelling::json, limits);
+  MILLRACE_TRY(Dfa dfa, search_dfa("^" + std::string(rest), Spelling::json, limits));
+  for (const LookAhead& one : ahead) {
+    MILLRACE_TRY(const Dfa seen, search_dfa("^(?:" + one.inner + ")", Spelling::json, limits));
+    MILLRACE_TRY(dfa, combine(dfa, seen, one.wanted ? DfaProduct::both : DfaProduct::first_only, limits, "pattern"));
+  }
+  return dfa;
+}
+
 Result<Dfa> string_dfa(const StringBounds& bounds, const GrammarLimits& limits, std::string_view what) {
   MILLRACE_TRY(Dfa dfa, universe(true, limits));
   const auto narrow = [&](Result<Dfa> other, DfaProduct product) -> Result<void> {
@@ -154,12 +198,12 @@ Result<Dfa> string_dfa(const StringBounds& bounds, const GrammarLimits& limits, 
     MILLRACE_TRY(dfa, combine(dfa, *other, product, limits, what));
     return {};
   };
-  for (const std::string& pattern : bounds.patterns) MILLRACE_TRY_VOID(narrow(search_dfa(pattern, Spelling::json, limits), DfaProduct::both));
+  for (const std::string& pattern : bounds.patterns) MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::both));
   for (const std::string& format : bounds.formats) {
     const std::string_view pattern = format_pattern(format);
     if (!pattern.empty()) MILLRACE_TRY_VOID(narrow(search_dfa(pattern, Spelling::json, limits), DfaProduct::both));
   }
-  for (const std::string& pattern : bounds.not_patterns) MILLRACE_TRY_VOID(narrow(search_dfa(pattern, Spelling::json, limits), DfaProduct::first_only));
+  for (const std::string& pattern : bounds.not_patterns) MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::first_only));
   if (!bounds.excluded.empty()) {
     GrammarSpec spec;
     std::vector<ExprId> texts;

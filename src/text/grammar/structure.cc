@@ -15,7 +15,7 @@ constexpr size_t kMostElements = 4096;
 
 class Structure {
  public:
-  Structure(GrammarSpec& spec, const GrammarLimits& limits, std::vector<std::string>& notes) : spec_(spec), limits_(limits), notes_(notes) {}
+  Structure(GrammarSpec& spec, const GrammarLimits& limits, GrammarNotes& notes) : spec_(spec), limits_(limits), notes_(notes) {}
 
   Result<ExprId> part(const SchemaJson& json, const std::string& where, int depth = 0) {
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
@@ -148,7 +148,7 @@ class Structure {
 
   GrammarSpec& spec_;
   const GrammarLimits& limits_;
-  std::vector<std::string>& notes_;
+  GrammarNotes& notes_;
   size_t elements_ = 0;
 };
 
@@ -169,7 +169,7 @@ SchemaJson from_old_form(const SchemaJson& json) {
 
 }  // namespace
 
-Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, std::vector<std::string>& notes) {
+Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes) {
   bool deep = false;  // writing a part out again recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
     deep |= depth > limits.depth + 2 * kMostDepth;

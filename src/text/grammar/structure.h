@@ -16,11 +16,12 @@
 #include <vector>
 
 #include "text/grammar/dfa.h"
+#include "text/grammar/grammar_notes.h"
 
 namespace millrace {
 
 // Fills `spec`. Errors: user (not such a structure, with the place; what a part's own compiler finds), unsupported (size).
-Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, std::vector<std::string>& notes);
+Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes);
 
 // Free text in which none of `triggers` has occurred, or one has and `after` (a rule each; -1: nothing) follows. Behind that
 // the text is free again where `again`, and ends otherwise. `must`: a trigger has to come. Triggers are not empty, and none

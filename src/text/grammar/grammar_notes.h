@@ -1,0 +1,25 @@
+// GrammarNotes: what a constraint's source asks for and the grammar does not do. `weakened` names each place where a text
+// that breaks the source may be accepted: a caller that wants the source kept exactly refuses it. `ignored` names what the
+// standard itself says to pass over.
+#pragma once
+
+#include <algorithm>
+#include <string>
+#include <vector>
+
+namespace millrace {
+
+struct GrammarNotes {
+  static constexpr size_t kMost = 50;  // of each
+  std::vector<std::string> weakened, ignored;
+
+  void weaken(std::string text) { add(weakened, std::move(text)); }
+  void ignore(std::string text) { add(ignored, std::move(text)); }
+
+ private:
+  static void add(std::vector<std::string>& list, std::string text) {
+    if (list.size() < kMost && std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
+  }
+};
+
+}  // namespace millrace

@@ -1,0 +1,90 @@
+// Lists whose items depend on those before them: a graph of what may follow what, as an automaton that calls a rule for
+// each item. So a place costs two states, however large its items are.
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "text/grammar/schema_compiler.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostNodes = 4'096;
+constexpr size_t kMostEdges = 100'000;
+
+}  // namespace
+
+ExprId SchemaCompiler::as_rule(const std::string& name, ExprId body) {
+  auto [entry, fresh] = item_rules_.try_emplace(body, -1);
+  if (fresh) {
+    entry->second = spec_.add_rule(name);
+    spec_.set_body(entry->second, body);
+  }
+  return spec_.call(entry->second);
+}
+
+Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
+  if (graph.done.size() > kMostNodes) return Error::unsupported(fmt::format("JSON schema: a list or an object has more than {} states of what may follow", kMostNodes));
+  size_t edges = 0;
+  for (const auto& some : graph.edges) edges += some.size();
+  if (edges > kMostEdges) return Error::unsupported(fmt::format("JSON schema: a list or an object has more than {} ways from item to item", kMostEdges));
+  if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());
+  if (comma_ < 0) {
+    comma_ = spec_.add_rule("comma");
+    spec_.set_body(comma_, json_.comma());
+  }
+  // State 0: the begin. After an item: 1 + 2 * node; after the comma behind it: 2 + 2 * node.
+  Dfa dfa;
+  const size_t states = 1 + 2 * graph.done.size();
+  dfa.next.assign(states, -1);
+  dfa.accepting.assign(states, 0);
+  dfa.ticks.assign(states, 0);
+  dfa.calls.resize(states);
+  for (size_t n = 0; n < graph.done.size(); ++n) {
+    const size_t after = 1 + 2 * n, before = 2 + 2 * n;
+    dfa.accepting[after] = graph.done[n];
+    if (!graph.edges[n].empty()) dfa.calls[after].push_back({comma_, 0, kNoLimit, static_cast<int32_t>(before)});
+    for (const ListGraph::Edge& edge : graph.edges[n]) {
+      if (never(edge.item)) continue;
+      const ExprId item = as_rule("an item", edge.item);
+      dfa.calls[before].push_back({spec_.at(item).rule, 0, kNoLimit, static_cast<int32_t>(1 + 2 * edge.to)});
+    }
+  }
+  dfa.accepting[0] = graph.done[0];
+  dfa.calls[0] = dfa.calls[2];
+  return automaton(std::move(dfa));
+}
+
+// Members in their order ('1': once, '?': at most once, '*': often), then each of `last`; so many of them that their
+// number is within the schema's bounds. Members that may come often are those whose names are free: they may be the
+// same, and count towards the greatest number alone.
+Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& members, const std::string& counts, const std::vector<ExprId>& last, const MergedSchema& merged) {
+  std::vector<ExprId> all = members;
+  all.insert(all.end(), last.begin(), last.end());
+  const std::string kinds = counts + std::string(last.size(), '1');
+  const uint32_t most = merged.max_properties;
+  const bool open = counts.find('*') != std::string::npos;
+  const uint32_t sure = static_cast<uint32_t>(std::ranges::count(kinds, '1'));
+  const uint32_t least = open && merged.min_properties <= sure ? 0 : merged.min_properties;
+  if (open && least > 0) return Error::unsupported(fmt::format("JSON schema: {}/minProperties: is not supported where the names of properties are free", merged.path));
+  const size_t size = all.size();
+  size_t cap = most == kNoLimit ? least : most;  // beyond which numbers are alike
+  if (!open) cap = std::min(cap, size);
+  if (static_cast<double>(size + 1) * (static_cast<double>(cap) + 1) > static_cast<double>(kMostNodes))
+    return Error::unsupported(fmt::format("JSON schema: {}: with the bounds on their number its {} properties give too many states", merged.path, size));
+  const size_t width = cap + 1;
+  ListGraph graph;  // node: the first member that may come, and how many there are
+  for (size_t at = 0; at <= size; ++at)
+    for (size_t count = 0; count < width; ++count) {
+      const size_t node = graph.add(kinds.find('1', at) == std::string::npos && count >= least);
+      if (most != kNoLimit && count >= most) continue;
+      for (size_t next = at; next < size; ++next) {
+        const size_t after = kinds[next] == '*' ? next : next + 1;
+        graph.edges[node].push_back({all[next], after * width + std::min(count + 1, width - 1)});
+        if (kinds[next] == '1') break;
+      }
+    }
+  return list_graph(graph);
+}
+
+}  // namespace millrace
