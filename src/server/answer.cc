@@ -16,4 +16,8 @@ std::string token_text(const LanguageModel& model, TokenId token) {
   return out + text.flush();
 }
 
+void add_weakened(const Answer& answer, Json& out) {
+  if (!answer.ask.compiled.notes.empty()) out["millrace"]["weakened"] = answer.ask.compiled.notes;
+}
+
 }  // namespace millrace

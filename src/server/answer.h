@@ -78,6 +78,9 @@ struct AnswerFormat {
   Json (*whole)(Answer& answer);
 };
 
+// "millrace": {"weakened": [...]}, where something of what the answer is held to is not kept.
+void add_weakened(const Answer& answer, Json& out);
+
 // "data: {...}\n\n"
 inline std::string sse_data(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
 // "event: name\ndata: {...}\n\n"

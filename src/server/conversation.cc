@@ -4,6 +4,7 @@
 
 #include "engine/chat_prompt.h"
 #include "engine/language_model.h"
+#include "text/grammar/schema.h"
 #include "text/tools/frames.h"
 
 namespace millrace {
@@ -77,12 +78,24 @@ void set_structure(Ask& ask, const Json& structure) {
   ask.request.constraint.text = to_text(structure);
 }
 
+// The tools as their calls are held to: those that are strict say so in their schemas, where the model does not see it.
+std::vector<Tool> held_tools(const AskedTools& asked) {
+  std::vector<Tool> tools = asked.tools;
+  for (const Json& definition : asked.definitions.is_array() ? asked.definitions : Json::array()) {
+    const Json& function = definition["function"];
+    if (!function.contains("strict") || function["strict"] != true) continue;
+    for (Tool& tool : tools)
+      if (function["name"] == tool.name) tool.parameters[kStrictSchema] = "tool '" + tool.name + "'";
+  }
+  return tools;
+}
+
 // The same where every answer has frames.
 void constrain_frames(Ask& ask) {
   const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
   if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
-  const std::span<const Tool> callable = tools ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>();
+  const std::vector<Tool> callable = tools ? held_tools(ask.tools) : std::vector<Tool>();
   set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel}, required ? Json() : structure_of(ask.request.constraint)));
 }
 
@@ -96,7 +109,7 @@ void combine_constraints(Ask& ask) {
   if (ask.dialect) {
     const bool required = ask.tools.choice == Choice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
-    structure = ask.dialect->structure(ask.tools.tools, {required || both, ask.tools.parallel});
+    structure = ask.dialect->structure(held_tools(ask.tools), {required || both, ask.tools.parallel});
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};
     if (ask.constraint_field.empty()) ask.constraint_field = "tools";
   } else {

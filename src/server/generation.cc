@@ -176,7 +176,9 @@ void Generation::complete() {
     const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"};
     return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
-  exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
+  Json whole = format_.whole(answer_);
+  if (whole.is_object()) add_weakened(answer_, whole);
+  exchange_.reply({.headers = headers_, .body = to_text(whole)});
 }
 
 // Before the first token an error has a status of its own; after it, it is the stream's last event.

@@ -415,6 +415,20 @@ void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, con
   begin_answer(endpoint, std::move(waiting.ask), waiting.request, exchange);
 }
 
+namespace {
+
+// What of the constraint is not kept, as a header's value: one line of printable ASCII, of a bounded length.
+std::string weakened_header(const std::vector<std::string>& weakened) {
+  constexpr size_t kMost = 1024;
+  std::string out;
+  for (const std::string& one : weakened) out += (out.empty() ? "" : "; ") + one;
+  for (char& c : out)
+    if (c < 0x20 || c > 0x7E) c = '?';
+  return out.size() <= kMost ? out : out.substr(0, kMost - 3) + "...";
+}
+
+}  // namespace
+
 void Service::begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
   double expected = 0;
   if (auto wrong = check_wait(ask, request, expected)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
@@ -422,6 +436,11 @@ void Service::begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest&
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
+  if (const auto& weakened = ask.compiled.notes; !weakened.empty()) {
+    std::string value = weakened_header(weakened);
+    telemetry().log().event(LogLevel::warn, "constraint weakened", {{"request_id", head.front().second}, {"weakened", value}});
+    head.emplace_back("X-Millrace-Weakened", std::move(value));
+  }
   if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
   Exchange to = exchange;
   if (const std::string id = stream_id(request); !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {

@@ -130,8 +130,9 @@ std::string end(Answer& answer) {
     out = begin_block(choice, Kind::text, {{"type", "text"}, {"text", ""}});
     out += end_block(choice);
   }
-  return out + sse_event("message_delta", {{"type", "message_delta"}, {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
-                                           {"usage", usage(answer, answer.generated_tokens)}}) +
+  Json last = {{"type", "message_delta"}, {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}}, {"usage", usage(answer, answer.generated_tokens)}};
+  add_weakened(answer, last);
+  return out + sse_event("message_delta", last) +
          sse_event("message_stop", {{"type", "message_stop"}});
 }
 
@@ -242,7 +243,7 @@ Wrong read_tools(const Json& value, Ask& ask) {
     if (tool.contains("type") && !tool["type"].is_null() && tool["type"] != "custom") return ApiError::unsupported(where + ".type", "only tools of the client's own are supported");
     const auto text = [&](const char* key) { return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string(); };
     Json schema = tool.contains("input_schema") ? tool["input_schema"] : Json();
-    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema), false)) return wrong;
+    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema), tool.contains("strict") && tool["strict"] == true)) return wrong;
   }
   return std::nullopt;
 }

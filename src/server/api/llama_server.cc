@@ -95,7 +95,11 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
     if (delta.logprob) part["completion_probabilities"] = Json::array({probability_json(answer, *delta.logprob)});
     out = sse_data(part);
   }
-  if (delta.finish != FinishReason::none) out += sse_data(last_json(answer, index, "", Json::array()));
+  if (delta.finish != FinishReason::none) {
+    Json last = last_json(answer, index, "", Json::array());
+    add_weakened(answer, last);
+    out += sse_data(last);
+  }
   return out;
 }
 

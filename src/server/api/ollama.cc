@@ -86,7 +86,9 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
 
 template <void (*add_text)(Json&, const Said&)>
 std::string end(Answer& answer) {
-  return to_text(last<add_text>(answer, {})) + "\n";
+  Json out = last<add_text>(answer, {});
+  add_weakened(answer, out);
+  return to_text(out) + "\n";
 }
 
 template <void (*add_text)(Json&, const Said&)>

@@ -51,7 +51,7 @@ class ChoiceChunks {
     if (const Json reason = openai_stop_reason(answer_.choices[index_]); !choice["finish_reason"].is_null() && !reason.is_null()) choice["stop_reason"] = reason;
     const bool ended = !choice["finish_reason"].is_null();
     Json out = chunk(answer_, Json::array({std::move(choice)}));
-    if (ended) out["timings"] = timings_json(answer_);
+    if (ended) out["timings"] = timings_json(answer_), add_weakened(answer_, out);
     out_ += sse_data(out);
   }
   // add({{name, text}}), as nearly all chunks are.

@@ -84,6 +84,7 @@ std::string end(Answer& answer) {
   if (answer.ask.include_usage) {
     Json last = openai_envelope(answer, "text_completion", Json::array());
     last["usage"] = openai_usage(answer);
+    add_weakened(answer, last);
     out = sse_data(last);
   }
   return out + "data: [DONE]\n\n";

@@ -189,6 +189,7 @@ std::string end(Answer& answer) {
   Events events(answer);
   events.at_least_one();
   Json response = ended(answer, answer.items);
+  add_weakened(answer, response);
   const char* type = response["status"] == "completed" ? "response.completed" : "response.incomplete";
   events.event(type, {{"response", std::move(response)}});
   return events.take();

@@ -2,6 +2,8 @@
 
 #include <fmt/format.h>
 
+#include "text/grammar/schema.h"
+
 namespace millrace {
 namespace {
 
@@ -25,9 +27,18 @@ Constraint made(Kind kind, std::string text) {
 bool is_off(const Json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
 
 // A schema as an object, or as a text that holds one. {} is any JSON.
-Wrong set_schema(Ask& ask, const std::string& field, const Json& schema) {
-  if (schema.is_string()) return set_constraint(ask, field, made(Kind::json_schema, schema.get<std::string>()));
+Wrong set_schema(Ask& ask, const std::string& field, const Json& schema, bool strict = false) {
+  if (schema.is_string()) {
+    Json parsed = strict ? Json::parse(schema.get<std::string>(), nullptr, false) : Json();
+    if (parsed.is_object()) return set_schema(ask, field, parsed, strict);
+    return set_constraint(ask, field, made(Kind::json_schema, schema.get<std::string>()));
+  }
   if (!schema.is_object() && !schema.is_boolean()) return ApiError::bad(field, "must be a JSON Schema");
+  if (strict && schema.is_object()) {
+    Json held = schema;
+    held[kStrictSchema] = true;
+    return set_constraint(ask, field, made(Kind::json_schema, to_text(held)));
+  }
   return set_constraint(ask, field, made(Kind::json_schema, to_text(schema)));
 }
 
@@ -73,15 +84,16 @@ Wrong set_response_format(Ask& ask, const Json& format, const std::string& where
   if (type == "text") return std::nullopt;
   if (type == "structural_tag") return set_constraint(ask, where, made(Kind::structure, to_text(format)));
   if (type != "json_object" && type != "json_schema") return ApiError::bad(where + ".type", fmt::format("must be text, json_object, json_schema or structural_tag, got '{}'", type.substr(0, 64)));
+  const auto strict = [](const Json& from) { return from.contains("strict") && from["strict"] == true; };
   if (type == "json_schema" && format.contains("json_schema")) {
     const Json& named = format["json_schema"];
     const std::string inner = where + ".json_schema";
     if (!named.is_object()) return ApiError::bad(inner, "must be an object");
     if (named.contains("name") && !named["name"].is_string()) return ApiError::bad(inner + ".name", "must be a string");
     if (!named.contains("schema") || named["schema"].is_null()) return ApiError::bad(inner + ".schema", "is missing");
-    return set_schema(ask, inner + ".schema", named["schema"]);
+    return set_schema(ask, inner + ".schema", named["schema"], strict(named) || strict(format));
   }
-  if (format.contains("schema") && !format["schema"].is_null()) return set_schema(ask, where + ".schema", format["schema"]);
+  if (format.contains("schema") && !format["schema"].is_null()) return set_schema(ask, where + ".schema", format["schema"], strict(format));
   if (type == "json_schema") return ApiError::bad(where + ".json_schema", "is missing");
   return set_constraint(ask, where, made(Kind::json_object, ""));
 }

@@ -10,7 +10,8 @@
 namespace millrace {
 
 struct GrammarNotes {
-  static constexpr size_t kMost = 50;  // of each
+  static constexpr size_t kMost = 50;    // of each
+  static constexpr size_t kLongest = 400;  // bytes of one; places in a schema may be long
   std::vector<std::string> weakened, ignored;
 
   void weaken(std::string text) { add(weakened, std::move(text)); }
@@ -18,6 +19,11 @@ struct GrammarNotes {
 
  private:
   static void add(std::vector<std::string>& list, std::string text) {
+    if (text.size() > kLongest) {
+      size_t end = kLongest;
+      while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xC0) == 0x80) --end;  // whole characters
+      text = text.substr(0, end) + "...";
+    }
     if (list.size() < kMost && std::ranges::find(list, text) == list.end()) list.push_back(std::move(text));
   }
 };

@@ -1,5 +1,7 @@
 #include "text/grammar/schema.h"
 
+#include <fmt/format.h>
+
 #include "text/grammar/schema_compiler.h"
 
 namespace millrace {
@@ -8,8 +10,16 @@ namespace {
 Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes, SchemaFlattener::OneOf one_of) {
   SchemaDocument document;
   MILLRACE_TRY_VOID(document.load(text, limits.depth));
-  SchemaCompiler compiler(spec, document, limits, notes, one_of);
+  GrammarNotes own;
+  SchemaCompiler compiler(spec, document, limits, own, one_of);
   const Result<void> done = compiler.compile();
+  const SchemaJson strict = document.root().is_object() ? document.root().value(kStrictSchema, SchemaJson(false)) : SchemaJson(false);
+  if (done.ok() && !own.weakened.empty() && strict != false) {
+    const std::string whose = strict.is_string() ? strict.get<std::string>() + ": " : "";
+    return Error::unsupported(fmt::format("JSON schema: {}{}; strict asks for all of it, so change that or leave strict out", whose, own.weakened.front()));
+  }
+  for (const std::string& note : own.weakened) notes.weaken(note);
+  for (const std::string& note : own.ignored) notes.ignore(note);
   if (!done.ok() && (!compiler.turned() || done.error().kind != ErrorKind::unsupported)) return done.error();
   return done.ok();
 }

@@ -6,6 +6,8 @@
 #include <iterator>
 #include <optional>
 
+#include "text/grammar/schema.h"
+
 namespace millrace {
 namespace {
 
@@ -51,7 +53,7 @@ bool has(const std::vector<std::string>& names, const std::string& name) { retur
 bool is_annotation(std::string_view keyword) {
   static constexpr std::string_view kNames[] = {
       "title", "description", "default", "examples", "example", "$comment", "readOnly", "writeOnly", "deprecated", "contentEncoding",
-      "contentMediaType", "contentSchema", "$schema", "$id", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary"};
+      "contentMediaType", "contentSchema", "$schema", "$id", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", kStrictSchema};
   return std::ranges::find(kNames, keyword) != std::end(kNames);
 }
 

@@ -101,6 +101,7 @@ class Merger {
     if (key == "pattern") out_.strings.patterns.push_back(content);
     else if (key == kNotPattern) out_.strings.not_patterns.push_back(content);
     else if (!format_pattern(content).empty()) out_.strings.formats.push_back(content);
+    else if (standard_format(content)) notes_.weaken(fmt::format("{}/format '{}' is not kept", document_.path(*at_), content));
     else notes_.ignore(fmt::format("{}/format '{}' is no format of JSON Schema and is ignored, as the standard says", document_.path(*at_), content));
     return {};
   }

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <deque>
+#include <iterator>
 
 #include "text/grammar/json_rules.h"
 #include "text/grammar/pattern.h"
@@ -145,6 +146,11 @@ std::string_view format_pattern(std::string_view format) {
   for (const Format& known : kFormats)
     if (known.name == format) return known.pattern;
   return {};
+}
+
+bool standard_format(std::string_view format) {
+  static constexpr std::string_view kOthers[] = {"idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "regex"};
+  return !format_pattern(format).empty() || std::ranges::find(kOthers, format) != std::end(kOthers);
 }
 
 Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& limits) {

@@ -19,6 +19,9 @@ struct StringBounds {
 // The regex of a format that is kept; "" for one that is taken as an annotation, as the standard allows.
 std::string_view format_pattern(std::string_view format);
 
+// Whether the standard defines it.
+bool standard_format(std::string_view format);
+
 // Texts that JSON Schema's `pattern` allows. Look-ahead is kept where it stands at the pattern's begin, behind ^.
 // Errors: user (a regex), unsupported (a regex, too many states).
 Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& limits);

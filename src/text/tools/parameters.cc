@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "base/json_text.h"
+#include "text/grammar/schema.h"
 #include "text/tools/dialects.h"
 
 namespace millrace {
@@ -32,7 +33,7 @@ Json value_structure(const Tool& tool, const Json& schema, const ParameterTags& 
   const Json end = sequence_of({literal_text(std::string(tags.line) + std::string(tags.close)), tags.tail});
   if (!is_string(&schema)) {
     Json with_definitions = schema;
-    for (const char* key : {"$defs", "definitions"})
+    for (const char* key : {"$defs", "definitions", kStrictSchema})
       if (with_definitions.is_object() && tool.parameters.contains(key)) with_definitions[key] = tool.parameters[key];
     return sequence_of({Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, end});
   }
