@@ -131,7 +131,7 @@ class SchemaCompiler {
   std::map<std::set<const SchemaJson*>, ExprId> values_;
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
-  ExprId object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled);
+  std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>> properties_;  // by the schema's list of them
   std::map<const SchemaJson*, Dfa> demanded_keys_;
   std::map<ExprId, RuleId> item_rules_;
   RuleId comma_ = -1;
