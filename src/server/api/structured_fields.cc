@@ -29,7 +29,7 @@ bool is_off(const Json& value) { return value.is_null() || (value.is_string() &&
 // A schema as an object, or as a text that holds one. {} is any JSON.
 Wrong set_schema(Ask& ask, const std::string& field, const Json& schema, bool strict = false) {
   if (schema.is_string()) {
-    Json parsed = strict ? Json::parse(schema.get<std::string>(), nullptr, false) : Json();
+    Json parsed = strict ? parse_json(schema.get<std::string>()) : Json();
     if (parsed.is_object()) return set_schema(ask, field, parsed, strict);
     return set_constraint(ask, field, made(Kind::json_schema, schema.get<std::string>()));
   }
