@@ -50,6 +50,7 @@ struct Sequence {
   int64_t donor_still = 0;       // steps without any more
   int64_t preemptions = 0;
   int64_t furthest = 0;          // the most tokens that were computed at any time
+  int64_t lost = 0;              // computed tokens that preemptions cost it
   int64_t safe_until = 0;        // no victim while fewer tokens are computed (schedule/preemption.h)
   // Nanoseconds of the engine's clock; 0: not yet, or none.
   int64_t submitted = 0;

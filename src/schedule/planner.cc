@@ -26,7 +26,7 @@ bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
 
 int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& limits) const {
   if (stream.stays) return std::min(stream.width * blocks_needed(stream, limits), limits.total_blocks);
-  const int64_t least = std::min(std::max(stream.size() + 1, stream.safe_until), stream.max_total);
+  const int64_t least = std::min(std::max(stream.size() + 1, spared_tokens(stream)), stream.max_total);
   const int64_t tokens = std::max(least, acting().promise(stream, limits));
   return std::min(blocks_of(stream, tokens, limits), limits.total_blocks);
 }

@@ -44,7 +44,7 @@ TEST(LeftOutTokens, TheTierNeedsRoomForWhatIsThere) {
   stream_that_went_without(desk, 2);
   desk.free_blocks = 0;
   desk.swap_tokens = 40;
-  EXPECT_EQ(desk.chunks(), "squeeze 2~");
+  EXPECT_EQ(desk.chunks(), "squeeze 2~;");
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <vector>
 
 #include "base/philox.h"
 #include "engine/simulation.h"
@@ -13,22 +14,35 @@ namespace {
 
 TEST(PreemptionLivelock, LongPromptsAndShortAnswersAreNotComputedAgainAndAgain) {
   constexpr int64_t kRequests = 300;
+  // Poisson arrivals, 4 a second; prompts of 1,808 tokens and answers of 20 in the median, both lognormal.
+  const auto normal = [](uint64_t stream, int64_t i) {
+    double sum = -6;
+    for (uint64_t k = 0; k < 12; ++k) sum += philox_uniform(3, stream, static_cast<uint64_t>(i) * 12 + k);
+    return sum;
+  };
+  std::vector<double> arrivals;
+  std::vector<int64_t> prompts, answers;
+  double now = 0;
+  int64_t tokens = 0;
+  for (int64_t i = 0; i < kRequests; ++i) {
+    arrivals.push_back(now -= std::log1p(-philox_uniform(3, 1, static_cast<uint64_t>(i))) / 4);
+    prompts.push_back(1 + static_cast<int64_t>(std::exp(7.5 + 0.6 * normal(2, i))));
+    answers.push_back(1 + static_cast<int64_t>(std::exp(3 + 0.5 * normal(3, i))));
+    tokens += prompts.back() + answers.back();
+  }
   SimulatedLoad load;
   load.requests = kRequests;
-  load.arrival_seconds = [](int64_t i) { return static_cast<double>(i / 20) * 8; };  // bursts of 20
-  int64_t tokens = 0;
+  load.arrival_seconds = [&](int64_t i) { return arrivals[static_cast<size_t>(i)]; };
   load.request = [&](int64_t i) {
     Request request;
-    const auto prompt = static_cast<size_t>(300 + 4000 * std::pow(philox_uniform(3, 1, static_cast<uint64_t>(i)), 2));
-    request.prompt.assign(prompt, static_cast<TokenId>(i));
-    request.known_tokens = request.max_tokens = 1 + static_cast<int64_t>(philox_uniform(3, 2, static_cast<uint64_t>(i)) * 40);
-    tokens += static_cast<int64_t>(prompt) + request.known_tokens;
+    request.prompt.assign(static_cast<size_t>(prompts[static_cast<size_t>(i)]), static_cast<TokenId>(i));
+    request.known_tokens = request.max_tokens = answers[static_cast<size_t>(i)];
     return request;
   };
   EngineOptions o;
-  o.context = 8192;
+  o.context = 16384;
   o.max_streams = 32;
-  o.kv_tokens = 20'000;
+  o.kv_tokens = 30'000;
   o.batch_tokens = 4096;
   o.queue = 1 << 20;
   o.prefix_cache = false;
@@ -38,8 +52,8 @@ TEST(PreemptionLivelock, LongPromptsAndShortAnswersAreNotComputedAgainAndAgain) 
   auto result = simulate(load, std::move(*cost), o);
   ASSERT_TRUE(result.ok()) << result.error().message;
   for (const SimulatedRequest& request : result->requests) EXPECT_EQ(request.finish, FinishReason::stop);
-  EXPECT_LT(result->stats.recomputed_tokens, 2 * tokens);
-  EXPECT_LT(result->stats.preemptions, 2 * kRequests);
+  EXPECT_LE(result->stats.recomputed_tokens, 2 * tokens);
+  EXPECT_LT(result->stats.preemptions, kRequests);
 }
 
 }  // namespace
