@@ -97,30 +97,31 @@ TEST(Planner, WhoHasLostMoreThanItHasIsSpared) {
   spare(last, true);
   EXPECT_EQ(last.lost, 40);
   EXPECT_EQ(last.safe_until, 41);
-  EXPECT_FALSE(may_be_victim(last));  // it would come back for nothing
+  EXPECT_FALSE(may_be_victim(last, false));  // it would come back for nothing
   last.computed = 41;
-  EXPECT_TRUE(may_be_victim(last));
-  last.computed = 60;
-  spare(last, true);
-  EXPECT_EQ(last.lost, 100);
+  EXPECT_TRUE(may_be_victim(last, false));
+  EXPECT_FALSE(may_be_victim(last, true));  // not for a newcomer: that must pay
+  last.computed = 80;
+  EXPECT_TRUE(may_be_victim(last, true));
+  last.lost = 198;
   last.computed = 0;
   EXPECT_EQ(desk.planner->promised_blocks(last, desk.limits), 7);  // up to where it is no longer spared
   last.max_total = 70;
   EXPECT_EQ(desk.planner->promised_blocks(last, desk.limits), 5);  // or to its end
   last.max_total = 200;
-  last.tokens.resize(99);
-  last.computed = 98;
+  last.tokens.resize(98);
+  last.computed = 97;
   desk.hold(last, 7);
   desk.free_blocks = 0;
-  EXPECT_EQ(desk.chunks(), "squeeze 1; 2:[98+1]*");  // the one behind is spared: who lacks the block goes itself
-  last.tokens.resize(100);
+  EXPECT_EQ(desk.chunks(), "squeeze 1; 2:[97+1]*");  // the one behind is spared: who lacks the block goes itself
+  last.tokens.resize(99);
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
   spare(last, false);  // to a tier: one token is enough
-  EXPECT_EQ(last.lost, 100);
-  EXPECT_FALSE(may_be_victim(last));
-  last.computed = 99;
-  EXPECT_TRUE(may_be_victim(last));
-  EXPECT_TRUE(may_be_victim(first));
+  EXPECT_EQ(last.lost, 198);
+  EXPECT_FALSE(may_be_victim(last, false));
+  last.computed = 98;
+  EXPECT_TRUE(may_be_victim(last, false));
+  EXPECT_TRUE(may_be_victim(first, true));
 }
 
 // Every newcomer may displace whoever runs, for what it says it gains.

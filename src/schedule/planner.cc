@@ -43,8 +43,9 @@ bool Planner::remains(const Sequence& stream) const { return std::ranges::find(r
 // The policy sees those that may be made to give way, and can name no other. Null: nobody does.
 const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wanting) {
   movable_.clear();
+  const bool newcomer = wanting.phase == StreamPhase::waiting || wanting.phase == StreamPhase::swapped;
   for (const Sequence* stream : residents_)
-    if (may_be_victim(*stream)) movable_.push_back(stream);
+    if (may_be_victim(*stream, newcomer)) movable_.push_back(stream);
   ScheduleView rest = view;
   rest.running = movable_;
   const Sequence* victim = acting().victim(rest, wanting);
@@ -136,7 +137,7 @@ void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
       if (!place(view, *candidate, account, plan)) break;  // nobody overtakes
   }
   if (account.swap_tokens == 0) return;
-  std::erase_if(residents_, [](const Sequence* stream) { return !may_be_victim(*stream); });
+  std::erase_if(residents_, [](const Sequence* stream) { return !may_be_victim(*stream, true); });
   ScheduleView rest = view;
   rest.running = residents_;
   rest.free_blocks = account.spare + account.arriving;

@@ -1,6 +1,6 @@
 // What preemptions may cost, whoever decides on them: random bursty loads in memory that is never enough, for every policy,
-// with a tier and without. Who has lost more tokens than it has is no victim (schedule/preemption.h), so a stream loses at
-// most twice the tokens that it has in the end, and all of them at most twice the load. Between two preemptions a stream
+// with a tier and without. Who has lost more than twice the tokens that it has is no victim (schedule/preemption.h), so a stream
+// loses at most three times the tokens that it has in the end, and all of them at most three times the load. Between two preemptions a stream
 // computes a token that is new, so each costs more than the one before: k of them at least 0 + 1 + ... + (k - 1) tokens.
 #include <gtest/gtest.h>
 
@@ -62,7 +62,7 @@ struct BurstyLoad {
 
 class EnginePreemptions : public ::testing::TestWithParam<std::tuple<std::string, int64_t>> {};
 
-TEST_P(EnginePreemptions, WhatIsComputedAgainIsAtMostTwiceTheLoad) {
+TEST_P(EnginePreemptions, WhatIsComputedAgainIsAtMostThreeTimesTheLoad) {
   const auto& [policy, swap_tokens] = GetParam();
   for (uint64_t seed = 1; seed <= 6; ++seed) {
     const BurstyLoad load(seed);
@@ -83,9 +83,9 @@ TEST_P(EnginePreemptions, WhatIsComputedAgainIsAtMostTwiceTheLoad) {
     int64_t most_preemptions = 0;
     for (size_t i = 0; i < result->requests.size(); ++i) {
       EXPECT_EQ(result->requests[i].finish, FinishReason::stop) << "seed " << seed << ", request " << i;
-      most_preemptions += 1 + static_cast<int64_t>(std::ceil(2 * std::sqrt(static_cast<double>(load.prompts[i] + load.answers[i]))));  // k (k - 1) / 2 <= 2 tokens
+      most_preemptions += 1 + static_cast<int64_t>(std::ceil(std::sqrt(6 * static_cast<double>(load.prompts[i] + load.answers[i]))));  // k (k - 1) / 2 <= 3 tokens
     }
-    EXPECT_LE(result->stats.recomputed_tokens, 2 * load.tokens) << "seed " << seed;
+    EXPECT_LE(result->stats.recomputed_tokens, 3 * load.tokens) << "seed " << seed;
     if (swap_tokens == 0) { EXPECT_LE(result->stats.preemptions, most_preemptions) << "seed " << seed; }
     EXPECT_EQ(result->stats.livelocks, 0);
   }

@@ -52,7 +52,7 @@ TEST(PreemptionLivelock, LongPromptsAndShortAnswersAreNotComputedAgainAndAgain) 
   auto result = simulate(load, std::move(*cost), o);
   ASSERT_TRUE(result.ok()) << result.error().message;
   for (const SimulatedRequest& request : result->requests) EXPECT_EQ(request.finish, FinishReason::stop);
-  EXPECT_LE(result->stats.recomputed_tokens, 2 * tokens);
+  EXPECT_LT(result->stats.recomputed_tokens, tokens);
   EXPECT_LT(result->stats.preemptions, kRequests);
 }
 

@@ -190,7 +190,8 @@ class SsdStore final : public PrefixStore {
     for (auto& [slot, record] : found.records) index_.restore(slot, std::move(record));
     index_.restored(found.slots);
     stats_.corrupt_blocks += found.bad;
-    if (index_.unknown() == 0 || found.failed) scan_.reset();
+    if (found.failed) index_.leave_out_unknown();
+    if (index_.unknown() == 0) scan_.reset();
     return !found.failed;
   }
 

@@ -70,6 +70,8 @@ int64_t StoreIndex::take_slot() {
     slot = static_cast<int64_t>(slots_.size());
     slots_.emplace_back();
     counted_ = slot + 1;
+  } else if (unknown() > 0) {
+    return -1;  // there may be free ones yet: nobody has to go for the block
   } else {
     const auto oldest = std::ranges::find_if(order_, [&](const auto& one) { return slot_at(one.second).pins == 0; });
     if (oldest == order_.end()) return -1;

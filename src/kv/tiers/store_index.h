@@ -29,6 +29,7 @@ class StoreIndex {
   void restored(int64_t slots);
   void restored() { restored(capacity_); }
   int64_t unknown() const { return capacity_ - known_; }
+  void leave_out_unknown() { capacity_ = known_; }  // they cannot be read
   // Writes to come are numbered above this one, and above every record that is known.
   void number_above(uint64_t sequence) { sequence_ = std::max(sequence_, sequence); }
 
