@@ -11,6 +11,7 @@ Usage: constraint_attack.py MILLRACE [--seconds 20] [--streams 8] [--attackers 4
 
 import argparse
 import json
+import multiprocessing
 import os
 import random
 import re
@@ -49,21 +50,40 @@ def all_attacks(draw, fresh):
 
 
 class Share:
-    def __init__(self):
+    """What the threads of one process have seen: those that measure wait for no interpreter that others keep busy."""
+
+    def __init__(self, stop):
         self.lock = threading.Lock()
-        self.stop = False
-        self.attacking = False
-        self.health = {"before": [], "during": []}
-        self.gaps = {"before": [], "during": []}
+        self.stopped = stop
+        self.seen = []  # (when, seconds)
         self.failures = []
         self.answers = {}
 
-    def phase(self):
-        return "during" if self.attacking else "before"
+    @property
+    def stop(self):
+        return self.stopped.is_set()
 
-    def note(self, where, value):
+    def note(self, seconds):
         with self.lock:
-            where[self.phase()].append(value)
+            self.seen.append((time.monotonic(), seconds))
+
+
+def start(threads, stop):
+    """A process with these threads, each (function, arguments...), and where to get what they have seen."""
+    out = multiprocessing.Queue()
+
+    def work():
+        share = Share(stop)
+        running = [threading.Thread(target=function, args=(share, *arguments), daemon=True) for function, *arguments in threads]
+        for thread in running:
+            thread.start()
+        for thread in running:
+            thread.join()
+        out.put((share.seen, share.failures, share.answers))
+
+    process = multiprocessing.Process(target=work, daemon=True)
+    process.start()
+    return process, out
 
 
 def connect(port, timeout):
@@ -75,7 +95,7 @@ def post(path, body):
     return f"POST {path} HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: {len(data)}\r\nConnection: close\r\n\r\n".encode() + data
 
 
-def stream(port, share, seed):
+def stream(share, port, seed):
     while not share.stop:
         try:
             with connect(port, 120) as connection:
@@ -88,14 +108,14 @@ def stream(port, share, seed):
                     now = time.monotonic()
                     for _ in range(data.count(b"data: {")):
                         if before is not None:
-                            share.note(share.gaps, now - before)
+                            share.note(now - before)
                         before = now
         except OSError as error:
             if not share.stop:
                 share.failures.append(f"stream: {error}")
 
 
-def health(port, share):
+def health(share, port):
     while not share.stop:
         began = time.monotonic()
         try:
@@ -103,13 +123,13 @@ def health(port, share):
                 connection.sendall(b"GET /health HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")
                 while connection.recv(4096):
                     pass
-            share.note(share.health, time.monotonic() - began)
+            share.note(time.monotonic() - began)
         except OSError as error:
             share.failures.append(f"health: {error}")
         time.sleep(0.02)
 
 
-def attack(port, share, seed, fresh, only, until):
+def attack(share, port, seed, fresh, only, until):
     draw = random.Random(seed)
     while not share.stop and time.monotonic() < until:
         for fields in attacks(draw, fresh, only):
@@ -154,29 +174,26 @@ def main():
     options, options.flags = parser.parse_known_args()
     server = subprocess.Popen([options.millrace, "serve", "--port", "0", "--max-streams", str(options.streams), "--log-level", "off", *options.flags],
                               stdout=subprocess.PIPE, text=True)
-    share = Share()
+    stop = multiprocessing.Event()
     try:
         found = re.search(r":(\d+)$", server.stdout.readline().strip())
         if not found:
             sys.exit("the server did not start")
         port = int(found.group(1))
-        threads = [threading.Thread(target=stream, args=(port, share, i), daemon=True) for i in range(options.streams)]
-        threads.append(threading.Thread(target=health, args=(port, share), daemon=True))
-        for thread in threads:
-            thread.start()
+        streams = start([(stream, port, i) for i in range(options.streams)], stop)
+        asked = start([(health, port)], stop)
         time.sleep(options.seconds)
         quiet_peak = peak_mib(server.pid)
-        share.attacking = True
-        until = time.monotonic() + options.seconds
-        attackers = [threading.Thread(target=attack, args=(port, share, i, not options.same, options.only.split(",") if options.only else [], until), daemon=True) for i in range(options.attackers)]
-        for thread in attackers:
-            thread.start()
-        for thread in attackers:
-            thread.join(options.seconds + 60)
+        began = time.monotonic()
+        until = began + options.seconds
+        only = options.only.split(",") if options.only else []
+        attackers = start([(attack, port, i, not options.same, only, until) for i in range(options.attackers)], stop)
+        answers = attackers[1].get(timeout=options.seconds + 120)[2]
+        ended = time.monotonic()
         alive = server.poll() is None
-        share.stop = True  # the streams end too, so that what is left is the attack's
-        for thread in threads:
-            thread.join(130)
+        stop.set()  # the streams end too, so that what is left is the attack's
+        gaps, failures, _ = streams[1].get(timeout=150)
+        seconds, missed, _ = asked[1].get(timeout=150)
         after = peak = float("nan")
         if alive and server.poll() is None:
             time.sleep(1.0)
@@ -188,14 +205,14 @@ def main():
                     break
             after = last - before
             peak = peak_mib(server.pid)
-        result = {"server alive": alive, "failures": share.failures[:3], "failures in all": len(share.failures),
+        result = {"server alive": alive, "failures": (failures + missed)[:3], "failures in all": len(failures + missed),
                   "peak MiB before": round(quiet_peak), "peak MiB": peak if peak != peak else round(peak),
-                  "CPU s after the clients left": round(after, 2), "attackers' answers": dict(sorted(share.answers.items()))}
-        for name, values in (("health ms", share.health), ("ITL ms", share.gaps)):
-            for phase in ("before", "during"):
-                result[f"{name} {phase}"] = {"n": len(values[phase]), "p50": round(percentile(values[phase], 0.5), 2), "p99": round(percentile(values[phase], 0.99), 2),
-                                             "max": round(percentile(values[phase], 1.0), 1)}
-        result["ITL p99 ratio"] = round(result["ITL ms during"]["p99"] / result["ITL ms before"]["p99"], 2) if share.gaps["before"] else None
+                  "CPU s after the clients left": round(after, 2), "attackers' answers": dict(sorted(answers.items()))}
+        for name, seen in (("health ms", seconds), ("ITL ms", gaps)):
+            for phase, values in (("before", [value for when, value in seen if when < began]), ("during", [value for when, value in seen if began <= when < ended])):
+                result[f"{name} {phase}"] = {"n": len(values), "p50": round(percentile(values, 0.5), 2), "p99": round(percentile(values, 0.99), 2),
+                                             "max": round(percentile(values, 1.0), 1)}
+        result["ITL p99 ratio"] = round(result["ITL ms during"]["p99"] / result["ITL ms before"]["p99"], 2)
         for name, value in result.items():
             print(f"{name}: {value}")
         if options.json:
