@@ -91,6 +91,7 @@ TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
   LiveServer live;
   ConstraintWorkers& workers = live.server->service().constraints();
   ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow")).ok());
+  ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
   std::vector<std::unique_ptr<Client>> good, bad;
   for (int i = 0; i < 3; ++i) {
     good.push_back(std::make_unique<Client>(live.port()));
