@@ -1,9 +1,9 @@
-// Fuzzes constraints through generation: the bytes choose a constraint out of a grammar of constraints, then what a stream
-// that is held to it does. What it asserts, for every kind of constraint:
+// Fuzzes constraints through generation: the bytes choose a constraint out of a grammar of constraints, then what a
+// stream that is held to it does. What it asserts, for every kind of constraint:
 //
 //   compiling   ends within its budget, and the budget counts what is really allocated (the allocator is asked);
-//   masks       every token of a mask is accepted and none outside it is, as far as tried; a text that is not whole has a
-//               token to go on with, or says which bound it met; a mask is the same after a roll-back, in a copy, and
+//   masks       every token of a mask is accepted and none outside it is, as far as tried; a text that is not whole
+//               has a token to go on with, or says which bound it met; a mask is the same after a roll-back, in a copy, and
 //               after a reset and the same tokens; forced text is accepted;
 //   texts       what is written under a regex or a grammar is in its language, and texts out of the bytes are accepted
 //               where they are in it, by a matcher that shares no code with the one under test; what is written under
@@ -12,8 +12,8 @@
 // The classes of fault that it covers: readings beyond every bound (rules that double, many alternatives that call
 // themselves, calls that return to many callers), sets and frames asked for where there are none, repetitions within
 // repetitions and their shortcuts, lists of optional members in both of their layouts, counted strings and lists, text
-// before a trigger, matchers copied, taken back and begun anew at any of these points, and memory or time that grows faster
-// than what is counted.
+// before a trigger, matchers copied, taken back and begun anew at any of these points, and memory or time that grows
+// faster than what is counted.
 #include <sanitizer/allocator_interface.h>
 
 #include <cstdint>
@@ -47,7 +47,8 @@ void on_malloc(const volatile void*, size_t size) {
   g_peak = std::max(g_peak, g_allocated);
 }
 void on_free(const volatile void* at) {
-  if (g_watching && at) g_allocated -= static_cast<int64_t>(__sanitizer_get_allocated_size(const_cast<const void*>(at)));
+  if (g_watching && at)
+    g_allocated -= static_cast<int64_t>(__sanitizer_get_allocated_size(const_cast<const void*>(at)));
 }
 
 // What is left of the input. Behind its end come zeros.
@@ -75,17 +76,21 @@ struct Node {
 Node make_node(Choices& choices, int depth, uint32_t rules) {
   static const char* kTexts[] = {"a", "b", "ab", "aa", "c", "\xC3\xA9", "-", "", "abc", "0"};
   static const char* kSets[] = {"ab", "abc", "01", "a", "bc-"};
-  static constexpr std::pair<uint32_t, uint32_t> kRepeats[] = {{0, 0}, {1, 0}, {0, 1}, {0, 3}, {2, 5}, {3, 3}, {0, 40}, {5, 0}, {20, 30}, {0, 200}};
+  static constexpr std::pair<uint32_t, uint32_t> kRepeats[] = {{0, 0}, {1, 0},  {0, 1}, {0, 3},   {2, 5},
+                                                               {3, 3}, {0, 40}, {5, 0}, {20, 30}, {0, 200}};
   Node node;
   const uint32_t kind = depth <= 0 ? choices.up_to(2) : choices.up_to(9);
   if (kind <= 1) {
     node.text = kTexts[choices.up_to(std::size(kTexts) - 1)];
   } else if (kind == 2) {
-    if (rules > 0 && choices.one_in(2)) node.kind = Node::Kind::rule, node.rule = choices.up_to(rules - 1);
-    else node.kind = Node::Kind::set, node.text = kSets[choices.up_to(std::size(kSets) - 1)];
+    if (rules > 0 && choices.one_in(2))
+      node.kind = Node::Kind::rule, node.rule = choices.up_to(rules - 1);
+    else
+      node.kind = Node::Kind::set, node.text = kSets[choices.up_to(std::size(kSets) - 1)];
   } else if (kind <= 6) {
     node.kind = kind <= 4 ? Node::Kind::sequence : Node::Kind::choice;
-    for (uint32_t i = 0, n = 1 + choices.up_to(3); i < n; ++i) node.parts.push_back(make_node(choices, depth - 1, rules));
+    for (uint32_t i = 0, n = 1 + choices.up_to(3); i < n; ++i)
+      node.parts.push_back(make_node(choices, depth - 1, rules));
   } else {
     node.kind = Node::Kind::repeat;
     std::tie(node.min, node.max) = kRepeats[choices.up_to(std::size(kRepeats) - 1)];
@@ -104,10 +109,12 @@ std::string written(const Node& node, bool gbnf) {
     case Node::Kind::rule: return "r" + std::to_string(node.rule);
     case Node::Kind::sequence:
     case Node::Kind::choice:
-      for (const Node& part : node.parts) out += (out.empty() ? "" : node.kind == Node::Kind::choice ? "|" : " ") + written(part, gbnf);
+      for (const Node& part : node.parts)
+        out += (out.empty() ? "" : node.kind == Node::Kind::choice ? "|" : " ") + written(part, gbnf);
       if (!gbnf) {
         out.clear();
-        for (size_t i = 0; i < node.parts.size(); ++i) out += (i > 0 && node.kind == Node::Kind::choice ? "|" : "") + written(node.parts[i], gbnf);
+        for (size_t i = 0; i < node.parts.size(); ++i)
+          out += (i > 0 && node.kind == Node::Kind::choice ? "|" : "") + written(node.parts[i], gbnf);
       }
       return (gbnf ? "(" : "(?:") + out + ")";
     case Node::Kind::repeat: {
@@ -139,8 +146,10 @@ class Definition {
   }
   Ends work_out(const Node& node, size_t at) {
     switch (node.kind) {
-      case Node::Kind::text: return text_.substr(at, node.text.size()) == node.text ? Ends{at + node.text.size()} : Ends{};
-      case Node::Kind::set: return at < text_.size() && node.text.find(text_[at]) != std::string::npos ? Ends{at + 1} : Ends{};
+      case Node::Kind::text:
+        return text_.substr(at, node.text.size()) == node.text ? Ends{at + node.text.size()} : Ends{};
+      case Node::Kind::set:
+        return at < text_.size() && node.text.find(text_[at]) != std::string::npos ? Ends{at + 1} : Ends{};
       case Node::Kind::rule: return ends(rules_[node.rule], at);
       case Node::Kind::sequence: {
         Ends now{at};
@@ -215,7 +224,8 @@ Json make_schema(Choices& choices, int depth) {
     schema["properties"][name] = many && i > 3 ? shared : make_schema(choices, depth - 1);
     if (many ? i % 29 == step % 29 : choices.one_in(3)) schema["required"].push_back(name);
   }
-  if (choices.one_in(2)) schema["additionalProperties"] = choices.one_in(2) ? make_schema(choices, depth - 1) : Json(false);
+  if (choices.one_in(2))
+    schema["additionalProperties"] = choices.one_in(2) ? make_schema(choices, depth - 1) : Json(false);
   if (choices.one_in(6)) schema["minProperties"] = 1;
   if (choices.one_in(6)) schema["maxProperties"] = 1 + choices.up_to(5);
   return schema;
@@ -250,7 +260,8 @@ Case make_case(Choices& choices) {
     const uint32_t shape = choices.up_to(2), n = 2 + choices.up_to(shape == 1 ? 250 : 60);
     const std::string end = choices.one_in(2) ? "\"\"" : "\"a\"";
     if (shape == 0) {
-      for (uint32_t r = 0; r < n; ++r) c.text += "r" + std::to_string(r) + " ::= r" + std::to_string(r + 1) + " r" + std::to_string(r + 1) + "\n";
+      for (uint32_t r = 0; r < n; ++r)
+        c.text += "r" + std::to_string(r) + " ::= r" + std::to_string(r + 1) + " r" + std::to_string(r + 1) + "\n";
       c.text = "root ::= r0\n" + c.text + "r" + std::to_string(n) + " ::= " + end + "\n";
     } else if (shape == 1) {
       for (uint32_t r = 0; r < n; ++r) {
@@ -269,13 +280,19 @@ Case make_case(Choices& choices) {
     c.text = make_schema(choices, 3).dump();
   } else if (choices.one_in(2)) {
     c.kind = Constraint::Kind::choice;
-    for (uint32_t i = 0, n = 1 + choices.up_to(20); i < n; ++i) c.choices.push_back("a" + std::string(choices.up_to(5), 'b') + static_cast<char>('a' + choices.up_to(5)));
+    for (uint32_t i = 0, n = 1 + choices.up_to(20); i < n; ++i)
+      c.choices.push_back("a" + std::string(choices.up_to(5), 'b') + static_cast<char>('a' + choices.up_to(5)));
   } else {
     c.kind = Constraint::Kind::structure;
     Json elements = Json::array({Json{{"type", "regex"}, {"pattern", written(make_node(choices, 2, 0), false)}}});
     if (choices.one_in(2)) elements.push_back(Json{{"type", "text_until"}, {"end", "ab"}});
     if (choices.one_in(2)) elements.push_back(Json{{"type", "json_schema"}, {"json_schema", make_schema(choices, 2)}});
-    elements.push_back(Json{{"type", "triggered_tags"}, {"triggers", {"<a"}}, {"tags", {Json{{"begin", "<a>"}, {"content", {{"type", "json_schema"}, {"json_schema", make_schema(choices, 1)}}}, {"end", "</a>"}}}}});
+    elements.push_back(Json{{"type", "triggered_tags"},
+                            {"triggers", {"<a"}},
+                            {"tags",
+                             {Json{{"begin", "<a>"},
+                                   {"content", {{"type", "json_schema"}, {"json_schema", make_schema(choices, 1)}}},
+                                   {"end", "</a>"}}}}});
     c.text = Json{{"type", "sequence"}, {"elements", elements}}.dump();
   }
   if (choices.one_in(8)) c.trigger = "ba", out.rules.clear();
@@ -285,8 +302,11 @@ Case make_case(Choices& choices) {
 std::vector<std::string> make_pieces() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* piece : {"\":", "\": \"", "\",", "\", \"", "\"}", "{\"", "[\"", "},", "}}", "}]", "],", "[[", "{}", "[]", " \"", "\n  ", "  ", "true", "false", "null", "tr", "12", "0.5", "-1",
-                            "\xC3\xA9", "\xA9\"", "name", "na", "me\":", "type", "ab", "aa", "aaa", "abc", "aaaaaaaa", "ba", "bab", "k1", "k10", "\"k", "<a>", "</a>", "a,\"", "1,2", "1]", "0}", "abab", "bc-"})
+  for (const char* piece :
+       {"\":",      "\": \"", "\",",  "\", \"", "\"}",   "{\"",  "[\"",   "},",   "}}",  "}]",  "],",       "[[",
+        "{}",       "[]",     " \"",  "\n  ",   "  ",    "true", "false", "null", "tr",  "12",  "0.5",      "-1",
+        "\xC3\xA9", "\xA9\"", "name", "na",     "me\":", "type", "ab",    "aa",   "aaa", "abc", "aaaaaaaa", "ba",
+        "bab",      "k1",     "k10",  "\"k",    "<a>",   "</a>", "a,\"",  "1,2",  "1]",  "0}",  "abab",     "bc-"})
     pieces.push_back(piece);
   pieces.push_back("");
   return pieces;
@@ -295,7 +315,8 @@ std::vector<std::string> make_pieces() {
 // One stream: tokens as the bytes choose them, and ways back.
 class Generation {
  public:
-  Generation(const CompiledGrammar& compiled, Choices& choices) : compiled_(compiled), choices_(choices), matcher_(compiled), bits_(matcher_.words()) {}
+  Generation(const CompiledGrammar& compiled, Choices& choices)
+      : compiled_(compiled), choices_(choices), matcher_(compiled), bits_(matcher_.words()) {}
 
   void run() {
     for (int turn = 0; turn < 60 && !choices_.done(); ++turn) {
@@ -337,7 +358,8 @@ class Generation {
     require(fresh || entry->second == bits_, "the same text has another mask");
     const int32_t vocab = compiled_.masks->trie().vocab_size();
     for (int i = 0; i < 6; ++i) {
-      const auto token = static_cast<TokenId>((choices_.up_to(255) + 256 * choices_.up_to(1)) % static_cast<uint32_t>(vocab));
+      const auto token =
+          static_cast<TokenId>((choices_.up_to(255) + 256 * choices_.up_to(1)) % static_cast<uint32_t>(vocab));
       const bool allowed = matcher_.allows(token);
       if (matcher_.exceeded() != ParseBound::none) return false;
       require(allowed == bit(token), "a token is in the mask and not allowed, or the other way round");
@@ -416,7 +438,8 @@ Result<Grammar> compile(const Constraint& constraint) {
   g_watching = true;
   auto grammar = compile_constraint(constraint, limits);
   g_watching = false;
-  require(g_peak <= 2 * budget.peak_bytes() + (int64_t{4} << 20), "compiling allocates more than it takes from its budget");
+  require(g_peak <= 2 * budget.peak_bytes() + (int64_t{4} << 20),
+          "compiling allocates more than it takes from its budget");
   require(g_peak <= int64_t{56} << 20, "compiling allocates more than its budget has");
   require(budget.held_bytes() >= 0, "more was given back than taken");
   return grammar;
@@ -435,7 +458,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     return 0;
   }
   auto masks = std::make_shared<TokenMasks>(make_pieces(), size_t{1} << 20);
-  CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar).value()), masks, masks->new_grammar(), size_t{256} << choices.up_to(12)};
+  CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar).value()), masks, masks->new_grammar(),
+                           size_t{256} << choices.up_to(12)};
   Generation generation(compiled, choices);
   generation.run();
   bool known = false;
@@ -443,16 +467,20 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (generation.whole()) {
     const bool again = accepts(compiled, text, &known);
     require(again || !known, "a whole text is not accepted by a fresh matcher");
-    if (test.constraint.kind == Constraint::Kind::json_schema && test.constraint.trigger.empty()) require(nlohmann::json::accept(text), "a whole text is no JSON");
+    if (test.constraint.kind == Constraint::Kind::json_schema && test.constraint.trigger.empty())
+      require(nlohmann::json::accept(text), "a whole text is no JSON");
   }
   if (test.rules.empty()) return 0;
-  if (generation.whole() && text.size() <= 64) require(Definition(test.rules, text).matches(test.rules[0]), "a whole text is not in the language");
+  if (generation.whole() && text.size() <= 64)
+    require(Definition(test.rules, text).matches(test.rules[0]), "a whole text is not in the language");
   for (int i = 0; i < 3; ++i) {
     static const char* kParts[] = {"a", "b", "ab", "c", "aa", "\xC3\xA9", "-", "0"};
     std::string other = i == 0 ? text.substr(0, std::min<size_t>(48, text.size())) : "";
     for (uint32_t n = choices.up_to(9); n > 0; --n) other += kParts[choices.up_to(std::size(kParts) - 1)];
     const bool taken = accepts(compiled, other, &known);
-    if (known) require(taken == Definition(test.rules, other).matches(test.rules[0]), "a text is accepted and not in the language, or the other way round");
+    if (known)
+      require(taken == Definition(test.rules, other).matches(test.rules[0]),
+              "a text is accepted and not in the language, or the other way round");
   }
   return 0;
 }

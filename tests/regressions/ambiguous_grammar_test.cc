@@ -1,9 +1,8 @@
-// A grammar whose text can be read in more ways at once than are kept ended the server: the empty set of readings was used
-// without a look, in the engine's thread (37 rules that double, or 1,100 alternatives that call themselves). The tests
-// had grammars with few readings, and the fuzzers compiled grammars but let no matcher run them.
-#include <gtest/gtest.h>
-
+// A grammar whose text can be read in more ways at once than are kept ended the server: the empty set of readings was
+// used without a look, in the engine's thread (37 rules that double, or 1,100 alternatives that call themselves). The
+// tests had grammars with few readings, and the fuzzers compiled grammars but let no matcher run them.
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "millrace/engine.h"
 #include "test_paths.h"
@@ -34,7 +33,8 @@ std::string alternatives(int count) {
   return root + "\n" + rules;
 }
 
-// Few readings at first, and more with every byte: nothing but "a" may come for long, each one of many that may be meant.
+// Few readings at first, and more with every byte: nothing but "a" may come for long, each one of many that may be
+// meant.
 std::string growing() {
   std::string text = "root ::=", ways = "s ::= \"a\"";
   for (int i = 0; i < 50; ++i) text += " s";
@@ -160,7 +160,9 @@ Answer collect(Stream& stream) {
 }
 
 TEST(AmbiguousGrammar, EndsItsStreamAloneAndWithTheReason) {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf", {.threads = 1, .context = 128}).value();
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf",
+                                   {.threads = 1, .context = 128})
+                   .value();
   EngineOptions options;
   options.threads = 1;
   options.max_streams = 4;

@@ -1,9 +1,8 @@
 // A regex of thirty bytes took 30 s and 3.6 GB before it was refused, and an object of some hundred optional properties
 // took seconds: what was counted were states, not the sets that they stand for, and nobody could stop it. The tests
 // looked at what compiles, not at what it takes.
-#include <gtest/gtest.h>
-
 #include <fmt/format.h>
+#include <gtest/gtest.h>
 
 #include "text/grammar/constraint.h"
 #include "text/grammar/json_rules.h"
@@ -26,7 +25,8 @@ struct Compiled {
   int64_t peak = 0;
 };
 
-Compiled compile(const Constraint& constraint, const CompileBounds& bounds = {}, std::shared_ptr<const std::atomic<bool>> cancelled = nullptr) {
+Compiled compile(const Constraint& constraint, const CompileBounds& bounds = {},
+                 std::shared_ptr<const std::atomic<bool>> cancelled = nullptr) {
   CompileBudget budget(bounds, std::move(cancelled));
   GrammarLimits limits;
   limits.budget = &budget;
@@ -44,7 +44,11 @@ bool accepts(const Grammar& grammar, std::string_view text) {
 }
 
 TEST(ConstraintBudget, NestedRepetitionsAreAsLargeAsTheyAreLong) {
-  for (const auto& [pattern, longest] : {std::pair<const char*, size_t>{"((a{0,3}){0,200}){50}", 30'000}, {"(a{0,3}){0,200}", 600}, {"a{0,5000}", 5000}, {"((a?){0,40}){0,50}", 2000}, {"(a{2,3}){2,50}", 150}}) {
+  for (const auto& [pattern, longest] : {std::pair<const char*, size_t>{"((a{0,3}){0,200}){50}", 30'000},
+                                         {"(a{0,3}){0,200}", 600},
+                                         {"a{0,5000}", 5000},
+                                         {"((a?){0,40}){0,50}", 2000},
+                                         {"(a{2,3}){2,50}", 150}}) {
     const Compiled compiled = compile(regex_of(pattern), {32 * kMiB, 5});
     ASSERT_TRUE(compiled.grammar.ok()) << pattern << ": " << compiled.grammar.error().message;
     EXPECT_TRUE(accepts(*compiled.grammar, std::string(longest, 'a'))) << pattern;
@@ -61,12 +65,20 @@ TEST(ConstraintBudget, NestedRepetitionsAreAsLargeAsTheyAreLong) {
 }
 
 TEST(ConstraintBudget, RepetitionsOfRepetitionsKeepTheirGaps) {
-  for (const auto& [pattern, lengths] : {std::pair<const char*, std::vector<size_t>>{"(?:a{3}){0,3}", {0, 3, 6, 9}}, {"(?:a{3,4}){0,2}", {0, 3, 4, 6, 7, 8}}, {"(?:a{2,3}){1,3}", {2, 3, 4, 5, 6, 7, 8, 9}},
-                                         {"(?:a{2,})*", {0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, {"(?:a{3,}){0,1}", {0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}, {"(?:a{0,2}){3}", {0, 1, 2, 3, 4, 5, 6}},
-                                         {"(?:a{5}){0}", {0}}, {"(?:a{2}){2,}", {4, 6, 8, 10, 12}}, {"(?:a*){2,3}", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}}) {
+  for (const auto& [pattern, lengths] : {std::pair<const char*, std::vector<size_t>>{"(?:a{3}){0,3}", {0, 3, 6, 9}},
+                                         {"(?:a{3,4}){0,2}", {0, 3, 4, 6, 7, 8}},
+                                         {"(?:a{2,3}){1,3}", {2, 3, 4, 5, 6, 7, 8, 9}},
+                                         {"(?:a{2,})*", {0, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+                                         {"(?:a{3,}){0,1}", {0, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}},
+                                         {"(?:a{0,2}){3}", {0, 1, 2, 3, 4, 5, 6}},
+                                         {"(?:a{5}){0}", {0}},
+                                         {"(?:a{2}){2,}", {4, 6, 8, 10, 12}},
+                                         {"(?:a*){2,3}", {0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12}}}) {
     const Compiled compiled = compile(regex_of(pattern));
     ASSERT_TRUE(compiled.grammar.ok()) << pattern << ": " << compiled.grammar.error().message;
-    for (size_t n = 0; n <= 12; ++n) EXPECT_EQ(accepts(*compiled.grammar, std::string(n, 'a')), std::ranges::find(lengths, n) != lengths.end()) << pattern << " " << n;
+    for (size_t n = 0; n <= 12; ++n)
+      EXPECT_EQ(accepts(*compiled.grammar, std::string(n, 'a')), std::ranges::find(lengths, n) != lengths.end())
+          << pattern << " " << n;
   }
 }
 
@@ -74,12 +86,17 @@ TEST(ConstraintBudget, WhatIsTooLargeIsRefusedWithinTheBudget) {
   const auto gbnf = [](std::string text) { return of_kind(Constraint::Kind::grammar, std::move(text)); };
   std::string chain = "root ::= r0\n", literal(900'000, 'x');
   for (int r = 0; r < 15'000; ++r) chain += fmt::format("r{} ::= \"a\" r{} | \"b\"\n", r, r + 1);
-  for (const Constraint& constraint : {regex_of("(?:a|b)*a(?:a|b){200}"), regex_of("(?:[a-f]{0,90}x?){0,900}y?(?:[a-f]{0,90}){300,900}"), regex_of(literal), regex_of("(?:.{0,1000}a){100}"),
-                                       gbnf("root ::= (\"a\" | \"b\")* \"a\" ((\"a\" | \"b\"){9}){40}"), gbnf(chain + "r15000 ::= r15000\n"), gbnf(chain + "r15000 ::= \"c\"\n")}) {
+  for (const Constraint& constraint :
+       {regex_of("(?:a|b)*a(?:a|b){200}"), regex_of("(?:[a-f]{0,90}x?){0,900}y?(?:[a-f]{0,90}){300,900}"),
+        regex_of(literal), regex_of("(?:.{0,1000}a){100}"),
+        gbnf("root ::= (\"a\" | \"b\")* \"a\" ((\"a\" | \"b\"){9}){40}"), gbnf(chain + "r15000 ::= r15000\n"),
+        gbnf(chain + "r15000 ::= \"c\"\n")}) {
     const Compiled compiled = compile(constraint, {16 * kMiB, 5});
     EXPECT_LE(compiled.peak, 32 * kMiB) << constraint.text.substr(0, 60);  // the last piece asked for is in it
     if (compiled.grammar.ok()) continue;
-    EXPECT_TRUE(compiled.grammar.error().kind == ErrorKind::unsupported || compiled.grammar.error().kind == ErrorKind::user) << compiled.grammar.error().message;
+    EXPECT_TRUE(compiled.grammar.error().kind == ErrorKind::unsupported ||
+                compiled.grammar.error().kind == ErrorKind::user)
+        << compiled.grammar.error().message;
   }
 }
 
@@ -97,7 +114,10 @@ TEST(ConstraintBudget, GivesBackAllThatItTook) {
   CompileBudget budget;
   GrammarLimits limits;
   limits.budget = &budget;
-  for (const char* schema : {R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]{2,40}$"},"b":{"type":"integer","multipleOf":7}},"additionalProperties":{"type":"number"}})", R"({"type":"string","pattern":"(("})"}) {
+  for (
+      const char* schema :
+      {R"({"type":"object","properties":{"a":{"type":"string","pattern":"^[a-z]{2,40}$"},"b":{"type":"integer","multipleOf":7}},"additionalProperties":{"type":"number"}})",
+       R"({"type":"string","pattern":"(("})"}) {
     compile_constraint(of_kind(Constraint::Kind::json_schema, schema), limits).ok();
     EXPECT_GT(budget.peak_bytes(), 0);
     EXPECT_EQ(budget.held_bytes(), 0) << schema;
@@ -108,15 +128,20 @@ std::string object_of(int properties, bool closed, int required_every) {
   std::string schema = R"({"type":"object","properties":{)", required;
   for (int i = 0; i < properties; ++i) {
     const int shuffled = i * 7919 % properties;
-    schema += fmt::format(R"({}"property_{:04}":{{"type":"{}"}})", i ? "," : "", shuffled, i % 3 == 0 ? "string" : i % 3 == 1 ? "number" : "boolean");
-    if (required_every > 0 && i % required_every == 0) required += fmt::format(R"({}"property_{:04}")", required.empty() ? "" : ",", shuffled);
+    schema += fmt::format(R"({}"property_{:04}":{{"type":"{}"}})", i ? "," : "", shuffled,
+                          i % 3 == 0   ? "string"
+                          : i % 3 == 1 ? "number"
+                                       : "boolean");
+    if (required_every > 0 && i % required_every == 0)
+      required += fmt::format(R"({}"property_{:04}")", required.empty() ? "" : ",", shuffled);
   }
   return schema + "},\"required\":[" + required + "]" + (closed ? ",\"additionalProperties\":false}" : "}");
 }
 
 TEST(ConstraintBudget, ManyOptionalPropertiesCompileInProportion) {
   for (const bool closed : {true, false}) {
-    const Compiled compiled = compile(of_kind(Constraint::Kind::json_schema, object_of(3000, closed, 0)), {128 * kMiB, 5});
+    const Compiled compiled =
+        compile(of_kind(Constraint::Kind::json_schema, object_of(3000, closed, 0)), {128 * kMiB, 5});
     ASSERT_TRUE(compiled.grammar.ok()) << compiled.grammar.error().message;
     const Grammar& grammar = *compiled.grammar;
     const auto name = [](int i) { return fmt::format("\"property_{:04}\"", i * 7919 % 3000); };
@@ -141,7 +166,10 @@ TEST(ConstraintBudget, LongListsOfMembersKeepTheOrderAndTheRequired) {
     const auto run = [&](const std::vector<int>& members) {
       std::string text = "{";
       for (int i : members)
-        text += fmt::format("{}\"property_{:04}\":{}", text.size() > 1 ? "," : "", i * 7919 % 101, i % 3 == 0 ? "\"\"" : i % 3 == 1 ? "0" : "true");
+        text += fmt::format("{}\"property_{:04}\":{}", text.size() > 1 ? "," : "", i * 7919 % 101,
+                            i % 3 == 0   ? "\"\""
+                            : i % 3 == 1 ? "0"
+                                         : "true");
       SetId set = table.begin();
       for (char c : text + "}") set = table.step(set, static_cast<uint8_t>(c));
       return table.complete(set);

@@ -20,7 +20,8 @@ Result<void> CompileBudget::take(int64_t bytes) {
   held_ += bytes;
   peak_ = std::max(peak_, held_);
   if (held_ > bounds_.bytes && !refused_)
-    refused_ = Error::unsupported(fmt::format("grammar: compiling it takes more than {:.3g} MiB; simplify it", static_cast<double>(bounds_.bytes) / 1048576.0));
+    refused_ = Error::unsupported(fmt::format("grammar: compiling it takes more than {:.3g} MiB; simplify it",
+                                              static_cast<double>(bounds_.bytes) / 1048576.0));
   return check();
 }
 
@@ -33,7 +34,8 @@ Result<void> CompileBudget::check(int64_t work) {
   if (cancelled_ && *cancelled_)
     refused_ = Error::cancelled("grammar: nobody waits for it any more");
   else if (now - began_ > bounds_.seconds)
-    refused_ = Error::unsupported(fmt::format("grammar: compiling it takes longer than {} s; simplify it", bounds_.seconds));
+    refused_ =
+        Error::unsupported(fmt::format("grammar: compiling it takes longer than {} s; simplify it", bounds_.seconds));
   return refused_ ? Result<void>(*refused_) : Result<void>();
 }
 

@@ -1,6 +1,6 @@
 // CompileBudget: the memory and time that compiling one constraint may take, and whether its client is still there.
-// Whatever a compiler allocates in proportion to its input is taken from here first, through a BudgetShare, which gives it
-// back when the thing goes; loops that allocate little call check() instead. One compilation, one thread; only
+// Whatever a compiler allocates in proportion to its input is taken from here first, through a BudgetShare, which gives
+// it back when the thing goes; loops that allocate little call check() instead. One compilation, one thread; only
 // `cancelled` is shared. After the first refusal every call is refused alike, so that a caller that cannot fail itself
 // (BudgetShare's copies) leaves it to the next check.
 //
@@ -57,7 +57,8 @@ class BudgetShare {
  public:
   explicit BudgetShare(CompileBudget* budget = nullptr) : budget_(budget) {}
   BudgetShare(const BudgetShare& other) : budget_(other.budget_) { resize(other.bytes_).ok(); }
-  BudgetShare(BudgetShare&& other) noexcept : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
+  BudgetShare(BudgetShare&& other) noexcept
+      : budget_(std::exchange(other.budget_, nullptr)), bytes_(std::exchange(other.bytes_, 0)) {}
   BudgetShare& operator=(BudgetShare other) noexcept {
     std::swap(budget_, other.budget_);
     std::swap(bytes_, other.bytes_);

@@ -36,7 +36,8 @@ std::vector<uint8_t> set_classes(const std::bitset<257>& cuts, Dfa& dfa) {
 
 class Subsets {
  public:
-  Subsets(const Nfa& nfa, const GrammarLimits& limits, std::string_view what) : nfa_(nfa), limits_(limits), what_(what), share_(limits.budget) {
+  Subsets(const Nfa& nfa, const GrammarLimits& limits, std::string_view what)
+      : nfa_(nfa), limits_(limits), what_(what), share_(limits.budget) {
     dfa_.share = BudgetShare(limits.budget);
   }
 
@@ -79,7 +80,9 @@ class Subsets {
   int64_t bytes() const {
     int64_t lists = static_cast<int64_t>(found_.capacity() + stack_.capacity()) * 4;
     for (const auto& target : targets_) lists += static_cast<int64_t>(target.capacity()) * 4;
-    return lists + static_cast<int64_t>(pool_.capacity() * sizeof(int32_t) + sets_.capacity() * sizeof(Set) + slots_.capacity() * sizeof(int32_t)) * 3 / 2;
+    return lists + static_cast<int64_t>(pool_.capacity() * sizeof(int32_t) + sets_.capacity() * sizeof(Set) +
+                                        slots_.capacity() * sizeof(int32_t)) *
+                       3 / 2;
   }
 
   std::span<const int32_t> set(size_t id) const { return std::span(pool_).subspan(sets_[id].first, sets_[id].count); }
@@ -87,7 +90,8 @@ class Subsets {
   // Visits, for each of the copies within copies that the state is in, the best copy known to hold its place.
   template <typename Visit>
   void for_each_copies(int32_t state, Visit visit) {
-    for (int32_t c = nfa_.states[static_cast<size_t>(state)].copies; c >= 0; c = nfa_.copies[static_cast<size_t>(c)].parent) {
+    for (int32_t c = nfa_.states[static_cast<size_t>(state)].copies; c >= 0;
+         c = nfa_.copies[static_cast<size_t>(c)].parent) {
       const NfaCopies& copies = nfa_.copies[static_cast<size_t>(c)];
       const int32_t copy = (state - copies.base) / copies.size;
       Best& best = best_[static_cast<size_t>(copies.level)][static_cast<size_t>(state - copy * copies.size)];
@@ -97,11 +101,13 @@ class Subsets {
   // Whether another state that was reached can write all that this one can.
   bool dominated(int32_t state) {
     bool yes = false;
-    for_each_copies(state, [&](const Best& best, int32_t copy) { return !(yes = best.epoch == epoch_ && best.copy < copy); });
+    for_each_copies(state,
+                    [&](const Best& best, int32_t copy) { return !(yes = best.epoch == epoch_ && best.copy < copy); });
     return yes;
   }
 
-  // What is reached without a byte: see found_. Keeps the states that matter: with edges other than empty ones, ticks, the end.
+  // What is reached without a byte: see found_. Keeps the states that matter: with edges other than empty ones, ticks,
+  // the end.
   std::span<const int32_t> closure(std::span<const int32_t> from, bool at_begin, bool at_end) {
     ++epoch_;
     found_.clear();
@@ -118,7 +124,8 @@ class Subsets {
       stack_.pop_back();
       ++work_;
       bool matters = state == nfa_.accept || nfa_.states[static_cast<size_t>(state)].tick;
-      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
+      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0;
+           e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
         const NfaEdge& edge = nfa_.edges[static_cast<size_t>(e)];
         if (edge.kind == NfaEdge::Kind::empty || (edge.kind == NfaEdge::Kind::begin && at_begin) || (edge.kind == NfaEdge::Kind::end && at_end))
           reach(edge.to);
@@ -135,7 +142,8 @@ class Subsets {
   // Where a set is in slots_, or would go.
   size_t slot_of(std::span<const int32_t> states) const {
     size_t slot = hash_of(states) & (slots_.size() - 1);
-    while (slots_[slot] >= 0 && !std::ranges::equal(set(static_cast<size_t>(slots_[slot])), states)) slot = (slot + 1) & (slots_.size() - 1);
+    while (slots_[slot] >= 0 && !std::ranges::equal(set(static_cast<size_t>(slots_[slot])), states))
+      slot = (slot + 1) & (slots_.size() - 1);
     return slot;
   }
 
@@ -153,7 +161,8 @@ class Subsets {
       for (size_t other = 1; other < sets_.size(); ++other) slots_[slot_of(set(other))] = static_cast<int32_t>(other);
     }
     const auto size = static_cast<ptrdiff_t>(states.size());  // `states` is found_, which goes
-    dfa_.ticks.push_back(std::any_of(pool_.end() - size, pool_.end(), [&](int32_t s) { return nfa_.states[static_cast<size_t>(s)].tick; }));
+    dfa_.ticks.push_back(std::any_of(pool_.end() - size, pool_.end(),
+                                     [&](int32_t s) { return nfa_.states[static_cast<size_t>(s)].tick; }));
     const std::span<const int32_t> ending = closure(set(static_cast<size_t>(id)), first, true);
     dfa_.accepting.push_back(std::ranges::binary_search(ending, nfa_.accept));
     dfa_.calls.emplace_back();
@@ -165,7 +174,8 @@ class Subsets {
     for (auto& target : targets_) target.clear();
     std::vector<std::pair<Dfa::Call, std::vector<int32_t>>> calls;
     for (int32_t state : set(at)) {
-      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0; e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
+      for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0;
+           e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
         const NfaEdge& edge = nfa_.edges[static_cast<size_t>(e)];
         if (edge.kind == NfaEdge::Kind::bytes) {
           const size_t first = dfa_.class_of[edge.first], last = dfa_.class_of[edge.last];
@@ -189,7 +199,8 @@ class Subsets {
       const auto [entry, fresh] = seen.try_emplace(hash_of(target), c);
       const size_t like = entry->second;
       if (!fresh && targets_[like] == target) {
-        dfa_.next[at * static_cast<size_t>(dfa_.classes) + c] = dfa_.next[at * static_cast<size_t>(dfa_.classes) + like];
+        dfa_.next[at * static_cast<size_t>(dfa_.classes) + c] =
+            dfa_.next[at * static_cast<size_t>(dfa_.classes) + like];
         continue;
       }
       const int32_t to = add_state(closure(target, false, false), false);
@@ -209,9 +220,9 @@ class Subsets {
   std::vector<std::vector<int32_t>> targets_;  // [class], of the state in the making
   std::vector<Set> sets_;                      // [state of the Dfa], in pool_
   std::vector<int32_t> pool_;
-  std::vector<int32_t> slots_;                 // sets by their hash, all but the first
+  std::vector<int32_t> slots_;  // sets by their hash, all but the first
   std::vector<uint32_t> mark_;
-  std::vector<std::vector<Best>> best_;        // [level][state of the first copy]
+  std::vector<std::vector<Best>> best_;  // [level][state of the first copy]
   uint32_t epoch_ = 0;
   std::vector<int32_t> stack_, found_;
   int64_t work_ = 0;
@@ -222,7 +233,8 @@ class Subsets {
 Result<Dfa> trimmed(const Dfa& dfa, CompileBudget* budget) {
   const auto n = static_cast<size_t>(dfa.size()), classes = static_cast<size_t>(dfa.classes);
   BudgetShare share(budget);
-  MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>(n * (4 * sizeof(int32_t) + 1) + dfa.next.size() * sizeof(int32_t))));
+  MILLRACE_TRY_VOID(
+      share.resize(static_cast<int64_t>(n * (4 * sizeof(int32_t) + 1) + dfa.next.size() * sizeof(int32_t))));
   // States by where they lead: those before `to` are before[first[to]] and on.
   std::vector<int32_t> first(n + 2, 0), before;
   for (int32_t to : dfa.next)
@@ -230,7 +242,8 @@ Result<Dfa> trimmed(const Dfa& dfa, CompileBudget* budget) {
   for (size_t s = 2; s < n + 2; ++s) first[s] += first[s - 1];
   before.resize(static_cast<size_t>(first[n + 1]));
   for (size_t at = 0; at < dfa.next.size(); ++at)
-    if (const int32_t to = dfa.next[at]; to >= 0) before[static_cast<size_t>(first[static_cast<size_t>(to) + 1]++)] = static_cast<int32_t>(at / classes);
+    if (const int32_t to = dfa.next[at]; to >= 0)
+      before[static_cast<size_t>(first[static_cast<size_t>(to) + 1]++)] = static_cast<int32_t>(at / classes);
   std::vector<uint8_t> live(n, 0);
   std::vector<int32_t> stack;
   for (size_t s = 0; s < n; ++s)
@@ -273,7 +286,8 @@ Result<Dfa> trimmed(const Dfa& dfa, CompileBudget* budget) {
 }  // namespace
 
 int64_t Dfa::bytes() const {
-  size_t all = next.capacity() * sizeof(int32_t) + accepting.capacity() + ticks.capacity() + calls.capacity() * sizeof(calls[0]);
+  size_t all =
+      next.capacity() * sizeof(int32_t) + accepting.capacity() + ticks.capacity() + calls.capacity() * sizeof(calls[0]);
   return static_cast<int64_t>(all) + call_bytes;
 }
 

@@ -1,8 +1,8 @@
 // Dfa: a deterministic automaton over bytes and rule calls, made from an expression by Thompson's construction and the
 // subset construction. Calls are symbols of their own: a state may have byte edges and call edges.
 //
-// Everything here is bounded by counting states, so that the same text is refused everywhere alike, and by the budget of
-// the compilation, which all of it is taken from.
+// Everything here is bounded by counting states, so that the same text is refused everywhere alike, and by the budget
+// of the compilation, which all of it is taken from.
 #pragma once
 
 #include <array>

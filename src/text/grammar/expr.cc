@@ -5,11 +5,13 @@
 namespace millrace {
 
 ExprId GrammarSpec::add(Expr expr) {
-  size_t bytes = expr.text.capacity() + expr.set.capacity() * sizeof(CharRange) + expr.parts.capacity() * sizeof(ExprId);
+  size_t bytes =
+      expr.text.capacity() + expr.set.capacity() * sizeof(CharRange) + expr.parts.capacity() * sizeof(ExprId);
   for (const std::string& key : expr.keys) bytes += sizeof(key) + key.capacity();
   bytes_ += static_cast<int64_t>(bytes);
   exprs_.push_back(std::move(expr));
-  share_.resize(bytes_ + static_cast<int64_t>(exprs_.capacity() * sizeof(Expr) * 3 / 2)).ok();  // a refusal shows at the next check
+  share_.resize(bytes_ + static_cast<int64_t>(exprs_.capacity() * sizeof(Expr) * 3 / 2))
+      .ok();  // a refusal shows at the next check
   return static_cast<ExprId>(exprs_.size()) - 1;
 }
 
@@ -53,8 +55,8 @@ ExprId GrammarSpec::choice(std::vector<ExprId> parts) {
 
 namespace {
 
-// (x{a,b}){c,d} writes between k a and k b of x for some k from c to d: all numbers from c a to d b, if what k + 1 begins
-// with follows on what k ends with, for the smallest k at the latest.
+// (x{a,b}){c,d} writes between k a and k b of x for some k from c to d: all numbers from c a to d b, if what k + 1
+// begins with follows on what k ends with, for the smallest k at the latest.
 bool merges(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   if (c == d) return true;
   const uint64_t end = b == kNoLimit ? (c == 0 ? 0 : uint64_t{kNoLimit}) : uint64_t{c} * b;

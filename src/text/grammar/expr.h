@@ -33,13 +33,15 @@ enum class Spelling : uint8_t {
 };
 
 struct Expr {
+  // clang-format off
   enum class Kind : uint8_t { never, bytes, byte_set, chars, sequence, choice, repeat, list, keyed, call, tick, dfa, begin, end };
+  // clang-format on
   Kind kind = Kind::never;
   Spelling spelling = Spelling::utf8;  // chars
-  std::string text;                    // bytes; byte_set: its members; list, keyed: how often each part comes, see GrammarSpec::list
+  std::string text;  // bytes; byte_set: its members; list, keyed: how often each part comes, see GrammarSpec::list
   CharSet set;                         // chars
   std::vector<ExprId> parts;           // sequence, choice; repeat: one; list: the separator, then the members;
-                                       // keyed: separator, opening, the contents, and the other members where there are any
+                              // keyed: separator, opening, the contents, and the other members where there are any
   std::vector<std::string> keys;       // keyed
   uint32_t min = 0, max = 0;           // repeat; kNoLimit: no end; list, keyed: min 1 is one that is not empty
   RuleId rule = -1;                    // call
@@ -55,10 +57,10 @@ struct KeyedMembers {
     bool required = false;
   };
   ExprId separator = -1;
-  ExprId opening = -1;          // before each key
+  ExprId opening = -1;  // before each key
   std::vector<Member> members;
-  ExprId others = -1;           // more members behind them, as often as they like; with their opening. -1: none
-  bool filled = false;          // at least one
+  ExprId others = -1;   // more members behind them, as often as they like; with their opening. -1: none
+  bool filled = false;  // at least one
 };
 
 class GrammarSpec {

@@ -10,8 +10,9 @@
 namespace millrace {
 namespace {
 
-// The automata of all rules as one graph, backwards: from where a state can be reached, by a byte or by a call. Finds the
-// states from which the end of their rule can be reached, in one pass: a call is passable once its rule has such a begin.
+// The automata of all rules as one graph, backwards: from where a state can be reached, by a byte or by a call. Finds
+// the states from which the end of their rule can be reached, in one pass: a call is passable once its rule has such a
+// begin.
 class Backwards {
  public:
   static Result<Backwards> create(std::span<const Dfa* const> rules, CompileBudget* budget) {
@@ -23,7 +24,8 @@ class Backwards {
       states += rule->size();
       out.for_each(*rule, 0, [&](int32_t, int32_t, RuleId called) { called < 0 ? ++steps : ++calls; });
     }
-    MILLRACE_TRY_VOID(out.share_.resize((steps + calls) * static_cast<int64_t>(sizeof(Step)) + calls * 8 + states * 16 + std::ssize(rules) * 16));
+    MILLRACE_TRY_VOID(out.share_.resize((steps + calls) * static_cast<int64_t>(sizeof(Step)) + calls * 8 + states * 16 +
+                                        std::ssize(rules) * 16));
     MILLRACE_TRY_VOID(out.share_.check(steps + calls));
     out.rules_.assign(rules.begin(), rules.end());
     out.first_.assign(static_cast<size_t>(states) + 2, 0);
@@ -58,7 +60,8 @@ class Backwards {
       stack.pop_back();
       for (int32_t i = first_[static_cast<size_t>(state)]; i < first_[static_cast<size_t>(state) + 1]; ++i) {
         const Step& step = steps_[static_cast<size_t>(i)];
-        if (step.called < 0 ? by_bytes : live[static_cast<size_t>(base_[static_cast<size_t>(step.called)])] != 0) reach(step.from);
+        if (step.called < 0 ? by_bytes : live[static_cast<size_t>(base_[static_cast<size_t>(step.called)])] != 0)
+          reach(step.from);
       }
       const auto rule = std::ranges::lower_bound(base_, state);
       if (rule == base_.end() || *rule != state) continue;  // no begin
@@ -96,7 +99,7 @@ class Backwards {
   }
 
   std::vector<const Dfa*> rules_;
-  std::vector<int32_t> base_;              // [rule]: its first state
+  std::vector<int32_t> base_;                // [rule]: its first state
   std::vector<int32_t> first_, first_call_;  // [state], [rule]: where in steps_ and calls_ those that lead there begin
   std::vector<Step> steps_;
   std::vector<std::pair<int32_t, int32_t>> calls_;
@@ -145,14 +148,17 @@ Result<void> Grammar::keep_productive(const GrammarSpec& spec, CompileBudget* bu
   for (const RuleTable& rule : rules_) dfas.push_back(&rule.dfa);
   MILLRACE_TRY(const Backwards backwards, Backwards::create(dfas, budget));
   const std::vector<uint8_t> live = backwards.live(true), nothing = backwards.live(false);
-  const auto begins = [&](const std::vector<uint8_t>& states, RuleId rule) { return states[static_cast<size_t>(backwards.base(static_cast<size_t>(rule)))] != 0; };
+  const auto begins = [&](const std::vector<uint8_t>& states, RuleId rule) {
+    return states[static_cast<size_t>(backwards.base(static_cast<size_t>(rule)))] != 0;
+  };
   if (!begins(live, spec.root)) return Error::user("grammar: no text satisfies it");
   for (size_t r = 0; r < rules_.size(); ++r) {
     Dfa& dfa = rules_[r].dfa;
     const auto dead = [&](int32_t to) { return !live[static_cast<size_t>(backwards.base(r) + to)]; };
     for (int32_t& to : dfa.next)
       if (to >= 0 && dead(to)) to = -1;
-    for (auto& calls : dfa.calls) std::erase_if(calls, [&](const Dfa::Call& c) { return !begins(live, c.rule) || dead(c.to); });
+    for (auto& calls : dfa.calls)
+      std::erase_if(calls, [&](const Dfa::Call& c) { return !begins(live, c.rule) || dead(c.to); });
     rules_[r].nullable = begins(nothing, static_cast<RuleId>(r));
     rules_[r].counted = std::ranges::any_of(dfa.ticks, [](uint8_t t) { return t != 0; });
   }
@@ -260,7 +266,8 @@ void Grammar::number_states(RuleId root) {
     rule.dfa.share.detach();
     bytes_ += rule.dfa.next.capacity() * sizeof(int32_t) + rule.dfa.accepting.capacity() + rule.fingerprint.capacity();
   }
-  bytes_ += flags_.capacity() + rule_of_.capacity() * 4 + first_call_.capacity() * 4 + calls_.capacity() * sizeof(Call) + rules_.capacity() * sizeof(RuleTable);
+  bytes_ += flags_.capacity() + rule_of_.capacity() * 4 + first_call_.capacity() * 4 +
+            calls_.capacity() * sizeof(Call) + rules_.capacity() * sizeof(RuleTable);
   start_ = rules_[static_cast<size_t>(root)].base;
 }
 

@@ -24,7 +24,8 @@ Result<KeyTree> make_key_tree(std::span<const std::string> keys, std::string_vie
   std::vector<int32_t> order(n), limit(n);  // limit: the last member that may come where this is the first
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [&](int32_t member) -> std::string_view { return keys[static_cast<size_t>(member)]; });
-  for (size_t i = n; i-- > 0;) limit[i] = counts[i] == '1' ? static_cast<int32_t>(i) : i + 1 < n ? limit[i + 1] : static_cast<int32_t>(i);
+  for (size_t i = n; i-- > 0;)
+    limit[i] = counts[i] == '1' ? static_cast<int32_t>(i) : i + 1 < n ? limit[i + 1] : static_cast<int32_t>(i);
 
   std::vector<Node> stack(1);
   stack[0].last = n;
@@ -33,7 +34,9 @@ Result<KeyTree> make_key_tree(std::span<const std::string> keys, std::string_vie
   while (!stack.empty()) {
     const Node node = std::move(stack.back());
     stack.pop_back();
-    const auto byte_of = [&](size_t at) { return static_cast<uint8_t>(keys[static_cast<size_t>(order[at])][node.depth]); };
+    const auto byte_of = [&](size_t at) {
+      return static_cast<uint8_t>(keys[static_cast<size_t>(order[at])][node.depth]);
+    };
     if (node.last > node.first && keys[static_cast<size_t>(order[node.first])].size() == node.depth) {
       if (node.last - node.first > 1) return Error::internal("key tree: a key is the begin of another");
       tree.ends[static_cast<size_t>(node.members[0])] = node.base;
@@ -53,7 +56,8 @@ Result<KeyTree> make_key_tree(std::span<const std::string> keys, std::string_vie
         tree.edges.push_back({node.base + static_cast<int32_t>(p), child.base + static_cast<int32_t>(to), byte});
       }
       MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(node.members.size() + child.members.size())));
-      MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>((tree.edges.capacity() * sizeof(KeyTree::Edge)) * 3 / 2 + (stack.size() + 4 * n) * sizeof(Node))));
+      MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>((tree.edges.capacity() * sizeof(KeyTree::Edge)) * 3 / 2 +
+                                                          (stack.size() + 4 * n) * sizeof(Node))));
       first = child.last;
       stack.push_back(std::move(child));
     }

@@ -1,5 +1,6 @@
-// KeyTree: what may come next in a list whose members begin with keys and stand in a fixed order, some of them left out.
-// An automaton over the keys' bytes. A state is what has been read of a key, and the first member that it can still be:
+// KeyTree: what may come next in a list whose members begin with keys and stand in a fixed order, some of them left
+// out. An automaton over the keys' bytes. A state is what has been read of a key, and the first member that it can
+// still be:
 //
 //   keys  0 "name":   1 "no":   2 "id":        behind member 0, where only 1 and 2 may come:
 //
@@ -25,9 +26,9 @@ struct KeyTree {
     int32_t from = 0, to = 0;
     uint8_t byte = 0;
   };
-  int32_t states = 0;           // 0 to n - 1 are those before a key: state i where member i is the first that may come
+  int32_t states = 0;  // 0 to n - 1 are those before a key: state i where member i is the first that may come
   std::vector<Edge> edges;
-  std::vector<int32_t> ends;    // [member]: the state behind its key
+  std::vector<int32_t> ends;  // [member]: the state behind its key
 };
 
 // `counts`: '1' for a member that must come, '?' for one that need not. No key is the begin of another.

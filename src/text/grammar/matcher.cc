@@ -30,7 +30,9 @@ void GrammarMatcher::note_bounds() {
 
 // Near the limit of depth what a state allows depends on the depth too.
 bool GrammarMatcher::deep() const {
-  return std::ranges::any_of(table_.configs(set_), [&](const ParseConfig& c) { return table_.frame(c.frame).depth + 2 * TokenTrie::kMaxTokenBytes > kMaxFrames; });
+  return std::ranges::any_of(table_.configs(set_), [&](const ParseConfig& c) {
+    return table_.frame(c.frame).depth + 2 * TokenTrie::kMaxTokenBytes > kMaxFrames;
+  });
 }
 
 // The set behind more text; kDead where it does not fit, or a bound is met.
@@ -97,7 +99,8 @@ size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
   if (!usable()) return 0;
   const std::vector<ParseConfig> configs(table_.configs(set_).begin(), table_.configs(set_).end());
   bool walk = configs.size() > kMostMasks || deep();
-  for (size_t i = 0; i < configs.size() && !walk && table_.exceeded() == ParseBound::none; ++i) walk = !add_state(configs[i], bits);
+  for (size_t i = 0; i < configs.size() && !walk && table_.exceeded() == ParseBound::none; ++i)
+    walk = !add_state(configs[i], bits);
   if (walk) add_walk(1, static_cast<uint32_t>(compiled_.masks->trie().nodes().size()), set_, bits);
   note_bounds();
   if (exceeded_ != ParseBound::none) std::ranges::fill(bits, 0);
@@ -166,7 +169,8 @@ void GrammarMatcher::shrink() {
     if (with_history) sets.insert(sets.end(), history_.begin(), history_.end());
     fresh.import(table_, sets);
     table_.spend(kFirstWork - std::max<int64_t>(0, fresh.work_left()));
-    if (with_history && (fresh.exceeded() != ParseBound::none || fresh.bytes() > compiled_.table_bytes / 2)) return false;
+    if (with_history && (fresh.exceeded() != ParseBound::none || fresh.bytes() > compiled_.table_bytes / 2))
+      return false;
     fresh.set_work(std::max<int64_t>(0, table_.work_left()));
     table_ = std::move(fresh);
     set_ = sets[0];
@@ -175,7 +179,8 @@ void GrammarMatcher::shrink() {
   };
   if (!remade(true)) remade(false);  // the past alone is too large
   note_bounds();
-  if (table_.bytes() > (compiled_.table_bytes + compiled_.most_bytes()) / 2 && exceeded_ == ParseBound::none) exceeded_ = ParseBound::bytes;  // so is what is now
+  if (table_.bytes() > (compiled_.table_bytes + compiled_.most_bytes()) / 2 && exceeded_ == ParseBound::none)
+    exceeded_ = ParseBound::bytes;  // so is what is now
 }
 
 std::string GrammarMatcher::jump_ahead(size_t limit) {

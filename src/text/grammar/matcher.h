@@ -1,5 +1,5 @@
-// GrammarMatcher: holds one stream to a grammar. Asks for the tokens that may come next, takes the one that came, and can
-// go back. One thread at a time; a copy is independent from here on.
+// GrammarMatcher: holds one stream to a grammar. Asks for the tokens that may come next, takes the one that came, and
+// can go back. One thread at a time; a copy is independent from here on.
 //
 //   GrammarMatcher matcher(compiled);
 //   matcher.mask(bits);                  // one bit a token, 1: may come next
@@ -28,14 +28,15 @@ struct CompiledGrammar {
   std::shared_ptr<TokenMasks> masks;
   int64_t id = 0;
   size_t table_bytes = size_t{16} << 20;  // of one stream's readings, before those that are over are dropped
-  size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{1} << 20); }  // in the middle of one token
+  // ... in the middle of one token.
+  size_t most_bytes() const { return table_bytes + std::max(table_bytes, size_t{1} << 20); }
 };
 
 class GrammarMatcher {
  public:
   static constexpr size_t kMostRollback = 1024;  // tokens that can be taken back
-  // Work (see ParseTable) that a stream may do at first, and more for each token: a quarter of a second, and milliseconds.
-  // Ordinary grammars take a thousandth of it.
+  // Work (see ParseTable) that a stream may do at first, and more for each token: a quarter of a second, and
+  // milliseconds. Ordinary grammars take a thousandth of it.
   static constexpr int64_t kFirstWork = 100'000'000, kTokenWork = 2'000'000;
 
   explicit GrammarMatcher(CompiledGrammar compiled);
@@ -53,7 +54,7 @@ class GrammarMatcher {
   size_t rollback(size_t tokens);
   void reset();
 
-  // The bound that the last mask(), allows(), accept() or jump_ahead() met. Then there is no telling what may come next.
+  // The bound that the last mask(), allows(), accept() or jump_ahead() met. Then nobody knows what may come next.
   ParseBound exceeded() const { return exceeded_; }
 
   bool complete() const { return table_.complete(set_); }                         // the text may end here

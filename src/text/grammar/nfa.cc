@@ -36,7 +36,9 @@ class Builder {
   }
 
   Result<void> check_size() {
-    if (static_cast<int64_t>(nfa_.states.size()) > limits_.nfa_states || static_cast<int64_t>(nfa_.edges.size()) > 64 * limits_.nfa_states) return too_large();
+    if (static_cast<int64_t>(nfa_.states.size()) > limits_.nfa_states ||
+        static_cast<int64_t>(nfa_.edges.size()) > 64 * limits_.nfa_states)
+      return too_large();
     MILLRACE_TRY_VOID(nfa_.share.check());
     return nfa_.bytes() == nfa_.share.bytes() ? Result<void>() : nfa_.share.resize(nfa_.bytes());
   }
@@ -118,7 +120,8 @@ class Builder {
     return nullable_[id] = yes;
   }
 
-  // The part `count` times from `from` on; returns where the last one ends. With `leave` >= 0 each may be left out, to there.
+  // The part `count` times from `from` on; returns where the last one ends. With `leave` >= 0 each may be left out, to
+  // there.
   Result<int32_t> add_copies(ExprId part, uint32_t count, int32_t from, int32_t leave, int depth) {
     for (uint32_t i = 0; i < count; ++i) {
       if (leave >= 0) nfa_.add_empty(from, leave);
@@ -172,7 +175,8 @@ class Builder {
   Result<void> add_dfa(const Dfa& dfa, int32_t from, int32_t to) {
     MILLRACE_TRY_VOID(check_room(dfa.size()));
     const auto base = static_cast<int32_t>(nfa_.states.size());
-    for (int32_t s = 0; s < dfa.size(); ++s) nfa_.states[static_cast<size_t>(add_state())].tick = dfa.ticks[static_cast<size_t>(s)] != 0;
+    for (int32_t s = 0; s < dfa.size(); ++s)
+      nfa_.states[static_cast<size_t>(add_state())].tick = dfa.ticks[static_cast<size_t>(s)] != 0;
     nfa_.add_empty(from, base);
     for (int32_t s = 0; s < dfa.size(); ++s) {
       if (s % 1024 == 1023) MILLRACE_TRY_VOID(check_size());

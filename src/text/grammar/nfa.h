@@ -20,8 +20,8 @@ struct NfaEdge {
 
 // Copies of one part, one behind the other: states [base, base + size) are the first copy, and so on. Where all of them
 // may be left out, {0,n}, an earlier copy can write all that a later one can at the same place; where there is no most
-// (`open`, {n,}), a later copy all that an earlier one can. So a set of states needs only the best of them, and its size
-// does not grow with n.
+// (`open`, {n,}), a later copy all that an earlier one can. So a set of states needs only the best of them, and its
+// size does not grow with n.
 struct NfaCopies {
   int32_t base = 0, size = 0;
   int32_t parent = -1;  // the copies that these are within
@@ -49,7 +49,9 @@ struct Nfa {
   }
   // Allocated; growing a vector holds the old one too for a moment.
   int64_t bytes() const {
-    return static_cast<int64_t>((states.capacity() * sizeof(State) + edges.capacity() * sizeof(NfaEdge) + calls.capacity() * sizeof(Dfa::Call) + copies.capacity() * sizeof(NfaCopies)) * 3 / 2);
+    return static_cast<int64_t>((states.capacity() * sizeof(State) + edges.capacity() * sizeof(NfaEdge) +
+                                 calls.capacity() * sizeof(Dfa::Call) + copies.capacity() * sizeof(NfaCopies)) *
+                                3 / 2);
   }
   void add_edge(int32_t from, NfaEdge edge) {
     edge.sibling = states[static_cast<size_t>(from)].edge;

@@ -18,7 +18,8 @@ const char* parse_bound_reason(ParseBound bound) {
     case ParseBound::readings: return "the text can be read in too many ways at once; make its rules less ambiguous";
     case ParseBound::depth: return "its rules call each other too deeply here; nest them less";
     case ParseBound::bytes: return "the ways to read the text take too much memory; make its rules less ambiguous";
-    case ParseBound::work: return "the ways to read the text take too long to tell apart; make its rules less ambiguous";
+    case ParseBound::work:
+      return "the ways to read the text take too long to tell apart; make its rules less ambiguous";
   }
   return "";
 }
@@ -177,11 +178,13 @@ void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
   const uint64_t key = uint64_t{static_cast<uint32_t>(call.start)} << 32 | static_cast<uint32_t>(call.to);
   const auto [entry, fresh_key] = pending_ids_.try_emplace(key, id);
   int32_t last = -1;
-  for (int32_t i = fresh_key ? -1 : static_cast<int32_t>(entry->second); i >= 0; i = pending_[static_cast<size_t>(i)].next) {
+  for (int32_t i = fresh_key ? -1 : static_cast<int32_t>(entry->second); i >= 0;
+       i = pending_[static_cast<size_t>(i)].next) {
     Pending& p = pending_[static_cast<size_t>(i)];
     last = i;
     if (p.frame.need != call.need || p.frame.room != call.room) continue;
-    if (p.parents.back() != config.frame) p.parents.push_back(config.frame);  // those that come twice go in resolve_one()
+    if (p.parents.back() != config.frame)
+      p.parents.push_back(config.frame);  // those that come twice go in resolve_one()
     return;
   }
   Pending p;
@@ -205,15 +208,17 @@ void ParseTable::resolve_one(Pending& p) {
   p.resolved = true;
 }
 
-// Makes a pending frame a real one, its parents first. There is no circle among them: that would be left recursion. There
-// may be many, one behind the other.
+// Makes a pending frame a real one, its parents first. There is no circle among them: that would be left recursion.
+// There may be many, one behind the other.
 FrameId ParseTable::resolve(FrameId id) {
   if (!(id & kPending)) return id;
   std::vector<std::pair<FrameId, size_t>> path{{id & ~kPending, 0}};  // and which parent is next
   while (!path.empty()) {
     auto& [at, next] = path.back();
     Pending& p = pending_[at];
-    while (!p.resolved && next < p.parents.size() && (!(p.parents[next] & kPending) || pending_[p.parents[next] & ~kPending].resolved)) ++next;
+    while (!p.resolved && next < p.parents.size() &&
+           (!(p.parents[next] & kPending) || pending_[p.parents[next] & ~kPending].resolved))
+      ++next;
     if (!p.resolved && next < p.parents.size()) {
       path.emplace_back(p.parents[next] & ~kPending, 0);
       continue;
@@ -235,7 +240,8 @@ SetId ParseTable::close() {
       const Frame frame = frames_[config.frame];
       if (frame.kind == Frame::Kind::call) {
         spend(kAddWork * int64_t{frame.count});
-        for (uint32_t p = 0; p < frame.count && exceeded_ == ParseBound::none; ++p) add({frame.to, parents_[frame.first + p]});
+        for (uint32_t p = 0; p < frame.count && exceeded_ == ParseBound::none; ++p)
+          add({frame.to, parents_[frame.first + p]});
       }
     }
     const auto calls = grammar_->calls(config.state);
@@ -278,8 +284,8 @@ SetId ParseTable::returned(FrameId id) {
 }
 
 void ParseTable::import(const ParseTable& from, std::span<SetId> sets) {
-  // The frames of the sets and those below. A frame was made after its parents, so in the order of their numbers parents
-  // come first.
+  // The frames of the sets and those below. A frame was made after its parents, so in the order of their numbers
+  // parents come first.
   std::vector<FrameId> reached;
   std::unordered_map<FrameId, FrameId> known;
   const auto reach = [&](FrameId id) {
@@ -308,9 +314,10 @@ void ParseTable::import(const ParseTable& from, std::span<SetId> sets) {
 }
 
 size_t ParseTable::bytes() const {
-  return frames_.capacity() * (sizeof(Frame) + sizeof(SetId) + 48) + parents_.capacity() * sizeof(FrameId) + sets_.capacity() * (sizeof(Set) + 48) +
-         configs_.capacity() * sizeof(ParseConfig) + next_.capacity() * sizeof(SetId) +
-         (work_.capacity() + in_work_.size() * 5) * sizeof(ParseConfig) + pending_.capacity() * (sizeof(Pending) + 64);
+  return frames_.capacity() * (sizeof(Frame) + sizeof(SetId) + 48) + parents_.capacity() * sizeof(FrameId) +
+         sets_.capacity() * (sizeof(Set) + 48) + configs_.capacity() * sizeof(ParseConfig) +
+         next_.capacity() * sizeof(SetId) + (work_.capacity() + in_work_.size() * 5) * sizeof(ParseConfig) +
+         pending_.capacity() * (sizeof(Pending) + 64);
 }
 
 }  // namespace millrace

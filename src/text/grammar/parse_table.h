@@ -1,5 +1,5 @@
-// ParseTable: a grammar run over bytes. All ways to read the text so far are kept at once, as a set of configurations: a
-// state, and the frame of the call that it belongs to. Frames form a graph that grows to the left (GSS: Tomita, 1985;
+// ParseTable: a grammar run over bytes. All ways to read the text so far are kept at once, as a set of configurations:
+// a state, and the frame of the call that it belongs to. Frames form a graph that grows to the left (GSS: Tomita, 1985;
 // Scott and Johnstone, 2010, GLL parsing), so that ways which differ in the past alone share what follows.
 //
 //   set 7 = { (state 41, frame 3), (state 90, frame 5) }        frame 3: return to state 12 with frame 1 or frame 2
@@ -11,8 +11,8 @@
 // taken for one: the set is kDead, and exceeded() says which bound it was until it is cleared. kDead is a set like any
 // other, of no reading, so that whatever is asked of it has an answer.
 //
-// To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A floor
-// counts the ticks that passed on it.
+// To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A
+// floor counts the ticks that passed on it.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +28,7 @@ namespace millrace {
 
 using SetId = int32_t;
 using FrameId = uint32_t;
-inline constexpr SetId kDead = 0;  // the set without a reading; every step from it leads to it
+inline constexpr SetId kDead = 0;             // the set without a reading; every step from it leads to it
 inline constexpr uint32_t kMaxFrames = 1000;  // nested calls
 inline constexpr uint8_t kNoTicks = 255;
 
@@ -70,7 +70,7 @@ class ParseTable {
     const SetId to = next_[static_cast<size_t>(set) * classes_ + grammar_->class_of(byte)];
     return to != kUnknown ? to : compute_step(set, grammar_->class_of(byte));
   }
-  // The set after the calls in `frame` returned; kDead for the outermost one and for floors. kDead too where a bound was met.
+  // The set after the calls in `frame` returned; kDead for the outermost one, for floors, and where a bound was met.
   SetId returned(FrameId frame);
 
   std::span<const ParseConfig> configs(SetId set) const {
@@ -149,8 +149,8 @@ class ParseTable {
 
   std::vector<ParseConfig> work_;  // of the set in the making
   std::vector<Pending> pending_;
-  std::unordered_set<uint64_t> in_work_;                    // once they are many
-  std::unordered_map<uint64_t, uint32_t> pending_ids_;      // start and state after; the first of those
+  std::unordered_set<uint64_t> in_work_;                // once they are many
+  std::unordered_map<uint64_t, uint32_t> pending_ids_;  // start and state after; the first of those
 };
 
 }  // namespace millrace

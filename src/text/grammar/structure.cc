@@ -129,7 +129,8 @@ class Structure {
     }
     for (size_t t = 0; t < used.size(); ++t)
       if (!used[t]) return Error::user(fmt::format("structure: {}.tags[{}].begin: begins with no trigger", where, t));
-    MILLRACE_TRY(const ExprId body, triggered_text(spec_, found, flag(json, "at_least_one"), !flag(json, "stop_after_first"), limits_.budget));
+    MILLRACE_TRY(const ExprId body, triggered_text(spec_, found, flag(json, "at_least_one"),
+                                                   !flag(json, "stop_after_first"), limits_.budget));
     return as_rule("free text with tags", body);
   }
   Result<ExprId> tags_with_separator(const SchemaJson& json, const std::string& where, int depth) {

@@ -30,6 +30,7 @@ struct Trigger {
   std::string text;
   RuleId after = -1;
 };
-Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again, CompileBudget* budget);
+Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again,
+                              CompileBudget* budget);
 
 }  // namespace millrace

@@ -42,7 +42,7 @@ struct StateMask {
   std::vector<Counted> counted_exit;  // those that end a counted rule
   std::vector<Exit> exits;
   uint8_t most_ticks = 0;
-  ParseBound exceeded = ParseBound::none;  // the state is too ambiguous for a mask: walk the vocabulary with its set instead
+  ParseBound exceeded = ParseBound::none;  // not none: there is no mask, the vocabulary is walked with the set instead
   int64_t work = 0;                        // that it took, as ParseTable counts
 
   size_t bytes() const {

@@ -46,7 +46,8 @@ void add_failures(Tree& tree) {
 
 }  // namespace
 
-Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again, CompileBudget* budget) {
+Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& triggers, bool must, bool again,
+                              CompileBudget* budget) {
   Tree tree;
   BudgetShare share(budget);
   tree.add();
