@@ -35,9 +35,9 @@ struct CompiledGrammar {
 class GrammarMatcher {
  public:
   static constexpr size_t kMostRollback = 1024;  // tokens that can be taken back
-  // Work (see ParseTable) that a stream may do at first, and more for each token: a quarter of a second, and
-  // milliseconds. Ordinary grammars take a thousandth of it.
-  static constexpr int64_t kFirstWork = 100'000'000, kTokenWork = 2'000'000;
+  // Work (see ParseTable) that a stream may do at first, and more for each token: two tenths of a second, and a few
+  // milliseconds. Ordinary grammars take a hundredth of it.
+  static constexpr int64_t kFirstWork = 200'000'000, kTokenWork = 4'000'000;
 
   explicit GrammarMatcher(CompiledGrammar compiled);
 

@@ -52,7 +52,7 @@ class ParseTable {
   ParseBound exceeded() const { return exceeded_; }
   void clear_exceeded() { exceeded_ = ParseBound::none; }
   bool dropped() const { return dropped_; }  // some reading ever nested deeper than kMaxFrames and was dropped
-  // Work that may still be done, in look-ups of the table: about two nanoseconds each.
+  // Work that may still be done, in look-ups of the table: about a nanosecond each.
   int64_t work_left() const { return work_left_; }
   void set_work(int64_t work) { work_left_ = work; }
   void spend(int64_t work) {
