@@ -49,6 +49,7 @@ TEST(SchemaExactness, ContainsCounts) {
 TEST(SchemaExactness, ConstantsMeetOtherKeywords) {
   expect_exact(R"({"enum":[{"a":1},{"a":"x"},{"b":2},[1,2],[1]],"required":["a"],"properties":{"a":{"type":"integer"}},"minItems":2})", {R"({"a":1})", "[1,2]"}, {R"({"a":"x"})", R"({"b":2})", "[1]"});
   expect_exact(R"({"const":[1,{"a":2}],"items":{"type":["integer","object"]}})", {"[1,{\"a\":2}]"}, {"[1]", "[1,{\"a\":3}]"});
+  expect_exact(R"({"enum":[{"1":0,"2":0},{"3":0}],"not":{"patternProperties":{"^[12]$":false}},"maxProperties":2})", {R"({"1":0,"2":0})"}, {R"({"3":0})", "{}"});
 }
 
 TEST(SchemaExactness, UniqueItemsOfFewValues) {
@@ -79,7 +80,7 @@ TEST(SchemaExactness, CountsOfNamedProperties) {
 TEST(SchemaExactness, UnevaluatedSeesAllThatMatches) {
   const std::string any = R"({"type":"object","anyOf":[{"properties":{"a":{"type":"integer"}},"required":["a"]},{"properties":{"b":{"type":"integer"}},"required":["b"]}],"unevaluatedProperties":false})";
   expect_exact(any, {R"({"a":1})", R"({"b":1})", R"({"a":1,"b":1})"}, {R"({"a":1,"c":1})", R"({"a":1,"b":"x"})", "{}"});
-  expect_exact(R"({"type":"object","not":{"not":{"properties":{"a":{}},"required":["a"]}},"unevaluatedProperties":false})", {}, {R"({"a":1})", "{}"});
+  expect_exact(R"({"type":"object","not":{"not":{"properties":{"a":{}}}},"unevaluatedProperties":false})", {"{}"}, {R"({"a":1})"});
   expect_exact(R"({"type":"array","prefixItems":[{"type":"integer"}],"contains":{"type":"string"},"unevaluatedItems":false})", {"[1,\"a\"]", "[1,\"a\",\"b\"]"}, {"[1]", "[1,\"a\",2]"});
 }
 

@@ -31,12 +31,9 @@ Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
   if (auto found = values_.find(key); found != values_.end()) return found->second;
   MILLRACE_TRY(const std::vector<FlatSchema> alternatives, flattener_.flatten(all));
   std::vector<ExprId> ways;
-  for (const FlatSchema& found : alternatives) {
-    MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(found));
-    for (const FlatSchema& parts : settled) {
-      MILLRACE_TRY(const ExprId way, alternative(parts));
-      if (!never(way)) ways.push_back(way);
-    }
+  for (const FlatSchema& parts : alternatives) {
+    MILLRACE_TRY(const ExprId way, alternative(parts));
+    if (!never(way)) ways.push_back(way);
   }
   const ExprId whole = spec_.choice(std::move(ways));
   values_[key] = whole;
@@ -46,6 +43,15 @@ Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
 Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
   MILLRACE_TRY(MergedSchema merged, merge_schema(parts, document_, notes_));
   if (merged.values) return literals(parts, merged);
+  if (std::ranges::any_of(parts, [](const SchemaPart& part) { return !part.reference && part.schema->contains(kSomeProperty); })) {
+    MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(parts));
+    std::vector<ExprId> ways;
+    for (const FlatSchema& one : settled) {
+      MILLRACE_TRY(const ExprId way, alternative(one));
+      if (!never(way)) ways.push_back(way);
+    }
+    return spec_.choice(std::move(ways));
+  }
   const auto excluded = [&](const SchemaJson& value) { return std::ranges::find(merged.excluded, value) != merged.excluded.end(); };
   std::vector<ExprId> ways;
   if ((merged.types & kNull) && !excluded(nullptr)) ways.push_back(spec_.bytes("null"));
@@ -76,7 +82,7 @@ Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
 
 Result<ExprId> SchemaCompiler::literals(const FlatSchema& parts, const MergedSchema& merged) {
   static constexpr const char* kInner[] = {"properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems", "additionalItems", "uniqueItems", "propertyNames",
-                                           "contains", "unevaluatedProperties", "unevaluatedItems", kSomeItem, kOtherProperty};
+                                           "contains", "unevaluatedProperties", "unevaluatedItems", kSomeItem, kSomeProperty};
   const bool inner = std::ranges::any_of(parts, [](const SchemaPart& part) {
     return !part.reference && std::ranges::any_of(kInner, [&](const char* key) { return part.schema->contains(key); });
   });
@@ -91,10 +97,13 @@ Result<ExprId> SchemaCompiler::literals(const FlatSchema& parts, const MergedSch
     // A list or an object that meets other keywords: as a schema of its own, so that those hold for its members too.
     FlatSchema with = parts;
     with.push_back({&document_.adopt(constant_schema(value), *parts.front().schema), -1, false});
-    MILLRACE_TRY(MergedSchema both, merge_schema(with, document_, notes_));
-    both.values.reset();
-    MILLRACE_TRY(const ExprId way, container(value.is_object(), with, both));
-    if (!never(way)) ways.push_back(way);
+    MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(with));
+    for (const FlatSchema& one : settled) {
+      MILLRACE_TRY(MergedSchema both, merge_schema(one, document_, notes_));
+      both.values.reset();
+      MILLRACE_TRY(const ExprId way, container(value.is_object(), one, both));
+      if (!never(way)) ways.push_back(way);
+    }
   }
   return spec_.choice(std::move(ways));
 }

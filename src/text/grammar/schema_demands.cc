@@ -78,10 +78,11 @@ Result<const Dfa*> SchemaCompiler::demanded_keys(const SchemaJson& demand) {
   return &demanded_keys_.emplace(&demand, std::move(keys)).first->second;
 }
 
-// Each demand becomes a choice between the properties that the schema names and the others.
+// Each demand becomes a choice between the properties that the schema names and the others, and none is left.
 Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema& parts) {
   std::vector<FlatSchema> out{parts};
-  for (const SchemaPart& part : parts) {
+  for (size_t p = 0; p < parts.size(); ++p) {
+    const SchemaPart& part = parts[p];
     const SchemaJson* demand = part.reference ? nullptr : member(*part.schema, kSomeProperty);
     if (!demand) continue;
     MILLRACE_TRY(const Dfa* keys, demanded_keys(*demand));
@@ -90,14 +91,14 @@ Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema&
       if (!keys->accepts(spell_json(name))) continue;
       SchemaJson property = SchemaJson::object();
       if (const SchemaJson* value = member(*demand, "value")) property[kIs] = *value;
-      ways.push_back(&document_.adopt({{"required", SchemaJson::array({name})}, {"properties", {{name, std::move(property)}}}}, *demand));
+      ways.push_back(&document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}, {"properties", {{name, std::move(property)}}}}, *demand));
     }
-    ways.push_back(&document_.adopt({{kOtherProperty, *demand}}, *demand));
+    ways.push_back(&document_.adopt({{"type", "object"}, {kOtherProperty, *demand}}, *demand));
     std::vector<FlatSchema> next;
     for (const FlatSchema& before : out)
       for (const SchemaJson* way : ways) {
         next.push_back(before);
-        next.back().push_back({way, -1, false});
+        next.back()[p].schema = way;
       }
     out = std::move(next);
     if (static_cast<int64_t>(out.size()) > limits_.alternatives)

@@ -156,7 +156,10 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
     made["type"] = "object";
     out.push_back({&document_.adopt(std::move(made), schema)});
   };
-  const auto turned = [&](const SchemaJson& inner) { return document_.link(not_of(inner)); };
+  const auto some = [&](SchemaJson demand, const SchemaJson& inner) {  // any value breaks `false`
+    if (inner != false) demand["value"] = document_.link(not_of(inner));
+    add({{kSomeProperty, std::move(demand)}});
+  };
   if (key == "required" && value.is_array()) {
     for (const SchemaJson& name : value)
       if (name.is_string()) add({{"properties", {{name.get<std::string>(), false}}}});
@@ -165,7 +168,7 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
       if (inner != true) add({{"required", SchemaJson::array({name})}, {"properties", {{name, {{kNot, document_.link(inner)}}}}}});
   } else if (key == "patternProperties" && value.is_object()) {
     for (const auto& [pattern, inner] : value.items())
-      if (inner != true) add({{kSomeProperty, {{"pattern", pattern}, {"value", turned(inner)}}}});
+      if (inner != true) some({{"pattern", pattern}}, inner);
   } else if (key == "additionalProperties") {
     if (value == true) return true;
     SchemaJson except = SchemaJson::array(), patterns = SchemaJson::array();
@@ -173,9 +176,9 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
       for (const auto& [name, inner] : named->items()) except.push_back(name);
     if (auto named = schema.find("patternProperties"); named != schema.end() && named->is_object())
       for (const auto& [name, inner] : named->items()) patterns.push_back(name);
-    add({{kSomeProperty, {{"except", std::move(except)}, {"exceptPatterns", std::move(patterns)}, {"value", turned(value)}}}});
+    some({{"except", std::move(except)}, {"exceptPatterns", std::move(patterns)}}, value);
   } else if (key == "propertyNames") {
-    if (value != true) add({{kSomeProperty, {{"names", turned(value)}}}});
+    if (value != true) add({{kSomeProperty, {{"names", document_.link(not_of(value))}}}});
   } else if ((key == "dependentRequired" || key == "dependentSchemas" || key == "dependencies") && value.is_object()) {
     for (const auto& [name, needed] : value.items()) {
       const SchemaJson& present = document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}}, schema);

@@ -11,6 +11,7 @@ namespace {
 constexpr uint32_t kMostDigits = 20;
 constexpr int64_t kMostMultiple = 10'000;
 constexpr int64_t kMostRemainders = 20'000;
+constexpr int32_t kManyStates = 500;
 
 // Digits of non-negative numbers against a bound.
 class Comparison {
@@ -39,7 +40,7 @@ class Comparison {
   ExprId at_least(const Decimal& b, bool strict) {
     std::vector<ExprId> ways;
     if (b.whole.size() < kMostDigits) {
-      ways.push_back(spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kMostDigits - 1), any_fraction()}));
+      ways.push_back(spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kNoLimit), any_fraction()}));
     }
     add_same_length(b, true, ways);
     std::vector<ExprId> ends;
@@ -233,11 +234,26 @@ std::optional<Decimal> to_decimal(const SchemaJson& number) {
 }
 
 Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, std::string_view what) {
+  std::vector<int64_t> of, not_of;
+  const auto together = [](const std::vector<Decimal>& from, std::vector<int64_t>& to) {
+    for (const Decimal& step : from)
+      if (const auto value = small_whole(step)) to.push_back(*value);
+  };
+  together(bounds.multiple_of, of);
+  together(bounds.not_multiple_of, not_of);
+  const bool several = of.size() + not_of.size() == bounds.multiple_of.size() + bounds.not_multiple_of.size() && of.size() + not_of.size() > 1;
+  const std::optional<Dfa> remainders = several ? remainders_dfa(of, not_of) : std::nullopt;
   GrammarSpec spec;
   JsonRules json(spec);
   ExprId all = json.integer();
+  uint32_t digits = kMostDigits;
+  if (remainders && remainders->size() > kManyStates) {  // counting digits too would multiply them
+    const ExprId digit = spec.byte_set("0123456789");
+    all = spec.sequence({spec.optional(spec.bytes("-")), spec.choice({spec.bytes("0"), spec.sequence({spec.byte_set("123456789"), spec.repeat(digit, 0, kNoLimit)})})});
+    digits = kNoLimit;
+  }
   if (!bounds.integer) {
-    const ExprId fraction = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0123456789"), 1, kMostDigits)});
+    const ExprId fraction = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0123456789"), 1, digits)});
     all = spec.sequence({all, spec.optional(fraction)});
   }
   MILLRACE_TRY(Dfa dfa, make_dfa(spec, all, limits, what));
@@ -250,7 +266,7 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   for (const auto& bound : bounds.least) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, true, limits, what), both));
   for (const auto& bound : bounds.most) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, false, limits, what), both));
   if (bounds.fraction) {
-    const ExprId zeros = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0"), 1, kMostDigits)});
+    const ExprId zeros = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0"), 1, digits)});
     MILLRACE_TRY_VOID(narrow(make_dfa(spec, spec.sequence({json.integer(), spec.optional(zeros)}), limits, what), without));
   }
   for (const Decimal& value : bounds.excluded) {
@@ -258,16 +274,8 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
     MILLRACE_TRY(const Dfa most, bound_dfa({value, false}, false, limits, what));
     MILLRACE_TRY_VOID(narrow(combine(least, most, both, limits, what), without));
   }
-  std::vector<int64_t> of, not_of;
-  const auto together = [](const std::vector<Decimal>& from, std::vector<int64_t>& to) {
-    for (const Decimal& step : from)
-      if (const auto value = small_whole(step)) to.push_back(*value);
-  };
-  together(bounds.multiple_of, of);
-  together(bounds.not_multiple_of, not_of);
-  const bool several = of.size() + not_of.size() == bounds.multiple_of.size() + bounds.not_multiple_of.size() && of.size() + not_of.size() > 1;
-  if (auto together_dfa = several ? remainders_dfa(of, not_of) : std::nullopt) {
-    MILLRACE_TRY_VOID(narrow(*std::move(together_dfa), both));
+  if (remainders) {
+    MILLRACE_TRY_VOID(narrow(*remainders, both));
     return dfa;
   }
   for (const auto& step : bounds.multiple_of) MILLRACE_TRY_VOID(narrow(multiple_dfa(step, what), both));

@@ -21,6 +21,7 @@ class Structure {
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
     if (depth > kMostDepth || ++elements_ > kMostElements) return Error::unsupported(fmt::format("structure: {}: more than {} parts, or {} inside each other", where, kMostElements, kMostDepth));
+    MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
     if (type == "regex") return regex(json, where);
@@ -40,6 +41,16 @@ class Structure {
   }
 
  private:
+  // What whoever wrote the structure could not say in it.
+  Result<void> take_weakened(const SchemaJson& json) {
+    if (!json.contains("weakened") || !json["weakened"].is_array()) return {};
+    for (const SchemaJson& one : json["weakened"]) {
+      if (!one.is_string()) continue;
+      if (flag(json, "strict")) return Error::unsupported(fmt::format("structure: {}; strict asks for all of it, so change that or leave strict out", one.get<std::string>()));
+      notes_.weaken(one.get<std::string>());
+    }
+    return {};
+  }
   Result<std::string> text(const SchemaJson& json, const char* key, const std::string& where) {
     if (!json.contains(key) || !json[key].is_string()) return Error::user(fmt::format("structure: {}.{}: must be a string", where, key));
     return json[key].get<std::string>();

@@ -9,6 +9,7 @@
 //   sequence {elements}     or {elements}      optional {content}   tag {begin, content, end}
 //   text_until {end}        free text up to its first occurrence, and that
 //   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; where a trigger occurs, a tag that begins with it
+//   any part                {weakened, strict}: texts that name what it says less of than was asked for; with strict, an error
 //   tags_with_separator     {tags, separator, at_least_one, stop_after_first}
 #pragma once
 

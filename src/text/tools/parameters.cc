@@ -1,6 +1,7 @@
 // Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the dialects
 // which do so have in common.
 #include <algorithm>
+#include <initializer_list>
 
 #include "base/json_text.h"
 #include "text/grammar/schema.h"
@@ -28,20 +29,34 @@ bool is_string(const Json* schema) {
   return true;
 }
 
+// Keywords of the schema that a part written otherwise than as JSON does not keep, as the part's notes.
+void name_weakened(const Tool& tool, const Json& schema, const std::string& place, std::initializer_list<const char*> keywords, Json& part) {
+  if (!schema.is_object()) return;
+  for (const char* key : keywords)
+    if (schema.contains(key)) part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key + " is not kept, as this model writes its parameters");
+  if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
+}
+
 // A value and what ends it.
-Json value_structure(const Tool& tool, const Json& schema, const ParameterTags& tags) {
+Json value_structure(const Tool& tool, const std::string& key, const Json& schema, const ParameterTags& tags) {
   const Json end = sequence_of({literal_text(std::string(tags.line) + std::string(tags.close)), tags.tail});
   if (!is_string(&schema)) {
     Json with_definitions = schema;
-    for (const char* key : {"$defs", "definitions", kStrictSchema})
-      if (with_definitions.is_object() && tool.parameters.contains(key)) with_definitions[key] = tool.parameters[key];
+    for (const char* kept : {"$defs", "definitions", kStrictSchema})
+      if (with_definitions.is_object() && tool.parameters.contains(kept)) with_definitions[kept] = tool.parameters[kept];
     return sequence_of({Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, end});
   }
-  if (!schema.contains("enum")) return sequence_of({Json{{"type", "text_until"}, {"end", tags.close}}, tags.tail});
-  Json ways = Json::array();
-  for (const Json& value : schema["enum"])
-    if (value.is_string()) ways.push_back(sequence_of({literal_text(value.get_ref<const std::string&>()), end}));
-  return {{"type", "or"}, {"elements", std::move(ways)}};
+  Json part;
+  if (schema.contains("enum") || schema.contains("const")) {
+    Json ways = Json::array();
+    for (const Json& value : schema.contains("const") ? Json::array({schema["const"]}) : schema["enum"])
+      if (value.is_string()) ways.push_back(sequence_of({literal_text(value.get_ref<const std::string&>()), end}));
+    part = {{"type", "or"}, {"elements", std::move(ways)}};
+  } else {
+    part = sequence_of({Json{{"type", "text_until"}, {"end", tags.close}}, tags.tail});
+  }
+  name_weakened(tool, schema, "/properties/" + key, {"pattern", "format", "minLength", "maxLength", "$ref", "allOf", "anyOf", "oneOf", "not", "if"}, part);
+  return part;
 }
 
 // "key": value, as JSON.
@@ -85,13 +100,16 @@ Json parameters_structure(const Tool& tool, const ParameterTags& tags) {
   const Json none = Json::object();
   const Json& properties = tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object() ? tool.parameters["properties"] : none;
   for (const auto& [key, schema] : properties.items()) {
-    Json part = sequence_of({literal_text(std::string(tags.open) + key), tags.head, value_structure(tool, schema, tags)});
+    Json part = sequence_of({literal_text(std::string(tags.open) + key), tags.head, value_structure(tool, key, schema, tags)});
     bool required = false;
     if (tool.parameters.contains("required") && tool.parameters["required"].is_array())
       for (const Json& one : tool.parameters["required"]) required |= one == key;
     parts.push_back(required ? std::move(part) : Json{{"type", "optional"}, {"content", std::move(part)}});
   }
-  return parts.empty() ? literal_text("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
+  Json all = parts.empty() ? literal_text("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
+  name_weakened(tool, tool.parameters, "", {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames", "minProperties", "maxProperties",
+                                            "dependentRequired", "dependentSchemas", "dependencies"}, all);
+  return all;
 }
 
 }  // namespace millrace
