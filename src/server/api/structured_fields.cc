@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "base/json_text.h"
 #include "text/grammar/schema.h"
 
 namespace millrace {
@@ -29,7 +30,7 @@ bool is_off(const Json& value) { return value.is_null() || (value.is_string() &&
 // A schema as an object, or as a text that holds one. {} is any JSON.
 Wrong set_schema(Ask& ask, const std::string& field, const Json& schema, bool strict = false) {
   if (schema.is_string()) {
-    Json parsed = strict ? parse_json(schema.get<std::string>()) : Json();
+    Json parsed = strict ? parse_json(schema.get_ref<const std::string&>()) : Json();
     if (parsed.is_object()) return set_schema(ask, field, parsed, strict);
     return set_constraint(ask, field, made(Kind::json_schema, schema.get<std::string>()));
   }
