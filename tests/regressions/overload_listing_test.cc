@@ -60,12 +60,14 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(post(server->port(), "/v1/completions", ask("m", 1)).status, 429);
     EXPECT_EQ(get(server->port(), "/health").status, 200);
+    opens.count();  // each by itself: what is alike and not yet read comes as one
   }
   EXPECT_EQ(opens.count(), 0);
   // What needs the list looks once a second, however many ask.
   for (int i = 0; i < 100; ++i) {
     EXPECT_EQ(get(server->port(), "/v1/models").status, 200);
     EXPECT_EQ(post(server->port(), "/v1/completions", ask("none such", 1)).status, 404);
+    opens.count();
   }
   const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began).count();
   EXPECT_LE(opens.count(), seconds + 2);
