@@ -13,9 +13,11 @@ constexpr const char* kIntro = R"(# HTTP API
 
 What `millrace serve` understands, printed by `millrace serve --api-docs`; `GET /openapi.json` says the same to programs.
 
-Fields that no table names are ignored, and a field that is null counts as absent. A wrong type, or a number out of its
-bounds, is refused with status 400, naming the field; a feature that is not there with 501 (400 in Anthropic's API). A
-prompt that leaves no room in the context is refused with the counts; nothing is ever cut silently.
+The tables name every field that an API has. What is refused when it is given stands below its endpoint's table; what is
+accepted without effect says in the table why that does no harm. Fields that nobody knows are ignored, as vLLM, llama-server
+and Ollama do, and a field that is null counts as absent. A wrong type, a number out of its bounds, or something of a request
+that this server does not have is refused with status 400, naming the field: clients do not ask that again. Endpoints that
+are there to say so answer 501. A prompt that leaves no room in the context is refused with the counts; nothing is ever cut silently.
 
 Every answer has an `X-Request-Id`: the request's own or a new one. Answers that were generated have a `Millrace-Seed`: a
 request that repeats all its fields and gives that seed gets the same tokens, whatever else the server does meanwhile.
@@ -49,6 +51,16 @@ void add_rows(const std::vector<Field>& fields, const std::string& where, std::s
     const std::string value = field.required ? "required" : field.default_value;
     out += fmt::format("| `{}{}` | {} | {} | {} |\n", where, field.name, in_table(type), in_table(value), in_table(field.help));
     add_rows(field.fields, where + field.name + ".", out);
+    add_rows(field.items, where + field.name + "[].", out);
+  }
+}
+
+// Known, but not there.
+void add_refused(const std::vector<Field>& fields, const std::string& where, std::vector<std::string>& out) {
+  for (const Field& field : fields) {
+    if (field.harmless) out.push_back(fmt::format("`{}{}`", where, field.name));
+    add_refused(field.fields, where + field.name + ".", out);
+    add_refused(field.items, where + field.name + "[].", out);
   }
 }
 
@@ -59,6 +71,9 @@ void add_endpoint(const Endpoint& endpoint, std::string& out) {
   if (endpoint.fields.empty()) return;
   out += "\n| field | type | default | meaning |\n|---|---|---|---|\n";
   add_rows(endpoint.fields, "", out);
+  std::vector<std::string> refused;
+  add_refused(endpoint.fields, "", refused);
+  if (!refused.empty()) out += fmt::format("\nNot supported, and refused with 400 unless given a value that asks for nothing: {}.\n", fmt::join(refused, ", "));
 }
 
 Json field_json(const Field& field);

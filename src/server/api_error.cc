@@ -22,6 +22,7 @@ ApiError ApiError::from(const Error& error) {
 int http_status(ApiErrorKind kind) {
   switch (kind) {
     case ApiErrorKind::bad_request:
+    case ApiErrorKind::unsupported:  // 5xx would be retried by every SDK
     case ApiErrorKind::too_long: return 400;
     case ApiErrorKind::unauthorized: return 401;
     case ApiErrorKind::forbidden: return 403;
@@ -34,7 +35,7 @@ int http_status(ApiErrorKind kind) {
     case ApiErrorKind::overloaded:
     case ApiErrorKind::rate_limited:
     case ApiErrorKind::no_quota: return 429;
-    case ApiErrorKind::unsupported: return 501;
+    case ApiErrorKind::not_built: return 501;
     case ApiErrorKind::draining:
     case ApiErrorKind::busy: return 503;
     case ApiErrorKind::time_limit: return 504;

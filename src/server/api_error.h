@@ -20,7 +20,8 @@ enum class ApiErrorKind {
   too_slow,
   too_large,
   head_too_large,
-  unsupported,
+  unsupported,   // something of a request that is not there: 400, since asking again is of no use
+  not_built,     // a whole endpoint that is not there
   overloaded,
   rate_limited,  // a key's limits, for a while
   no_quota,      // ... for good, or until tomorrow

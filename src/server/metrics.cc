@@ -62,7 +62,8 @@ const char* error_kind_name(ApiErrorKind kind) {
     case ApiErrorKind::too_slow: return "too_slow";
     case ApiErrorKind::too_large: return "too_large";
     case ApiErrorKind::head_too_large: return "head_too_large";
-    case ApiErrorKind::unsupported: return "unsupported";
+    case ApiErrorKind::unsupported:
+    case ApiErrorKind::not_built: return "unsupported";
     case ApiErrorKind::overloaded: return "overloaded";
     case ApiErrorKind::rate_limited: return "rate_limited";
     case ApiErrorKind::no_quota: return "no_quota";
@@ -76,7 +77,8 @@ const char* error_kind_name(ApiErrorKind kind) {
 
 const char* error_class_name(ApiErrorKind kind) {
   switch (kind) {
-    case ApiErrorKind::unsupported: return "unsupported";
+    case ApiErrorKind::unsupported:
+    case ApiErrorKind::not_built: return "unsupported";
     case ApiErrorKind::overloaded:
     case ApiErrorKind::draining:
     case ApiErrorKind::busy:

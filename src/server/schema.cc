@@ -77,6 +77,10 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
   }
   if (value.is_object() && !field.fields.empty())
     if (auto wrong = read_fields(field.fields, value, ask, name + ".")) return wrong;
+  if (value.is_array() && !field.items.empty())
+    for (size_t i = 0; i < value.size(); ++i)
+      if (value[i].is_object())
+        if (auto wrong = read_fields(field.items, value[i], ask, fmt::format("{}[{}].", name, i))) return wrong;
   if (!field.set) return std::nullopt;
   auto wrong = field.set(value, ask);
   if (wrong && wrong->field.empty()) wrong->field = name;
@@ -138,6 +142,18 @@ Field sampling_field(const std::string& name, const std::string& option) {
 Field unsupported_field(const std::string& name, bool (*harmless)(const Json&)) {
   Field field{name};
   field.harmless = harmless;
+  return field;
+}
+
+Field ignored_field(const std::string& name, unsigned types, const std::string& why) {
+  Field field{name, types, "", "of no effect: " + why};
+  field.no_effect = why;
+  return field;
+}
+
+Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields) {
+  Field field{name, kObject, "{}", help};
+  field.fields = std::move(fields);
   return field;
 }
 

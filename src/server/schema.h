@@ -1,5 +1,6 @@
-// What a request's body may hold: every field of every endpoint is declared once, with type, bounds, default and meaning.
-// Validation, docs/api.md and /openapi.json come from it.
+// What a request's body may hold: every field that an endpoint's API knows is declared once, with type, bounds, default
+// and meaning. It is implemented, refused by name, or accepted without effect with the reason why that does no harm.
+// Validation, docs/api.md and /openapi.json come from it; tests/regressions/known_fields_test.cc compares it with the APIs.
 #pragma once
 
 #include <functional>
@@ -38,8 +39,10 @@ struct Field {
   bool required = false;
   std::vector<std::string> choices;    // of a text; empty: any
   std::vector<Field> fields;           // of an object
+  std::vector<Field> items;            // of each object in a list
   // A field of the API that is not there: given with a value for which this is false, the request is refused.
   bool (*harmless)(const Json&) = nullptr;
+  std::string no_effect = {};          // why a field that is accepted changes nothing; "": it does
 };
 
 // `body` is an object; null fields are dropped from it. Fields that no schema names are let through.
@@ -54,6 +57,9 @@ std::string type_names(unsigned types);
 // The sampling option `option` under the name that an API has for it: bounds and help are its schema's.
 Field sampling_field(const std::string& name, const std::string& option);
 Field unsupported_field(const std::string& name, bool (*harmless)(const Json&));
+Field ignored_field(const std::string& name, unsigned types, const std::string& why);
+// An object of which all is said by its members.
+Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields);
 std::vector<Field> joined(std::initializer_list<std::vector<Field>> parts);
 
 }  // namespace millrace

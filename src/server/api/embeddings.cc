@@ -7,6 +7,8 @@
 #include <cmath>
 
 #include "server/api/base64.h"
+#include "server/api/known_fields.h"
+#include "server/api/models.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/text_vectors.h"
 
@@ -196,20 +198,18 @@ std::vector<Endpoint> embedding_endpoints() {
     if (value == 2 || value == -1) return std::nullopt;
     return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
   };
-  const Field user{"user", kText, "", "of no effect"};
-  const Field any_time{"keep_alive", kText | kNumber, "", "of no effect: the model stays"};
-  const Field options{"options", kObject, "{}", "of no effect"};
+  const Field options = ignored_field("options", kObject, "they are for drawing tokens and for how the model is held in memory, which is the server's affair");
   const Field truncate{"truncate", kBoolean, "true", "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
   std::vector<Endpoint> list;
   list.push_back({.method = "POST", .path = "/v1/embeddings", .dialect = &kOpenAi, .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field(), user}, .begin = embed_openai});
+                  .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()}, other_embedding_fields()}), .begin = embed_openai});
   for (const char* path : {"/embedding", "/embeddings"})
     list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Texts to vectors.",
                     .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale}, .begin = embed_llama});
   list.push_back({.method = "POST", .path = "/api/embed", .dialect = &kOllama, .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), any_time, options}, .begin = embed_ollama});
+                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), keep_alive_field(), options}, .begin = embed_ollama});
   list.push_back({.method = "POST", .path = "/api/embeddings", .dialect = &kOllama, .summary = "A text to a vector, as it is.",
-                  .fields = {model_field(), text_field("prompt", kText, true, "text"), any_time, options}, .begin = embed_old_ollama});
+                  .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options}, .begin = embed_old_ollama});
   return list;
 }
 

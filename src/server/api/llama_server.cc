@@ -9,6 +9,7 @@
 #include "engine/language_model.h"
 #include "server/adapters.h"
 #include "server/api/api.h"
+#include "server/api/known_fields.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/infill.h"
@@ -27,7 +28,7 @@ const char* error_type(ApiErrorKind kind) {
     case ApiErrorKind::forbidden: return "permission_error";
     case ApiErrorKind::not_found:
     case ApiErrorKind::no_model: return "not_found_error";
-    case ApiErrorKind::unsupported: return "not_supported_error";
+    case ApiErrorKind::not_built: return "not_supported_error";
     case ApiErrorKind::rate_limited:
     case ApiErrorKind::no_quota: return "rate_limit_error";
     case ApiErrorKind::overloaded:
@@ -141,14 +142,12 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
     return std::nullopt;
   };
   return joined({std::move(prompt),
-                 {max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens,
-                  sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window"),
-                  sampling_field("dry_penalty_last_n", "dry_window"), sampling_field("dynatemp_range", "dynamic_temperature_range"),
-                  sampling_field("dynatemp_exponent", "dynamic_temperature_exponent")},
+                 {max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens},
+                 llama_sampling_fields(),
                  sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range", "dynamic_temperature_exponent"}),
                  extension_fields(), grammar_fields(), {response_format_field()},
-                 {unsupported_field("image_data", is_empty),
-                  unsupported_field("samplers", is_empty), lora_field()}});
+                 {lora_field()},
+                 other_llama_completion_fields()});
 }
 
 Wrong prepare_completion_by_llama(const Json& body, Ask& ask) {
@@ -237,8 +236,8 @@ Handled slots(Call& call) {
   return json_reply(list);
 }
 
-Handled act_on_slot(Call&) { return ApiError{ApiErrorKind::unsupported, "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves", ""}; }
-Handled change_props(Call&) { return ApiError{ApiErrorKind::unsupported, "props: cannot be changed while the server runs", ""}; }
+Handled act_on_slot(Call&) { return ApiError{ApiErrorKind::not_built, "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves", ""}; }
+Handled change_props(Call&) { return ApiError{ApiErrorKind::not_built, "props: cannot be changed while the server runs", ""}; }
 
 }  // namespace
 

@@ -54,7 +54,7 @@ Handled unload(Call& call) {
 }
 
 Handled manage(Call& call) {
-  return ApiError{ApiErrorKind::unsupported, call.request.path + ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve", ""};
+  return ApiError{ApiErrorKind::not_built, call.request.path + ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve", ""};
 }
 
 }  // namespace

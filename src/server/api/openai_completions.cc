@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "server/adapters.h"
+#include "server/api/known_fields.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/search_fields.h"
@@ -75,8 +76,8 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
-  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage)) return text_chunk(answer, index, text, ended ? openai_finish(choice) : nullptr);
-  return chunk(answer, index, text, some ? logprobs.json() : Json(), ended ? Json(openai_finish(choice)) : Json());
+  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage)) return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
+  return chunk(answer, index, text, some ? logprobs.json() : Json(), ended ? Json(openai_finish(answer, choice)) : Json());
 }
 
 std::string end(Answer& answer) {
@@ -105,7 +106,7 @@ Json whole(Answer& answer) {
     Json one = {{"index", i},
                 {"text", answer.ask.echo ? answer.prompt_of(i).text + choice.text : choice.text},
                 {"logprobs", std::move(logprobs)},
-                {"finish_reason", openai_finish(choice)}};
+                {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
     if (!answer.prompt_logprobs.empty() && answer.ask.prompt_logprobs >= 0) one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.ask.request.n));
     if (answer.ask.return_tokens) {
@@ -139,18 +140,19 @@ std::vector<Field> completion_fields() {
     return std::nullopt;
   };
   return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false), usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false),
-                  logit_bias_field(), logprobs, echo, suffix_field(), Field{"user", kText, "", "of no effect"}},
+                  logit_bias_field(), logprobs, echo, suffix_field(), max_tokens_field("n_predict", "16")},
                  sampling_fields(),
+                 llama_sampling_fields(),
                  search_fields(),
                  extension_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
                  {lora_field()},
-                 unsupported_extensions()});
+                 other_completion_fields()});
 }
 
 Wrong prepare_completion(const Json& body, Ask& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
-  if (!body.contains("max_tokens")) ask.request.max_tokens = 16;
+  if (!body.contains("max_tokens") && !body.contains("n_predict")) ask.request.max_tokens = 16;
   if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
   return prepare_search(body, ask);
 }

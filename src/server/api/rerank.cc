@@ -311,7 +311,7 @@ std::vector<Field> rerank_fields(bool as_vllm) {
           truncation_field(),
           whole_number("max_tokens_per_doc", "all", "cut documents to so many tokens, and name them in `truncated`", 1),
           pooling_field(),
-          {"user", kText, "", "of no effect"}};
+          ignored_field("user", kText, "it names the client's own user, for the provider's statistics")};
 }
 
 }  // namespace
@@ -331,7 +331,7 @@ std::vector<Endpoint> ranking_endpoints() {
                     .fields = {model_field(), text_field("text_1", kTextsOrTokens, true, "text or tokens, or a list as long as text_2's; of a ranking head, the query"),
                                text_field("text_2", kTextsOrTokens, true, "text or tokens, or a list of such; of a ranking head, the document"), pooling_field(),
                                {"use_activation", kBoolean, "true", "of a ranking head with one label, the sigmoid of its logit; false: the logit"}, truncation_field(),
-                               {"user", kText, "", "of no effect"}},
+                               ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
                     .begin = score});
   return list;
 }

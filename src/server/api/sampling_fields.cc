@@ -154,7 +154,7 @@ Field usage_in_stream_field() {
   }), with_set("continuous_usage_stats", kBoolean, "false", "the count so far in every chunk; needs include_usage", [](const Json& value, Ask& ask) -> Wrong {
     ask.continuous_usage = value.get<bool>();
     return std::nullopt;
-  })};
+  }), unsupported_field("include_obfuscation", is_false)};
   return options;
 }
 
