@@ -17,6 +17,7 @@ struct ChosenToken {
   TokenId token = -1;
   float logprob = 0;
   std::vector<TokenLogprob> top;
+  std::optional<AnswerPiece::Kind> kind;  // what the answer was made of so far; none: of nothing yet
 };
 
 struct ToolCall {
@@ -36,7 +37,9 @@ struct Choice {
   int64_t generated_tokens = 0, reasoning_tokens = 0;
   int64_t part = -1;                  // of a stream that has numbered parts: the one it is in
   std::optional<AnswerPiece::Kind> part_kind;  // ... while it is open
+  std::optional<AnswerPiece::Kind> last_kind;  // of the last piece
   size_t streamed_calls = 0;          // that a stream has begun
+  bool open_custom = false;           // ... the last of them takes a text, which comes at its end
   bool begun = false;                 // something was streamed
 };
 
@@ -50,7 +53,8 @@ struct Answer {
   std::vector<std::vector<ChosenToken>> prompt_logprobs;  // of each prompt, when echoed with log-probabilities
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int64_t longest_tokens = 0;  // of one choice
-  Json items;                 // of a stream of /v1/responses, so far
+  Json items;                 // of /v1/responses, so far
+  Json deltas;                // ... and for each, the sizes in which it was streamed
   int64_t events = 0;         // of it
   std::string chunk_head;     // of a stream whose chunks all begin alike: that, once the first is written
   RequestTimings timings;     // of the last answer that ended

@@ -34,6 +34,9 @@ struct AskedTools {
   bool choice_given = false;
   std::string named;            // the one that must be called; "": any
   bool parallel = true;         // more than one call in an answer
+  std::optional<std::vector<std::string>> allowed;  // of `tools`, those that may be called; the prompt names all of them
+  std::vector<std::string> custom;  // names of tools that take a text
+  bool old_form = false;        // `functions`: an answer has one function_call
 
   bool any() const { return !tools.empty() && choice != Choice::none; }
 };
@@ -68,6 +71,8 @@ struct Ask {
   const ReasoningMarks* marks = nullptr;        // null: no thinking is looked for
   ReasoningPlace place = ReasoningPlace::begin;
 
+  std::vector<TokenId> context_tokens;  // of a conversation so far, which come before the messages' own
+  int64_t most_context = 0;     // tokens of prompt and answer together; 0: as many as the model's context
   int64_t truncate_prompt = 0;  // > 0: the prompt's last so many tokens; -1: as many as leave room for the answer
   int64_t truncated_tokens = 0; // that were cut from the prompts' beginnings
   std::vector<std::string> bad_words;   // never written
@@ -86,6 +91,7 @@ struct Ask {
   bool include_usage = false;   // in a stream
   bool echo = false;            // the prompt comes before the answer
   bool return_tokens = false;   // ids beside the text
+  bool keep_tokens = false;     // ... kept of a stream too, for its end
   bool truncated = false;       // something of the prompt was left out, as asked for
   bool only_load = false;       // nothing is to be generated: the answer is that the model is there
   double max_ttft_seconds = 0;  // refused when the first token is not to be expected by then; 0: whenever

@@ -1,5 +1,7 @@
 #include "server/conversation.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
 
 #include "engine/chat_prompt.h"
@@ -72,6 +74,13 @@ Json structure_of(const Constraint& constraint) {
   return {{"type", "any_text"}};
 }
 
+// Those of the tools that an answer may call. The prompt names all of them, so that it stays as it was cached.
+std::vector<Tool> callable_tools(const AskedTools& tools) {
+  std::vector<Tool> out = tools.tools;
+  if (tools.allowed) std::erase_if(out, [&](const Tool& tool) { return std::ranges::find(*tools.allowed, tool.name) == tools.allowed->end(); });
+  return out;
+}
+
 void set_structure(Ask& ask, const Json& structure) {
   ask.request.constraint = {};
   ask.request.constraint.kind = Constraint::Kind::structure;
@@ -80,7 +89,7 @@ void set_structure(Ask& ask, const Json& structure) {
 
 // The tools as their calls are held to: those that are strict say so in their schemas, where the model does not see it.
 std::vector<Tool> held_tools(const AskedTools& asked) {
-  std::vector<Tool> tools = asked.tools;
+  std::vector<Tool> tools = callable_tools(asked);
   for (const Json& definition : asked.definitions.is_array() ? asked.definitions : Json::array()) {
     const Json& function = definition["function"];
     if (!function.contains("strict") || function["strict"] != true) continue;
@@ -117,6 +126,17 @@ void combine_constraints(Ask& ask) {
   }
   if (thinks) structure = behind_reasoning(std::move(structure), *ask.marks, ask.place);
   set_structure(ask, structure);
+}
+
+// What a conversation has come to, before the tokens of its next message, which begin no text then.
+std::optional<ApiError> put_context_before(const LanguageModel& model, const std::vector<TokenId>& context, std::vector<TokenId>& tokens) {
+  if (context.empty()) return std::nullopt;
+  for (TokenId token : context)
+    if (token < 0 || token >= model.info().vocab) return ApiError::bad("context", fmt::format("token {} is outside the vocabulary of {}", token, model.info().vocab));
+  const Tokenizer* tokenizer = model.parts().tokenizer.get();
+  if (tokenizer && tokenizer->spec().bos && !tokens.empty() && tokens.front() == *tokenizer->spec().bos) tokens.erase(tokens.begin());
+  tokens.insert(tokens.begin(), context.begin(), context.end());
+  return std::nullopt;
 }
 
 // Text that the last message ends with, without the white space that a template may trim.
@@ -160,6 +180,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) 
   combine_constraints(ask);
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
+  if (auto wrong = put_context_before(model, ask.context_tokens, *tokens)) return wrong;
   ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   return std::nullopt;
 }

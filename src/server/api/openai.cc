@@ -19,7 +19,8 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::unauthorized: return {"invalid_request_error", "invalid_api_key"};
     case ApiErrorKind::forbidden: return {"permission_error", nullptr};
     case ApiErrorKind::no_model: return {"invalid_request_error", "model_not_found"};
-    case ApiErrorKind::unsupported: return {"not_supported_error", nullptr};
+    case ApiErrorKind::unsupported: return {"invalid_request_error", "unsupported_parameter"};
+    case ApiErrorKind::not_built: return {"not_supported_error", nullptr};
     case ApiErrorKind::overloaded: return {"rate_limit_error", "queue_full"};
     case ApiErrorKind::rate_limited: return {"rate_limit_error", "rate_limit_exceeded"};
     case ApiErrorKind::no_quota: return {"insufficient_quota", "insufficient_quota"};
@@ -35,6 +36,7 @@ HttpReply refuse(const ApiError& error) { return {.status = http_status(error.ki
 std::string refuse_in_stream(const ApiError& error) { return sse_data(openai_error_json(error)); }
 
 Handled list_models(Call& call) {
+  if (asks_as_anthropic(call.request)) return list_models_as_anthropic(call);
   Json data = Json::array();
   for (const ModelStatus& model : call.service.models().list()) {
     data.push_back(model_entry(call.service, model, model.name));
@@ -49,6 +51,7 @@ Handled list_models(Call& call) {
 }
 
 Handled show_model(Call& call) {
+  if (asks_as_anthropic(call.request)) return show_model_as_anthropic(call);
   const auto name = call.service.models().resolve(call.rest);
   if (name) {
     for (const ModelStatus& model : call.service.models().list())
@@ -95,9 +98,22 @@ const std::string& openai_chunk_head(Answer& answer, const char* object) {
 
 const char* openai_chunk_tail(const Answer& answer) { return answer.ask.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n"; }
 
-const char* openai_finish(const Choice& choice) {
+const char* openai_finish(const Answer& answer, const Choice& choice) {
   if (choice.finish != FinishReason::stop) return "length";
-  return choice.calls.empty() ? "stop" : "tool_calls";
+  if (choice.calls.empty()) return "stop";
+  return answer.ask.tools.old_form ? "function_call" : "tool_calls";
+}
+
+Json openai_logprob(const Answer& answer, const ChosenToken& chosen) {
+  const auto one = [&](TokenId token, float logprob) {
+    Json list = Json::array();
+    for (char c : token_bytes(*answer.model, token)) list.push_back(static_cast<uint8_t>(c));
+    return Json{{"token", token_text(*answer.model, token)}, {"logprob", std::max(logprob, -9999.0f)}, {"bytes", std::move(list)}};
+  };
+  Json out = one(chosen.token, chosen.logprob);
+  out["top_logprobs"] = Json::array();
+  for (const TokenLogprob& top : chosen.top) out["top_logprobs"].push_back(one(top.token, top.logprob));
+  return out;
 }
 
 Json openai_stop_reason(const Choice& choice) {
@@ -141,10 +157,6 @@ Json openai_usage(const Answer& answer) {
   return out;
 }
 
-std::vector<Field> unsupported_extensions() {
-  return {unsupported_field("prompt_embeds", is_empty)};
-}
-
 std::vector<Endpoint> openai_endpoints() {
   std::vector<Endpoint> list;
   list.push_back({.method = "POST", .path = "/v1/chat/completions", .dialect = &kOpenAi, .summary = "Answers a conversation.", .fields = chat_completion_fields(),
@@ -153,7 +165,7 @@ std::vector<Endpoint> openai_endpoints() {
                   .prepare = prepare_completion, .format = &kCompletions});
   list.push_back({.method = "POST", .path = "/v1/chat/completions/input_tokens", .dialect = &kOpenAi, .summary = "How many tokens a conversation has.",
                   .fields = chat_completion_fields(), .prepare = prepare_chat_completion, .handle = count_input_tokens});
-  list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = list_models, .without_model = true});
+  list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The models that are served, each under all of its names, in memory or not; with an anthropic-version header in the shape of Anthropic's API, by `?limit=`, `?after_id=` and `?before_id=`.", .handle = list_models, .without_model = true});
   list.push_back({.method = "GET", .path = "/v1/models/*", .dialect = &kOpenAi, .summary = "One of them.", .handle = show_model, .without_model = true});
   return list;
 }

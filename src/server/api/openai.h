@@ -11,7 +11,6 @@ extern const AnswerFormat kCompletions;
 std::vector<Field> chat_completion_fields();
 Json openai_error_json(const ApiError& error);
 Handled count_input_tokens(Call& call);  // of a conversation
-std::vector<Field> unsupported_extensions();  // of other servers
 std::vector<Field> completion_fields();
 std::optional<ApiError> prepare_chat_completion(const Json& body, Ask& ask);
 std::optional<ApiError> prepare_completion(const Json& body, Ask& ask);
@@ -22,7 +21,8 @@ Json openai_envelope(const Answer& answer, const char* object, Json choices);
 const std::string& openai_chunk_head(Answer& answer, const char* object);
 const char* openai_chunk_tail(const Answer& answer);
 Json openai_usage(const Answer& answer);
-const char* openai_finish(const Choice& choice);
+const char* openai_finish(const Answer& answer, const Choice& choice);
+Json openai_logprob(const Answer& answer, const ChosenToken& chosen);  // with its bytes and those beside it
 Json openai_stop_reason(const Choice& choice);  // vLLM's: the stop string or token; null: none
 Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's
 

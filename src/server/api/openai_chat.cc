@@ -6,6 +6,9 @@
 
 #include "server/adapters.h"
 #include "server/api/message_rules.h"
+#include "server/api/custom_tools.h"
+#include "server/api/known_fields.h"
+#include "server/api/old_functions.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/search_fields.h"
@@ -18,19 +21,6 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-Json logprob_json(const Answer& answer, const ChosenToken& chosen) {
-  const auto one = [&](TokenId token, float logprob) {
-    const std::string bytes = token_bytes(*answer.model, token);
-    Json list = Json::array();
-    for (char c : bytes) list.push_back(static_cast<uint8_t>(c));
-    return Json{{"token", token_text(*answer.model, token)}, {"logprob", std::max(logprob, -9999.0f)}, {"bytes", std::move(list)}};
-  };
-  Json out = one(chosen.token, chosen.logprob);
-  out["top_logprobs"] = Json::array();
-  for (const TokenLogprob& top : chosen.top) out["top_logprobs"].push_back(one(top.token, top.logprob));
-  return out;
-}
-
 Json chunk(const Answer& answer, Json choices) {
   Json out = openai_envelope(answer, "chat.completion.chunk", std::move(choices));
   if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
@@ -41,7 +31,7 @@ Json chunk(const Answer& answer, Json choices) {
 class ChoiceChunks {
  public:
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
-    if (delta.logprob) logprobs_ = {{"content", Json::array({logprob_json(answer, *delta.logprob)})}, {"refusal", nullptr}};
+    if (delta.logprob) logprobs_ = {{"content", Json::array({openai_logprob(answer, *delta.logprob)})}, {"refusal", nullptr}};
     if (answer.ask.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
   }
   void add(Json delta, Json finish = nullptr) {
@@ -78,6 +68,15 @@ class ChoiceChunks {
   std::string out_;
 };
 
+// The text of a custom tool is known once its call has ended.
+void end_custom(Choice& choice, ChoiceChunks& chunks) {
+  if (!choice.open_custom) return;
+  choice.open_custom = false;
+  const size_t at = choice.streamed_calls - 1;
+  Json call = {{"index", at}, {"custom", {{"input", custom_input(choice.calls[at].arguments)}}}};
+  chunks.add({{"tool_calls", Json::array({std::move(call)})}});
+}
+
 void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& piece, ChoiceChunks& chunks) {
   using Kind = AnswerPiece::Kind;
   switch (piece.kind) {
@@ -87,15 +86,20 @@ void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& pi
       return;
     case Kind::call: {
       const size_t at = choice.streamed_calls++;
-      Json call = {{"index", at}, {"id", choice.calls[at].id}, {"type", "function"}, {"function", {{"name", piece.text}, {"arguments", ""}}}};
+      if (answer.ask.tools.old_form) return chunks.add({{"function_call", {{"name", piece.text}, {"arguments", ""}}}});
+      const bool custom = is_custom(answer.ask, piece.text);
+      Json call = {{"index", at}, {"id", choice.calls[at].id}, {"type", custom ? "custom" : "function"}};
+      call[custom ? "custom" : "function"] = {{"name", piece.text}, {custom ? "input" : "arguments", ""}};
+      choice.open_custom = custom;
       return chunks.add({{"tool_calls", Json::array({std::move(call)})}});
     }
     case Kind::arguments: {
-      if (choice.streamed_calls == 0) return;
+      if (choice.streamed_calls == 0 || choice.open_custom) return;
+      if (answer.ask.tools.old_form) return chunks.add({{"function_call", {{"arguments", piece.text}}}});
       Json call = {{"index", choice.streamed_calls - 1}, {"function", {{"arguments", piece.text}}}};
       return chunks.add({{"tool_calls", Json::array({std::move(call)})}});
     }
-    case Kind::call_end: return;
+    case Kind::call_end: return end_custom(choice, chunks);
   }
 }
 
@@ -110,8 +114,9 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   }
   if (delta.pieces.empty() && !delta.text.empty()) chunks.add_text("content", delta.text);
   for (const AnswerPiece& piece : delta.pieces) add_piece_chunk(answer, choice, piece, chunks);
+  if (delta.finish != FinishReason::none) end_custom(choice, chunks);  // cut off
   if (chunks.waiting()) chunks.add({{"content", ""}});
-  if (delta.finish != FinishReason::none) chunks.add(Json::object(), openai_finish(choice));
+  if (delta.finish != FinishReason::none) chunks.add(Json::object(), openai_finish(answer, choice));
   return chunks.take();
 }
 
@@ -130,9 +135,17 @@ Json message_json(const Answer& answer, const Choice& choice) {
   if (!choice.reasoning.empty() && answer.ask.reasoning.shown) message[answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
   if (choice.calls.empty()) return message;
   if (choice.text.empty()) message["content"] = nullptr;
+  if (answer.ask.tools.old_form) {
+    message["function_call"] = {{"name", choice.calls[0].name}, {"arguments", choice.calls[0].arguments}};
+    return message;
+  }
   message["tool_calls"] = Json::array();
-  for (const ToolCall& call : choice.calls)
-    message["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  for (const ToolCall& call : choice.calls) {
+    if (is_custom(answer.ask, call.name))
+      message["tool_calls"].push_back({{"id", call.id}, {"type", "custom"}, {"custom", {{"name", call.name}, {"input", custom_input(call.arguments)}}}});
+    else
+      message["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+  }
   return message;
 }
 
@@ -143,10 +156,10 @@ Json whole(Answer& answer) {
     Json logprobs;
     if (answer.ask.request.sampling.logprobs >= 0) {
       Json content = Json::array();
-      for (const ChosenToken& chosen : choice.logprobs) content.push_back(logprob_json(answer, chosen));
+      for (const ChosenToken& chosen : choice.logprobs) content.push_back(openai_logprob(answer, chosen));
       logprobs = {{"content", std::move(content)}, {"refusal", nullptr}};
     }
-    Json one = {{"index", i}, {"message", message_json(answer, choice)}, {"logprobs", std::move(logprobs)}, {"finish_reason", openai_finish(choice)}};
+    Json one = {{"index", i}, {"message", message_json(answer, choice)}, {"logprobs", std::move(logprobs)}, {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
     if (answer.ask.return_tokens) one["token_ids"] = choice.tokens;
     choices.push_back(std::move(one));
@@ -196,19 +209,18 @@ std::vector<Field> chat_completion_fields() {
     ask.continue_last_message = value.get<bool>();
     return std::nullopt;
   };
-  const auto is_text_alone = [](const Json& value) { return value == Json::array({"text"}); };
   return joined({{model_field()},
                  chat_prompt_fields(),
                  {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"), max_tokens_field("n_predict", "-1"), stream_field(false), usage_in_stream_field(),
-                  answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top, Field{"user", kText, "", "of no effect"}},
+                  answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top},
                  sampling_fields(),
+                 llama_sampling_fields(),
                  search_fields(),
                  extension_fields(),
                  tool_fields(), reasoning_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
-                 {unsupported_field("functions", is_empty),
-                  unsupported_field("function_call", is_no_choice), unsupported_field("modalities", is_text_alone),
-                  unsupported_field("audio", is_empty), lora_field()},
-                 unsupported_extensions()});
+                 old_function_fields(),
+                 {lora_field()},
+                 other_chat_fields()});
 }
 
 Wrong prepare_chat_completion(const Json& body, Ask& ask) {

@@ -2,6 +2,7 @@
 #include <fmt/format.h>
 
 #include "server/api/message_rules.h"
+#include "server/api/old_functions.h"
 #include "server/api/openai.h"
 
 namespace millrace {
@@ -47,7 +48,8 @@ Wrong check_calls(const std::string& where, const Json& calls) {
 
 }  // namespace
 
-Wrong read_messages(const Json& value, Ask& ask) {
+Wrong read_messages(const Json& given, Ask& ask) {
+  const Json value = in_form_of_tools(given);
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {

@@ -4,6 +4,8 @@
 
 #include <algorithm>
 
+#include "server/api/custom_tools.h"
+
 namespace millrace {
 namespace {
 
@@ -19,23 +21,49 @@ bool is_name(const std::string& name) {
   });
 }
 
-// {"name", "description", "parameters", "strict"}
-Wrong add_function(Ask& ask, const std::string& where, const Json& function) {
-  if (!function.is_object()) return ApiError::bad(where, "must be an object");
-  if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
-  const auto text = [&](const char* key) { return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string(); };
-  Json parameters = function.contains("parameters") ? function["parameters"] : Json();
-  return add_tool(ask, where, text("name"), text("description"), std::move(parameters), function.contains("strict") && function["strict"] == true);
-}
-
 Wrong read_tools(Ask& ask, const std::string& field, const Json& value, bool flat) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", field, i);
     const Json& tool = value[i];
     if (!tool.is_object()) return ApiError::bad(where, "must be an object");
-    if (tool.contains("type") && tool["type"] != "function") return ApiError::unsupported(where + ".type", "only tools of type 'function' are supported");
+    if (tool.contains("type") && tool["type"] == "custom") {
+      if (!flat && !tool.contains("custom")) return ApiError::bad(where + ".custom", "is missing");
+      if (auto wrong = flat ? add_custom_tool(ask, where, tool) : add_custom_tool(ask, where + ".custom", tool["custom"])) return wrong;
+      continue;
+    }
+    if (tool.contains("type") && tool["type"] != "function") return ApiError::unsupported(where + ".type", "only tools of type 'function' and 'custom' are supported");
     if (!flat && !tool.contains("function")) return ApiError::bad(where + ".function", "is missing");
     if (auto wrong = flat ? add_function(ask, where, tool) : add_function(ask, where + ".function", tool["function"])) return wrong;
+  }
+  return std::nullopt;
+}
+
+// {"type": "function" or "custom", "name"}, or with the name in an object that is called as the type.
+Wrong read_named(const std::string& where, const Json& value, std::string* name) {
+  if (!value.is_object()) return ApiError::bad(where, "must be an object");
+  const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "function";
+  if (type != "function" && type != "custom") return ApiError::unsupported(where + ".type", fmt::format("tools of type '{}' are not supported", type.substr(0, 64)));
+  const Json& named = value.contains(type) ? value[type] : value;
+  if (!named.is_object() || !named.contains("name") || !named["name"].is_string()) return ApiError::bad(where + "." + type + ".name", "must be a string");
+  *name = named["name"].get<std::string>();
+  return std::nullopt;
+}
+
+// {"type": "allowed_tools", "mode", "tools"}, or with these two in an object "allowed_tools".
+Wrong read_allowed(Ask& ask, const std::string& field, const Json& value) {
+  const bool nested = value.contains("allowed_tools");
+  const Json& allowed = nested ? value["allowed_tools"] : value;
+  const std::string where = nested ? field + ".allowed_tools" : field;
+  if (!allowed.is_object()) return ApiError::bad(where, "must be an object");
+  if (!allowed.contains("mode") || (allowed["mode"] != "auto" && allowed["mode"] != "required")) return ApiError::bad(where + ".mode", "must be auto or required");
+  if (!allowed.contains("tools") || !allowed["tools"].is_array() || allowed["tools"].empty() || allowed["tools"].size() > kMostTools)
+    return ApiError::bad(where + ".tools", fmt::format("must be an array of 1 to {} tools", kMostTools));
+  ask.tools.choice = allowed["mode"] == "required" ? Choice::required : Choice::automatic;
+  ask.tools.allowed.emplace();
+  for (size_t i = 0; i < allowed["tools"].size(); ++i) {
+    std::string name;
+    if (auto wrong = read_named(fmt::format("{}.tools[{}]", where, i), allowed["tools"][i], &name)) return wrong;
+    ask.tools.allowed->push_back(std::move(name));
   }
   return std::nullopt;
 }
@@ -50,23 +78,21 @@ Wrong read_choice(Ask& ask, const std::string& field, const Json& value) {
     else return ApiError::bad(field, "must be auto, none, required or a function");
     return std::nullopt;
   }
-  if (value.contains("type") && value["type"] == "allowed_tools") return ApiError::unsupported(field, "allowed_tools is not supported; give those tools alone");
-  const Json& function = value.contains("function") ? value["function"] : value;
-  if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) return ApiError::bad(field + ".function.name", "must be a string");
+  if (value.contains("type") && value["type"] == "allowed_tools") return read_allowed(ask, field, value);
+  if (auto wrong = read_named(field, value, &tools.named)) return wrong;
   tools.choice = Choice::required;
-  tools.named = function["name"].get<std::string>();
   return std::nullopt;
 }
 
 std::vector<Field> fields(bool flat) {
-  Field tools{"tools", kList, "none", flat ? "functions that may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}"
-                                           : "functions that may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}"};
+  Field tools{"tools", kList, "none", flat ? "what may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is a text"
+                                           : "what may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", \"format\"}}, whose input is a text"};
   tools.most = kMostTools;
   tools.set = [flat](const Json& value, Ask& ask) -> Wrong {
     if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
     return read_tools(ask, "tools", value, flat);
   };
-  Field choice{"tool_choice", kText | kObject, "auto", "auto: the model may call tools; none; required: it must; or the function that must be called. Arguments of calls fit the tool's schema"};
+  Field choice{"tool_choice", kText | kObject, "auto", "auto: the model may call tools; none; required: it must; the tool that must be called; or {\"type\": \"allowed_tools\"}: those of the tools that may be. Arguments of calls fit the tool's schema"};
   choice.set = [](const Json& value, Ask& ask) { return read_choice(ask, "tool_choice", value); };
   Field parallel{"parallel_tool_calls", kBoolean, "true", "an answer may hold more than one call"};
   parallel.set = [](const Json& value, Ask& ask) -> Wrong {
@@ -76,7 +102,22 @@ std::vector<Field> fields(bool flat) {
   return {tools, choice, parallel};
 }
 
+Wrong check_allowed(const AskedTools& tools) {
+  for (const std::string& name : *tools.allowed)
+    if (std::ranges::find(tools.tools, name, &Tool::name) == tools.tools.end())
+      return ApiError::bad("tool_choice", fmt::format("there is no tool '{}' to be allowed", name.substr(0, kMostName)));
+  return std::nullopt;
+}
+
 }  // namespace
+
+Wrong add_function(Ask& ask, const std::string& where, const Json& function) {
+  if (!function.is_object()) return ApiError::bad(where, "must be an object");
+  if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
+  const auto text = [&](const char* key) { return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string(); };
+  Json parameters = function.contains("parameters") ? function["parameters"] : Json();
+  return add_tool(ask, where, text("name"), text("description"), std::move(parameters), function.contains("strict") && function["strict"] == true);
+}
 
 Wrong add_tool(Ask& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict) {
   if (!is_name(name)) return ApiError::bad(where + ".name", fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
@@ -102,9 +143,11 @@ Wrong check_tools(Ask& ask) {
   if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
     return ApiError::bad(ask.constraint_field, "cannot be kept beside a tool that must be called");
   if (ask.constrains_thinking && tools.any()) return ApiError::bad(ask.constraint_field, "cannot be kept beside tools");
+  if (tools.allowed)
+    if (auto wrong = check_allowed(tools)) return wrong;
   if (tools.named.empty()) return std::nullopt;
   const auto found = std::ranges::find(tools.tools, tools.named, &Tool::name);
-  if (found == tools.tools.end()) return ApiError::bad("tool_choice", fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
+  if (found == tools.tools.end()) return ApiError::bad(tools.old_form ? "function_call" : "tool_choice", fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
   tools.tools = {Tool(*found)};
   tools.parallel = false;
   return std::nullopt;

@@ -12,6 +12,8 @@ std::vector<Field> flat_tool_fields();
 // Ollama's: tools alone; an empty list is none.
 Field ollama_tools_field();
 
+// {"name", "description", "parameters", "strict"}
+std::optional<ApiError> add_function(Ask& ask, const std::string& where, const Json& function);
 // Adds one. `where` names it in errors.
 std::optional<ApiError> add_tool(Ask& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict);
 // After all fields: whether what is wished can be had.
