@@ -105,10 +105,11 @@ void Generation::take(size_t prompt, TokenEvent event) {
   if (event.end_token) delta.token = -1;
   read_delta(index, event, delta);
   if (answer_.ask.request.sampling.logprobs >= 0 && delta.token >= 0) {
-    chosen = {event.token, event.logprob.logprob, std::move(event.top_logprobs)};
+    chosen = {event.token, event.logprob.logprob, std::move(event.top_logprobs), choice.last_kind};
     delta.logprob = &chosen;
   }
   if (event.finish != FinishReason::none) take_finish(prompt, event, choice);
+  if (delta.token >= 0 && (answer_.ask.keep_tokens || (answer_.ask.return_tokens && !answer_.ask.stream))) choice.tokens.push_back(delta.token);
   if (answer_.ask.stream) {
     if (!streaming_) {
       streaming_ = true;
@@ -120,7 +121,6 @@ void Generation::take(size_t prompt, TokenEvent event) {
     if (over_) return;  // the reader was too slow, and is cut
   } else {
     if (!readers_[index]) choice.text += delta.text;
-    if (delta.token >= 0 && answer_.ask.return_tokens) choice.tokens.push_back(delta.token);
     if (delta.logprob) choice.logprobs.push_back(std::move(chosen));
   }
   if (event.last && --open_prompts_ == 0) complete();
@@ -132,7 +132,10 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
   if (event.token >= 0) ++choice.generated_tokens;
   if (event.end_token && event.finish == FinishReason::stop && std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
     choice.stop_token = event.token;
-  if (!readers_[index]) return;
+  if (!readers_[index]) {
+    if (!delta.text.empty()) choice.last_kind = AnswerPiece::Kind::text;
+    return;
+  }
   delta.pieces = readers_[index]->read(delta.text, event.finish != FinishReason::none);
   delta.text.clear();
   bool thought = false;
@@ -140,6 +143,7 @@ void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta)
     if (piece.kind == AnswerPiece::Kind::text) delta.text += piece.text;
     thought |= piece.kind == AnswerPiece::Kind::reasoning;
   }
+  if (!delta.pieces.empty()) choice.last_kind = delta.pieces.back().kind;
   if (thought && event.token >= 0) ++choice.reasoning_tokens;
   take_pieces(choice, delta, answer_.ask, !answer_.ask.stream);
 }

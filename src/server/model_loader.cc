@@ -37,25 +37,33 @@ Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const Language
 
 }  // namespace
 
-int64_t model_file_bytes(const std::string& path) {
+std::vector<fs::path> model_file_paths(const std::string& path) {
   std::error_code failed;
-  const auto size_of = [&](const fs::path& file) {
-    const auto size = fs::file_size(file, failed);
-    return failed ? int64_t{0} : static_cast<int64_t>(size);
-  };
-  if (path.empty()) return 0;
+  std::vector<fs::path> out;
+  if (path.empty()) return out;
   const fs::path file(path);
-  int64_t sum = 0;
   if (fs::is_directory(file, failed)) {
     for (const auto& entry : fs::directory_iterator(file, failed))
-      if (entry.path().extension() == ".safetensors") sum += size_of(entry.path());
-    return sum;
+      if (entry.path().extension() == ".safetensors") out.push_back(entry.path());
+  } else if (part_of(file.stem().string()) == 0) {
+    out.push_back(file);
+  } else {
+    const std::string stem = file.stem().string(), first = stem.substr(0, stem.size() - 15), last = stem.substr(stem.size() - 9);
+    for (const auto& entry : fs::directory_iterator(file.has_parent_path() ? file.parent_path() : ".", failed)) {
+      const std::string other = entry.path().stem().string();
+      if (other.starts_with(first) && other.ends_with(last) && part_of(other) > 0) out.push_back(entry.path());
+    }
   }
-  if (part_of(file.stem().string()) == 0) return size_of(file);
-  const std::string stem = file.stem().string(), first = stem.substr(0, stem.size() - 15), last = stem.substr(stem.size() - 9);
-  for (const auto& entry : fs::directory_iterator(file.has_parent_path() ? file.parent_path() : ".", failed)) {
-    const std::string other = entry.path().stem().string();
-    if (other.starts_with(first) && other.ends_with(last) && part_of(other) > 0) sum += size_of(entry.path());
+  std::ranges::sort(out);
+  return out;
+}
+
+int64_t model_file_bytes(const std::string& path) {
+  int64_t sum = 0;
+  for (const fs::path& file : model_file_paths(path)) {
+    std::error_code failed;
+    const auto size = fs::file_size(file, failed);
+    if (!failed) sum += static_cast<int64_t>(size);
   }
   return sum;
 }

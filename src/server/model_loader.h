@@ -1,6 +1,7 @@
 // Loads one of the models that a server has: weights, and an engine over them, within the budget that all of them share.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -32,6 +33,8 @@ using FreeMemory = std::function<bool()>;
 // Without a budget `shared` is null. Errors: LanguageModel::load's and Engine::create's, with the model named first.
 Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config, const std::shared_ptr<MemoryAccounts>& shared, const FreeMemory& free_memory);
 
+// The files that a model's weights are in, sorted.
+std::vector<std::filesystem::path> model_file_paths(const std::string& path);
 // Bytes of the model's files; 0 where that cannot be told.
 int64_t model_file_bytes(const std::string& path);
 

@@ -257,7 +257,7 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
 
 std::optional<ApiError> Service::make_prompts(Ask& ask) const {
   const LanguageModel& model = *ask.served->model;
-  const int64_t context = ask.served->context;
+  const int64_t context = ask.most_context > 0 ? std::min(ask.most_context, ask.served->context) : ask.served->context;
   if (!ask.messages.is_null())
     if (auto wrong = make_conversation(model, ask)) return wrong;
   if (ask.infill)
@@ -280,6 +280,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
       error.context = context;
       return error;
     }
+    if (ask.most_context > 0) ask.request.max_tokens = std::min(ask.request.max_tokens < 0 ? context : ask.request.max_tokens, context - count);
   }
   return std::nullopt;
 }

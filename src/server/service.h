@@ -18,6 +18,7 @@
 #include "server/http.h"
 #include "server/live_feed.h"
 #include "server/metrics.h"
+#include "server/model_facts.h"
 #include "server/model_registry.h"
 #include "server/request_limits.h"
 #include "server/response_store.h"
@@ -94,6 +95,7 @@ class Service {
   void stop_engine();
 
   ModelRegistry& models() const { return *models_; }
+  ModelFacts& model_facts() const { return model_facts_; }
   ApiError no_such_model(const std::string& name) const;
   // Why a model could not be had.
   static ApiError model_error(const Error& error);
@@ -152,6 +154,7 @@ class Service {
   mutable std::mutex live_mutex_;
   std::shared_ptr<const LiveOptions> live_;
   std::unique_ptr<ModelRegistry> models_;
+  mutable ModelFacts model_facts_;
   std::unique_ptr<StreamStore> streams_;
   std::unique_ptr<ConstraintWorkers> constraints_;
   std::unique_ptr<FileStore> files_;

@@ -4,7 +4,9 @@
 
 #include "engine/language_model.h"
 #include "server/api/api.h"
+#include "server/api/known_fields.h"
 #include "server/api/models.h"
+#include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/api/tool_fields.h"
@@ -31,8 +33,16 @@ Json head(const Answer& answer) { return {{"model", answer.model_name}, {"create
 // What a line holds: of a stream what is new, of a whole answer all of it.
 struct Said {
   std::string text, thinking;
-  Json calls = Json::array();
+  Json calls = Json::array(), logprobs = Json::array();
 };
+
+// Its own shape is OpenAI's, but for top_logprobs that nobody asked for.
+void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Said& said) {
+  for (const ChosenToken& chosen : tokens) {
+    said.logprobs.push_back(openai_logprob(answer, chosen));
+    if (chosen.top.empty()) said.logprobs.back().erase("top_logprobs");
+  }
+}
 
 void add_call(Said& said, const ToolCall& call) {
   Json arguments = parse_json(call.arguments);
@@ -54,6 +64,7 @@ template <void (*add_text)(Json&, const Said&)>
 Json last(const Answer& answer, const Said& said) {
   Json out = head(answer);
   add_text(out, said);
+  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
   out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load") : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
@@ -64,6 +75,12 @@ Json last(const Answer& answer, const Said& said) {
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
   out["eval_count"] = answer.generated_tokens;
   out["eval_duration"] = nanoseconds(t.decode_seconds);
+  if (answer.ask.keep_tokens) {  // what a next request goes on from
+    std::vector<TokenId> context = answer.prompt_of(0).tokens;
+    const std::vector<TokenId>& written = answer.choices.front().tokens;
+    context.insert(context.end(), written.begin(), written.end());
+    out["context"] = std::move(context);
+  }
   return out;
 }
 
@@ -77,16 +94,21 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
     if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) said.thinking += piece.text;
     if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size()) add_call(said, choice.calls[choice.streamed_calls++]);
   }
+  if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // of tokens whose text is still held back, too
   if (said.text.empty() && said.thinking.empty() && said.calls.empty()) return "";
   Json out = head(answer);
   add_text(out, said);
+  add_logprobs(answer, std::exchange(choice.logprobs, {}), said);
+  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
   out["done"] = false;
   return to_text(out) + "\n";
 }
 
 template <void (*add_text)(Json&, const Said&)>
 std::string end(Answer& answer) {
-  Json out = last<add_text>(answer, {});
+  Said said;
+  add_logprobs(answer, answer.choices.front().logprobs, said);
+  Json out = last<add_text>(answer, said);
   add_weakened(answer, out);
   return to_text(out) + "\n";
 }
@@ -96,6 +118,7 @@ Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
   Said said{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
   for (const ToolCall& call : choice.calls) add_call(said, call);
+  add_logprobs(answer, choice.logprobs, said);
   return last<add_text>(answer, said);
 }
 
@@ -103,11 +126,45 @@ const AnswerFormat kChat = {"", "application/x-ndjson", "", begin, delta<add_cha
 const AnswerFormat kGenerate = {"", "application/x-ndjson", "", begin, delta<add_generated_text>, end<add_generated_text>, whole<add_generated_text>};
 
 Field options_field() {
+  Field context{"num_ctx", kInteger, "the server's", "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
+  context.min = 1;
+  context.max = 2147483647;
+  context.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.most_context = value.get<int64_t>();
+    return std::nullopt;
+  };
   Field options{"options", kObject, "{}", "sampling options"};
-  options.fields = joined({{max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"), sampling_field("repeat_penalty", "repetition_penalty"),
+  options.fields = joined({{context, max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"), sampling_field("repeat_penalty", "repetition_penalty"),
                             sampling_field("repeat_last_n", "penalty_window")},
-                           sampling_fields({"repetition_penalty", "penalty_window"})});
+                           sampling_fields({"repetition_penalty", "penalty_window"}), other_ollama_options()});
   return options;
+}
+
+std::vector<Field> logprob_fields() {
+  Field logprobs{"logprobs", kBoolean, "false", "log-probabilities of the tokens, of the model's distribution before any sampling option"};
+  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
+  top.min = 0;
+  top.max = 20;
+  return {logprobs, top};
+}
+
+Field truncate_field() {
+  Field truncate{"truncate", kBoolean, "false", "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says how much; else it is refused"};
+  truncate.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (value.get<bool>()) ask.truncate_prompt = -1;
+    return std::nullopt;
+  };
+  return truncate;
+}
+
+Field context_field() {
+  Field context{"context", kTokens, "none", "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
+  context.most = 1 << 20;
+  context.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.context_tokens = value.get<std::vector<TokenId>>();
+    return std::nullopt;
+  };
+  return context;
 }
 
 // true, false, or how much: "low", "medium", "high".
@@ -122,15 +179,18 @@ Field think_field() {
   return think;
 }
 
-std::vector<Field> ollama_fields(std::vector<Field> prompt) {
-  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field()},
-                 {ollama_format_field(), think_field(), unsupported_field("images", is_empty),
-                  unsupported_field("template", is_empty), unsupported_field("context", is_empty)}});
+std::vector<Field> ollama_fields(std::vector<Field> prompt, bool generate) {
+  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field(), ollama_format_field(), think_field(), truncate_field()},
+                 logprob_fields(), other_ollama_fields(generate)});
 }
 
 Wrong prepare_chat(const Json& body, Ask& ask) {
   if (!body.contains("stream")) ask.stream = true;
   if (!body.contains("options") || !body["options"].contains("num_predict")) ask.request.max_tokens = -1;
+  const bool logprobs = body.value("logprobs", false);
+  const auto top = body.value("top_logprobs", int64_t{0});
+  if (top > 0 && !logprobs) return ApiError::bad("top_logprobs", "needs logprobs");
+  ask.request.sampling.logprobs = logprobs ? top : -1;
   for (const Json& message : ask.messages)
     if (message.contains("images") && !is_empty(message["images"])) return ApiError::unsupported("messages", "images are not supported");
   return check_tools(ask);
@@ -140,6 +200,11 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
 Wrong prepare_generate(const Json& body, Ask& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
+  const bool raw = body.value("raw", false);
+  for (const char* name : {"context", "system"})
+    if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "excludes raw");
+  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "excludes suffix");
+  ask.keep_tokens = !raw && !ask.infill && !ask.only_load;
   if (!body.value("raw", false) && !ask.infill) {
     ask.messages = Json::array();
     if (body.contains("system")) ask.messages.push_back({{"role", "system"}, {"content", body["system"]}});
@@ -156,24 +221,31 @@ Wrong prepare_conversation(const Json& body, Ask& ask) {
   return prepare_chat(body, ask);
 }
 
-// Of a model that is not in memory only its files are known.
-Json details(const ServedModel* served) {
-  const std::string family = served ? served->model->info().architecture : "";
-  const double parameters = served ? static_cast<double>(served->model->info().parameters) : 0;
-  return {{"parent_model", ""}, {"format", "gguf"}, {"family", family}, {"families", family.empty() ? Json::array() : Json::array({family})},
-          {"parameter_size", served ? fmt::format("{:.1f}M", parameters * 1e-6) : ""}, {"quantization_level", ""}};
+constexpr int kMostOpened = 8;  // models' files for one list; the next one opens further ones
+
+std::string parameter_text(int64_t parameters) {
+  if (parameters <= 0) return "";
+  return parameters >= 1'000'000'000 ? fmt::format("{:.1f}B", static_cast<double>(parameters) * 1e-9) : fmt::format("{:.1f}M", static_cast<double>(parameters) * 1e-6);
 }
 
-Json model_json(const Service& service, const ModelStatus& model, const std::string& name) {
-  const int64_t size = model.served ? model.served->model->info().weight_bytes : model_file_bytes(model.path);
-  return {{"name", name}, {"model", name}, {"modified_at", time_text(service.started())}, {"size", size}, {"digest", ""}, {"details", details(model.served.get())}};
+Json details(const ModelFact& fact) {
+  return {{"parent_model", ""}, {"format", "gguf"}, {"family", fact.family}, {"families", fact.family.empty() ? Json::array() : Json::array({fact.family})},
+          {"parameter_size", parameter_text(fact.parameters)}, {"quantization_level", fact.quantization}};
+}
+
+Json model_json(const Service& service, const ModelStatus& model, const std::string& name, const ModelFact& fact) {
+  const int64_t size = fact.bytes > 0 || !model.served ? fact.bytes : model.served->model->info().weight_bytes;
+  return {{"name", name}, {"model", name}, {"modified_at", time_text(fact.modified > 0 ? fact.modified : service.started())}, {"size", size},
+          {"digest", fact.digest}, {"details", details(fact)}};
 }
 
 Handled tags(Call& call) {
   Json models = Json::array();
+  int may_open = kMostOpened;
   for (const ModelStatus& model : call.service.models().list()) {
-    models.push_back(model_json(call.service, model, model.name));
-    for (const std::string& alias : model.aliases) models.push_back(model_json(call.service, model, alias));
+    const ModelFact fact = call.service.model_facts().of(model, may_open);
+    models.push_back(model_json(call.service, model, model.name, fact));
+    for (const std::string& alias : model.aliases) models.push_back(model_json(call.service, model, alias, fact));
   }
   return json_reply({{"models", std::move(models)}});
 }
@@ -185,7 +257,8 @@ Handled ps(Call& call) {
   const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const ModelStatus& model : call.service.models().list()) {
     if (!model.served) continue;
-    Json json = model_json(call.service, model, model.name);
+    int may_open = 0;
+    Json json = model_json(call.service, model, model.name, call.service.model_facts().of(model, may_open));
     json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForEver), kForEver)));
     json["size_vram"] = 0;
     json["context_length"] = model.served->context;
@@ -202,10 +275,15 @@ Json capabilities(const LanguageModel& model) {
 
 Handled show(Call& call) {
   const ModelInfo& info = call.model().info();
+  ModelFact fact;
+  int may_open = 0;
+  for (const ModelStatus& model : call.service.models().list())
+    if (model.name == call.served().name()) fact = call.service.model_facts().of(model, may_open);
   return json_reply({{"modelfile", ""},
                      {"parameters", ""},
                      {"template", call.model().parts().files->chat_template},
-                     {"details", details(&call.served())},
+                     {"modified_at", time_text(fact.modified > 0 ? fact.modified : call.service.started())},
+                     {"details", details(fact)},
                      {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
                                      {info.architecture + ".context_length", info.context}}},
                      {"capabilities", capabilities(call.model())}});
@@ -238,12 +316,12 @@ std::vector<Endpoint> ollama_endpoints() {
   named.name = "name";
   named.help = "older name of the field model";
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages, ollama_tools_field()}),
+  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages, ollama_tools_field()}, false),
                   .prepare = prepare_conversation, .format = &kChat});
   list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
-                  .fields = ollama_fields({prompt, suffix_field(), system, raw}), .prepare = prepare_generate, .format = &kGenerate});
+                  .fields = ollama_fields({prompt, suffix_field(), system, raw, context_field()}, true), .prepare = prepare_generate, .format = &kGenerate});
   list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = tags, .without_model = true});
-  list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown}, .handle = show});
+  list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown, unsupported_field("verbose", is_false)}, .handle = show});
   list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps, .without_model = true});
   list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version, .without_model = true});
   list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the words that clients look for.", .handle = root, .without_model = true});
