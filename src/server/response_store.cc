@@ -9,7 +9,7 @@ void ResponseStore::drop(std::unordered_map<std::string, Entry>::iterator entry)
 }
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
-  Entry entry{to_text(response.response), to_text(response.messages), {}};
+  Entry entry{to_text(response.response), to_text(response.messages), to_text(response.input), to_text(response.deltas), {}};
   std::lock_guard lock(mutex_);
   if (!keeps() || entry.bytes() > most_bytes_) return;
   if (auto found = entries_.find(id); found != entries_.end()) drop(found);
@@ -21,7 +21,7 @@ void ResponseStore::put(const std::string& id, StoredResponse response) {
 }
 
 std::optional<StoredResponse> ResponseStore::get(const std::string& id) {
-  std::string response, messages;
+  std::string response, messages, input, deltas;
   {
     std::lock_guard lock(mutex_);
     auto found = entries_.find(id);
@@ -29,8 +29,11 @@ std::optional<StoredResponse> ResponseStore::get(const std::string& id) {
     uses_.splice(uses_.begin(), uses_, found->second.use);
     response = found->second.response;
     messages = found->second.messages;
+    input = found->second.input;
+    deltas = found->second.deltas;
   }
-  return StoredResponse{parse_json(response, kMostOwnJsonDepth), parse_json(messages, kMostOwnJsonDepth)};
+  const auto parsed = [](const std::string& text) { return parse_json(text, kMostOwnJsonDepth); };
+  return StoredResponse{parsed(response), parsed(messages), parsed(input), parsed(deltas)};
 }
 
 bool ResponseStore::erase(const std::string& id) {

@@ -16,6 +16,8 @@ namespace millrace {
 struct StoredResponse {
   Json response;
   Json messages;  // the conversation up to its end, as chat templates take it, without the instructions
+  Json input = Json::array();   // the items that it answers, earlier ones first
+  Json deltas = Json::array();  // of each item of its output, the sizes in which it was streamed
 };
 
 class ResponseStore {
@@ -32,9 +34,9 @@ class ResponseStore {
 
  private:
   struct Entry {
-    std::string response, messages;  // as text, which is smaller and whose size is known
+    std::string response, messages, input, deltas;  // as text, which is smaller and whose size is known
     std::list<std::string>::iterator use;
-    int64_t bytes() const { return static_cast<int64_t>(response.size() + messages.size() + 256); }
+    int64_t bytes() const { return static_cast<int64_t>(response.size() + messages.size() + input.size() + deltas.size() + 256); }
   };
   void drop(std::unordered_map<std::string, Entry>::iterator entry);
 

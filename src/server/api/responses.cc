@@ -4,8 +4,15 @@
 //            response.output_item.done; then response.completed or response.incomplete. No [DONE].
 #include <fmt/format.h>
 
+#include <algorithm>
+#include <charconv>
+#include <utility>
+
+#include "server/api/known_fields.h"
 #include "server/api/message_rules.h"
 #include "server/api/openai.h"
+#include "server/api/query.h"
+#include "server/api/responses_events.h"
 #include "server/api/responses_input.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
@@ -33,31 +40,6 @@ Json usage_json(const Answer& answer) {
   return out;
 }
 
-Json response_json(const Answer& answer, const char* status, Json output) {
-  Json out = {{"id", answer.id}, {"object", "response"}, {"created_at", answer.created}, {"status", status}, {"error", nullptr}, {"incomplete_details", nullptr}};
-  for (const auto& [name, value] : answer.ask.kept["request"].items()) out[name] = value;
-  out["model"] = answer.model_name;
-  out["output"] = std::move(output);
-  out["store"] = answer.ask.store != nullptr;
-  out["usage"] = nullptr;
-  return out;
-}
-
-const char* item_status(const Choice& choice) { return choice.finish == FinishReason::stop || choice.finish == FinishReason::none ? "completed" : "incomplete"; }
-
-Json text_part(const std::string& text) { return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}}; }
-Json message_item(const std::string& id, const char* status, Json content) {
-  return {{"id", "msg_" + id}, {"type", "message"}, {"status", status}, {"role", "assistant"}, {"content", std::move(content)}};
-}
-Json reasoning_item(const std::string& id, const std::string& text) {
-  Json content = Json::array();
-  if (!text.empty()) content.push_back({{"type", "reasoning_text"}, {"text", text}});
-  return {{"id", "rs_" + id}, {"type", "reasoning"}, {"summary", Json::array()}, {"content", std::move(content)}};
-}
-Json call_item(const std::string& id, const ToolCall& call, const char* status) {
-  return {{"id", "fc_" + id}, {"type", "function_call"}, {"status", status}, {"arguments", call.arguments}, {"call_id", call.id}, {"name", call.name}};
-}
-
 // The whole answer; kept where it was asked for.
 Json ended(Answer& answer, Json output) {
   const Choice& choice = answer.choices.front();
@@ -65,112 +47,47 @@ Json ended(Answer& answer, Json output) {
   Json out = response_json(answer, complete ? "completed" : "incomplete", std::move(output));
   if (!complete) out["incomplete_details"] = {{"reason", "max_output_tokens"}};
   out["usage"] = usage_json(answer);
+  add_weakened(answer, out);
   if (answer.ask.store) {
     Json messages = std::move(answer.ask.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");
-    if (!wrong) answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id), {out, std::move(messages)});
+    if (!wrong)
+      answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id), {out, std::move(messages), std::move(answer.ask.kept["input"]), answer.deltas});
   }
+  return out;
+}
+
+// Those of the text. Tokens before anything else belong to what comes first.
+Json text_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Kind first) {
+  Json out = Json::array();
+  for (const ChosenToken& chosen : tokens)
+    if (chosen.kind.value_or(first) == Kind::text) out.push_back(openai_logprob(answer, chosen));
   return out;
 }
 
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
-  const std::string id = answer.id.substr(5);
-  Json output = Json::array();
-  if (!choice.reasoning.empty()) output.push_back(reasoning_item(id, choice.reasoning));
-  if (!choice.text.empty() || choice.calls.empty()) output.push_back(message_item(id, item_status(choice), Json::array({text_part(choice.text)})));
-  for (size_t i = 0; i < choice.calls.size(); ++i) output.push_back(call_item(id + std::to_string(i), choice.calls[i], item_status(choice)));
-  return ended(answer, std::move(output));
+  answer.items = answer.deltas = Json::array();
+  std::optional<Kind> first;
+  for (auto it = choice.logprobs.begin(); it != choice.logprobs.end() && !first; ++it) first = it->kind;
+  const FinishReason finish = choice.finish;
+  answer.choices.front().finish = FinishReason::none;  // items before the last one are whole
+  ResponseEvents events(answer);
+  if (!choice.reasoning.empty()) events.piece({Kind::reasoning, choice.reasoning});
+  if (!choice.text.empty() || choice.calls.empty()) events.piece({Kind::text, choice.text}, text_logprobs(answer, choice.logprobs, first.value_or(Kind::text)));
+  for (const ToolCall& call : choice.calls) {
+    events.piece({Kind::call, call.name});
+    events.piece({Kind::arguments, call.arguments});
+  }
+  answer.choices.front().finish = finish;
+  events.close();
+  answer.deltas = Json::array();  // nothing was streamed
+  return ended(answer, answer.items);
 }
 
-// What a stream writes. Items are kept in answer.items, the last one of which is open while the choice's part_kind is set.
-class Events {
- public:
-  explicit Events(Answer& answer) : answer_(answer), choice_(answer.choices.front()) {}
-
-  void event(const char* type, Json data) {
-    Json out = {{"type", type}, {"sequence_number", answer_.events++}};
-    for (auto& [name, value] : data.items()) out[name] = std::move(value);
-    bytes_ += sse_event(type, out);
-  }
-
-  void piece(const AnswerPiece& piece) {
-    switch (piece.kind) {
-      case Kind::text:
-      case Kind::reasoning:
-        if (choice_.part_kind != piece.kind) {
-          close();
-          open(piece.kind);
-        }
-        text(piece.kind) += piece.text;
-        return part_event(piece.kind == Kind::text ? "response.output_text.delta" : "response.reasoning_text.delta", "delta", piece.text);
-      case Kind::call: {
-        close();
-        const ToolCall call{choice_.calls[choice_.streamed_calls++].id, piece.text, ""};
-        return add(Kind::call, call_item(item_id(), call, "in_progress"));
-      }
-      case Kind::arguments:
-        if (choice_.part_kind != Kind::call) return;
-        item()["arguments"] = item()["arguments"].get<std::string>() + piece.text;
-        return event("response.function_call_arguments.delta", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", piece.text}});
-      case Kind::call_end: return close();
-    }
-  }
-
-  // Ends the item that is open.
-  void close() {
-    if (!choice_.part_kind) return;
-    const Kind kind = *choice_.part_kind;
-    choice_.part_kind.reset();
-    if (kind == Kind::call) {
-      item()["status"] = item_status(choice_);
-      event("response.function_call_arguments.done", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"name", item()["name"]}, {"arguments", item()["arguments"]}});
-    } else {
-      part_event(kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done", "text", text(kind));
-      event("response.content_part.done", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", item()["content"][0]}});
-      if (kind == Kind::text) item()["status"] = item_status(choice_);
-    }
-    event("response.output_item.done", {{"output_index", choice_.part}, {"item", item()}});
-  }
-
-  // A message without text, where there is nothing else.
-  void at_least_one() {
-    if (!answer_.items.empty()) return;
-    open(Kind::text);
-    close();
-  }
-  std::string take() { return std::move(bytes_); }
-
- private:
-  std::string item_id() const { return answer_.id.substr(5) + std::to_string(answer_.items.size()); }
-  Json& item() { return answer_.items.back(); }
-  std::string& text(Kind) { return item()["content"][0]["text"].get_ref<std::string&>(); }
-
-  void add(Kind kind, Json item) {
-    answer_.items.push_back(std::move(item));
-    choice_.part = static_cast<int64_t>(answer_.items.size()) - 1;
-    choice_.part_kind = kind;
-    event("response.output_item.added", {{"output_index", choice_.part}, {"item", answer_.items.back()}});
-  }
-  void open(Kind kind) {
-    add(kind, kind == Kind::text ? message_item(item_id(), "in_progress", Json::array()) : reasoning_item(item_id(), ""));
-    item()["content"].push_back(kind == Kind::text ? text_part("") : Json{{"type", "reasoning_text"}, {"text", ""}});
-    event("response.content_part.added", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", item()["content"][0]}});
-  }
-  void part_event(const char* type, const char* key, const std::string& text) {
-    Json data = {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {key, text}};
-    if (choice_.part_kind == Kind::text || item()["type"] == "message") data["logprobs"] = Json::array();
-    event(type, std::move(data));
-  }
-
-  Answer& answer_;
-  Choice& choice_;
-  std::string bytes_;
-};
-
 std::string begin(Answer& answer) {
-  answer.items = Json::array();
-  Events events(answer);
+  answer.items = answer.deltas = Json::array();
+  ResponseEvents events(answer);
   const Json response = response_json(answer, "in_progress", Json::array());
   events.event("response.created", {{"response", response}});
   events.event("response.in_progress", {{"response", response}});
@@ -178,18 +95,25 @@ std::string begin(Answer& answer) {
 }
 
 std::string delta(Answer& answer, size_t, const Delta& delta) {
-  Events events(answer);
-  if (delta.pieces.empty() && !delta.text.empty()) events.piece({Kind::text, delta.text});
-  for (const AnswerPiece& piece : delta.pieces) events.piece(piece);
+  ResponseEvents events(answer);
+  std::vector<ChosenToken>& held = answer.choices.front().logprobs;  // of text that is still held back
+  if (delta.logprob) held.push_back(*delta.logprob);
+  const auto logprobs = [&] { return text_logprobs(answer, std::exchange(held, {}), Kind::text); };
+  if (delta.pieces.empty() && !delta.text.empty()) events.piece({Kind::text, delta.text}, logprobs());
+  for (const AnswerPiece& piece : delta.pieces) {
+    if (piece.kind != Kind::text)
+      for (ChosenToken& chosen : held) chosen.kind = chosen.kind.value_or(piece.kind);
+    events.piece(piece, piece.kind == Kind::text ? logprobs() : Json::array());
+  }
+  std::erase_if(held, [](const ChosenToken& chosen) { return chosen.kind && *chosen.kind != Kind::text; });
   if (delta.finish != FinishReason::none) events.close();
   return events.take();
 }
 
 std::string end(Answer& answer) {
-  Events events(answer);
+  ResponseEvents events(answer);
   events.at_least_one();
   Json response = ended(answer, answer.items);
-  add_weakened(answer, response);
   const char* type = response["status"] == "completed" ? "response.completed" : "response.incomplete";
   events.event(type, {{"response", std::move(response)}});
   return events.take();
@@ -207,20 +131,17 @@ HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
 std::vector<Field> wish_fields() {
-  Field text{"text", kObject, "{\"format\": {\"type\": \"text\"}}", "format: what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
-  text.set = [](const Json& value, Ask& ask) -> Wrong {
-    if (!value.contains("format") || value["format"].is_null()) return std::nullopt;
-    if (!value["format"].is_object()) return ApiError::bad("text.format", "must be an object");
-    return set_response_format(ask, value["format"], "text.format");
-  };
-  Field reasoning{"reasoning", kObject, "the template's", "effort: how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
-  reasoning.set = [](const Json& value, Ask& ask) -> Wrong {
-    if (!value.contains("effort") || value["effort"].is_null()) return std::nullopt;
-    if (!value["effort"].is_string()) return ApiError::bad("reasoning.effort", "must be a string");
-    set_reasoning_effort(ask, value["effort"].get<std::string>());
+  Field format{"format", kObject, "{\"type\": \"text\"}", "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
+  format.set = [](const Json& value, Ask& ask) -> Wrong { return set_response_format(ask, value, "text.format"); };
+  const auto is_medium = [](const Json& value) { return value == "medium"; };
+  Field effort{"effort", kText, "the template's", "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
+  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+    set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
-  return {text, reasoning};
+  const char* why = "thinking comes whole, as content of its item, where others send a summary";
+  return {object_field("text", "the form of the answer", {format, unsupported_field("verbosity", is_medium)}),
+          object_field("reasoning", "how to think", {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
 }
 
 std::vector<Field> prompt_fields() {
@@ -241,15 +162,41 @@ std::vector<Field> prompt_fields() {
   return joined({{model_field(), input, instructions, previous, truncation}, flat_tool_fields(), wish_fields()});
 }
 
+// What is told beside the text where it is asked for; the others are of items that are never there.
+Field include_field() {
+  Field include{"include", kTexts, "[]", "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and what concerns others' tools is taken, and nothing of it is there"};
+  include.most = 64;
+  include.set = [](const Json& value, Ask& ask) -> Wrong {
+    static constexpr std::string_view kKnown[] = {"message.output_text.logprobs", "reasoning.encrypted_content", "file_search_call.results", "web_search_call.results",
+                                                  "web_search_call.action.sources", "code_interpreter_call.outputs", "computer_call_output.output.image_url", "message.input_image.image_url"};
+    for (const Json& name : value) {
+      if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown)) return ApiError::bad("include", fmt::format("'{}' is nothing that can be included", name.get<std::string>().substr(0, 64)));
+      if (name == kKnown[0]) ask.request.sampling.logprobs = std::max<int64_t>(ask.request.sampling.logprobs, 0);
+    }
+    return std::nullopt;
+  };
+  return include;
+}
+
+Field top_logprobs_field() {
+  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
+  top.min = 0;
+  top.max = 20;
+  top.set = [](const Json& value, Ask& ask) -> Wrong {
+    if (value > 0) ask.request.sampling.logprobs = value.get<int64_t>();
+    return std::nullopt;
+  };
+  return top;
+}
+
 std::vector<Field> response_fields() {
   Field store{"store", kBoolean, "true", "keep the response for previous_response_id and GET, within the server's bounds"};
-  const auto no_logprobs = [](const Json& value) { return value.is_number() && value.get<double>() == 0; };
   return joined({prompt_fields(),
                  {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"), Field{"metadata", kObject, "{}", "comes back with the response"},
-                  Field{"user", kText, "", "of no effect"}},
+                  top_logprobs_field(), include_field()},
                  sampling_fields(),
                  extension_fields(),
-                 {unsupported_field("background", is_false), unsupported_field("conversation", is_empty), unsupported_field("prompt", is_empty), unsupported_field("top_logprobs", no_logprobs)}});
+                 other_response_fields()});
 }
 
 Wrong prepare(const Json& body, Ask& ask) {
@@ -260,7 +207,7 @@ Wrong prepare(const Json& body, Ask& ask) {
   const std::pair<const char*, Json> shown[] = {{"instructions", nullptr}, {"max_output_tokens", nullptr}, {"parallel_tool_calls", true}, {"previous_response_id", nullptr},
                                                 {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}}, {"temperature", ask.request.sampling.temperature},
                                                 {"text", {{"format", {{"type", "text"}}}}}, {"tool_choice", "auto"}, {"tools", Json::array()},
-                                                {"top_p", ask.request.sampling.top_p}, {"truncation", "disabled"}, {"metadata", Json::object()}};
+                                                {"top_p", ask.request.sampling.top_p}, {"top_logprobs", 0}, {"truncation", "disabled"}, {"metadata", Json::object()}};
   for (const auto& [name, fallback] : shown) echo[name] = body.contains(name) ? body[name] : fallback;
   ask.kept = {{"request", std::move(echo)}};
   return check_tools(ask);
@@ -270,11 +217,13 @@ Wrong look_up(Call& call) {
   const Service& service = call.service;
   const Json& body = call.body;
   Ask& ask = call.ask;
-  Json messages = Json::array();
+  Json messages = Json::array(), input = Json::array();
   if (body.contains("previous_response_id")) {
     auto earlier = service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
     if (!earlier) return ApiError::bad("previous_response_id", service.responses().keeps() ? "there is no such response; it may have made room for later ones" : "this server keeps no responses");
     messages = std::move(earlier->messages);
+    input = std::move(earlier->input);
+    for (Json& item : earlier->response["output"]) input.push_back(std::move(item));
   }
   const size_t earlier_messages = messages.size();
   for (Json& message : ask.messages) messages.push_back(std::move(message));
@@ -284,20 +233,82 @@ Wrong look_up(Call& call) {
     ask.store = service.shared_responses();
     ask.kept["messages"] = messages;
     ask.kept["owner"] = owner_of(call.request);
+    if (body.contains("input")) add_stored_items(body["input"], service.new_id(), input);
+    ask.kept["input"] = std::move(input);
   }
   if (body.contains("instructions")) messages.insert(messages.begin(), Json{{"role", "system"}, {"content", body["instructions"]}});
   ask.messages = std::move(messages);
   return std::nullopt;
 }
 
+ApiError no_response(const std::string& id) { return {ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", id.substr(0, 100)), "response_id"}; }
+
+bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
+  const std::string value = query_value(request.query, name);
+  *wrong = !value.empty() && value != "true" && value != "false";
+  return value == "true";
+}
+
+// A stream of one that has ended is its events anew, after ?starting_after=.
+Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpRequest& request) {
+  int64_t after = -1;
+  if (const std::string text = query_value(request.query, "starting_after"); !text.empty()) {
+    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), after);
+    if (failed != std::errc() || end != text.data() + text.size() || after < 0) return ApiError::bad("starting_after", "must be the number of an event");
+  }
+  return HttpReply{.content_type = kResponse.stream_type, .headers = {{"Cache-Control", "no-cache"}}, .body = stored_response_events(id, std::move(stored), after)};
+}
+
+// {"object": "list", "data", "first_id", "last_id", "has_more"}: ?order=asc or desc, ?after=ID, ?limit= up to 100.
+Handled list_input_items(Json items, const HttpRequest& request) {
+  const std::string order = query_value(request.query, "order"), after = query_value(request.query, "after"), asked = query_value(request.query, "limit");
+  if (!order.empty() && order != "asc" && order != "desc") return ApiError::bad("order", "must be asc or desc");
+  size_t limit = 20;
+  if (!asked.empty()) {
+    const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
+    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > 100) return ApiError::bad("limit", "must be from 1 to 100");
+  }
+  if (order != "asc") std::reverse(items.begin(), items.end());
+  size_t first = 0;
+  if (!after.empty()) {
+    while (first < items.size() && items[first]["id"] != after) ++first;
+    if (first == items.size()) return ApiError::bad("after", fmt::format("there is no item '{}'", after.substr(0, 100)));
+    ++first;
+  }
+  Json data = Json::array();
+  for (size_t i = first; i < std::min(items.size(), first + limit); ++i) data.push_back(std::move(items[i]));
+  const Json first_id = data.empty() ? Json() : data.front()["id"], last_id = data.empty() ? Json() : data.back()["id"];
+  const bool more = first + data.size() < items.size();
+  return json_reply({{"object", "list"}, {"data", std::move(data)}, {"first_id", first_id}, {"last_id", last_id}, {"has_more", more}});
+}
+
+// ID, or ID/input_items.
 Handled show(Call& call) {
-  auto found = call.service.responses().get(stored_as(owner_of(call.request), call.rest));
-  if (!found) return ApiError{ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", call.rest.substr(0, 100)), "response_id"};
+  const std::string id = call.rest.substr(0, call.rest.find('/')), part = call.rest.substr(id.size());
+  if (!part.empty() && part != "/input_items") return ApiError{ApiErrorKind::not_found, "there is no such path; ID and ID/input_items are", ""};
+  auto found = call.service.responses().get(stored_as(owner_of(call.request), id));
+  if (!found) return no_response(id);
+  if (!part.empty()) return list_input_items(std::move(found->input), call.request);
+  bool wrong = false, no_bool = false;
+  if (query_is(call.request, "include_obfuscation", &wrong)) return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
+  const bool stream = query_is(call.request, "stream", &no_bool);
+  if (wrong || no_bool) return ApiError::bad(wrong ? "include_obfuscation" : "stream", "must be true or false");
+  if (stream) return show_as_stream(id, std::move(*found), call.request);
+  if (!query_value(call.request.query, "starting_after").empty()) return ApiError::bad("starting_after", "needs stream");
   return json_reply(found->response);
 }
 
+// Only work in the background can be cancelled, and there is none: whoever closes the connection ends the others.
+Handled cancel(Call& call) {
+  constexpr std::string_view kCancel = "/cancel";
+  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
+  if (!call.service.responses().get(stored_as(owner_of(call.request), id))) return no_response(id);
+  return ApiError::bad("response_id", "has ended; only responses in the background can be cancelled, and closing its connection ends one that streams");
+}
+
 Handled forget(Call& call) {
-  if (!call.service.responses().erase(stored_as(owner_of(call.request), call.rest))) return ApiError{ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", call.rest.substr(0, 100)), "response_id"};
+  if (!call.service.responses().erase(stored_as(owner_of(call.request), call.rest))) return no_response(call.rest);
   return json_reply({{"id", call.rest}, {"object", "response"}, {"deleted", true}});
 }
 
@@ -317,9 +328,10 @@ std::vector<Endpoint> responses_endpoints() {
   std::vector<Endpoint> list;
   list.push_back({.method = "POST", .path = "/v1/responses", .dialect = &kResponses, .summary = "Answers a conversation with items: thinking, a message, calls of functions.",
                   .fields = response_fields(), .prepare = prepare, .look_up = look_up, .format = &kResponse});
-  list.push_back({.method = "POST", .path = "/v1/responses/input_tokens", .dialect = &kResponses, .summary = "How many tokens a conversation has.", .fields = prompt_fields(),
+  list.push_back({.method = "POST", .path = "/v1/responses/input_tokens", .dialect = &kResponses, .summary = "How many tokens a conversation has.", .fields = joined({prompt_fields(), other_response_count_fields()}),
                   .prepare = prepare, .look_up = look_up, .handle = count_input_tokens});
-  list.push_back({.method = "GET", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "A stored response.", .handle = show, .without_model = true});
+  list.push_back({.method = "GET", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "A stored response; with `?stream=true` its events anew, those after `?starting_after=`. `ID/input_items`: what it answers, by `?order=`, `?after=` and `?limit=`.", .handle = show, .without_model = true});
+  list.push_back({.method = "POST", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "`ID/cancel` is refused: a stored response has ended, and closing its connection ends one that has not.", .handle = cancel, .without_model = true, .raw_body = true});
   list.push_back({.method = "DELETE", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "Forgets a stored response.", .handle = forget, .without_model = true});
   return list;
 }

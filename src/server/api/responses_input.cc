@@ -2,6 +2,7 @@
 
 #include <fmt/format.h>
 
+#include "server/api/custom_tools.h"
 #include "server/api/message_rules.h"
 
 namespace millrace {
@@ -71,7 +72,15 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     assistant_turn(messages)["tool_calls"].push_back({{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
     return std::nullopt;
   }
-  if (type == "function_call_output") {
+  if (type == "custom_tool_call") {
+    std::string id, name, given;
+    if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
+    if (auto wrong = read_string(item, where, "name", &name)) return wrong;
+    if (auto wrong = read_string(item, where, "input", &given)) return wrong;
+    assistant_turn(messages)["tool_calls"].push_back({{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", custom_arguments(given)}}}});
+    return std::nullopt;
+  }
+  if (type == "function_call_output" || type == "custom_tool_call_output") {
     std::string id;
     if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
     if (item.contains("output"))
@@ -90,6 +99,26 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
 }
 
 }  // namespace
+
+void add_stored_items(const Json& input, const std::string& id, Json& items) {
+  const Json list = input.is_string() ? Json::array({Json{{"role", "user"}, {"content", input}}}) : input;
+  for (Json item : list) {
+    if (!item.is_object()) continue;
+    const std::string type = item.value("type", "message");
+    const char* prefix = type == "message" ? "msg_" : type == "function_call" ? "fc_" : type == "function_call_output" ? "fco_" : type == "reasoning" ? "rs_" : type == "custom_tool_call" ? "ctc_" : "item_";
+    Json out = {{"id", item.contains("id") && item["id"].is_string() ? item["id"] : Json(prefix + id + std::to_string(items.size()))}, {"type", type}};
+    if (type != "reasoning") out["status"] = "completed";
+    for (auto& [name, value] : item.items())
+      if (!out.contains(name)) out[name] = std::move(value);
+    if (type == "message" && out.contains("content") && out["content"].is_string()) {
+      const bool said = out.value("role", "") == "assistant";
+      Json part = {{"type", said ? "output_text" : "input_text"}, {"text", out["content"]}};
+      if (said) part["annotations"] = Json::array();
+      out["content"] = Json::array({std::move(part)});
+    }
+    items.push_back(std::move(out));
+  }
+}
 
 Wrong add_input_items(const Json& input, Json& messages, const std::string& where) {
   if (input.is_string()) {
