@@ -192,6 +192,17 @@ std::optional<Json> BatchRunner::find(const std::string& id, const FileUser& use
   return found == batches_.end() || !user.sees(owners_.at(id)) ? std::nullopt : std::optional(found->second);
 }
 
+bool BatchRunner::remove(const std::string& id, const FileUser& user) {
+  std::lock_guard lock(mutex_);
+  const auto found = batches_.find(id);
+  if (found == batches_.end() || !user.sees(owners_.at(id)) || !is_over(found->second)) return false;
+  std::error_code error;
+  fs::remove(path(id, ".json"), error);
+  batches_.erase(found);
+  owners_.erase(id);
+  return true;
+}
+
 bool BatchRunner::uses(const std::string& file) const {
   std::lock_guard lock(mutex_);
   return std::ranges::any_of(batches_, [&](const auto& one) { return !is_over(one.second) && text_of(one.second, "input_file_id") == file; });

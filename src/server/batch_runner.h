@@ -48,6 +48,8 @@ class BatchRunner {
   std::optional<Json> find(const std::string& id, const FileUser& user = {}) const;
   // Nothing: there is none. One that has ended stays as it is.
   std::optional<Json> cancel(const std::string& id, const FileUser& user = {});
+  // False: there is none of `user`'s that has ended. Its files stay.
+  bool remove(const std::string& id, const FileUser& user = {});
   bool uses(const std::string& file) const;  // an unfinished one
 
   // No lines begin from now on, and those under way are given up. Not from its own thread.

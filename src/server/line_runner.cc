@@ -21,7 +21,7 @@ constexpr auto kLeastWait = std::chrono::milliseconds(50), kMostWait = std::chro
 constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether somebody still waits for the engine
 constexpr int64_t kPriority = -1'000'000;                   // where the engine's policy looks at it
 constexpr size_t kMostCustomId = 256;
-constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses"};
+constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"};
 
 // What comes for the lines under way, for the thread that runs them.
 class Inbox {

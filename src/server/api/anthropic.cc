@@ -5,8 +5,10 @@
 #include <fmt/format.h>
 
 #include "server/api/api.h"
+#include "server/api/known_fields.h"
 #include "server/api/message_rules.h"
 #include "server/api/sampling_fields.h"
+#include "server/api/structured_fields.h"
 #include "server/api/tool_fields.h"
 #include "server/service.h"
 
@@ -35,7 +37,6 @@ Shape shape_of(ApiErrorKind kind) {
     case ApiErrorKind::busy: return {529, "overloaded_error"};
     case ApiErrorKind::time_limit: return {504, "timeout_error"};
     case ApiErrorKind::internal: return {500, "api_error"};
-    case ApiErrorKind::unsupported: return {400, "invalid_request_error"};
     default: return {http_status(kind), "invalid_request_error"};
   }
 }
@@ -264,6 +265,50 @@ Wrong read_choice(const Json& value, Ask& ask) {
   return std::nullopt;
 }
 
+// {"type": "json_schema", "schema"}: the answer's text fits it.
+Field format_field(const std::string& name, const std::string& where) {
+  Field field{name, kObject, "none", "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the answer's text fits"};
+  field.set = [where](const Json& value, Ask& ask) -> Wrong {
+    if (!value.contains("type") || value["type"] != "json_schema") return ApiError::bad(where + ".type", "must be json_schema");
+    if (!value.contains("schema") || !value["schema"].is_object()) return ApiError::bad(where + ".schema", "must be a JSON Schema");
+    return set_response_format(ask, value, where);
+  };
+  return field;
+}
+
+std::vector<Field> output_fields() {
+  Field effort{"effort", kText, "the template's", "how long to think, for chat templates that look at it"};
+  effort.choices = {"low", "medium", "high", "xhigh", "max"};
+  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+    set_reasoning_effort(ask, value.get<std::string>());
+    return std::nullopt;
+  };
+  Field older = format_field("output_format", "output_format");
+  older.help = "older name of output_config.format";
+  return {object_field("output_config", "what the answer is written like", {format_field("format", "output_config.format"), effort, unsupported_field("task_budget", is_empty)}), older};
+}
+
+std::vector<Field> thinking_members() {
+  Field budget{"budget_tokens", kInteger, "none", "tokens of thinking at most, where the chat template marks it"};
+  budget.min = 0;
+  budget.max = 2147483647;
+  Field display{"display", kText, "summarized", "summarized: thinking comes as it is; omitted: without its blocks"};
+  display.choices = {"summarized", "omitted"};
+  display.set = [](const Json& value, Ask& ask) -> Wrong {
+    ask.reasoning.shown = value != "omitted";
+    return std::nullopt;
+  };
+  return {budget, display};
+}
+
+std::vector<Field> tool_members() {
+  const auto called_directly = [](const Json& value) { return value == Json::array({"direct"}); };
+  return {Field{"strict", kBoolean, "false", "the call's input fits the schema exactly, or the request is refused"},
+          ignored_field("cache_control", kObject, "prompts that begin alike share by themselves"),
+          ignored_field("eager_input_streaming", kBoolean, "a call's input is streamed as it is written"),
+          unsupported_field("input_examples", is_empty), unsupported_field("defer_loading", is_false), unsupported_field("allowed_callers", called_directly)};
+}
+
 std::vector<Field> prompt_fields() {
   Field system{"system", kText | kList, "none", "how the assistant should answer: a string or blocks of type text"};
   system.set = [](const Json& value, Ask& ask) -> Wrong {
@@ -279,21 +324,20 @@ std::vector<Field> prompt_fields() {
   messages.set = read_messages;
   Field tools{"tools", kList, "none", "tools that may be called: {\"name\", \"description\", \"input_schema\"}"};
   tools.most = 256;
+  tools.items = tool_members();
   tools.set = read_tools;
   Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}", "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": one call at most"};
   choice.set = read_choice;
-  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks. budget_tokens: its tokens at most, where the chat template marks it"};
+  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks"};
+  thinking.fields = thinking_members();
   thinking.set = [](const Json& value, Ask& ask) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
     if (type != "enabled" && type != "disabled" && type != "adaptive") return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
     if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
-    if (const Json budget = value.value("budget_tokens", Json()); type == "enabled" && !budget.is_null()) {
-      if (!budget.is_number_integer() || budget < 0 || budget > 2147483647) return ApiError::bad("thinking.budget_tokens", "must be an integer from 0 to 2147483647");
-      ask.reasoning.budget = budget.get<int64_t>();
-    }
+    if (type == "enabled" && value.contains("budget_tokens")) ask.reasoning.budget = value["budget_tokens"].get<int64_t>();
     return std::nullopt;
   };
-  return {model_field(), system, messages, tools, choice, thinking, unsupported_field("mcp_servers", is_empty)};
+  return joined({{model_field(), system, messages, tools, choice, thinking}, output_fields()});
 }
 
 Wrong prepare_messages(const Json&, Ask& ask) { return check_tools(ask); }
@@ -303,9 +347,14 @@ std::vector<Field> message_fields() {
   most.required = true;
   most.min = 1;
   most.help = "most tokens of the answer";
+  Field priority;
+  for (Field& field : extension_fields())
+    if (field.name == "priority") priority = std::move(field);
   return joined({prompt_fields(),
                  {most, stream_field(false), stop_field("stop_sequences"), sampling_field("temperature", "temperature"), sampling_field("top_p", "top_p"),
-                  sampling_field("top_k", "top_k"), Field{"metadata", kObject, "", "of no effect"}}});
+                  sampling_field("top_k", "top_k")},
+                 {priority},
+                 other_message_fields()});
 }
 
 Handled count_tokens(Call& call) {
@@ -325,7 +374,9 @@ std::vector<Endpoint> anthropic_endpoints() {
   list.push_back({.method = "POST", .path = "/v1/messages", .dialect = &kAnthropic, .summary = "Answers a conversation.", .fields = message_fields(),
                   .prepare = prepare_messages, .format = &kMessages});
   list.push_back({.method = "POST", .path = "/v1/messages/count_tokens", .dialect = &kAnthropic, .summary = "How many tokens a conversation has.",
-                  .fields = prompt_fields(), .prepare = prepare_messages, .handle = count_tokens});
+                  .fields = joined({prompt_fields(), other_message_count_fields()}), .prepare = prepare_messages, .handle = count_tokens});
+  const auto batches = message_batch_endpoints();
+  list.insert(list.end(), batches.begin(), batches.end());
   return list;
 }
 

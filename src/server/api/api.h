@@ -12,11 +12,19 @@ extern const Dialect kAnthropic;
 extern const Dialect kLlamaServer;
 extern const Dialect kOllama;
 
+// Of a request for /v1/models: whether a client of Anthropic's API asks, and its answers.
+bool asks_as_anthropic(const HttpRequest& request);
+Handled list_models_as_anthropic(Call& call);
+Handled show_model_as_anthropic(Call& call);
+// Items with an "id" as Anthropic pages them: ?limit= up to `most`, ?after_id=, ?before_id=.
+Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size_t most);
+
 Json timings_json(const Answer& answer);  // of an answer that has ended
 
 std::vector<Endpoint> openai_endpoints();
 std::vector<Endpoint> responses_endpoints();
 std::vector<Endpoint> anthropic_endpoints();
+std::vector<Endpoint> message_batch_endpoints();
 std::vector<Endpoint> llama_server_endpoints();
 std::vector<Endpoint> ollama_endpoints();
 std::vector<Endpoint> model_endpoints();

@@ -59,7 +59,7 @@ std::string custom_arguments(const std::string& input) { return to_text(Json{{"i
 
 std::string custom_input(const std::string& arguments) {
   const auto read = [](const std::string& text) -> std::optional<std::string> {
-    const Json json = Json::parse(text, nullptr, false);
+    const Json json = parse_json(text);
     if (!json.is_object() || !json.contains("input") || !json["input"].is_string()) return std::nullopt;
     return json["input"].get<std::string>();
   };

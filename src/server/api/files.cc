@@ -6,6 +6,7 @@
 #include <charconv>
 
 #include "server/api/api.h"
+#include "server/api/file_user.h"
 #include "server/api/query.h"
 #include "server/line_runner.h"
 #include "server/multipart.h"
@@ -18,20 +19,13 @@ constexpr size_t kMostMetadata = 16;
 constexpr size_t kMostListed = 10000;
 constexpr const char* kPurposes[] = {"assistants", "batch", "evals", "fine-tune", "user_data", "vision"};  // OpenAI's
 
-ApiError no_folder() { return {ApiErrorKind::unsupported, "files: this server keeps none; it was started without --files-dir", ""}; }
+ApiError no_folder() { return {ApiErrorKind::not_built, "files: this server keeps none; it was started without --files-dir", ""}; }
 ApiError not_there(const char* what, const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""}; }
 
 ApiError refused_by(const Error& error) {
   ApiError out = ApiError::from(error);
   out.field = error.message.substr(0, error.message.find(':'));
   return out;
-}
-
-// Whose files are seen: each key its own, an administrator all.
-FileUser user_of(const Call& call) {
-  if (!call.request.account) return {};
-  const ApiKey key = call.request.account->key();
-  return {key.name, key.admin, key.limits.files, key.limits.file_bytes};
 }
 
 Json file_json(const StoredFile& file) {
@@ -121,6 +115,7 @@ Handled create_batch(Call& call) {
   if (metadata.is_object())
     for (const auto& [key, value] : metadata.items())
       if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512) return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
+  if (call.body["endpoint"] == "/v1/messages") return ApiError::bad("endpoint", "has batches of its own: /v1/messages/batches");
   auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(), call.body["completion_window"].get<std::string>(), metadata, user_of(call));
   if (!made.ok()) return refused_by(made.error());
   return json_reply(*made);
@@ -131,7 +126,9 @@ Json same(const Json& batch) { return batch; }
 Handled list_batches(Call& call) {
   BatchRunner* batches = call.service.batches();
   if (!batches) return no_folder();
-  return json_reply(page_json<Json>(batches->list(user_of(call)), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
+  std::vector<Json> all = batches->list(user_of(call));
+  std::erase_if(all, [](const Json& batch) { return batch["endpoint"] == "/v1/messages"; });
+  return json_reply(page_json<Json>(std::move(all), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
 }
 
 Handled get_batch(Call& call) {
@@ -154,6 +151,12 @@ Handled cancel_batch(Call& call) {
 }
 
 }  // namespace
+
+FileUser user_of(const Call& call) {
+  if (!call.request.account) return {};
+  const ApiKey key = call.request.account->key();
+  return {key.name, key.admin, key.limits.files, key.limits.file_bytes};
+}
 
 std::vector<Endpoint> file_endpoints() {
   Field input{"input_file_id", kText, "", "a file of lines, each a request: \"custom_id\", \"method\", \"url\", \"body\""};

@@ -1,0 +1,11 @@
+// Whose files and batches a request sees: each key its own, an administrator all.
+#pragma once
+
+#include "server/endpoint.h"
+#include "server/file_store.h"
+
+namespace millrace {
+
+FileUser user_of(const Call& call);
+
+}  // namespace millrace
