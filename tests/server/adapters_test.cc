@@ -82,7 +82,7 @@ TEST(Adapters, WhatCannotBeIsRefused) {
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"id": 2}]})"), 400);
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"scale": 2}]})"), 400);
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"id": 0, "scale": 1e300}]})"), 400);
-  EXPECT_EQ(status("/v1/completions", R"({"model": "alpha", "prompt": "a", "echo": true, "logprobs": 1, "max_tokens": 0})"), 501);
+  EXPECT_EQ(status("/v1/completions", R"({"model": "alpha", "prompt": "a", "echo": true, "logprobs": 1, "max_tokens": 0})"), 400);
   for (const char* body : {"{}", "not json", R"([{"id": -1, "scale": 1}])", R"([{"id": 7, "scale": 1}])", R"([{"id": 0, "scale": "1"}])", R"([{"id": 0, "scale": 1e300}])"})
     EXPECT_EQ(status("/lora-adapters", body), 400) << body;
 }

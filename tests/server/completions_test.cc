@@ -55,7 +55,7 @@ TEST(Completions, BeamSearchFindsTheLikeliest) {
   ASSERT_EQ(wider["choices"].size(), 1u) << wider;
   EXPECT_EQ(wider["choices"][0]["text"], texts[0]);
   EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "early_stopping": "maybe"})").json()["error"]["param"], "early_stopping");
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "stop": "b"})").status, 501);
+  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "stop": "b"})").status, 400);
 }
 
 TEST(Completions, ScoreLikeTheLongPrompt) {
@@ -73,7 +73,7 @@ TEST(Infill, OtherModelsRefuse) {
   for (const auto& [path, body] : {std::pair("/infill", R"({"input_prefix": "a", "input_suffix": "b"})"), {kText, R"({"prompt": "a", "suffix": "b"})"},
                                    {"/api/generate", R"({"prompt": "a", "suffix": "b"})"}}) {
     const Response answer = post(live.port(), path, body);
-    EXPECT_EQ(answer.status, 501) << path << answer.body;
+    EXPECT_EQ(answer.status, 400) << path << answer.body;
     EXPECT_NE(answer.body.find("fill in"), std::string::npos) << answer.body;
   }
   EXPECT_EQ(post(live.port(), "/infill", R"({"input_prefix": "a"})").json()["error"]["param"], "input_suffix");

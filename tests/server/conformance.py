@@ -98,8 +98,7 @@ def page(api, cases):
                     "| field | refused |", "|---|---|", *rows, ""]
     rows = [f"| {endpoint} | {cell(what)} | {test} |" for _, endpoint, kind, what, test in mine if kind == "unsupported"]
     if rows:
-        status = "400" if api == "anthropic" else "501"
-        out += ["## Not supported", "", f"Refused with {status}, saying so.", "", "| endpoint | what | shown by |", "|---|---|---|", *rows, ""]
+        out += ["## Not supported", "", "Refused with 400 and its name, or a whole endpoint with 501.", "", "| endpoint | what | shown by |", "|---|---|---|", *rows, ""]
     return "\n".join(out)
 
 

@@ -120,7 +120,7 @@ struct Asker {
       };
       if (field.harmless) {
         const std::string body = with({{"a", {1, 2}}});
-        expect_refusal(ask(endpoint, body), api, api == "anthropic" ? 400 : 501, name, endpoint.path + body.substr(0, 300));
+        expect_refusal(ask(endpoint, body), api, 400, name, endpoint.path + body.substr(0, 300));
         shows(api, title_of(endpoint), "unsupported", "`" + name + "`");
         continue;
       }
@@ -235,7 +235,7 @@ TEST(Conformance, APromptThatDoesNotFit) {
         break;
       }
       const Response answer = asker.ask(endpoint, body.dump());
-      if (answer.status == 501) continue;  // the model cannot fill in
+      if (answer.body.find("fill in") != std::string::npos) continue;  // the model cannot
       EXPECT_EQ(answer.status, 400) << endpoint.path << answer.body;
       const Json json = answer.json();
       const std::string message = api == "ollama" ? json["error"] : json["error"]["message"];

@@ -160,7 +160,7 @@ TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
       {R"("model": "other")", "model", 404},
       {R"("tools": [])", "tools"},
       {R"("tools": [{}])", "tools[0].function"},
-      {R"("tools": [{"type": "web_search"}])", "tools[0].type", 501},
+      {R"("tools": [{"type": "web_search"}])", "tools[0].type", 400},
       {R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "tools[0].function.name"},
       {R"("tools": [{"function": {"name": "a"}}, {"function": {"name": "a"}}])", "tools[1].function.name"},
       {R"("tools": [{"function": {"name": "a", "parameters": []}}])", "tools[0].function.parameters"},
@@ -194,7 +194,7 @@ TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
       {R"("messages": [1])", "messages[0]"},
       {R"("messages": [{"content": "hi"}])", "messages[0].role"},
       {R"("messages": [{"role": "user", "content": 5}])", "messages[0].content"},
-      {R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])", "messages[0].content[0]", 501},
+      {R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])", "messages[0].content[0]", 400},
   };
   Client client(live.port());
   for (const BadCase& bad : cases) {

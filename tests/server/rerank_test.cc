@@ -179,10 +179,10 @@ TEST(Rerank, WrongFieldsAreNamed) {
 TEST(Rerank, OtherModelsAreRefusedOrRankByCosine) {
   const std::string body = R"({"query": "One day", "documents": ["The cat sat.", "One day", "One day, Tom"]})";
   LiveServer plain;
-  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"}) EXPECT_EQ(post(plain.port(), path, body).status, 501) << path;
+  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"}) EXPECT_EQ(post(plain.port(), path, body).status, 400) << path;
   RankServer labels("reranker/labels.gguf");
   const Response refused = post(labels.port(), "/rerank", R"({"query": "a", "documents": ["b"]})");
-  EXPECT_EQ(refused.status, 501);
+  EXPECT_EQ(refused.status, 400);
   EXPECT_NE(refused.body.find("good, bad"), std::string::npos) << refused.body;
 
   ServiceOptions options;

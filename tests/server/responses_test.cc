@@ -90,12 +90,12 @@ TEST(Responses, ErrorsNameTheField) {
                                                              {R"({"input": 4})", "input", 400},
                                                              {R"({"input": []})", "input", 400},
                                                              {R"({"input": [{"role": "user"}]})", "input[0].content", 400},
-                                                             {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type", 501},
+                                                             {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type", 400},
                                                              {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id", 400},
                                                              {R"({"input": "x", "previous_response_id": "resp_x"})", "previous_response_id", 400},
                                                              {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name", 400},
                                                              {R"({"input": "x", "text": {"format": {"type": "json_schema"}}})", "text.format.json_schema", 400},
-                                                             {R"({"input": "x", "background": true})", "background", 501}};
+                                                             {R"({"input": "x", "background": true})", "background", 400}};
   for (const auto& [body, field, status] : cases) {
     const Response answer = post(live.port(), kPath, body);
     EXPECT_EQ(answer.status, status) << body << answer.body;

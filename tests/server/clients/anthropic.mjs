@@ -1,7 +1,7 @@
 // The client of Anthropic.
 import assert from 'node:assert/strict';
 import Anthropic from '@anthropic-ai/sdk';
-import { KEY, holds, isPerson, messages, person, refused, same, unsupported } from './live.mjs';
+import { KEY, becomes, holds, isPerson, messages, person, refused, same, unsupported } from './live.mjs';
 
 export const api = 'anthropic';
 export const client = '@anthropic-ai/sdk';
@@ -66,6 +66,40 @@ export function cases({ url, aborts }) {
         break;  // the client closes the connection
       }
     })),
+    holds(MESSAGES, '`output_config.format`: the text fits the schema', async () => {
+      const answer = await create({ max_tokens: 200, output_config: { format: { type: 'json_schema', schema: person } } });
+      assert.equal(answer.stop_reason, 'end_turn');
+      isPerson(JSON.parse(answer.content[0].text));
+    }),
+    holds('GET /v1/models', 'models in the shape of this API, in pages, and one by its name', async () => {
+      const ids = [];
+      for await (const model of anthropic.models.list({ limit: 1 })) {
+        assert.equal(model.type, 'model');
+        ids.push(model.id);
+      }
+      assert.ok(ids.includes('stories'));
+      assert.equal((await anthropic.models.retrieve('stories')).display_name, 'stories');
+      await assert.rejects(anthropic.models.retrieve('other'), Anthropic.NotFoundError);
+    }),
+    holds('POST /v1/messages/batches', 'a batch ends; its results are those of live requests; it is listed and deleted', async () => {
+      const { messages: { batches } } = anthropic;
+      const { id } = await batches.create({ requests: [{ custom_id: 'a', params: same }, { custom_id: 'b', params: { ...same, max_tokens: 0 } }] });
+      await becomes(async () => (await batches.retrieve(id)).processing_status === 'ended');
+      const results = {};
+      for await (const one of await batches.results(id)) results[one.custom_id] = one.result;
+      assert.deepEqual(results.a.message.content, (await create()).content);
+      assert.equal(results.b.error.error.type, 'invalid_request_error');
+      const ids = [];
+      for await (const one of batches.list()) ids.push(one.id);
+      assert.ok(ids.includes(id));
+      assert.equal((await batches.delete(id)).type, 'message_batch_deleted');
+      await assert.rejects(batches.retrieve(id), Anthropic.NotFoundError);
+    }),
+    unsupported(MESSAGES, 'fields of the API that are not there', async () => {
+      for (const [name, value] of Object.entries({ container: 'c', mcp_servers: [{ type: 'url', url: 'x', name: 'y' }], context_management: { edits: [{ type: 'clear_tool_uses_20250919' }] } })) {
+        await assert.rejects(create({ [name]: value }), (error) => error.status === 400 && error.error.error.message.startsWith(`${name}: `));
+      }
+    }),
     holds(COUNT, 'counts what the answer then counts', async () => {
       const counted = await anthropic.messages.countTokens({ model: 'stories', messages });
       assert.equal(counted.input_tokens, (await create({ max_tokens: 1 })).usage.input_tokens);

@@ -47,6 +47,31 @@ export function cases({ url, aborts }) {
       assert.equal(answer.eval_count, 4);
       assert.ok(answer.response.length > 0);
     }),
+    holds(GENERATE, '`logprobs` with `top_logprobs`, whole and streamed', async () => {
+      const ask = { model: 'stories', prompt: 'Once upon a time', logprobs: true, top_logprobs: 2, options: { temperature: 0, num_predict: 4 } };
+      const answer = await ollama.generate(ask);
+      assert.equal(answer.logprobs.length, 4);
+      assert.equal(answer.logprobs[0].top_logprobs.length, 2);
+      const streamed = [];
+      for await (const part of await ollama.generate({ ...ask, stream: true })) streamed.push(...(part.logprobs ?? []));
+      assert.deepEqual(streamed, answer.logprobs);
+    }),
+    holds(GENERATE, '`context` goes on with a conversation', async () => {
+      const ask = { model: 'stories', prompt: 'Once upon a time', options: { temperature: 0, num_predict: 4 } };
+      const first = await ollama.generate(ask), next = await ollama.generate({ ...ask, prompt: 'And then', context: first.context });
+      assert.deepEqual(next.context.slice(0, first.context.length), first.context);
+      assert.ok(next.prompt_eval_count > first.context.length);
+    }),
+    refused(GENERATE, 'images and templates: 400 with the field', async () => {
+      await rejects(ollama.generate({ model: 'stories', prompt: 'a', images: ['AAAA'] }), 400, 'images');
+      await rejects(ollama.generate({ model: 'stories', prompt: 'a', template: '{{ .Prompt }}' }), 400, 'template');
+    }),
+    holds('GET /api/tags', 'digests are of 64 hexadecimal digits, the same in `ps`; `quantization_level`', async () => {
+      const [one] = (await ollama.list()).models;
+      assert.match(one.digest, /^[0-9a-f]{64}$/);
+      assert.equal((await ollama.ps()).models[0].digest, one.digest);
+      assert.ok(one.details.quantization_level.length > 1);
+    }),
     holds('GET /api/tags', 'the model is listed', async () => assert.equal((await ollama.list()).models[0].name, 'stories')),
     holds('POST /api/show', 'the model is described', async () => assert.equal((await ollama.show({ model: 'stories' })).model_info['general.architecture'], 'llama')),
     holds('GET /api/ps', 'the model is loaded', async () => assert.equal((await ollama.ps()).models.length, 1)),

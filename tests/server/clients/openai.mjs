@@ -94,6 +94,21 @@ export function cases({ url, aborts }) {
       const next = await chat({ tools, tool_choice: 'none', messages: [...messages, answer.choices[0].message, { role: 'tool', tool_call_id: call.id, content: 'Hello' }] });
       assert.equal(next.choices[0].finish_reason, 'length');
     }),
+    holds(CHAT, '`allowed_tools`, the old `functions`, and custom tools', async () => {
+      const two = [...tools, { type: 'function', function: { name: 'leave', parameters: { type: 'object', properties: {} } } }];
+      const allowed = await chat({ max_tokens: 300, tools: two, tool_choice: { type: 'allowed_tools', allowed_tools: { mode: 'required', tools: [{ type: 'function', function: { name: 'leave' } }] } } });
+      assert.ok(allowed.choices[0].message.tool_calls.every((call) => call.function.name === 'leave'));
+      const old = await chat({ max_tokens: 300, functions: [tools[0].function], function_call: { name: tools[0].function.name } });
+      assert.equal(old.choices[0].finish_reason, 'function_call');
+      isPerson(JSON.parse(old.choices[0].message.function_call.arguments));
+      const custom = await chat({ max_tokens: 100, tools: [{ type: 'custom', custom: { name: 'run', format: { type: 'grammar', grammar: { syntax: 'lark', definition: 'start: "run " /[a-c]+/ ~ 1..2' } } } }], tool_choice: { type: 'custom', custom: { name: 'run' } } });
+      assert.match(custom.choices[0].message.tool_calls[0].custom.input, /^run [a-c]+$/);
+    }),
+    unsupported(CHAT, 'fields of the API that are not there are 400 by name, and asked once', async () => {
+      for (const [name, value] of Object.entries({ web_search_options: {}, modalities: ['text', 'audio'], audio: { voice: 'a', format: 'wav' }, verbosity: 'low' })) {
+        await assert.rejects(chat({ [name]: value }), (error) => error instanceof OpenAI.BadRequestError && error.param === name && error.code === 'unsupported_parameter');
+      }
+    }),
     refused(CHAT, 'a wrong type: `BadRequestError` with `param`', () =>
       assert.rejects(chat({ temperature: 'hot' }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'temperature')),
     refused(CHAT, 'a number out of range: `BadRequestError` with `param`', () =>
@@ -109,10 +124,10 @@ export function cases({ url, aborts }) {
     refused(CHAT, 'a schema that is none: `BadRequestError` with the path to it', () =>
       assert.rejects(chat({ response_format: { type: 'json_schema', json_schema: { name: 'x', schema: { type: 'nothing' } } } }),
         (error) => error instanceof OpenAI.BadRequestError && error.param === 'response_format.json_schema.schema')),
-    unsupported(CHAT, 'pictures and sound in a message: 501 with the path to the part', async () => {
+    unsupported(CHAT, 'pictures and sound in a message: 400 with the path to the part', async () => {
       const part = (content) => chat({ messages: [{ role: 'user', content: [content] }] });
       for (const content of [{ type: 'image_url', image_url: { url: 'data:image/png;base64,AAAA' } }, { type: 'input_audio', input_audio: { data: 'AAAA', format: 'wav' } }]) {
-        await assert.rejects(part(content), (error) => error.status === 501 && error.param === 'messages[0].content[0]');
+        await assert.rejects(part(content), (error) => error.status === 400 && error.param === 'messages[0].content[0]');
       }
     }),
 
@@ -135,8 +150,8 @@ export function cases({ url, aborts }) {
       const beams = await openai.completions.create({ model: 'stories', prompt: 'One day', max_tokens: 4, n: 2, use_beam_search: true });
       assert.equal(beams.choices.length, 2);
     }),
-    unsupported(TEXT, '`suffix` with a model that cannot fill in: 501 that says so', () =>
-      assert.rejects(openai.completions.create({ model: 'stories', prompt: 'One day', suffix: 'the end' }), (error) => error.status === 501 && error.message.includes('fill in'))),
+    unsupported(TEXT, '`suffix` with a model that cannot fill in: 400 that says so', () =>
+      assert.rejects(openai.completions.create({ model: 'stories', prompt: 'One day', suffix: 'the end' }), (error) => error.status === 400 && error.message.includes('fill in'))),
 
     holds(EMBED, 'base64, which this client asks for by itself, and floats are the same vectors of length 1; `dimensions`, usage', async () => {
       const input = ['Once upon a time', 'One day'];
@@ -215,6 +230,30 @@ export function cases({ url, aborts }) {
       isPerson(JSON.parse(formed.output_text));
       const answered = await openai.responses.create({ ...ask, max_output_tokens: 4, previous_response_id: called.id, input: [{ type: 'function_call_output', call_id: call.call_id, output: 'Hello' }] });
       assert.equal(answered.status, 'incomplete');
+    }),
+    holds(RESPONSES, 'input items in pages, a stored response as a stream, log-probabilities; `cancel` is refused', async () => {
+      const ask = { model: 'stories', input: 'Once upon a time', max_output_tokens: 4, temperature: 0, include: ['message.output_text.logprobs'], top_logprobs: 2 };
+      const first = await openai.responses.create(ask);
+      assert.ok(first.output[0].content[0].logprobs.length >= 4);
+      assert.equal(first.output[0].content[0].logprobs[0].top_logprobs.length, 2);
+      const second = await openai.responses.create({ ...ask, input: 'And then', previous_response_id: first.id });
+      const items = [];
+      for await (const item of openai.responses.inputItems.list(second.id, { order: 'asc', limit: 2 })) items.push(item);
+      assert.deepEqual(items.map((item) => item.role), ['user', 'assistant', 'user']);
+      const told = [];
+      for await (const event of await openai.responses.retrieve(first.id, { stream: true, starting_after: 1 })) told.push(event);
+      assert.equal(told[0].type, 'response.output_item.added');
+      assert.deepEqual(told.at(-1).response.output, first.output);
+      await assert.rejects(openai.responses.cancel(first.id), OpenAI.BadRequestError);
+    }),
+    holds(RESPONSES, 'custom tools: the input fits its regex, whole and streamed; its result is taken', async () => {
+      const ask = { model: 'stories', input: 'Once', max_output_tokens: 100, temperature: 0, tools: [{ type: 'custom', name: 'run', format: { type: 'grammar', syntax: 'regex', definition: '[abc]{2,4}' } }] };
+      const called = await openai.responses.create({ ...ask, tool_choice: { type: 'custom', name: 'run' } });
+      const call = called.output.find((item) => item.type === 'custom_tool_call');
+      assert.match(call.input, /^[abc]{2,4}$/);
+      const stream = openai.responses.stream({ ...ask, tool_choice: { type: 'custom', name: 'run' } });
+      assert.equal((await stream.finalResponse()).output.find((item) => item.type === 'custom_tool_call').input, call.input);
+      await openai.responses.create({ ...ask, max_output_tokens: 4, tool_choice: 'none', previous_response_id: called.id, input: [{ type: 'custom_tool_call_output', call_id: call.call_id, output: 'Hello' }] });
     }),
     refused(RESPONSES, 'a wrong type: `BadRequestError` with `param`', () =>
       assert.rejects(openai.responses.create({ model: 'stories', input: 5 }), (error) => error instanceof OpenAI.BadRequestError && error.param === 'input')),
