@@ -173,9 +173,10 @@ std::vector<Field> other_ollama_fields(bool generate) {
 }
 
 std::vector<Field> other_embedding_fields() {
-  return joined({{ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
+  return joined({{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
+                  ignored_field("priority", kInteger, "texts are embedded in the order of their queue, however long they wait")},
                  refused({{"truncate_prompt_tokens", is_never}, {"add_special_tokens", is_true}, {"normalize", is_true}, {"embed_dtype", [](const Json& value) { return value == "float32"; }},
-                          {"endianness", [](const Json& value) { return value == "native" || value == "little"; }}, {"messages", is_empty}, {"priority", is_zero}})});
+                          {"endianness", [](const Json& value) { return value == "native" || value == "little"; }}, {"messages", is_empty}})});
 }
 
 }  // namespace millrace
