@@ -5,10 +5,8 @@
 
 #include <atomic>
 #include <fstream>
-#include <future>
 
 #include "server/line_runner.h"
-#include "server/work_thread.h"
 
 namespace millrace {
 namespace {
@@ -100,29 +98,6 @@ TEST(BatchLine, ResultsAreReadBack) {
   EXPECT_FALSE(bad->good);
   EXPECT_FALSE(parse_result_line(R"({"custom_id": "a")"));
   EXPECT_FALSE(parse_result_line(R"({"custom_id": "a"})"));
-}
-
-TEST(WorkThread, WorksInOrderAndBounded) {
-  std::vector<int> done;
-  std::promise<void> begin, reached;
-  WorkThread thread(2);
-  ASSERT_TRUE(thread.add([&] {
-    reached.set_value();
-    begin.get_future().wait();
-  }));
-  reached.get_future().wait();
-  std::promise<void> last;
-  EXPECT_TRUE(thread.add([&] { done.push_back(1); }));
-  EXPECT_TRUE(thread.add([&] {
-    done.push_back(2);
-    last.set_value();
-  }));
-  EXPECT_FALSE(thread.add([&] { done.push_back(3); }));
-  begin.set_value();
-  last.get_future().wait();
-  thread.stop();
-  EXPECT_FALSE(thread.add([] {}));
-  EXPECT_EQ(done, (std::vector<int>{1, 2}));
 }
 
 }  // namespace

@@ -36,11 +36,11 @@ void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_pt
   if (!served || asked) return;
   asked = true;
   lock.unlock();
-  const bool comes = served->engine->look([self](EngineLook&& look) {
+  const bool comes = served->engine->look([self](EngineLook&& came) {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard guard(state->mutex);
-    if (!look.stopped) state->look = std::move(look);
+    if (!came.stopped) state->look = std::move(came);
     state->asked = false;
     state->wake.notify_one();
   });

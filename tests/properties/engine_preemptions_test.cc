@@ -101,8 +101,8 @@ std::vector<std::string> every_policy() {
 }
 
 INSTANTIATE_TEST_SUITE_P(Policies, EnginePreemptions, ::testing::Combine(::testing::ValuesIn(every_policy()), ::testing::Values(0, 3000, 100'000)),
-                         [](const auto& info) {
-                           std::string name = std::get<0>(info.param) + "_swap_" + std::to_string(std::get<1>(info.param));
+                         [](const auto& one) {
+                           std::string name = std::get<0>(one.param) + "_swap_" + std::to_string(std::get<1>(one.param));
                            std::ranges::replace_if(name, [](char c) { return c == ':' || c == '=' || c == ','; }, '_');
                            return name;
                          });

@@ -55,7 +55,9 @@ TEST(DeepJsonText, MessagesOfTheLibrary) {
   EXPECT_EQ(deep.error().kind, ErrorKind::user);
   EXPECT_FALSE(model->apply_chat_template("[{\"role\": \"\xFF\"}]", true).ok());
   const auto call = model->apply_chat_template(R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": )" + Json(deep_object()).dump() + "}}]}]", true);
-  if (call.ok()) EXPECT_NE(call->find("[[["), std::string::npos);  // as the text that it is
+  if (call.ok()) {
+    EXPECT_NE(call->find("[[["), std::string::npos);  // as the text that it is
+  }
 }
 
 TEST(DeepJsonText, TokenizerFiles) {

@@ -62,7 +62,7 @@ TEST(OllamaFields, AContextGoesOn) {
   const std::string stream = post(live.port(), "/api/generate", R"({"prompt": "Once upon a time", )" + options + "}").body;
   const size_t last = stream.rfind('\n', stream.size() - 2);
   EXPECT_EQ(Json::parse(stream.substr(last + 1))["context"], first["context"]);
-  for (const std::string& wrong : {R"("context": [99999999])", R"("context": [1], "raw": true)", R"("system": "a", "raw": true)"}) {
+  for (const char* wrong : {R"("context": [99999999])", R"("context": [1], "raw": true)", R"("system": "a", "raw": true)"}) {
     const Response answer = post(live.port(), "/api/generate", asked(wrong));
     EXPECT_EQ(answer.status, 400) << wrong << answer.body;
   }

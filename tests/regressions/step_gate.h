@@ -39,7 +39,7 @@ class StepGate {
     bool is_open = false, held = false;
   };
   static void arm(Engine& engine, const std::shared_ptr<State>& state) {
-    engine.look([&engine, state](EngineLook&&) {
+    static_cast<void>(engine.look([&engine, state](EngineLook&&) {
       std::unique_lock lock(state->mutex);
       state->held = true;
       state->changed.notify_all();
@@ -48,7 +48,7 @@ class StepGate {
       if (state->is_open) return;
       --state->steps;
       arm(engine, state);
-    });
+    }));
   }
 
   std::shared_ptr<State> state_;
