@@ -58,7 +58,9 @@ export function cases({ url, another }) {
       }),
       holds(CHAT, 'roles system, developer, user, assistant and tool are taken', async () => {
         const roles = ['system', 'developer', 'user', 'assistant', 'user'].map((role) => ({ role, content: 'Hi' }));
-        assert.equal((await ask(CHAT.slice(5), { messages: [...roles, { role: 'tool', tool_call_id: 'a', content: 'x' }], max_tokens: 1 })).status, 200);
+        const call = { role: 'assistant', content: null, tool_calls: [{ id: 'a', type: 'function', function: { name: 'meet', arguments: '{}' } }] };
+        const tool = { role: 'tool', tool_call_id: 'a', content: 'x' };
+        assert.equal((await ask(CHAT.slice(5), { messages: [...roles, call, tool], max_tokens: 1 })).status, 200);
       }),
       holds(CHAT, '`continue_final_message` goes on with the assistant\'s words', async () => {
         const body = { messages: [{ role: 'user', content: 'Once upon' }, { role: 'assistant', content: ' a time' }], continue_final_message: true, add_generation_prompt: false, max_tokens: 4, temperature: 0 };
@@ -94,6 +96,12 @@ export function cases({ url, another }) {
           assert.equal(choice.message.content, text.slice(0, text.indexOf(word)));
           assert.equal(choice.finish_reason, 'stop');
         }
+      }),
+      refused(CHAT, 'a role that there is not, and a tool message that answers no call: 400', async () => {
+        const asked = (message) => fails(400, CHAT.slice(5), { ...same, messages: [{ role: 'user', content: 'Hi' }, message] }, {}, (answer) => answer.error.message.includes('messages'));
+        await asked({ role: 'robot', content: 'x' });
+        await asked({ role: 'tool', content: 'x' });
+        await asked({ role: 'tool', tool_call_id: 'a', content: 'x' });
       }),
       refused(CHAT, '`cache_salt` of no characters, or of more than 1024: 400', async () => {
         for (const cache_salt of ['', 'a'.repeat(1025)]) await fails(400, CHAT.slice(5), { ...same, cache_salt }, {}, (answer) => answer.error.param === 'cache_salt');
