@@ -168,10 +168,10 @@ void EngineCore::enqueue(StreamPtr stream) {
   waiting_.insert(behind, std::move(stream));
 }
 
-// False: the stream cannot give way.
+// False: the stream cannot be preempted now.
 bool EngineCore::preempt(const PlannedPreemption& preemption) {
   LiveStream* stream = find(preemption.request);
-  if (!stream || !can_give_way(stream->sequence)) return false;
+  if (!stream || !can_be_preempted(stream->sequence)) return false;
   Sequence& s = stream->sequence;
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);

@@ -1,7 +1,7 @@
-// LivelockWatch: notices that steps no longer bring anybody forward, whatever the reason: streams displace each other
-// without a new token, far more is computed again than is computed, or nobody runs though nothing is under way. It counts
-// what the planner is told (policy.h, ScheduleEvent), so that it needs no trust in policies or in the rules that should
-// make this impossible.
+// LivelockWatch: notices that steps no longer make progress, whatever the reason: streams preempt each other without a new
+// token, far more tokens are recomputed than computed for the first time, or no stream runs though no block is under way.
+// It counts the planner's own events (policy.h, ScheduleEvent), so it trusts neither the policies nor the rules that should
+// make a live-lock impossible.
 #pragma once
 
 #include <memory>

@@ -2,14 +2,14 @@
 // compared, printed and replayed, and the same code plans for the real engine and for a simulated one.
 //
 // A step is planned in two halves, because who is admitted may find part of its prompt in the prefix index:
-//   1. places: who comes in from the queue, and who gives way to them
+//   1. places: which queued streams are admitted, and which running ones are preempted for them
 //   2. chunks: how many tokens of each running stream; a stream that lacks a block takes it from the policy's victim
 //
 // Blocks are counted so that no admitted stream ever fails for lack of them. Every running stream is promised
-// reserved_blocks; what it needs beyond that it takes from what nobody is promised, or from a victim, or it gives way
-// itself: its tokens stay, and it comes back when there is room. Who gave way is spared for a while (preemption.h), whatever
-// the policy says; and where steps bring nobody forward all the same (livelock.h), the streams that are there run to
-// their end in order of arrival, and the policy has its say again afterwards.
+// reserved_blocks; what it needs beyond that it takes from unpromised blocks, or from a victim, or it is preempted itself:
+// its tokens stay, and it is admitted again when there is room. A preempted stream is spared for a while (preemption.h),
+// whatever the policy says. Where steps make no progress all the same (livelock.h), the open streams run to their end in
+// order of arrival; then the policy decides again.
 //
 //   total = held by streams + leaving (on their way to a tier) + free or cached
 //                                                                 = promised, not yet taken + spare

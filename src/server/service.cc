@@ -440,7 +440,7 @@ void Service::begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest&
   if (const auto& weakened = ask.compiled.notes; !weakened.empty()) {
     std::string value = weakened_header(weakened);
     telemetry().log().event(LogLevel::warn, "constraint weakened", {{"request_id", head.front().second}, {"weakened", value}});
-    head.emplace_back("X-Millrace-Weakened", std::move(value));
+    head.emplace_back("Millrace-Weakened", std::move(value));
   }
   if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
   Exchange to = exchange;
