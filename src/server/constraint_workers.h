@@ -1,14 +1,13 @@
-// ConstraintWorkers: compiles what answers are held to, off the threads that serve others, on two of its own. What is
-// quickly done is done in the order of arrival, its tenants in turn; what is not goes on to a thread that gets the
-// processor when nobody else wants it. So a large schema delays neither streams nor small schemas.
+// ConstraintWorkers: compiles constraints on two threads of its own, never on an I/O thread or the engine's. Every
+// compilation gets a short first try; tenants take turns. One that runs out of time starts again on the second thread, at
+// idle priority. So a large schema delays neither streams nor small schemas.
 //
-//   add --> first tries, so many milliseconds each --> done
-//                        | out of time: begun again
-//                        v
-//                  long ones, when the processor is idle --> done
+//   add --> first try, a few milliseconds --> done
+//                    | out of time
+//                    v
+//           long compilations, at idle priority --> done
 //
-// Who wants what is being compiled already waits for that; who leaves is taken from it, and with the last one it ends.
-// Thread-safe.
+// Identical requests share one compilation, which is cancelled when its last client leaves. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -30,27 +29,27 @@ namespace millrace {
 // For metrics; all but the first two since the start.
 struct ConstraintCounts {
   int64_t waiting = 0, compiling = 0;  // now
-  int64_t known = 0;        // requests that found theirs compiled
-  int64_t shared = 0;       // ... that waited for what another one had asked for
+  int64_t known = 0;        // requests whose constraint was in the cache
+  int64_t shared = 0;       // ... that joined a compilation under way
   int64_t compiled = 0;
   int64_t refused = 0;      // by the compiler
-  int64_t cancelled = 0;    // nobody waited any more
-  int64_t turned_away = 0;  // requests, because too many waited
-  int64_t long_ones = 0;    // that took longer than a first try
+  int64_t cancelled = 0;    // compilations whose clients had all left
+  int64_t turned_away = 0;  // requests refused because the queue was full
+  int64_t long_ones = 0;    // compilations that took longer than a first try
   double seconds = 0;       // of processor time
 };
 
 class ConstraintWorkers {
  public:
   struct Limits {
-    size_t waiting = 64;        // constraints that wait for their first try
-    size_t long_waiting = 16;   // ... for more than that
-    size_t of_tenant = 16;      // of one tenant that has a name, in all
+    size_t waiting = 64;        // queued for a first try
+    size_t long_waiting = 16;   // queued for the second thread
+    size_t of_tenant = 16;      // queued of one named tenant, in all
     double first_try = 0.025;   // seconds of processor time
   };
   struct Work {
-    std::string key;     // by which the same constraint for the same engine is known
-    std::string tenant;  // "": nobody's
+    std::string key;     // equal for equal constraints of one engine
+    std::string tenant;  // "": none
     std::function<Result<CompiledConstraint>(const CompileOrder&)> compile;
     std::function<void(const Result<CompiledConstraint>&)> done;  // on a worker's thread, which must not be kept
   };
@@ -61,14 +60,14 @@ class ConstraintWorkers {
   ~ConstraintWorkers() { stop(); }
 
   Ticket new_ticket() { return ++last_ticket_; }
-  // Errors: resource (too many wait).
+  // Errors: resource (the queue is full).
   Result<void> add(Ticket ticket, Work work);
-  // Nobody waits for this one any more; its done() may come all the same, if that is under way.
+  // This client has left. Its done() may still be called if the compilation is just ending.
   void leave(Ticket ticket);
   void count_known() { ++known_; }
 
   ConstraintCounts counts() const;
-  // Ends all of it; who waits is told so (cancelled). Not from a worker.
+  // Cancels everything; done() of each waiting request gets `cancelled`. Not to be called from a worker.
   void stop();
 
  private:
@@ -80,7 +79,7 @@ class ConstraintWorkers {
   };
   using JobPtr = std::shared_ptr<Job>;
 
-  // Tenants in turn, each one's in order.
+  // A queue in which tenants take turns; in order of arrival within a tenant.
   class Line {
    public:
     void push(JobPtr job);
@@ -105,7 +104,7 @@ class ConstraintWorkers {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::map<std::string, JobPtr> jobs_;     // by key: those that wait, and those under way that somebody wants
+  std::map<std::string, JobPtr> jobs_;     // by key: queued, or under way and not cancelled
   std::map<Ticket, JobPtr> tickets_;
   Line first_, long_;
   ConstraintCounts counts_;

@@ -1,10 +1,10 @@
-// FairWorker: a thread for work beside the engine (embeddings, rankings, a prompt's log-probabilities), which it takes from
-// many requests a piece at a time, so that nobody waits for all of somebody else's.
+// FairWorker: one thread for work beside the engine (embeddings, rankings, a prompt's log-probabilities). It runs one piece
+// of a request at a time, so that a small request does not wait for the whole of a large one.
 //
-//   between tenants   the next piece is of who has had least so far, by weight; who comes anew begins where the least of
-//                     the others is
-//   of one tenant     the request whose mark is lowest: what the tenant has had when it came, and what it asks for. A
-//                     small one passes a large one, and each large one's turn comes: the marks of newcomers rise
+//   between tenants    fair queueing by weight: the next piece belongs to the tenant served least so far. A tenant that
+//                      comes anew starts at the least of the others
+//   within a tenant    the request with the lowest mark, which is the tenant's service at its arrival plus its own cost.
+//                      Small requests overtake large ones, and no request starves, because later marks are higher
 //
 // Costs are tokens. Thread-safe.
 #pragma once
@@ -26,7 +26,7 @@ namespace millrace {
 
 struct HttpRequest;
 
-// Whose work it is, and how much of the machine that may have beside others.
+// Whose work it is, and its share of the machine beside others.
 struct WorkShare {
   std::string tenant;
   double weight = 1;
@@ -45,7 +45,7 @@ class FairWorker {
   struct Job {
     WorkShare share;
     std::vector<int64_t> pieces;                  // what each costs; at least one
-    std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more: it is dropped
+    std::shared_ptr<std::atomic<bool>> unwanted;  // the client has left: the request is dropped
     // On the thread, for each piece in order; false: there is nothing left to do.
     std::function<bool(size_t piece)> run;
   };

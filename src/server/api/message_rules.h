@@ -1,4 +1,4 @@
-// What must hold of a conversation whatever API it came by: who may speak, and that a tool answers a call that was made.
+// Rules for the messages of every API: which roles exist, and that a tool message answers an earlier call.
 #pragma once
 
 #include "server/api/api.h"
