@@ -97,8 +97,7 @@ TEST(AmbiguousGrammar, TheDeadSetHasAnAnswerToEverything) {
   ParseTable table(shared), other(shared);
   EXPECT_TRUE(table.configs(kDead).empty());
   EXPECT_FALSE(table.complete(kDead) || table.can_go_on(kDead));
-  EXPECT_EQ(table.open_ticks(kDead), kNoTicks);
-  EXPECT_EQ(table.exit_ticks(kDead), kNoTicks);
+  EXPECT_FALSE(table.exits(kDead));
   EXPECT_EQ(table.step(kDead, 'a'), kDead);
   EXPECT_EQ(table.step(table.begin(), 'x'), kDead);
   std::vector<SetId> sets{kDead, table.step(table.begin(), 'a')};

@@ -5,8 +5,9 @@
 //   GBNF, choice     --> GrammarSpec ----> (dfa.h) --------------> rules that call each other
 //
 // Counted calls: a rule may hold ticks, and a call says how many of them there must be at least (`need`) and may be at
-// most (`room`). So the length of a string or of an array costs no states, and one rule serves all lengths. A counted
-// rule ends in states that nothing leaves.
+// most (`room`). So the length of a string or of an array costs no states, and one rule serves all lengths. From
+// each place of a counted rule every number of ticks between the fewest and the most can still come (tick_ranges.h), and
+// it ends in states that nothing leaves.
 #pragma once
 
 #include <cstdint>

@@ -11,86 +11,192 @@ namespace millrace {
 namespace {
 
 // The automata of all rules as one graph, backwards: from where a state can be reached, by a byte or by a call. Finds
-// the states from which the end of their rule can be reached, in one pass: a call is passable once its rule has such a
-// begin.
+// the states from which the end of their rule can be reached: a call is passable once its rule has such a begin, and,
+// where it asks for ticks, once its rule can end with as many.
 class Backwards {
  public:
   static Result<Backwards> create(std::span<const Dfa* const> rules, CompileBudget* budget) {
     Backwards out;
     out.share_ = BudgetShare(budget);
-    int64_t states = 0, steps = 0, calls = 0;
+    out.budget_ = budget;
+    int64_t states = 0, steps = 0, calls = 0, bounded = 0;
     for (const Dfa* rule : rules) {
       out.base_.push_back(static_cast<int32_t>(states));
       states += rule->size();
-      out.for_each(*rule, 0, [&](int32_t, int32_t, RuleId called) { called < 0 ? ++steps : ++calls; });
+      out.for_each(*rule, 0, [&](int32_t, int32_t, const Dfa::Call* call) {
+        !call ? ++steps : ++calls;
+        bounded += call && bounds(*call);
+      });
     }
-    MILLRACE_TRY_VOID(out.share_.resize((steps + calls) * static_cast<int64_t>(sizeof(Step)) + calls * 8 + states * 16 +
-                                        std::ssize(rules) * 16));
+    MILLRACE_TRY_VOID(out.share_.resize((steps + calls) * static_cast<int64_t>(sizeof(Step)) +
+                                        calls * static_cast<int64_t>(sizeof(CallSite)) + states * 16 +
+                                        std::ssize(rules) * 48 + bounded * static_cast<int64_t>(sizeof(Bounded) + 8)));
     MILLRACE_TRY_VOID(out.share_.check(steps + calls));
     out.rules_.assign(rules.begin(), rules.end());
     out.first_.assign(static_cast<size_t>(states) + 2, 0);
     out.first_call_.assign(rules.size() + 2, 0);
     out.steps_.resize(static_cast<size_t>(steps + calls));
     out.calls_.resize(static_cast<size_t>(calls));
-    out.each([&](int32_t, int32_t to, RuleId called) {
+    out.bounded_.reserve(static_cast<size_t>(bounded));
+    out.each([&](int32_t, int32_t to, const Dfa::Call* call) {
       ++out.first_[static_cast<size_t>(to) + 2];
-      if (called >= 0) ++out.first_call_[static_cast<size_t>(called) + 2];
+      if (call) ++out.first_call_[static_cast<size_t>(call->rule) + 2];
     });
     for (auto* first : {&out.first_, &out.first_call_})
       for (size_t i = 2; i < first->size(); ++i) (*first)[i] += (*first)[i - 1];
-    out.each([&](int32_t from, int32_t to, RuleId called) {
-      out.steps_[static_cast<size_t>(out.first_[static_cast<size_t>(to) + 1]++)] = {from, called};
-      if (called >= 0) out.calls_[static_cast<size_t>(out.first_call_[static_cast<size_t>(called) + 1]++)] = {from, to};
+    out.each([&](int32_t from, int32_t to, const Dfa::Call* call) {
+      Step& step = out.steps_[static_cast<size_t>(out.first_[static_cast<size_t>(to) + 1]++)];
+      step.from = from;
+      if (!call) return;
+      step.called = call->rule;
+      if (bounds(*call)) {
+        step.called = kFirstBounded - static_cast<int32_t>(out.bounded_.size());
+        out.bounded_.push_back({from, to, *call});
+      }
+      out.calls_[static_cast<size_t>(out.first_call_[static_cast<size_t>(call->rule) + 1]++)] = {step, to};
     });
+    for (size_t r = 0, next = 0; r < rules.size(); ++r) {
+      out.first_bounded_.push_back(next);
+      while (next < out.bounded_.size() && out.rule_of(out.bounded_[next].from) == r) ++next;
+    }
     return out;
   }
 
-  // For each state, whether the end can be reached; without bytes if so asked.
-  std::vector<uint8_t> live(bool by_bytes) const {
-    std::vector<uint8_t> live(first_.size() - 2, 0);
-    std::vector<int32_t> stack;
-    const auto reach = [&](int32_t state) {
-      if (!std::exchange(live[static_cast<size_t>(state)], uint8_t{1})) stack.push_back(state);
-    };
+  // Finds, for each state, whether the end can be reached.
+  Result<void> find_live() {
+    start();
+    std::vector<size_t> asked;  // counted rules that calls ask numbers of
+    for (const Bounded& bounded : bounded_) asked.push_back(static_cast<size_t>(bounded.call.rule));
+    std::ranges::sort(asked);
+    asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
+    changed_.assign(asked.empty() ? 0 : rules_.size(), 0);
+    std::vector<TickRanges> ranges(asked.size());
+    for (bool more = true; more;) {
+      run(true);
+      more = false;
+      for (size_t i = 0; i < asked.size(); ++i) {
+        if (!std::exchange(changed_[asked[i]], uint8_t{0}) || !begins(asked[i])) continue;
+        MILLRACE_TRY(ranges[i], ranges_of(asked[i]));
+      }
+      for (Bounded& bounded : bounded_) {
+        const auto rule = static_cast<size_t>(bounded.call.rule);
+        if (bounded.passable || !begins(rule)) continue;
+        const auto at = static_cast<size_t>(std::ranges::lower_bound(asked, rule) - asked.begin());
+        if (!can_end(ranges[at], bounded.call)) continue;
+        bounded.passable = more = true;
+        changed_[rule_of(bounded.from)] = 1;
+        if (live_[static_cast<size_t>(bounded.to)]) reach(bounded.from);
+      }
+      MILLRACE_TRY_VOID(share_.check(std::ssize(bounded_) + std::ssize(asked)));
+    }
+    return {};
+  }
+  // The same without bytes: whether it can be reached with none.
+  void find_empty() {
+    start();
+    changed_.clear();
+    run(false);
+  }
+  bool live(size_t rule, int32_t state) const { return live_[static_cast<size_t>(base_[rule] + state)] != 0; }
+  bool begins(size_t rule) const { return live(rule, 0); }
+  // By what can be passed so far.
+  Result<TickRanges> ranges_of(size_t rule) const {
+    const Dfa& dfa = *rules_[rule];
+    std::vector<TickEdge> edges;
+    Passable passable(*this, rule);
+    for_each(dfa, 0, [&](int32_t from, int32_t to, const Dfa::Call* call) {
+      if (call ? passable(*call) : live(rule, to))
+        edges.push_back({from, to, call ? 0u : uint32_t{dfa.ticks[static_cast<size_t>(to)]}});
+    });
+    return tick_ranges(dfa.accepting, edges, budget_);
+  }
+  // Whether the calls of a rule can be passed: asked of all of them in their order.
+  class Passable {
+   public:
+    Passable(const Backwards& of, size_t rule) : of_(of), rule_(rule), next_(of.first_bounded_[rule]) {}
+    bool operator()(const Dfa::Call& call) {
+      const bool sure = !bounds(call) || of_.bounded_[next_++].passable;
+      return sure && of_.begins(static_cast<size_t>(call.rule)) && of_.live(rule_, call.to);
+    }
+
+   private:
+    const Backwards& of_;
+    size_t rule_, next_;
+  };
+
+ private:
+  static constexpr int32_t kFirstBounded = -2;  // and below
+  struct Step {
+    int32_t from = 0;
+    int32_t called = -1;  // rule; kFirstBounded less the number of a bounded call
+  };
+  struct CallSite {
+    Step step;
+    int32_t to = 0;
+  };
+  struct Bounded {
+    int32_t from = 0, to = 0;
+    Dfa::Call call;
+    bool passable = false;
+  };
+  static bool bounds(const Dfa::Call& call) { return call.need > 0 || call.room != kNoLimit; }
+  // Of a range with gaps its bounds alone are sure.
+  static bool can_end(const TickRanges& ranges, const Dfa::Call& call) {
+    const TickRange& range = ranges.states[0];
+    if (call.need > call.room) return false;
+    if (!ranges.gaps) return range.meets(call.need, call.room);
+    const auto within = [&](uint32_t n) { return n != kNoLimit && n >= call.need && n <= call.room; };
+    return within(range.least) || within(range.most);
+  }
+
+  void start() {
+    live_.assign(first_.size() - 2, 0);
     for (size_t r = 0; r < rules_.size(); ++r)
       for (int32_t s = 0; s < rules_[r]->size(); ++s)
         if (rules_[r]->accepting[static_cast<size_t>(s)]) reach(base_[r] + s);
-    while (!stack.empty()) {
-      const int32_t state = stack.back();
-      stack.pop_back();
-      for (int32_t i = first_[static_cast<size_t>(state)]; i < first_[static_cast<size_t>(state) + 1]; ++i) {
-        const Step& step = steps_[static_cast<size_t>(i)];
-        if (step.called < 0 ? by_bytes : live[static_cast<size_t>(base_[static_cast<size_t>(step.called)])] != 0)
-          reach(step.from);
-      }
-      const auto rule = std::ranges::lower_bound(base_, state);
-      if (rule == base_.end() || *rule != state) continue;  // no begin
-      const auto r = static_cast<size_t>(rule - base_.begin());
+  }
+  void reach(int32_t state) {
+    if (!std::exchange(live_[static_cast<size_t>(state)], uint8_t{1})) stack_.push_back(state);
+  }
+  size_t rule_of(int32_t state) const {
+    return static_cast<size_t>(std::ranges::upper_bound(base_, state) - base_.begin()) - 1;
+  }
+  bool leads_on(const Step& step, bool by_bytes) const {
+    if (step.called == -1) return by_bytes;
+    if (step.called >= 0) return begins(static_cast<size_t>(step.called));
+    const Bounded& bounded = bounded_[static_cast<size_t>(kFirstBounded - step.called)];
+    return by_bytes ? bounded.passable : bounded.call.need == 0 && begins(static_cast<size_t>(bounded.call.rule));
+  }
+  // Goes on from the states that have been reached.
+  void run(bool by_bytes) {
+    while (!stack_.empty()) {
+      const int32_t state = stack_.back();
+      stack_.pop_back();
+      for (int32_t i = first_[static_cast<size_t>(state)]; i < first_[static_cast<size_t>(state) + 1]; ++i)
+        if (const Step& step = steps_[static_cast<size_t>(i)]; leads_on(step, by_bytes)) reach(step.from);
+      const size_t r = rule_of(state);
+      if (!changed_.empty()) changed_[r] = 1;
+      if (base_[r] != state) continue;  // no begin
       for (int32_t i = first_call_[r]; i < first_call_[r + 1]; ++i) {
-        const auto [from, to] = calls_[static_cast<size_t>(i)];
-        if (live[static_cast<size_t>(to)]) reach(from);
+        const auto& [step, to] = calls_[static_cast<size_t>(i)];
+        if (!live_[static_cast<size_t>(to)] || !leads_on(step, by_bytes)) continue;
+        reach(step.from);
+        if (!changed_.empty()) changed_[rule_of(step.from)] = 1;
       }
     }
-    return live;
   }
-  int32_t base(size_t rule) const { return base_[rule]; }
 
- private:
-  struct Step {
-    int32_t from = 0;
-    RuleId called = -1;
-  };
   template <typename Visit>
-  void for_each(const Dfa& dfa, int32_t base, Visit visit) const {
+  static void for_each(const Dfa& dfa, int32_t base, Visit visit) {
     const auto classes = static_cast<size_t>(dfa.classes);
     for (int32_t s = 0; s < dfa.size(); ++s) {
       int32_t before = -1;
       for (size_t c = 0; c < classes; ++c) {
         const int32_t to = dfa.next[static_cast<size_t>(s) * classes + c];
-        if (to >= 0 && to != before) visit(base + s, base + to, -1);
+        if (to >= 0 && to != before) visit(base + s, base + to, nullptr);
         before = to;
       }
-      for (const Dfa::Call& call : dfa.calls[static_cast<size_t>(s)]) visit(base + s, base + call.to, call.rule);
+      for (const Dfa::Call& call : dfa.calls[static_cast<size_t>(s)]) visit(base + s, base + call.to, &call);
     }
   }
   template <typename Visit>
@@ -102,7 +208,13 @@ class Backwards {
   std::vector<int32_t> base_;                // [rule]: its first state
   std::vector<int32_t> first_, first_call_;  // [state], [rule]: where in steps_ and calls_ those that lead there begin
   std::vector<Step> steps_;
-  std::vector<std::pair<int32_t, int32_t>> calls_;
+  std::vector<CallSite> calls_;
+  std::vector<Bounded> bounded_;       // in the order of their rules and of the calls in these
+  std::vector<size_t> first_bounded_;  // [rule]
+  std::vector<uint8_t> live_;     // [state]
+  std::vector<uint8_t> changed_;  // [rule]: more of it can be passed; empty where nobody asks
+  std::vector<int32_t> stack_;
+  CompileBudget* budget_ = nullptr;
   BudgetShare share_;
 };
 
@@ -146,22 +258,31 @@ Result<Grammar> Grammar::create(const GrammarSpec& spec, const GrammarLimits& li
 Result<void> Grammar::keep_productive(const GrammarSpec& spec, CompileBudget* budget) {
   std::vector<const Dfa*> dfas;
   for (const RuleTable& rule : rules_) dfas.push_back(&rule.dfa);
-  MILLRACE_TRY(const Backwards backwards, Backwards::create(dfas, budget));
-  const std::vector<uint8_t> live = backwards.live(true), nothing = backwards.live(false);
-  const auto begins = [&](const std::vector<uint8_t>& states, RuleId rule) {
-    return states[static_cast<size_t>(backwards.base(static_cast<size_t>(rule)))] != 0;
-  };
-  if (!begins(live, spec.root)) return Error::user("grammar: no text satisfies it");
+  MILLRACE_TRY(Backwards backwards, Backwards::create(dfas, budget));
+  MILLRACE_TRY_VOID(backwards.find_live());
+  if (!backwards.begins(static_cast<size_t>(spec.root))) return Error::user("grammar: no text satisfies it");
+  for (size_t r = 0; r < rules_.size(); ++r) {
+    RuleTable& rule = rules_[r];
+    rule.counted = std::ranges::any_of(rule.dfa.ticks, [](uint8_t t) { return t != 0; });
+    if (rule.counted && backwards.begins(r)) {
+      MILLRACE_TRY(TickRanges ranges, backwards.ranges_of(r));
+      if (ranges.gaps)
+        return Error::unsupported(
+            fmt::format("grammar: rule '{}' cannot be counted: it leaves out some number between its fewest and its most",
+                        spec.rules()[r].name));
+      rule.ranges = std::move(ranges.states);
+      MILLRACE_TRY_VOID(rule.dfa.share.grow(static_cast<int64_t>(rule.ranges.capacity() * sizeof(TickRange))));
+    }
+  }
   for (size_t r = 0; r < rules_.size(); ++r) {
     Dfa& dfa = rules_[r].dfa;
-    const auto dead = [&](int32_t to) { return !live[static_cast<size_t>(backwards.base(r) + to)]; };
     for (int32_t& to : dfa.next)
-      if (to >= 0 && dead(to)) to = -1;
-    for (auto& calls : dfa.calls)
-      std::erase_if(calls, [&](const Dfa::Call& c) { return !begins(live, c.rule) || dead(c.to); });
-    rules_[r].nullable = begins(nothing, static_cast<RuleId>(r));
-    rules_[r].counted = std::ranges::any_of(dfa.ticks, [](uint8_t t) { return t != 0; });
+      if (to >= 0 && !backwards.live(r, to)) to = -1;
+    Backwards::Passable passable(backwards, r);
+    for (auto& calls : dfa.calls) std::erase_if(calls, [&](const Dfa::Call& call) { return !passable(call); });
   }
+  backwards.find_empty();
+  for (size_t r = 0; r < rules_.size(); ++r) rules_[r].nullable = backwards.begins(r);
   return {};
 }
 
@@ -237,6 +358,7 @@ void Grammar::number_states(RuleId root) {
     if (!rule.used) {
       Dfa none;
       rule.dfa = std::move(none);  // with its share of the budget
+      rule.ranges = {};
       continue;
     }
     rule.base = base;
@@ -257,14 +379,16 @@ void Grammar::number_states(RuleId root) {
       rule_of_.push_back(static_cast<uint32_t>(r));
       for (const Dfa::Call& call : rule.dfa.calls[at]) {
         const RuleTable& callee = rules_[static_cast<size_t>(call.rule)];
-        calls_.push_back({callee.base, call.to + rule.base, call.need, call.room, callee.nullable, callee.counted});
+        const bool nullable = callee.nullable && call.need == 0;
+        calls_.push_back({callee.base, call.to + rule.base, call.need, call.room, nullable, callee.counted});
       }
       first_call_.push_back(static_cast<int32_t>(calls_.size()));
     }
     rule.dfa.calls = {};  // calls_ and flags_ have them now
     rule.dfa.ticks = {};
     rule.dfa.share.detach();
-    bytes_ += rule.dfa.next.capacity() * sizeof(int32_t) + rule.dfa.accepting.capacity() + rule.fingerprint.capacity();
+    bytes_ += rule.dfa.next.capacity() * sizeof(int32_t) + rule.dfa.accepting.capacity() + rule.fingerprint.capacity() +
+              rule.ranges.capacity() * sizeof(TickRange);
   }
   bytes_ += flags_.capacity() + rule_of_.capacity() * 4 + first_call_.capacity() * 4 +
             calls_.capacity() * sizeof(Call) + rules_.capacity() * sizeof(RuleTable);

@@ -4,8 +4,10 @@
 //   rule "object"   {0} --"--> {1} ... {7} --call value--> {8} --,--> ...      states base + 0, base + 1, ...
 //   rule "value"    {0} --{--> {1} --call object--> {2}
 //
-// No state is a dead end: from each one the rule's end can be reached. No rule calls itself before it has written a byte
-// (left recursion), so that what is reached without a byte is finite.
+// No state is a dead end: from each one the rule's end can be reached. In a rule that is counted, it is so with every
+// number of ticks in the state's range, and with no other (see tick_ranges.h); a call that asks for a number which its
+// rule does not have is not there. No rule calls itself before it has written a byte (left recursion), so that what is
+// reached without a byte is finite.
 #pragma once
 
 #include <memory>
@@ -15,6 +17,7 @@
 
 #include "text/grammar/dfa.h"
 #include "text/grammar/grammar_notes.h"
+#include "text/grammar/tick_ranges.h"
 
 namespace millrace {
 
@@ -44,6 +47,11 @@ class Grammar {
   bool ends(int32_t state) const { return flags_[static_cast<size_t>(state)] & kEnds; }  // accepting, and nothing leaves it
   bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }  // it has byte edges
   bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
+  // Ticks from here to the end of the state's rule.
+  TickRange ticks_left(int32_t state) const {
+    const RuleTable& rule = rules_[rule_of_[static_cast<size_t>(state)]];
+    return rule.counted ? rule.ranges[static_cast<size_t>(state - rule.base)] : TickRange{0, 0};
+  }
   std::span<const Call> calls(int32_t state) const {
     const auto s = static_cast<size_t>(state);
     return std::span(calls_).subspan(static_cast<size_t>(first_call_[s]), static_cast<size_t>(first_call_[s + 1] - first_call_[s]));
@@ -70,6 +78,7 @@ class Grammar {
     int32_t base = 0;
     bool used = false, nullable = false, counted = false;
     std::string fingerprint;
+    std::vector<TickRange> ranges;  // [state] of a counted rule
   };
   Result<void> keep_productive(const GrammarSpec& spec, CompileBudget* budget);
   Result<void> check_left_recursion(const GrammarSpec& spec) const;

@@ -72,14 +72,17 @@ bool GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
     allowed.resize(bits.size(), 0);
     for (TokenId token : mask->list) set_bit(allowed, token);
     const auto clear = [&](TokenId token) { allowed[static_cast<size_t>(token) / 64] &= ~(uint64_t{1} << (token % 64)); };
-    for (const StateMask::Counted& c : mask->counted_open) {
-      if (c.open <= frame.room) break;
+    for (const StateMask::Least& c : mask->counted_open) {
+      if (c.ticks <= frame.room) break;
       clear(c.token);
     }
-    for (const StateMask::Counted& c : mask->counted_exit) {
-      const bool open = c.open != kNoTicks && c.open <= frame.room;
-      const bool exit = frame.need <= c.exit && c.exit <= frame.room;
-      if (!open && !exit) clear(c.token);
+    const auto& some = mask->counted_some;
+    for (size_t i = 0; i < some.size();) {
+      const TokenId token = some[i].token;
+      bool fits = false;
+      for (; i < some.size() && some[i].token == token; ++i)
+        fits |= TickRange{some[i].least, some[i].most}.meets(frame.need, frame.room);
+      if (!fits) clear(token);
     }
     for (size_t i = 0; i < bits.size(); ++i) bits[i] |= allowed[i];
   }

@@ -28,7 +28,6 @@ ParseTable::ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes
     : grammar_(std::move(grammar)), classes_(static_cast<size_t>(grammar_->classes())), most_bytes_(most_bytes) {
   Frame root;
   root.kind = Frame::Kind::root;
-  root.floor_ticks = kNoTicks;
   intern_frame(root, {});
   sets_.emplace_back();  // kDead
   next_.assign(classes_, kDead);
@@ -63,12 +62,9 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
       return it->second;
   }
   if (frame.kind == Frame::Kind::call) {
-    frame.floor_ticks = kNoTicks;
     frame.depth = 0;
-    for (FrameId parent : parents) {
-      frame.floor_ticks = std::min(frame.floor_ticks, frames_[parent].floor_ticks);
+    for (FrameId parent : parents)
       frame.depth = std::max(frame.depth, static_cast<uint16_t>(std::min(frames_[parent].depth + 1, 0xFFFF)));
-    }
   }
   frame.first = static_cast<uint32_t>(parents_.size());
   frame.count = static_cast<uint32_t>(parents.size());
@@ -97,14 +93,13 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   for (const ParseConfig& config : configs) {
     const Frame& frame = frames_[config.frame];
     const bool bottom = frame.kind != Frame::Kind::call;
-    if (bottom && grammar_->accepting(config.state)) {
-      if (frame.kind == Frame::Kind::root) set.complete = true;
-      else set.exit_ticks = std::min(set.exit_ticks, frame.floor_ticks);
-    }
-    if (!grammar_->moves(config.state)) continue;
-    set.goes_on = true;
-    set.open_ticks = std::min(set.open_ticks, frame.floor_ticks);
+    if (bottom && grammar_->accepting(config.state))
+      (frame.kind == Frame::Kind::root ? set.complete : set.exits) = true;
+    set.goes_on |= grammar_->moves(config.state);
   }
+  // Of a set that is not complete some configuration goes on, whichever it is.
+  if (set.complete && set.goes_on)
+    set.goes_on = std::ranges::any_of(configs, [&](const ParseConfig& c) { return moves(c); });
   const auto id = static_cast<SetId>(sets_.size());
   sets_.push_back(set);
   set_ids_.emplace(hash, id);
@@ -112,11 +107,24 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   return id;
 }
 
+// Whether some byte leads on from it.
+bool ParseTable::moves(ParseConfig config) const {
+  if (!grammar_->moves(config.state)) return false;
+  const Frame& frame = frames_[config.frame];
+  if (frame.need == 0 && frame.room == kNoLimit) return true;
+  for (int32_t c = 0; c < grammar_->classes(); ++c) {
+    const int32_t to = grammar_->step(config.state, grammar_->sample(c));
+    if (to < 0) continue;
+    if (grammar_->ticks_left(to).plus(grammar_->ticks(to)).meets(frame.need, frame.room)) return true;
+  }
+  return false;
+}
+
 // The frame after one more tick in it. Not for a frame without room.
 FrameId ParseTable::ticked(FrameId id) {
   Frame frame = frames_[id];
   if (frame.kind == Frame::Kind::floor) {
-    frame.floor_ticks = static_cast<uint8_t>(std::min(frame.floor_ticks + 1, kNoTicks - 1));
+    frame.floor_ticks = static_cast<uint8_t>(std::min<int>(frame.floor_ticks + 1, kMostFloorTicks));
     return intern_frame(frame, {});
   }
   if (frame.kind == Frame::Kind::root || (frame.need == 0 && frame.room == kNoLimit)) return id;
@@ -156,8 +164,7 @@ SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
       if (frames_[config.frame].room == 0) continue;
       config.frame = ticked(config.frame);
     }
-    if (grammar_->ends(config.state) && frames_[config.frame].need > 0) continue;  // too few: it may not end yet
-    add(config);
+    if (possible(config.state, frames_[config.frame])) add(config);
   }
   const SetId to = close();
   if (exceeded_ != ParseBound::none) return kDead;  // not known
@@ -248,6 +255,8 @@ SetId ParseTable::close() {
     spend(2 * kAddWork * std::ssize(calls));
     for (const Grammar::Call& call : calls) {
       if (exceeded_ != ParseBound::none) break;
+      const bool fresh = config.frame & kPending;
+      if (!possible(call.to, fresh ? pending_[config.frame & ~kPending].frame : frames_[config.frame])) continue;
       if (call.nullable) add({call.to, config.frame});
       enter(config, call);
     }

@@ -4,6 +4,9 @@
 //
 //   set 7 = { (state 41, frame 3), (state 90, frame 5) }        frame 3: return to state 12 with frame 1 or frame 2
 //
+// A reading from which the ticks that its frame asks for (see expr.h) cannot come any more is none: so from each
+// configuration of a set there is a way on, to the end of the text, as long as no bound is met.
+//
 // Sets and frames are interned and the transitions between sets are kept, so that text like text seen before costs one
 // table look-up a byte. Not thread-safe.
 //
@@ -12,7 +15,7 @@
 // other, of no reading, so that whatever is asked of it has an answer.
 //
 // To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A
-// floor counts the ticks that passed on it.
+// floor counts the ticks that passed on it, and asks for none.
 #pragma once
 
 #include <cstdint>
@@ -30,7 +33,7 @@ using SetId = int32_t;
 using FrameId = uint32_t;
 inline constexpr SetId kDead = 0;             // the set without a reading; every step from it leads to it
 inline constexpr uint32_t kMaxFrames = 1000;  // nested calls
-inline constexpr uint8_t kNoTicks = 255;
+inline constexpr uint8_t kMostFloorTicks = 254;  // more than a token has bytes
 
 enum class ParseBound : uint8_t { none, readings, depth, bytes, work };
 // What to tell the user, behind "grammar: ".
@@ -79,20 +82,20 @@ class ParseTable {
   }
   bool complete(SetId set) const { return sets_[static_cast<size_t>(set)].complete; }
   bool can_go_on(SetId set) const { return sets_[static_cast<size_t>(set)].goes_on; }
-  // Fewest ticks on the floor with which something still goes on above it, or with which its end is reached; kNoTicks.
-  uint8_t open_ticks(SetId set) const { return sets_[static_cast<size_t>(set)].open_ticks; }
-  uint8_t exit_ticks(SetId set) const { return sets_[static_cast<size_t>(set)].exit_ticks; }
+  bool exits(SetId set) const { return sets_[static_cast<size_t>(set)].exits; }  // what began on a floor may end here
 
   struct Frame {
     enum class Kind : uint8_t { call, root, floor };
     Kind kind = Kind::call;
-    uint8_t floor_ticks = 0;   // of the floor below; kNoTicks: there is none
+    uint8_t floor_ticks = 0;   // of a floor
     uint16_t depth = 0;
     int32_t to = -1;           // state after the call
     uint32_t need = 0, room = kNoLimit;
     uint32_t first = 0, count = 0;  // parents
   };
   const Frame& frame(FrameId id) const { return frames_[id]; }
+  FrameId frames() const { return static_cast<FrameId>(frames_.size()); }  // parents have smaller numbers
+  std::span<const FrameId> parents(FrameId id) const { return std::span(parents_).subspan(frames_[id].first, frames_[id].count); }
   size_t bytes() const;
 
  private:
@@ -105,8 +108,7 @@ class ParseTable {
   struct Set {
     size_t first = 0;
     uint32_t count = 0;
-    bool complete = false, goes_on = false;
-    uint8_t open_ticks = kNoTicks, exit_ticks = kNoTicks;
+    bool complete = false, goes_on = false, exits = false;
   };
   struct Pending {  // a frame that the current position makes
     int32_t start = 0;
@@ -117,7 +119,12 @@ class ParseTable {
     int32_t next = -1;  // with the same start and state after, but other bounds
   };
 
-  std::span<const FrameId> parents(FrameId id) const { return std::span(parents_).subspan(frames_[id].first, frames_[id].count); }
+  // Whether the ticks that the frame asks for can come from this state on.
+  bool possible(int32_t state, const Frame& frame) const {
+    if (frame.need == 0 && frame.room == kNoLimit) return true;
+    return grammar_->ticks_left(state).meets(frame.need, frame.room);
+  }
+  bool moves(ParseConfig config) const;
   FrameId intern_frame(Frame frame, std::span<const FrameId> parents);
   SetId intern_set(std::span<const ParseConfig> configs);
   FrameId ticked(FrameId id);

@@ -1,6 +1,7 @@
 #include "text/grammar/token_masks.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace millrace {
 namespace {
@@ -9,28 +10,104 @@ constexpr size_t kShortList = 1024;       // tokens; more are kept as bits
 constexpr size_t kMostFingerprints = 4096;
 constexpr int64_t kMostWork = 20'000'000;  // for one state; beyond it there is no mask
 
+// Ticks on the floor of sets that began there: with how many what began can end, for each way to read the text that no
+// other makes superfluous.
+class FloorTicks {
+ public:
+  explicit FloorTicks(ParseTable& table) : table_(table) {}
+
+  const std::vector<TickRange>& ways(SetId set) {
+    know(set);
+    return sets_[static_cast<size_t>(set)].ways;
+  }
+  const std::vector<uint8_t>& exits(SetId set) {  // with how many it has ended here
+    know(set);
+    return sets_[static_cast<size_t>(set)].exits;
+  }
+
+ private:
+  struct Known {
+    bool known = false;
+    std::vector<TickRange> ways;
+    std::vector<uint8_t> exits;
+  };
+
+  // One way makes another superfluous that needs more room and has no more to come.
+  static void add(std::vector<TickRange>& ways, TickRange way) {
+    const auto within = [](const TickRange& a, const TickRange& b) { return a.least >= b.least && a.most <= b.most; };
+    if (std::ranges::any_of(ways, [&](const TickRange& other) { return within(way, other); })) return;
+    std::erase_if(ways, [&](const TickRange& other) { return within(other, way); });
+    ways.push_back(way);
+  }
+  // Where a frame's call leads to, or what is in it, stands on the frame.
+  void add_on(std::vector<TickRange>& ways, FrameId id, int32_t state) {
+    const ParseTable::Frame& frame = table_.frame(id);
+    if (frame.kind == ParseTable::Frame::Kind::floor)
+      add(ways, table_.grammar().ticks_left(state).plus(frame.floor_ticks));
+    else
+      for (const TickRange& way : frames_[id]) add(ways, way);
+    table_.spend(static_cast<int64_t>(ways.size()) + 1);
+  }
+  void know(SetId set) {
+    for (auto id = static_cast<FrameId>(frames_.size()); id < table_.frames(); ++id) {
+      std::vector<TickRange> ways;
+      for (const FrameId parent : table_.parents(id)) add_on(ways, parent, table_.frame(id).to);
+      frames_.push_back(std::move(ways));
+    }
+    if (static_cast<size_t>(set) >= sets_.size()) sets_.resize(static_cast<size_t>(set) + 1);
+    Known& known = sets_[static_cast<size_t>(set)];
+    if (std::exchange(known.known, true)) return;
+    for (const ParseConfig& config : table_.configs(set)) {
+      add_on(known.ways, config.frame, config.state);
+      const ParseTable::Frame& frame = table_.frame(config.frame);
+      if (frame.kind != ParseTable::Frame::Kind::floor || !table_.grammar().accepting(config.state)) continue;
+      if (std::ranges::find(known.exits, frame.floor_ticks) == known.exits.end()) known.exits.push_back(frame.floor_ticks);
+    }
+  }
+
+  ParseTable& table_;
+  std::vector<std::vector<TickRange>> frames_;  // [frame]
+  std::vector<Known> sets_;                     // [set]
+};
+
+// What tokens of a counted rule depend on. `now`: the ticks that can come from the state on; the call agrees with it.
+void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRange& now,
+                 const std::vector<TickRange>& ways) {
+  uint32_t least = kNoLimit;
+  for (const TickRange& way : ways) least = std::min(least, way.least);
+  const bool open = ways.size() == 1 && ways[0].most >= now.most;
+  if (open && least <= now.least) return;
+  mask.most_ticks = std::max(mask.most_ticks, least);
+  for (const TokenId token : tokens) {
+    if (open)
+      mask.counted_open.push_back({token, least});
+    else
+      for (const TickRange& way : ways) mask.counted_some.push_back({token, way.least, way.most});
+  }
+}
+
 StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state) {
   ParseTable table(grammar);
   table.set_work(kMostWork);
   StateMask mask;
   const bool counted = grammar->counted(state);
+  const TickRange now = grammar->ticks_left(state);
+  FloorTicks floor(table);
   walk_trie(trie, table, 1, static_cast<uint32_t>(trie.nodes().size()), table.begin_on_floor(state), [&](uint32_t node, SetId set) {
-    const uint8_t open = table.open_ticks(set), exit = table.exit_ticks(set);
-    if (exit != kNoTicks && trie.has_children(node)) mask.exits.push_back({node, exit});
-    for (TokenId token : trie.tokens(node)) {
-      mask.list.push_back(token);
-      if (counted && exit != kNoTicks)
-        mask.counted_exit.push_back({token, open, exit});
-      else if (counted && open != 0)
-        mask.counted_open.push_back({token, open, exit});
+    const auto tokens = trie.tokens(node);
+    mask.list.insert(mask.list.end(), tokens.begin(), tokens.end());
+    if (counted && !tokens.empty()) add_counted(mask, tokens, now, floor.ways(set));
+    if (!table.exits(set) || !trie.has_children(node)) return;
+    if (!counted) return mask.exits.push_back({node, 0});
+    for (const uint8_t ticks : floor.exits(set)) {
+      mask.exits.push_back({node, ticks});
+      mask.most_ticks = std::max<uint32_t>(mask.most_ticks, ticks);
     }
-    if (counted && open != kNoTicks) mask.most_ticks = std::max(mask.most_ticks, open);
-    if (counted && exit != kNoTicks) mask.most_ticks = std::max(mask.most_ticks, exit);
   });
   if (table.exceeded() != ParseBound::none) mask = {};
   mask.exceeded = table.exceeded();
   mask.work = kMostWork - std::max<int64_t>(0, table.work_left());
-  std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.open > b.open; });
+  std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.ticks > b.ticks; });
   if (mask.list.size() <= kShortList) {
     mask.list.shrink_to_fit();
     return mask;

@@ -6,8 +6,8 @@
 //                            ab"    closes it                     bits, an exit token
 //                            ",     closes it and goes on         an exit: node of `"` in the trie, walked with the caller
 //
-// A rule's ticks (see expr.h) are counted on the floor: a token with t of them is allowed where need and room of the
-// call agree. One StateMask serves all lengths.
+// A rule's ticks (see expr.h) are counted on the floor: a token with t of them, behind which a to b more can come, is
+// allowed where the call asks for some number from t + a to t + b. One StateMask serves all lengths.
 //
 // States of equal rules share a mask, across grammars. Kept under a byte bound, least recently used ones go first. All
 // of it may be used from any thread.
@@ -28,26 +28,30 @@ namespace millrace {
 struct StateMask {
   struct Exit {
     uint32_t node = 0;   // of the trie, with nodes below it
-    uint8_t ticks = 0;
+    uint8_t ticks = 0;   // of a counted rule
   };
-  struct Counted {       // a token that a call's need and room decide about
+  struct Least {         // a token that needs room for so many ticks
     TokenId token = 0;
-    uint8_t open = kNoTicks;  // ticks when it stays inside the rule; kNoTicks: it does not
-    uint8_t exit = kNoTicks;  // ticks when it ends the rule
+    uint32_t ticks = 0;
+  };
+  struct Counted {       // a token and a way to read it: the rule can end with `least` to `most` ticks in all
+    TokenId token = 0;
+    uint32_t least = 0, most = 0;
   };
   // Allowed where need is 0 and room at least most_ticks. One of the two forms: few tokens as a list, or a bit each.
   std::vector<uint64_t> bits;
   std::vector<TokenId> list;
-  std::vector<Counted> counted_open;  // those of them that stay inside with ticks, most ticks first
-  std::vector<Counted> counted_exit;  // those that end a counted rule
+  // Of a counted rule, those of them that depend on the call's need and room; each is in one of the two.
+  std::vector<Least> counted_open;   // on its room alone; most ticks first
+  std::vector<Counted> counted_some;  // all ways of one token in a row: one of them has to fit
   std::vector<Exit> exits;
-  uint8_t most_ticks = 0;
+  uint32_t most_ticks = 0;
   ParseBound exceeded = ParseBound::none;  // not none: there is no mask, the vocabulary is walked with the set instead
   int64_t work = 0;                        // that it took, as ParseTable counts
 
   size_t bytes() const {
     return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) +
-           (counted_open.size() + counted_exit.size()) * sizeof(Counted) + exits.size() * sizeof(Exit);
+           counted_open.size() * sizeof(Least) + counted_some.size() * sizeof(Counted) + exits.size() * sizeof(Exit);
   }
 };
 
