@@ -3,6 +3,7 @@
 // steps it says what a small model on a small machine might take: nobody decides anything grave on that.
 #include <algorithm>
 #include <array>
+#include <cmath>
 
 #include "schedule/cost_model.h"
 
@@ -55,7 +56,7 @@ class LearnedCost final : public CostModel {
     for (size_t i = 0; i < 3; ++i)
       for (size_t j = 0; j < 3; ++j) updated_[i][j] = (covariance_[i][j] - gain[i] * gain[j] / scale) / kForget;
     covariance_ = updated_;
-    for (size_t i = 0; i < 3; ++i) covariance_[i][i] = std::min(covariance_[i][i], kUnsure);  // nothing new is learned for long
+    bound_covariance();
   }
 
  private:
@@ -63,6 +64,19 @@ class LearnedCost final : public CostModel {
   // In units that make the three of like size.
   static std::array<double, 3> features(const StepShape& shape) {
     return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
+  }
+  // Steps that are all alike say nothing new, and forgetting would let the variances grow without end. A row and its column
+  // shrink together: with the diagonal alone held back it would be no covariance any more, and the next other step would
+  // throw the weights anywhere.
+  void bound_covariance() {
+    for (size_t i = 0; i < 3; ++i) {
+      if (covariance_[i][i] <= kUnsure) continue;
+      const double shrink = std::sqrt(kUnsure / covariance_[i][i]);
+      for (size_t j = 0; j < 3; ++j) {
+        covariance_[i][j] *= shrink;
+        covariance_[j][i] *= shrink;
+      }
+    }
   }
   std::array<double, 3> weights_ = {5e-3, 1e-1, 1e-3};
   double seconds_per_loaded_token_ = 1 / kLoadTokensPerSecond;
