@@ -40,7 +40,15 @@ inline Constraint gbnf_of(std::string text) { return make_constraint(Constraint:
 class TextMatcher {
  public:
   explicit TextMatcher(const Constraint& constraint) {
-    auto grammar = compile_constraint(constraint);
+    // Instrumented code takes many times as long as what ships.
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+    CompileBudget budget({.seconds = 30});
+#else
+    CompileBudget budget;
+#endif
+    GrammarLimits limits;
+    limits.budget = &budget;
+    auto grammar = compile_constraint(constraint, limits);
     if (!grammar.ok()) {
       error = grammar.error();
       return;
