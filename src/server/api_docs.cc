@@ -14,7 +14,7 @@ constexpr const char* kIntro = R"(# HTTP API
 What `millrace serve` understands, printed by `millrace serve --api-docs`; `GET /openapi.json` says the same to programs.
 
 The tables name every field that an API has. What is refused when it is given stands below its endpoint's table; what is
-accepted without effect says in the table why that does no harm. Fields that nobody knows are ignored, as vLLM, llama-server
+accepted without effect says in the table why that does no harm. Unknown fields are ignored, as vLLM, llama-server
 and Ollama do, and a field that is null counts as absent. A wrong type, a number out of its bounds, or something of a request
 that this server does not have is refused with status 400, naming the field: clients do not ask that again. Endpoints that
 are there to say so answer 501. A prompt that leaves no room in the context is refused with the counts; nothing is ever cut silently.
