@@ -9,6 +9,16 @@
 #include "text/grammar/schema.h"
 
 namespace millrace {
+uint8_t type_bits(const SchemaJson& name) {
+  if (name == "null") return kNull;
+  if (name == "boolean") return kBoolean;
+  if (name == "integer") return kInteger;
+  if (name == "number") return kInteger | kFraction;
+  if (name == "string") return kString;
+  if (name == "array") return kArray;
+  return name == "object" ? kObject : 0;
+}
+
 namespace {
 
 constexpr int64_t kMostWork = 20'000;        // schemas taken, for one place
@@ -32,14 +42,8 @@ uint8_t type_of(const SchemaJson& value) {
 uint8_t types_named(const SchemaJson& names) {
   uint8_t types = 0;
   const auto add = [&](const SchemaJson& name) {
-    if (name == "null") types |= kNull;
-    else if (name == "boolean") types |= kBoolean;
-    else if (name == "integer") types |= kInteger;
-    else if (name == "number") types |= kInteger | kFraction;
-    else if (name == "string") types |= kString;
-    else if (name == "array") types |= kArray;
-    else if (name == "object") types |= kObject;
-    else types = kAllTypes;  // an error, found later
+    const uint8_t bits = type_bits(name);
+    types |= bits == 0 ? kAllTypes : bits;  // no type is an error, found later
   };
   if (!names.is_array()) add(names);
   else for (const SchemaJson& name : names) add(name);

@@ -119,4 +119,7 @@ bool is_annotation(std::string_view keyword);
 // The schema of one list or object: its members, each by itself.
 SchemaJson constant_schema(const SchemaJson& value);
 
+// The bits of a name in `type`; 0: it names no type.
+uint8_t type_bits(const SchemaJson& name);
+
 }  // namespace millrace

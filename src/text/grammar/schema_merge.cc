@@ -55,14 +55,9 @@ class Merger {
   Result<void> type(const SchemaJson& value) {
     uint8_t types = 0;
     for (const SchemaJson& name : value.is_array() ? value : SchemaJson::array({value})) {
-      if (name == "null") types |= kNull;
-      else if (name == "boolean") types |= kBoolean;
-      else if (name == "integer") types |= kInteger;
-      else if (name == "number") types |= kInteger | kFraction;
-      else if (name == "string") types |= kString;
-      else if (name == "array") types |= kArray;
-      else if (name == "object") types |= kObject;
-      else return bad("type", fmt::format("'{}' is no type", name.dump()));
+      const uint8_t bits = type_bits(name);
+      if (bits == 0) return bad("type", fmt::format("'{}' is no type", name.dump()));
+      types |= bits;
     }
     out_.types &= types;
     return {};
