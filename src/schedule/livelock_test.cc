@@ -82,9 +82,9 @@ TEST(Planner, ALivelockEndsInOrderOfArrivalAndThenThePolicyHasItsSayAgain) {
   EXPECT_EQ(desk.planner->last_livelock(), "nothing ran in 65 steps though 1 streams are open");
   EXPECT_EQ(desk.places(), "");
   EXPECT_EQ(desk.chunks(), "1:[0+10]*");
+  desk.planner->observe({ScheduleEvent::Kind::left, &s});
   desk.clear();
   Sequence& later = desk.run(2, 10, 0, 0);
-  desk.planner->observe({ScheduleEvent::Kind::left, &s});
   desk.planner->observe({ScheduleEvent::Kind::queued, &later});
   EXPECT_EQ(desk.places(), "");
   EXPECT_EQ(desk.chunks(), "");

@@ -39,8 +39,13 @@ HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, Pee
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   ++(turned_away_ ? server_.turning_away : server_.open);
   std::lock_guard lock(server_.mutex);
-  server_.connections.insert(this);
   if (!turned_away_) ++server_.peers[peer_];
+}
+
+// Not in the constructor: whoever finds it in the set takes a reference, and there is none to take before make_shared returns.
+void HttpConnection::enroll() {
+  std::lock_guard lock(server_.mutex);
+  server_.connections.insert(this);
 }
 
 HttpConnection::~HttpConnection() {

@@ -13,6 +13,7 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
 #include <boost/asio/thread_pool.hpp>
 #include <boost/beast/core/flat_buffer.hpp>
 #include <boost/beast/http/parser.hpp>
@@ -46,8 +47,10 @@ struct HttpServer::State {
   StrandMail mail{io};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
   boost::asio::thread_pool workers;
-  boost::asio::ip::tcp::acceptor acceptor{io};
-  boost::asio::steady_timer accept_again{io};  // after a failure that others' leaving may mend
+  // The acceptor and its timer are touched on their own strand only.
+  boost::asio::strand<boost::asio::io_context::executor_type> accepting{boost::asio::make_strand(io)};
+  boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, decltype(accepting)> acceptor{accepting};
+  boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>, decltype(accepting)> accept_again{accepting};  // after a failure that may pass when connections close
   int bound_port = 0;
   std::vector<std::thread> threads;
 
@@ -77,6 +80,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away);
   ~HttpConnection();
 
+  void enroll();  // among the server's connections; once, before start()
   void start();
   void leave_if_idle();
   void cut();

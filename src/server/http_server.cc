@@ -94,6 +94,7 @@ void HttpServer::State::take(HttpSocket socket) {
   const PeerAddress peer = peer_of(socket);
   if (!has_room(peer)) return turn_away(std::move(socket), peer);
   auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, false);
+  connection->enroll();
   asio::post(connection->executor(), [connection] { connection->start(); });
 }
 
@@ -103,6 +104,7 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   ++turned_away;
   if (turning_away < kMostTurnedAway) {
     auto connection = std::make_shared<HttpConnection>(*this, std::move(socket), peer, true);
+    connection->enroll();
     asio::post(connection->executor(), [connection] { connection->start(); });
     return;
   }
@@ -208,7 +210,7 @@ void HttpServer::change(const HttpLimits& limits, std::shared_ptr<const TlsConte
 
 void HttpServer::drain() {
   state_->draining = true;
-  asio::post(state_->io, [state = state_.get()] {
+  asio::post(state_->accepting, [state = state_.get()] {
     ErrorCode ignored;
     state->acceptor.close(ignored);
     state->accept_again.cancel();
