@@ -6,7 +6,7 @@ what takes longest to compile, wait a moment and leave. Told: latencies of /heal
 (inter-token latency, ITL) before and during, the most memory that was resident, and the processor time after the last
 attacker left.
 
-Usage: constraint_attack.py MILLRACE [--seconds 20] [--streams 8] [--attackers 4] [--same] [--only KINDS] [--json FILE] [further flags of serve]
+Usage: constraint_attack.py MILLRACE [--seconds 20] [--streams 8] [--attackers 4] [--same] [--only KINDS] [--plain] [--json FILE] [further flags of serve]
 """
 
 import argparse
@@ -129,7 +129,7 @@ def health(share, port):
         time.sleep(0.02)
 
 
-def attack(share, port, seed, fresh, only, until):
+def attack(share, port, seed, fresh, only, plain, until):
     draw = random.Random(seed)
     while not share.stop and time.monotonic() < until:
         for fields in attacks(draw, fresh, only):
@@ -138,7 +138,8 @@ def attack(share, port, seed, fresh, only, until):
             kind = next(iter(fields))
             try:
                 with connect(port, draw.uniform(0.5, 2.0)) as connection:
-                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **fields}))
+                    asked = {"metadata": fields} if plain else fields
+                    connection.sendall(post("/v1/completions", {"prompt": "x", "max_tokens": 4, **asked}))
                     answer = connection.recv(4096).split(b"\r\n")[0].decode() or "closed"
             except TimeoutError:
                 answer = "left"
@@ -170,6 +171,7 @@ def main():
     parser.add_argument("--attackers", type=int, default=4)
     parser.add_argument("--same", action="store_true", help="the same texts again and again")
     parser.add_argument("--only", default="", help="kinds of attack, of guided_regex,guided_json,guided_grammar")
+    parser.add_argument("--plain", action="store_true", help="the control: the same bytes in a field that constrains nothing")
     parser.add_argument("--json", default="")
     options, options.flags = parser.parse_known_args()
     server = subprocess.Popen([options.millrace, "serve", "--port", "0", "--max-streams", str(options.streams), "--log-level", "off", *options.flags],
@@ -187,7 +189,7 @@ def main():
         began = time.monotonic()
         until = began + options.seconds
         only = options.only.split(",") if options.only else []
-        attackers = start([(attack, port, i, not options.same, only, until) for i in range(options.attackers)], stop)
+        attackers = start([(attack, port, i, not options.same, only, options.plain, until) for i in range(options.attackers)], stop)
         answers = attackers[1].get(timeout=options.seconds + 120)[2]
         ended = time.monotonic()
         alive = server.poll() is None
