@@ -10,7 +10,7 @@
 #include "command.h"
 #include "interrupt.h"
 #include "model_flags.h"
-#include "server/line_runner.h"
+#include "server/batch/line_runner.h"
 #include "server/service.h"
 #include "tensor/mapped_file.h"
 

@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "schedule/cost_fit.h"
 #include "step_timer.h"
 

@@ -12,7 +12,7 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "engine/memory_plan.h"
+#include "run/memory_plan.h"
 #include "memory_report.h"
 
 namespace millrace {

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/enum_table.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "flow/batch.h"
 
 namespace millrace {

@@ -7,7 +7,7 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "engine/chat_prompt.h"
+#include "run/chat_prompt.h"
 #include "interrupt.h"
 
 namespace millrace {

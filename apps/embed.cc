@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "engine/embedder.h"
+#include "evaluate/embedder.h"
 #include "input.h"
 #include "model_flags.h"
 

@@ -8,7 +8,7 @@
 #include "base/enum_table.h"
 #include "base/memory.h"
 #include "command.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "input.h"
 #include "kv/pool.h"
 #include "models/arch.h"

@@ -4,7 +4,7 @@
 #include <cstdio>
 
 #include "base/memory_accounts.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "hub_model.h"
 #include "progress.h"
 #include "sampling/schema.h"

@@ -5,9 +5,9 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "engine/divergence.h"
-#include "engine/logits_file.h"
-#include "engine/scorer.h"
+#include "evaluate/divergence.h"
+#include "evaluate/logits_file.h"
+#include "evaluate/scorer.h"
 #include "input.h"
 #include "interrupt.h"
 #include "model_flags.h"

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 
-#include "engine/simulated_executor.h"
-#include "engine/simulation.h"
+#include "run/simulated_executor.h"
+#include "simulate/simulation.h"
 
 namespace millrace {
 namespace {

@@ -10,10 +10,10 @@
 #include <thread>
 
 #include "base/json_text.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "interrupt.h"
-#include "server/http_post.h"
-#include "server/recording.h"
+#include "server/http/http_post.h"
+#include "server/telemetry/recording.h"
 #include "sampling/schema.h"
 
 namespace millrace {

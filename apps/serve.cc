@@ -9,11 +9,11 @@
 
 #include "base/memory_accounts.h"
 #include "command.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "model_flags.h"
 #include "parse_again.h"
 #include "serve_signals.h"
-#include "server/api_docs.h"
+#include "server/api/api_docs.h"
 #include "serve_models.h"
 #include "server/server.h"
 

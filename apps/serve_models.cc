@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "hub_model.h"
 #include "models/arch.h"
 #include "progress.h"

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "model_flags.h"
-#include "server/model_registry.h"
+#include "server/models/model_registry.h"
 
 namespace millrace {
 

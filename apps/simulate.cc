@@ -7,8 +7,8 @@
 
 #include "base/philox.h"
 #include "command.h"
-#include "engine/simulated_executor.h"
-#include "engine/simulation.h"
+#include "run/simulated_executor.h"
+#include "simulate/simulation.h"
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"

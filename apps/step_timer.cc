@@ -8,8 +8,8 @@
 #include <filesystem>
 
 #include "base/philox.h"
-#include "engine/cpu_executor.h"
-#include "engine/language_model.h"
+#include "run/cpu_executor.h"
+#include "run/language_model.h"
 #include "kv/tiers/ssd_store.h"
 
 namespace millrace {

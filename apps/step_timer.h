@@ -5,7 +5,7 @@
 #include <memory>
 #include <vector>
 
-#include "engine/executor.h"
+#include "run/executor.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
 #include "schedule/cost_fit.h"

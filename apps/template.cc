@@ -5,7 +5,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "input.h"
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"

@@ -6,7 +6,7 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "input.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_files.h"

@@ -2,7 +2,7 @@
 
 #include <memory>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "text/tokenizer.h"
 #include "workload/generate.h"
 

@@ -4,7 +4,7 @@
 #include <set>
 #include <string_view>
 
-#include "server/api_keys.h"
+#include "server/access/api_keys.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;

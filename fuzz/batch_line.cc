@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string_view>
 
-#include "server/line_runner.h"
+#include "server/batch/line_runner.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;

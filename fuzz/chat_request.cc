@@ -4,7 +4,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/endpoint.h"
+#include "server/api/endpoint.h"
 #include "text/grammar/constraint.h"
 
 namespace {

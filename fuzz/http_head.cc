@@ -7,7 +7,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/http_head.h"
+#include "server/http/http_head.h"
 
 namespace {
 

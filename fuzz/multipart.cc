@@ -3,7 +3,7 @@
 #include <cstdlib>
 #include <string>
 
-#include "server/multipart.h"
+#include "server/http/multipart.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;

@@ -1,6 +1,6 @@
 // Recordings of a server: any bytes are one or an error of one line, what is read is within the bounds, and what is written
 // is read back as it was: every recording that could be read, and a request of every kind made of the same bytes.
-#include "server/recording.h"
+#include "server/telemetry/recording.h"
 
 #include <cstdint>
 #include <cstdlib>

@@ -5,7 +5,7 @@
 #include <set>
 #include <string>
 
-#include "server/endpoint.h"
+#include "server/api/endpoint.h"
 
 namespace {
 

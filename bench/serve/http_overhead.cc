@@ -22,9 +22,9 @@
 #include <filesystem>
 #include <mutex>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "server/server.h"
-#include "server/telemetry.h"
+#include "server/telemetry/telemetry.h"
 #include "workload/remote/http_load.h"
 
 namespace millrace {

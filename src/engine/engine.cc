@@ -13,9 +13,9 @@
 #include <thread>
 #include <unordered_map>
 
-#include "engine/adapter_registry.h"
+#include "run/adapter_registry.h"
 #include "engine/engine_core.h"
-#include "engine/memory_plan.h"
+#include "run/memory_plan.h"
 
 namespace millrace {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "base/philox.h"
 #include "engine/engine_core.h"
-#include "engine/simulated_executor.h"
+#include "run/simulated_executor.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {

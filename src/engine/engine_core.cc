@@ -4,9 +4,9 @@
 
 #include <algorithm>
 
-#include "engine/adapter_registry.h"
+#include "run/adapter_registry.h"
 #include "engine/beam_group.h"
-#include "engine/cpu_executor.h"
+#include "run/cpu_executor.h"
 
 namespace millrace {
 namespace {

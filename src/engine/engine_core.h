@@ -18,8 +18,8 @@
 
 #include "base/clock.h"
 #include "engine/beam_search.h"
-#include "engine/executor.h"
-#include "engine/live_stream.h"
+#include "run/executor.h"
+#include "run/live_stream.h"
 #include "engine/look_recorder.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"

@@ -6,7 +6,7 @@
 #include <limits>
 
 #include "engine/engine_core.h"
-#include "engine/simulated_executor.h"
+#include "run/simulated_executor.h"
 #include "kv/pool.h"
 #include "schedule/cost_model.h"
 

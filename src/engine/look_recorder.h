@@ -7,7 +7,7 @@
 #include <deque>
 #include <vector>
 
-#include "engine/executor.h"
+#include "run/executor.h"
 #include "flow/sequence.h"
 #include "flow/step_plan.h"
 #include "millrace/look.h"

@@ -10,8 +10,8 @@
 
 #include "base/cpu.h"
 #include "engine/engine_core.h"
-#include "engine/language_model.h"
-#include "engine/packed_cache_path.h"
+#include "run/language_model.h"
+#include "run/packed_cache_path.h"
 #include "test_paths.h"
 
 namespace millrace {

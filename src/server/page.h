@@ -5,7 +5,7 @@
 #include <span>
 #include <string>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace millrace {
 

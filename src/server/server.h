@@ -4,9 +4,9 @@
 #include <atomic>
 #include <memory>
 
-#include "server/http.h"
+#include "server/http/http.h"
 #include "server/service.h"
-#include "server/tls_context.h"
+#include "server/http/tls_context.h"
 
 namespace millrace {
 

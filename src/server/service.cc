@@ -8,11 +8,11 @@
 #include <cmath>
 #include <random>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "server/api/api.h"
-#include "server/conversation.h"
-#include "server/generation.h"
-#include "server/infill.h"
+#include "server/generation/conversation.h"
+#include "server/generation/generation.h"
+#include "server/generation/infill.h"
 #include "server/page.h"
 
 namespace millrace {

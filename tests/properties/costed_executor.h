@@ -2,7 +2,7 @@
 // load whatever the test told.
 #pragma once
 
-#include "engine/cpu_executor.h"
+#include "run/cpu_executor.h"
 
 namespace millrace::testing {
 

@@ -2,7 +2,7 @@
 // shared among the same adapters only; who began with an adapter ends with it, whatever becomes of its name.
 #include <filesystem>
 
-#include "engine/adapter_registry.h"
+#include "run/adapter_registry.h"
 #include "properties/stream_bits.h"
 #include "test_paths.h"
 

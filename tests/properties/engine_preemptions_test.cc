@@ -9,7 +9,7 @@
 #include <cmath>
 
 #include "base/philox.h"
-#include "engine/simulation.h"
+#include "simulate/simulation.h"
 #include "schedule/policy.h"
 
 namespace millrace {

@@ -10,7 +10,7 @@
 
 #include "base/philox.h"
 #include "engine/engine_core.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "test_paths.h"
 
 namespace millrace::testing {

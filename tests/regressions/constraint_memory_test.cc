@@ -2,8 +2,8 @@
 // much, and the KV cache took all that was left before the first one came. Tests gave the KV cache a size of its own.
 #include <gtest/gtest.h>
 
-#include "engine/constraint_memory.h"
-#include "engine/language_model.h"
+#include "run/constraint_memory.h"
+#include "run/language_model.h"
 #include "server/live_server.h"
 
 namespace millrace {

@@ -3,7 +3,7 @@
 // after them did nothing. Steps were tested one at a time, on dense rows.
 #include <algorithm>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "server/live_server.h"
 #include "text/tokenizer.h"
 

@@ -3,8 +3,8 @@
 #include <filesystem>
 #include <fstream>
 
-#include "engine/embedded_model.h"
-#include "engine/language_model.h"
+#include "run/embedded_model.h"
+#include "run/language_model.h"
 #include "server/live_server.h"
 
 namespace millrace {

@@ -9,7 +9,7 @@
 #include <iterator>
 
 #include "engine/engine_core.h"
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "test_paths.h"
 
 namespace millrace {

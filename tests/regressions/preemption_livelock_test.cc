@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/philox.h"
-#include "engine/simulation.h"
+#include "simulate/simulation.h"
 
 namespace millrace {
 namespace {

@@ -9,7 +9,7 @@
 
 #include "base/enum_table.h"
 #include "server/live_server.h"
-#include "server/recording.h"
+#include "server/telemetry/recording.h"
 
 namespace millrace {
 namespace {

@@ -11,7 +11,7 @@
 #include <thread>
 #include <vector>
 
-#include "server/http.h"
+#include "server/http/http.h"
 
 namespace millrace {
 namespace {

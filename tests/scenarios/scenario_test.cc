@@ -22,7 +22,7 @@
 #include <sstream>
 
 #include "engine/engine_core.h"
-#include "engine/simulated_executor.h"
+#include "run/simulated_executor.h"
 #include "schedule/policy.h"
 #include "test_paths.h"
 

@@ -3,7 +3,7 @@
 #include <fstream>
 #include <set>
 
-#include "server/line_runner.h"
+#include "server/batch/line_runner.h"
 #include "server/live_server.h"
 
 namespace millrace {

@@ -2,8 +2,8 @@
 #include <fstream>
 #include <sstream>
 
-#include "server/api_docs.h"
-#include "server/endpoint.h"
+#include "server/api/api_docs.h"
+#include "server/api/endpoint.h"
 #include "server/live_server.h"
 #include "test_paths.h"
 

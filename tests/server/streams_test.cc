@@ -1,6 +1,6 @@
 // Streams that are read on after the connection was lost: every byte once, in order, and the work ends when nobody comes.
 #include "server/live_server.h"
-#include "server/stream_store.h"
+#include "server/generation/stream_store.h"
 
 namespace millrace {
 namespace {

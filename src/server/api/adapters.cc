@@ -3,7 +3,7 @@
 
 #include <cmath>
 
-#include "server/adapters.h"
+#include "server/models/adapters.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
 #include "server/service.h"

@@ -2,7 +2,7 @@
 // in endpoints.cc.
 #pragma once
 
-#include "server/endpoint.h"
+#include "server/api/endpoint.h"
 
 namespace millrace {
 

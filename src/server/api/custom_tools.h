@@ -2,7 +2,7 @@
 // To the chat template and the parser they are functions with one string, `input`, which the answer hands out by itself.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

@@ -1,8 +1,8 @@
 // Whose files and batches a request sees: each key its own, an administrator all.
 #pragma once
 
-#include "server/endpoint.h"
-#include "server/file_store.h"
+#include "server/api/endpoint.h"
+#include "server/batch/file_store.h"
 
 namespace millrace {
 

@@ -3,7 +3,7 @@
 // the APIs' own lists.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

@@ -5,14 +5,14 @@
 
 #include <algorithm>
 
-#include "engine/chat_prompt.h"
-#include "engine/language_model.h"
-#include "server/adapters.h"
+#include "run/chat_prompt.h"
+#include "run/language_model.h"
+#include "server/models/adapters.h"
 #include "server/api/api.h"
 #include "server/api/known_fields.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
-#include "server/infill.h"
+#include "server/generation/infill.h"
 #include "server/service.h"
 #include "text/detokenizer.h"
 

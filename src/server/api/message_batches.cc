@@ -11,7 +11,7 @@
 #include "server/api/api.h"
 #include "server/api/file_user.h"
 #include "server/api/query.h"
-#include "server/line_runner.h"
+#include "server/batch/line_runner.h"
 #include "server/service.h"
 
 namespace millrace {

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string_view>
 
-#include "server/endpoint.h"
+#include "server/api/endpoint.h"
 #include "server/service.h"
 
 namespace millrace {

@@ -2,7 +2,7 @@
 // `functions` and `function_call`, messages of the role "function", and calls of custom tools.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

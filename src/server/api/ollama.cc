@@ -2,7 +2,7 @@
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "server/api/api.h"
 #include "server/api/known_fields.h"
 #include "server/api/models.h"
@@ -10,7 +10,7 @@
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/api/tool_fields.h"
-#include "server/infill.h"
+#include "server/generation/infill.h"
 #include "server/page.h"
 #include "server/service.h"
 

@@ -4,7 +4,7 @@
 //            it was asked for, then [DONE]
 #include <fmt/format.h>
 
-#include "server/adapters.h"
+#include "server/models/adapters.h"
 #include "server/api/message_rules.h"
 #include "server/api/custom_tools.h"
 #include "server/api/known_fields.h"

@@ -1,14 +1,14 @@
 // POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
-#include "server/adapters.h"
+#include "server/models/adapters.h"
 #include "server/api/known_fields.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/search_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/api/vllm_fields.h"
-#include "server/infill.h"
+#include "server/generation/infill.h"
 
 namespace millrace {
 namespace {

@@ -2,7 +2,7 @@
 #include <fmt/format.h>
 
 #include "server/api/api.h"
-#include "server/api_docs.h"
+#include "server/api/api_docs.h"
 #include "server/service.h"
 
 namespace millrace {

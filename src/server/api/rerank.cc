@@ -12,8 +12,8 @@
 #include <limits>
 #include <numeric>
 
-#include "engine/language_model.h"
-#include "engine/rank_prompt.h"
+#include "run/language_model.h"
+#include "run/rank_prompt.h"
 #include "models/ranking_head.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/text_vectors.h"

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "server/api/api.h"
-#include "server/response_store.h"
+#include "server/generation/response_store.h"
 
 namespace millrace {
 

@@ -4,7 +4,7 @@
 #include <optional>
 #include <string>
 
-#include "server/api_error.h"
+#include "server/api/api_error.h"
 #include "server/json.h"
 
 namespace millrace {

@@ -1,7 +1,7 @@
 // Fields that several APIs have, under the names that each gives them.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

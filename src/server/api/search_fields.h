@@ -1,7 +1,7 @@
 // Fields of answers that are chosen among several: the best of more than are wanted, and beam search. vLLM's names.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

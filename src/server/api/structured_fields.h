@@ -1,7 +1,7 @@
 // Fields that say what an answer must be written like, under the names that each API gives them.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

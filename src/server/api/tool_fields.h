@@ -1,7 +1,7 @@
 // Tools as the APIs give them, to those of an Ask.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

@@ -1,7 +1,7 @@
 // Fields of vLLM that chat completions and completions share.
 #pragma once
 
-#include "server/schema.h"
+#include "server/api/schema.h"
 
 namespace millrace {
 

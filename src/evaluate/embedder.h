@@ -1,0 +1,71 @@
+// Embedder: texts to vectors, by pooling what the last norm leaves of their tokens. Like Scorer, it runs a model over keys
+// and values of its own. Each text is a stream of its own, so that its vector does not depend on what else is in a batch.
+// Not thread-safe.
+//
+//   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may go on in the next one
+//   rows     last: only each text's last token    mean, none: every token    cls: the first
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/thread_pool.h"
+#include "run/language_model.h"
+#include "evaluate/pooling.h"
+#include "flow/batch.h"
+#include "kv/pool.h"
+#include "models/forward_context.h"
+
+namespace millrace {
+
+struct EmbedderOptions {
+  int threads = 0;             // 0: every core
+  int64_t context = 512;       // of the longest text
+  int64_t batch_tokens = 512;  // in one forward pass
+  std::string kv_format = "f16";
+};
+
+class Embedder {
+ public:
+  // Errors: user (options), resource.
+  static Result<std::unique_ptr<Embedder>> create(std::shared_ptr<const LanguageModel> model, const EmbedderOptions& options);
+
+  // Takes one text's vector [width], or with Pooling::none its vectors [tokens, width], as they are: not normalized. In
+  // the order of the texts. Returns an error to stop; run() then returns it.
+  using Sink = std::function<Result<void>(size_t text, std::vector<float> values)>;
+
+  // Errors: user (an empty text, one longer than the context, a token outside the vocabulary), or the sink's.
+  Result<void> run(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink);
+
+  int64_t context() const { return longest_; }
+  int64_t width() const { return model_->parts().model->spec().width; }
+
+ private:
+  struct Cursor;
+  Embedder() = default;
+  Result<void> check(std::span<const std::vector<TokenId>> texts) const;
+  Result<void> fill_batch(std::span<const std::vector<TokenId>> texts, Pooling pooling, Cursor& cursor);
+  Result<void> take_rows(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink);
+
+  std::shared_ptr<const LanguageModel> model_;
+  std::unique_ptr<ThreadPool> pool_;
+  std::vector<MemoryHold> memory_;
+  std::unique_ptr<KvPool> kv_;
+  std::unique_ptr<ForwardContext> context_;
+  int64_t longest_ = 0;
+  Batch batch_;
+  struct Row {
+    size_t text;
+    bool last;  // of its text's
+  };
+  std::vector<Row> rows_;
+  std::vector<BlockId> open_blocks_;   // of the text that goes on in the next batch
+  std::vector<BlockId> whole_blocks_;  // of those that end in this one
+  std::vector<double> sum_;            // of the text whose rows come, for the mean
+  std::vector<float> values_;          // ... its vectors
+};
+
+}  // namespace millrace

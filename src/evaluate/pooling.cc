@@ -1,0 +1,71 @@
+#include "evaluate/pooling.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <filesystem>
+#include <nlohmann/json.hpp>
+
+#include "base/enum_table.h"
+#include "loader/json_check.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+constexpr EnumNames<Pooling> kNames("none", "mean", "cls", "last");
+
+Result<Pooling> from_gguf(const ModelFiles& files) {
+  const std::string key = files.architecture + ".pooling_type";
+  const auto found = files.config->find(key);
+  if (found == files.config->end()) return Pooling::last;
+  if (!found->is_number_integer()) return Error::corrupt(fmt::format("{}: {} is not an integer", files.path, key));
+  switch (found->get<int64_t>()) {  // frozen: llama.cpp's
+    case 0: return Pooling::none;
+    case 1: return Pooling::mean;
+    case 2: return Pooling::cls;
+    case 3: return Pooling::last;
+    case 4: return Pooling::last;  // a ranking head looks at the last token too
+    default: return Error::unsupported(fmt::format("{}: {} {} is not known", files.path, key, found->dump()));
+  }
+}
+
+Result<Pooling> from_folder(const ModelFiles& files) {
+  const fs::path given = files.path;
+  const fs::path path = (fs::is_directory(given) ? given : given.parent_path()) / "1_Pooling" / "config.json";
+  std::error_code ignored;
+  if (!fs::exists(path, ignored)) return Pooling::last;
+  MILLRACE_TRY(const auto file, MappedFile::open(path));
+  const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
+  MILLRACE_TRY(const Json config, parse_json_object(text, path.string(), {.bytes = 1 << 20}));
+  const std::pair<const char*, Pooling> modes[] = {{"pooling_mode_mean_tokens", Pooling::mean}, {"pooling_mode_cls_token", Pooling::cls}, {"pooling_mode_lasttoken", Pooling::last}};
+  std::optional<Pooling> out;
+  for (const auto& [key, value] : config.items()) {
+    if (!key.starts_with("pooling_mode_") || !value.is_boolean() || !value.get<bool>()) continue;
+    const auto* mode = std::ranges::find(modes, key, [](const auto& one) { return std::string_view(one.first); });
+    if (mode == std::end(modes) || out) return Error::unsupported(fmt::format("{}: {} is not supported; mean, cls or last tokens alone are", path.string(), key));
+    out = mode->second;
+  }
+  return out.value_or(Pooling::last);
+}
+
+}  // namespace
+
+const char* pooling_name(Pooling pooling) { return kNames[pooling]; }
+
+std::optional<Pooling> find_pooling(std::string_view name) { return kNames.find(name); }
+
+Result<Pooling> model_pooling(const ModelFiles& files) { return files.kind == ModelFiles::Kind::gguf ? from_gguf(files) : from_folder(files); }
+
+void normalize(std::vector<float>& values) {
+  double squares = 0;
+  for (float value : values) squares += static_cast<double>(value) * value;
+  if (!(squares > 0)) return;
+  const double scale = 1 / std::sqrt(squares);
+  for (float& value : values) value = static_cast<float>(value * scale);
+}
+
+}  // namespace millrace

@@ -1,0 +1,139 @@
+// Rerankers against an independent reference: the tokens of their pairs and the scores of their heads; pairs that do not see
+// each other; documents that are cut.
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "evaluate/embedder.h"
+#include "run/rank_prompt.h"
+#include "models/ranking_head.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+using Json = nlohmann::ordered_json;
+
+const fs::path kRerankers = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/reranker";
+
+std::shared_ptr<const LanguageModel> load(const std::string& name) {
+  auto model = LanguageModel::load(kRerankers / name, {.threads = 1});
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? *model : nullptr;
+}
+
+const Json& reference() {
+  static const Json json = Json::parse(std::ifstream(kRerankers / "ranking.json"));
+  return json;
+}
+
+std::optional<RankingHead> head_of(const LanguageModel& model) {
+  auto head = RankingHead::read(*model.parts().files, model.parts().model->spec());
+  EXPECT_TRUE(head.ok()) << (head.ok() ? "" : head.error().message);
+  return head.ok() ? *head : std::nullopt;
+}
+
+std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model, const std::vector<std::vector<TokenId>>& pairs, int64_t batch_tokens, bool activated = false) {
+  auto embedder = Embedder::create(model, {.threads = 1, .context = 128, .batch_tokens = batch_tokens, .kv_format = "f32"});
+  EXPECT_TRUE(embedder.ok());
+  const auto head = head_of(*model);
+  std::vector<double> out;
+  const auto done = (*embedder)->run(pairs, Pooling::last, [&](size_t, std::vector<float> hidden) -> Result<void> {
+    out.push_back(head->score(hidden, activated));
+    return {};
+  });
+  EXPECT_TRUE(done.ok());
+  return out;
+}
+
+class Reranker : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(Reranker, HasTheReferencesTokensAndScores) {
+  const auto model = load(GetParam());
+  ASSERT_TRUE(model);
+  const auto head = head_of(*model);
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->relevant(), 0u);
+  const Json& expected = reference()["cases"][GetParam()];
+  const auto prompt = RankPrompt::create(*model);
+  ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+  std::vector<std::vector<TokenId>> pairs;
+  for (size_t i = 0; i < reference()["documents"].size(); ++i) {
+    const auto tokens = prompt->tokens(reference()["query"].get<std::string>(), reference()["documents"][i].get<std::string>());
+    ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+    EXPECT_EQ(*tokens, expected["tokens"][i].get<std::vector<TokenId>>());
+    pairs.push_back(*tokens);
+  }
+  const auto together = scores(model, pairs, 512), in_pieces = scores(model, pairs, 7), activated = scores(model, pairs, 512, true);
+  for (size_t i = 0; i < pairs.size(); ++i) {
+    EXPECT_NEAR(together[i], expected["scores"][i].get<double>(), 1e-4 * 5) << i;
+    EXPECT_EQ(together[i], in_pieces[i]) << i;
+    EXPECT_EQ(together[i], scores(model, {pairs[i]}, 512)[0]) << i;
+    const bool labels = head->labels().size() > 1;
+    EXPECT_NEAR(activated[i], labels ? together[i] : 1 / (1 + std::exp(-together[i])), 1e-12) << i;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ranks, Reranker, ::testing::Values("yes_no.gguf", "dense.gguf", "folder"));
+
+TEST(RankingHead, WithoutAYesRanksNothing) {
+  const auto model = load("labels.gguf");
+  ASSERT_TRUE(model);
+  const auto head = head_of(*model);
+  ASSERT_TRUE(head);
+  EXPECT_EQ(head->labels(), (std::vector<std::string>{"good", "bad"}));
+  EXPECT_FALSE(head->relevant());
+}
+
+TEST(RankingHead, IsNotThereInOtherModels) {
+  const auto model = LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
+  ASSERT_TRUE(model.ok());
+  EXPECT_FALSE(head_of(**model));
+}
+
+TEST(RankPrompt, CutsTheDocumentAlone) {
+  const auto model = load("yes_no.gguf");
+  const auto prompt = RankPrompt::create(*model);
+  ASSERT_TRUE(prompt.ok());
+  const std::string query = "the hand", document = "It is in the other hand, and so on, and on.";
+  const auto whole = prompt->tokens(query, document), without = prompt->tokens(query, "");
+  ASSERT_TRUE(whole.ok() && without.ok());
+  const auto size = static_cast<int64_t>(whole->size()), least = static_cast<int64_t>(without->size());
+  for (int64_t most = least; most <= size; ++most) {
+    const auto cut = prompt->cut(query, document, most, 1000);
+    ASSERT_TRUE(cut.ok()) << cut.error().message;
+    EXPECT_LE(static_cast<int64_t>(cut->tokens.size()), most);
+    EXPECT_EQ(cut->shortened, most < size);
+    EXPECT_EQ(cut->tokens.back(), whole->back());  // what is behind the document stays
+  }
+  EXPECT_FALSE(prompt->cut(query, document, least - 1, 1000).ok());
+  const auto few = prompt->cut(query, document, 1000, 3);
+  ASSERT_TRUE(few.ok());
+  EXPECT_TRUE(few->shortened);
+  EXPECT_EQ(static_cast<int64_t>(few->tokens.size()), least + 3);
+}
+
+// A folder whose template is Jinja over messages.
+TEST(RankPrompt, TakesATemplateInJinja) {
+  const fs::path folder = fs::temp_directory_path() / ("millrace_rank_" + std::to_string(getpid()));
+  fs::remove_all(folder);
+  fs::copy(kRerankers / "folder", folder);
+  fs::create_directory(folder / "additional_chat_templates");
+  std::ofstream(folder / "additional_chat_templates" / "rerank.jinja") << "{{ messages[0]['content'] }}<|eos|>{{ messages[1].content }}|{{ query }}";
+  auto model = LanguageModel::load(folder, {.threads = 1});
+  ASSERT_TRUE(model.ok()) << model.error().message;
+  const auto prompt = RankPrompt::create(**model);
+  ASSERT_TRUE(prompt.ok()) << prompt.error().message;
+  const auto tokens = prompt->tokens("the {document}", "and");
+  ASSERT_TRUE(tokens.ok()) << tokens.error().message;
+  EXPECT_EQ((*model)->decode(*tokens, /*skip_special=*/false), "the {document}<|eos|>and|the {document}");
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace millrace

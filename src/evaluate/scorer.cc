@@ -1,0 +1,143 @@
+#include "evaluate/scorer.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "base/cpu.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of one batch; a large vocabulary scores fewer rows at a time
+constexpr int64_t kMostContext = int64_t{1} << 24;
+
+}  // namespace
+
+std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context) {
+  std::vector<ScoreWindow> out;
+  if (context < 2) return out;
+  for (int64_t begin = 0; context <= tokens - begin; begin += context) out.push_back({begin, context, context / 2 + 1});
+  return out;
+}
+
+std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride) {
+  std::vector<ScoreWindow> out;
+  if (context < 2 || stride < 1) return out;
+  const int64_t scored = std::min(stride, context - 1);
+  for (int64_t begin = 0; context <= tokens - begin; begin += stride) out.push_back({begin, context, context - scored});
+  return out;
+}
+
+std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
+  std::vector<ScoreWindow> out;
+  if (context < 2 || tokens < 2) return out;
+  int64_t scored = 1;  // tokens [0, scored) are dealt with; the first one has nothing before it
+  for (int64_t begin = 0; scored < tokens; begin += std::max<int64_t>(1, context / 2)) {
+    const int64_t end = std::min(tokens, begin + context);
+    out.push_back({begin, end - begin, scored - begin});
+    scored = end;
+  }
+  return out;
+}
+
+// Where the next batch begins.
+struct Scorer::Cursor {
+  size_t window = 0;
+  int64_t position = 0;  // in the window
+};
+
+Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model, const ScorerOptions& options) {
+  if (options.context < 2 || options.context > kMostContext)
+    return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostContext, options.context));
+  if (options.context > model->parts().model->context())
+    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model->parts().model->context(), options.context));
+  if (options.batch_tokens < 1 || options.batch_tokens > kMostContext)
+    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostContext, options.batch_tokens));
+  const Format* format = find_format(options.kv_format);
+  if (!format) return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
+  const auto& parts = model->parts();
+  if (!parts.kernels.find_attention(format))
+    return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
+
+  auto scorer = std::unique_ptr<Scorer>(new Scorer());
+  scorer->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  scorer->longest_ = options.context;
+  // One batch touches this many windows at most: the tail of one, whole ones, the head of another.
+  scorer->slots_ = options.batch_tokens / options.context + 2;
+  KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
+  scorer->slot_blocks_ = (options.context + kBlockTokens - 1) / kBlockTokens;
+  const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
+  const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
+  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens), scorer->slot_blocks_ * kBlockTokens};
+  const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kBlockTokens);
+  for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()), {"activations", forward.activations},
+                                    {"logits", forward.logits}}) {
+    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "lower the context or the batch, or raise the budget"));
+    scorer->memory_.push_back(std::move(hold));
+  }
+  MILLRACE_TRY(auto kv, KvPool::create(layout, scorer->slots_ * scorer->slot_blocks_));
+  scorer->kv_ = std::make_unique<KvPool>(std::move(kv));
+  for (int64_t i = 0; i < scorer->slots_ * scorer->slot_blocks_; ++i) {
+    MILLRACE_TRY(BlockId block, scorer->kv_->allocate());
+    scorer->batch_.block_tables.push_back(block);
+  }
+  MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_, limits));
+  scorer->context_ = std::make_unique<ForwardContext>(std::move(context));
+  scorer->model_ = std::move(model);
+  return scorer;
+}
+
+// Takes windows in order until the batch is full of tokens or of rows, so rows come out in the order of the text.
+void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, Cursor& cursor) {
+  batch_.tokens.clear();
+  batch_.positions.clear();
+  batch_.spans.clear();
+  batch_.output_rows.clear();
+  rows_.clear();
+  const ForwardLimits& limits = context_->limits();
+  while (cursor.window < windows.size()) {
+    const ScoreWindow& window = windows[cursor.window];
+    const int64_t slot = static_cast<int64_t>(cursor.window) % slots_;
+    BatchSpan span{batch_.size(), 0, cursor.position, slot * slot_blocks_, slot_blocks_};
+    for (; cursor.position < window.count - 1 && batch_.size() < limits.tokens; ++cursor.position, ++span.count) {
+      const bool scored = cursor.position + 1 >= window.first_scored;
+      if (scored && static_cast<int64_t>(rows_.size()) == limits.outputs) break;
+      const int64_t at = window.begin + cursor.position;
+      if (scored) {
+        batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
+        rows_.push_back({tokens[static_cast<size_t>(at + 1)], nullptr});
+      }
+      batch_.tokens.push_back(cursor.position == 0 && window_start >= 0 ? window_start : tokens[static_cast<size_t>(at)]);
+      batch_.positions.push_back(static_cast<int32_t>(cursor.position));
+    }
+    if (span.count > 0) batch_.spans.push_back(span);
+    if (cursor.position < window.count - 1) return;
+    ++cursor.window;
+    cursor.position = 0;
+  }
+}
+
+Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, const Sink& sink) {
+  for (size_t i = 0; i < tokens.size(); ++i)
+    if (tokens[i] < 0 || tokens[i] >= vocab())
+      return Error::user(fmt::format("token {} of the text: id {} is outside the model's vocabulary of {}", i, tokens[i], vocab()));
+  if (window_start >= vocab())
+    return Error::user(fmt::format("start token: id {} is outside the model's vocabulary of {}", window_start, vocab()));
+  for (const ScoreWindow& w : windows)
+    if (w.begin < 0 || w.count < 2 || w.count > longest_ || w.first_scored < 1 || w.first_scored > w.count ||
+        w.begin > static_cast<int64_t>(tokens.size()) - w.count)
+      return Error::user(fmt::format("window at token {}: {} tokens do not fit a context of {} and a text of {}", w.begin, w.count, longest_, tokens.size()));
+  Cursor cursor;
+  while (cursor.window < windows.size()) {
+    fill_batch(tokens, windows, window_start, cursor);
+    if (batch_.size() == 0) break;
+    model_->parts().model->forward(batch_, *context_);
+    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].logits = context_->logits() + static_cast<int64_t>(i) * vocab();
+    if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));
+  }
+  return {};
+}
+
+}  // namespace millrace

@@ -1,0 +1,283 @@
+#include "run/cpu_executor.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <algorithm>
+
+#include "base/cpu.h"
+#include "run/kv_identity.h"
+#include "run/language_model.h"
+#include "run/memory_plan.h"
+#include "kv/tiers/memory_tier.h"
+#include "kv/tiers/ssd_store.h"
+#include "sampling/logprobs.h"
+#include "sampling/schema.h"
+#include "sampling/setup.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kDefaultKvTokens = 65536;
+
+// What changes the distribution would change which beams are likely.
+Result<void> check_beams(const Request& request) {
+  if (request.beams == 1) return {};
+  const SamplingOptions& s = request.sampling;
+  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("beams: constraints are not supported with beam search");
+  if (request.thinking.tokens >= 0) return Error::unsupported("beams: a thinking budget is not supported with beam search");
+  if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
+  const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
+  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
+    return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
+  auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
+  executor->model_ = std::move(model);
+  executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
+  for (const std::string& given : options.adapters) {  // before the KV cache takes what the memory budget leaves
+    const auto [name, path] = named_adapter(given);
+    MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
+  }
+  executor->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
+  MILLRACE_TRY_VOID(executor->size_memory(options));
+  return std::unique_ptr<Executor>(std::move(executor));
+}
+
+Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
+  const Model& model = *model_->parts().model;
+  limits_.context = options.context > 0 ? options.context : model.context();
+  if (limits_.context > model.context()) {
+    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
+  }
+  const Format* format = find_format(options.kv_format);
+  if (!format || !model_->parts().kernels.find_attention(format)) {
+    std::string known;
+    for (const auto& kernel : model_->parts().kernels.attention) known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
+    return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
+  }
+  KvLayout layout{format, options.block_tokens, model.kv_layers()};
+  MILLRACE_TRY_VOID(layout.check());
+  MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
+  if (mode == KvPoolMode::contiguous) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+  const KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
+
+  ForwardLimits forward;
+  forward.tokens = std::max(options.batch_tokens, options.max_streams);
+  forward.outputs = std::min(forward.tokens, options.max_streams);
+  forward.context = limits_.context;
+  const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
+  const bool budget = accounts->budget() > 0;
+  int64_t kv_tokens = options.kv_tokens;
+  if (kv_tokens == 0 && !budget) kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout, tokenizer, accounts->budget()));
+  auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
+  if (!planned.ok() && options.constraint_memory == 0 && memory.constraints > 0) {  // as above: without it there is an engine, maybe
+    memory.constraints = 0;
+    if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok()) planned = std::move(again);
+  }
+  MILLRACE_TRY(const int64_t blocks, std::move(planned));
+  MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
+  if (budget) limits_.request_bytes = memory.requests;
+  if (tokenizer) grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
+  MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, places));
+  kv_ = std::make_unique<KvPool>(std::move(pool));
+  MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
+  context_ = std::make_unique<ForwardContext>(std::move(context));
+  limits_.tokens = forward.tokens;
+  limits_.outputs = forward.outputs;
+  limits_.scratch_bytes = context_->bytes();
+  batch_.tokens.reserve(static_cast<size_t>(forward.tokens));
+  batch_.positions.reserve(static_cast<size_t>(forward.tokens));
+  batch_.spans.reserve(static_cast<size_t>(options.max_streams));
+  batch_.output_rows.reserve(static_cast<size_t>(forward.outputs));
+  batch_.block_tables.reserve(static_cast<size_t>(blocks));
+  return {};
+}
+
+const MemoryAccounts* CpuExecutor::accounts() const { return model_->parts().accounts.get(); }
+
+Result<std::unique_ptr<KvTier>> CpuExecutor::make_tier(int64_t tokens) { return make_memory_tier(*kv_, tokens); }
+
+Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions& options) {
+  MILLRACE_TRY(std::string identity, kv_identity(*model_, *context_, *kv_));
+  MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
+  for (const auto& layer : model_->parts().model->spec().layers)
+    if (options.kv_ssd_fetch < 1 && layer.window > 0) return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
+  return make_ssd_store(*kv_, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
+}
+
+bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
+  context_->before_attention = std::move(ready);
+  return true;
+}
+
+Result<void> CpuExecutor::check(const Request& request) const {
+  const int64_t vocab = model_->parts().model->spec().vocab;
+  for (TokenId token : request.prompt)
+    if (token < 0 || token >= vocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
+  MILLRACE_TRY_VOID(validate(request.sampling, vocab));
+  if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
+  if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
+  MILLRACE_TRY_VOID(check_beams(request));
+  if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
+  if (request.constraint.kind != Constraint::Kind::none && !grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  return {};
+}
+
+Result<CompiledConstraint> CpuExecutor::compile(const Constraint& constraint, const CompileOrder& order) const {
+  if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
+  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  MILLRACE_TRY(const CompiledGrammar compiled, grammars_->get(constraint, order));
+  return CompiledConstraint{compiled.grammar->notes.weakened, compiled.grammar};
+}
+
+std::optional<Result<CompiledConstraint>> CpuExecutor::compiled(const Constraint& constraint) const {
+  if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
+  auto found = grammars_ ? grammars_->find(constraint) : std::nullopt;
+  if (!found) return std::nullopt;
+  if (!found->ok()) return Result<CompiledConstraint>(found->error());
+  return Result<CompiledConstraint>(CompiledConstraint{(*found)->grammar->notes.weakened, (*found)->grammar});
+}
+
+Result<void> CpuExecutor::begin(LiveStream& stream) const {
+  const Request& request = stream.sequence.request;
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  SamplerSetup setup;
+  if (tokenizer) {
+    setup = make_sampler_setup(request, *tokenizer);
+    const DetokenizerOptions shown{.skip_special = request.skip_special, .markers = request.show_markers || request.constraint.kind != Constraint::Kind::none};
+    stream.detokenizer = std::make_unique<Detokenizer>(*tokenizer, shown);
+  } else {
+    setup.options = request.sampling;
+  }
+  setup.vocab_size = static_cast<int32_t>(model_->parts().model->spec().vocab);
+  if (request.constraint.kind != Constraint::Kind::none) {
+    MILLRACE_TRY(setup.grammar, grammars_->get(request.constraint));
+  }
+  MILLRACE_TRY(stream.sampler, SamplerChain::create(setup));
+  for (TokenId token : request.prompt) stream.sampler->accept(token);
+  MILLRACE_TRY(stream.stop, StopMatcher::create(request.stop, request.include_stop));
+  return request.adapters.empty() ? Result<void>() : begin_adapters(stream);
+}
+
+Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
+  MILLRACE_TRY(stream.adapters, adapters_->find(stream.sequence.request.adapters));
+  const ArchSpec& spec = model_->parts().model->spec();
+  for (const LoraUse& use : stream.adapters) {
+    const int64_t bytes = context_->lora.wanted(spec, use.adapter->rank());
+    if (bytes == 0) continue;
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes, "unload an adapter, or raise the budget"));
+    MILLRACE_TRY_VOID(context_->lora.reserve(spec, use.adapter->rank()));
+    memory_.push_back(std::move(hold));
+  }
+  return {};
+}
+
+void CpuExecutor::forward(std::span<const StepWork> work) {
+  batch_.clear();
+  context_->lora.runs.clear();
+  for (const StepWork& item : work) {
+    const PlannedChunk& chunk = item.chunk;
+    const Sequence& s = item.stream->sequence;
+    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out, static_cast<int64_t>(batch_.block_tables.size()),
+                   static_cast<int64_t>(s.blocks.size())};
+    batch_.spans.push_back(span);
+    if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
+    batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
+    for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
+      batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
+      batch_.positions.push_back(static_cast<int32_t>(i));
+    }
+    if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
+  }
+  if (observes_) ask_mass(work);
+  model_->parts().model->forward(batch_, *context_);
+  if (observes_) take_mass(work);
+}
+
+// The last query of every chunk of a prompt, in the middle layer; a window layer only where there is no other behind it.
+void CpuExecutor::ask_mass(std::span<const StepWork> work) {
+  AttentionMass& mass = context_->mass;
+  const auto& layers = model_->parts().model->spec().layers;
+  mass.layer = static_cast<int64_t>(layers.size()) / 2;
+  for (size_t i = static_cast<size_t>(mass.layer); i < layers.size(); ++i) {
+    if (layers[i].window > 0) continue;
+    mass.layer = static_cast<int64_t>(i);
+    break;
+  }
+  mass.spans.clear();
+  for (size_t i = 0; i < work.size(); ++i)
+    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches) mass.spans.push_back(static_cast<int64_t>(i));
+}
+
+// In even shares, so that blocks of long and short prompts compare.
+void CpuExecutor::take_mass(std::span<const StepWork> work) {
+  const AttentionMass& mass = context_->mass;
+  const int64_t block_tokens = kv_->layout().block_tokens;
+  const float* next = mass.mass.data();
+  for (int64_t index : mass.spans) {
+    const StepWork& item = work[static_cast<size_t>(index)];
+    const int64_t tokens = item.chunk.first + item.chunk.count;
+    auto& importance = item.stream->importance;
+    const auto blocks = static_cast<size_t>(kv_->blocks_for(tokens));
+    importance.resize(std::max(importance.size(), blocks));
+    for (size_t b = 0; b < blocks; ++b) {
+      const int64_t held = std::min(block_tokens, tokens - static_cast<int64_t>(b) * block_tokens);
+      importance[b] = std::max(importance[b], *next++ * static_cast<float>(tokens) / static_cast<float>(held));
+    }
+  }
+}
+
+Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
+  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
+  const std::span<float> logits(context_->logits() + static_cast<size_t>(row) * vocab, vocab);
+  const Request& request = stream.sequence.request;
+  const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
+  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
+  MILLRACE_TRY(event.token, stream.sampler->sample(logits, stream.sequence.generated(), row_));
+  stream.sampler->accept(event.token);
+  if (wants_logprobs) {
+    Logprobs logprobs = compute_logprobs(raw_logits_, event.token, request.sampling.logprobs);
+    event.logprob = logprobs.chosen;
+    event.top_logprobs = std::move(logprobs.top);
+  }
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) || std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
+  if (event.end_token) return true;
+  if (!stream.detokenizer) return false;
+  event.text = stream.stop.push(stream.detokenizer->push(event.token));
+  if (stream.stop.stopped()) event.stopped_by = stream.stop.matched();
+  return stream.stop.stopped() || stream.sampler->ended();
+}
+
+void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
+  const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
+  out = compute_logprobs({context_->logits() + static_cast<size_t>(row) * vocab, vocab}, -1, count).top;
+}
+
+std::vector<TokenId> CpuExecutor::end_tokens() const {
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  return tokenizer ? tokenizer->spec().eog : std::vector<TokenId>();
+}
+
+void CpuExecutor::write(LiveStream& stream, TokenEvent& event) {
+  const Tokenizer* tokenizer = model_->parts().tokenizer.get();
+  const bool silent = tokenizer && tokenizer->is_eog(event.token) && !stream.sequence.request.ignore_eos;
+  if (stream.detokenizer && !silent) event.text = stream.detokenizer->push(event.token);
+}
+
+void CpuExecutor::flush(LiveStream& stream, TokenEvent& event) {
+  if (!stream.detokenizer) return;
+  event.text += stream.stop.push(stream.detokenizer->flush());
+  event.text += stream.stop.flush();
+}
+
+}  // namespace millrace

@@ -1,0 +1,53 @@
+#include "run/kv_identity.h"
+
+#include <fmt/format.h>
+#include <xxhash.h>
+
+#include <algorithm>
+
+#include "base/philox.h"
+#include "run/language_model.h"
+
+namespace millrace {
+namespace {
+
+// To be raised when keys and values change for prompts of any length, but not for the few tokens that are tried here.
+constexpr int kArithmetic = 1;
+constexpr int64_t kTokensTried = 16;
+constexpr size_t kBytesOfFile = 1 << 20;
+
+}  // namespace
+
+Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& context, KvPool& pool) {
+  const LanguageModel::Parts& parts = model.parts();
+  MILLRACE_TRY(const BlockId block, pool.allocate());
+  const int64_t tokens = std::min({kTokensTried, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
+  Batch batch;
+  batch.spans.push_back({0, tokens, 0, 0, 1});
+  batch.block_tables.push_back(block);
+  for (int64_t i = 0; i < tokens; ++i) {
+    const double draw = philox_uniform(1, 0, static_cast<uint64_t>(i));
+    batch.tokens.push_back(static_cast<TokenId>(draw * static_cast<double>(parts.model->spec().vocab)));
+    batch.positions.push_back(static_cast<int32_t>(i));
+  }
+  parts.model->forward(batch, context);
+  uint64_t probe = 0;
+  for (int64_t layer = 0; layer < static_cast<int64_t>(pool.layout().layers.size()); ++layer) {
+    const auto bytes = static_cast<size_t>(tokens * pool.row_bytes(layer));
+    for (int64_t head = 0; head < pool.layout().layers[static_cast<size_t>(layer)].kv_heads; ++head) {
+      probe = XXH3_64bits_withSeed(pool.keys(layer, block, head), bytes, probe);
+      probe = XXH3_64bits_withSeed(pool.values(layer, block, head), bytes, probe);
+    }
+  }
+  pool.release(block);
+  std::string text = fmt::format("model {}\narithmetic {}, {} tokens give {:016x}\ncontext {}\n", model.info().name, kArithmetic, tokens, probe,
+                                 parts.model->context());
+  for (const auto& file : parts.files->files) {
+    const std::span<const uint8_t> bytes = file->bytes();
+    const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesOfFile));
+    text += fmt::format("file of {} bytes, begins {:016x}{:016x}\n", bytes.size(), hash.high64, hash.low64);
+  }
+  return text;
+}
+
+}  // namespace millrace

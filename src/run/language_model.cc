@@ -1,0 +1,164 @@
+#include "run/language_model.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+#include <future>
+#include <nlohmann/json.hpp>
+
+#include "base/json_text.h"
+#include "base/memory.h"
+#include "run/embedded_model.h"
+#include "run/packed_cache_path.h"
+#include "text/template/chat_messages.h"
+#include "text/template/chat_template.h"
+
+namespace millrace {
+
+Result<ModelFiles> open_model(const std::string& path) {
+  if (!path.empty()) return open_model_files(path);
+  if (embedded_models().empty()) return Error::user("no model ships in this build; name one with -m PATH");
+  const EmbeddedModel& embedded = embedded_models().front();
+  return open_gguf_image(embedded.image, std::string(embedded.name));
+}
+
+int64_t count_parameters(const ModelFiles& files) {
+  int64_t count = 0;
+  for (const auto& stored : files.tensors)
+    if (stored.tensor.format) count += stored.tensor.values();
+  return count;
+}
+
+namespace {
+
+// "" where there can be none, with a warning.
+std::string packed_cache_path(const std::string& model_path, const LoadOptions& options) {
+  if (!options.packed_cache_path.empty()) return options.packed_cache_path;
+  std::string path = model_path.empty() ? std::string() : default_packed_cache_path(model_path);
+  if (path.empty() && options.warn)
+    options.warn(model_path.empty() ? "packed cache: the built-in model has none" : "packed cache: no folder to keep it in; name a file");
+  return path;
+}
+
+// What the program holds by itself, and what is too small for an account of its own: code that was not used yet, stacks,
+// the heap's small pieces.
+constexpr int64_t kProgramBytes = int64_t{24} << 20;
+constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, where the system makes everything huge pages
+constexpr int64_t kTokenBytes = 256;  // of a vocabulary, in its tables
+constexpr const char* kBudgetAdvice = "raise the budget";
+
+Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
+  const int64_t threads = options.threads > 0 ? options.threads : available_cores();
+  if (options.shared_memory) {  // whoever shares it has counted the program
+    auto shared = std::make_shared<MemoryAccounts>(options.shared_memory, options.memory_name);
+    MILLRACE_TRY_VOID(shared->take("threads", threads * kThreadBytes, kBudgetAdvice));
+    return shared;
+  }
+  if (options.memory < 0) return Error::user(fmt::format("memory: must be 0 or more bytes, got {}", options.memory));
+  auto accounts = std::make_shared<MemoryAccounts>(options.memory);
+  if (options.memory > 0) {
+    const AvailableMemory total = total_memory(), available = available_memory();
+    if (options.memory > total.bytes) {
+      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(options.memory), total.limit, format_bytes(total.bytes)));
+    }
+    if (options.memory > available.bytes && options.warn) {
+      options.warn(fmt::format("memory: the budget is {}, {} has {} left now", format_bytes(options.memory), available.limit, format_bytes(available.bytes)));
+    }
+  }
+  MILLRACE_TRY_VOID(accounts->take("program", program_memory() + threads * kThreadBytes, kBudgetAdvice));
+  return accounts;
+}
+
+}  // namespace
+
+int64_t program_memory() { return peak_resident_bytes() + kProgramBytes; }
+
+LanguageModel::LanguageModel() : parts_(std::make_unique<Parts>()) {}
+LanguageModel::~LanguageModel() = default;
+
+Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::string& path, const LoadOptions& options) {
+  MILLRACE_TRY(Isa isa, select_isa());
+  auto loaded = std::shared_ptr<LanguageModel>(new LanguageModel());
+  Parts& parts = *loaded->parts_;
+  parts.kernels = make_kernel_table(isa);
+  MILLRACE_TRY(parts.accounts, open_accounts(options));
+  const int64_t before = peak_resident_bytes();
+  MILLRACE_TRY(auto files, open_model(path));
+  if (!options.chat_template.empty()) {
+    if (auto parsed = ChatTemplate::parse(options.chat_template); !parsed.ok()) return Error{parsed.error().kind, "chat template: " + parsed.error().message};
+    files.chat_template = options.chat_template;
+  }
+  parts.files = std::make_shared<const ModelFiles>(std::move(files));
+  // The tokenizer is made meanwhile: with weights from a cache it is most of a start.
+  auto tokenizer = std::async([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {
+    if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
+    return Tokenizer::create(*files->tokenizer);
+  });
+  if (parts.accounts->budget() > 0) {  // first, so that what it takes can be told from the weights
+    tokenizer.wait();
+    // The peak says nothing of a process that was larger before.
+    const int64_t least = parts.accounts->shares() && parts.files->tokenizer ? static_cast<int64_t>(parts.files->tokenizer->tokens.size()) * kTokenBytes : 0;
+    MILLRACE_TRY_VOID(parts.accounts->take("tokenizer", std::max(least, peak_resident_bytes() - before), kBudgetAdvice));
+  }
+  ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
+  ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,
+                                .warn = options.warn, .accounts = parts.accounts};
+  if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
+  auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
+  auto made = tokenizer.get();
+  if (!made.ok()) return Error{made.error().kind, fmt::format("{}: tokenizer: {}", parts.files->path, made.error().message)};
+  parts.tokenizer = std::move(made).value();
+  MILLRACE_TRY(auto model, std::move(loaded_model));
+  ModelInfo& info = parts.info;
+  const ArchSpec& spec = model->spec();
+  info.name = !spec.name.empty() ? spec.name : std::filesystem::path(parts.files->path).stem().string();
+  info.architecture = spec.arch;
+  info.parameters = count_parameters(*parts.files);
+  info.weight_bytes = model->weight_bytes();
+  info.step_bytes = model->bytes_per_token();
+  info.context = spec.context;
+  info.vocab = spec.vocab;
+  parts.model = std::move(model);
+  return std::shared_ptr<const LanguageModel>(std::move(loaded));
+}
+
+const ModelInfo& LanguageModel::info() const { return parts_->info; }
+
+Result<std::vector<TokenId>> LanguageModel::encode(std::string_view text, bool add_special, bool parse_special) const {
+  if (!parts_->tokenizer) {
+    return Error::unsupported(fmt::format("{}: no tokenizer in the model's files; give token ids instead of text", parts_->files->path));
+  }
+  return parts_->tokenizer->encode(text, {add_special, parse_special});
+}
+
+std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_special) const {
+  return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
+}
+
+Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json, bool add_generation_prompt) const {
+  auto input = parse_json(messages_json);
+  if (input.is_discarded()) return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMostJsonDepth));
+  ChatContextOptions options;
+  options.add_generation_prompt = add_generation_prompt;
+  nlohmann::ordered_json messages = input;
+  if (input.is_object()) {
+    if (!input.contains("messages")) return Error::user("messages: the object has no \"messages\" array");
+    messages = input["messages"];
+    if (auto tools = input.find("tools"); tools != input.end()) options.tools = &*tools;
+    options.extra = &input;
+  }
+  if (parts_->tokenizer) {
+    const TokenizerSpec& spec = parts_->tokenizer->spec();
+    auto text = [&](const std::optional<TokenId>& id) {
+      return id && *id >= 0 && *id < parts_->tokenizer->vocab_size() ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+    };
+    options.bos_token = text(spec.bos);
+    options.eos_token = text(spec.eos);
+  }
+  MILLRACE_TRY(auto context, chat_context(messages, options));
+  const std::string& own = parts_->files->chat_template;
+  MILLRACE_TRY(auto chat_template, ChatTemplate::parse(own.empty() ? kFallbackChatTemplate : std::string_view(own)));
+  return chat_template.render(context);
+}
+
+}  // namespace millrace

@@ -1,0 +1,170 @@
+// How many KV blocks a budget leaves room for: as many as fit and not one more, no fewer than are needed, and where these do
+// not fit, a refusal with the figures.
+#include "run/memory_plan.h"
+
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "formats/format.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kBlock = 16;
+
+KvLayout layout() { return {find_format("f16"), kBlock, {{2, 64}, {2, 64}}}; }  // 16 KiB a block
+constexpr int64_t kBlockBytes = 2 * 2 * 2 * kBlock * 64 * 2;
+
+EngineMemory some_memory() {
+  EngineMemory memory;
+  memory.activations = 1'000'000;
+  memory.logits = 200'000;
+  memory.requests = 3'000'000;
+  return memory;
+}
+
+Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t least, const EngineMemory& memory = some_memory(), const KvPoolOptions& places = {}) {
+  return plan_kv_blocks(layout(), places, memory, accounts, wanted, least);
+}
+
+// All that the blocks bring along, as it is then taken.
+int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& places = {}) {
+  auto accounts = std::make_shared<MemoryAccounts>(0);
+  const auto holds = take_engine_memory(memory, layout(), places, blocks, accounts);
+  EXPECT_TRUE(holds.ok());
+  return accounts->total();
+}
+
+TEST(MemoryPlan, WithoutABudgetWhatIsWantedComes) {
+  EXPECT_EQ(layout().block_bytes(), kBlockBytes);
+  const MemoryAccounts none;
+  for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}, {160, 10}, {161, 11}}) EXPECT_EQ(*plan(none, tokens, tokens), blocks);
+}
+
+TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
+  for (int64_t prefix_block : {0, 576, 5000}) {
+    for (const KvPoolOptions& places : {KvPoolOptions{}, KvPoolOptions{KvPoolMode::contiguous, 640, 8}}) {
+      for (int64_t budget : {10'000'000, 12'345'678, 64'000'000, 1'000'000'000}) {
+        EngineMemory memory = some_memory();
+        memory.prefix_block = prefix_block;
+        MemoryAccounts accounts(budget);
+        ASSERT_TRUE(accounts.take("weights", 2'000'000, "").ok());
+        const auto blocks = plan(accounts, 0, 64, memory, places);
+        ASSERT_TRUE(blocks.ok()) << blocks.error().message;
+        EXPECT_LE(taken(memory, *blocks, places), budget - 2'000'000);
+        EXPECT_GT(taken(memory, *blocks + 1, places), budget - 2'000'000) << *blocks;
+        EXPECT_EQ(*plan(accounts, 10 * kBlock, kBlock, memory, places), 10) << "what is wanted fits: no more is taken";
+        EXPECT_EQ(*plan(accounts, *blocks * kBlock, kBlock, memory, places), *blocks);
+        EXPECT_EQ(*plan(accounts, *blocks * kBlock + 1, kBlock, memory, places), *blocks) << "a wish gives way, down to the least";
+        EXPECT_EQ(*plan(accounts, 0, *blocks * kBlock, memory, places), *blocks);
+        EXPECT_FALSE(plan(accounts, 0, *blocks * kBlock + 1, memory, places).ok());
+      }
+    }
+  }
+}
+
+TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheFigures) {
+  MemoryAccounts accounts(6'000'000);
+  ASSERT_TRUE(accounts.take("weights", 1'500'000, "").ok());
+  ASSERT_TRUE(accounts.take("gone", 1, "").ok());
+  accounts.give_back("gone", 1);
+  EngineMemory memory = some_memory();
+  const auto refused = plan(accounts, 0, 1000, memory);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::resource);
+  const std::string& message = refused.error().message;
+  for (const char* part : {"1000 tokens", "budget of 6.0 MB", "weights 1.5 MB", "activations 1.0 MB", "logits 200.0 kB", "requests 3.0 MB"})
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+  for (const char* part : {"swap", "KV store", "gone"}) EXPECT_EQ(message.find(part), std::string::npos) << message;
+  // The budget that it names is the one that is needed: 63 blocks and what they bring along.
+  const int64_t need = 1'500'000 + taken(memory, 63);
+  EXPECT_NE(message.find("to " + format_bytes(need)), std::string::npos) << message << " not " << format_bytes(need);
+  MemoryAccounts enough(need);
+  ASSERT_TRUE(enough.take("weights", 1'500'000, "").ok());
+  EXPECT_EQ(*plan(enough, 0, 1000, memory), 63);
+  memory.swap = 5'000'000, memory.store = 7'000'000;
+  const auto more = plan(accounts, 0, 1000, memory);
+  ASSERT_FALSE(more.ok());
+  EXPECT_NE(more.error().message.find(", swap 5.0 MB"), std::string::npos) << more.error().message;
+  EXPECT_NE(more.error().message.find(", KV store 7.0 MB"), std::string::npos) << more.error().message;
+}
+
+// More than can be counted: passed on to the pool, which says so.
+TEST(MemoryPlan, WhatNoNumberHoldsIsNotCutToWhatFits) {
+  const MemoryAccounts none;
+  const int64_t most = INT64_MAX / kBlockBytes;
+  EXPECT_EQ(*plan(none, (most + 1) * kBlock, 1), most + 1);
+  const auto cut = plan(none, most * kBlock, 1);
+  ASSERT_TRUE(cut.ok());
+  EXPECT_LT(*cut, most);
+  EXPECT_GE(*cut, 1);
+  EXPECT_FALSE(plan(none, most * kBlock, most * kBlock).ok()) << "the least is not there either";
+}
+
+TEST(MemoryPlan, EveryPartIsTakenFromItsAccount) {
+  EngineMemory memory{.activations = 1, .logits = 20, .requests = 300, .swap = 4000, .constraints = 50'000, .store = 600'000, .prefix_block = 7};
+  EXPECT_EQ(memory.fixed(), 654'321);
+  auto accounts = std::make_shared<MemoryAccounts>(int64_t{1} << 40);
+  const auto holds = take_engine_memory(memory, layout(), {}, 10, accounts);
+  ASSERT_TRUE(holds.ok());
+  std::map<std::string, int64_t> taken_by;
+  for (const MemoryUse& use : memory_uses(*accounts)) taken_by[use.name] = use.bytes;
+  EXPECT_EQ(taken_by["KV"], 10 * kBlockBytes);
+  EXPECT_EQ(taken_by["KV tables"], 10 * (12 + 16));
+  EXPECT_EQ(taken_by["activations"], 1);
+  EXPECT_EQ(taken_by["logits"], 20);
+  EXPECT_EQ(taken_by["requests"], 300);
+  EXPECT_EQ(taken_by["swap"], 4000);
+  EXPECT_EQ(taken_by["constraints"], 50'000);
+  EXPECT_EQ(taken_by["KV store"], 600'000);
+  EXPECT_EQ(taken_by["prefix index"], 70);
+  const auto none = take_engine_memory(memory, layout(), {}, 10, std::make_shared<MemoryAccounts>(1000));
+  ASSERT_FALSE(none.ok());
+  EXPECT_EQ(none.error().kind, ErrorKind::resource);
+}
+
+TEST(MemoryPlan, OfARequest) {
+  EXPECT_EQ(request_memory(0), 16384);
+  EXPECT_EQ(request_memory(100), 16384 + 100 * 16 + 100 * 256);
+  EXPECT_EQ(request_memory(4096), 16384 + 4096 * 16 + 4096 * 256);
+  EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "no more events than may wait unread";
+}
+
+TEST(MemoryPlan, OfAnEngine) {
+  ArchSpec spec;
+  spec.vocab = 1000, spec.width = 128, spec.heads = 2, spec.kv_heads = 2, spec.head_dim = 64, spec.hidden = 256;
+  spec.layers.resize(2);
+  EngineOptions options;
+  options.max_streams = 100;
+  options.prefix_cache = false;
+  options.constraint_memory = 5;
+  const ForwardLimits limits{.tokens = 64, .outputs = 8, .context = 10'000};
+  const auto plain = plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0);
+  ASSERT_TRUE(plain.ok());
+  const ForwardBytes forward = ForwardContext::plan(spec, limits, 1, kBlock);
+  EXPECT_EQ(plain->activations, forward.activations);
+  EXPECT_EQ(plain->logits, forward.logits + 32 * 1000);
+  EXPECT_EQ(plain->requests, 2 * 100 * request_memory(10'000));
+  EXPECT_EQ(plain->swap, 0);
+  EXPECT_EQ(plain->store, 0);
+  EXPECT_EQ(plain->prefix_block, 0);
+  options.prefix_cache = true;
+  options.resident_streams = 150;
+  for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}}) {
+    options.swap_tokens = tokens;
+    EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->swap, blocks * kBlockBytes);
+  }
+  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->prefix_block, 512 + 4 * kBlock);
+  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 2 * 150 * request_memory(10'000));
+  options.max_streams = options.resident_streams = 1;
+  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 8 << 20) << "short contexts have a queue too";
+  options.kv_ssd = "/tmp/store";
+  options.kv_ssd_size = 64 << 20;
+  EXPECT_GT(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->store, 0);
+  options.kv_ssd_order = "none";
+  EXPECT_FALSE(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0).ok());
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,115 @@
+#include "run/simulated_executor.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "base/philox.h"
+#include "run/simulated_store.h"
+#include "formats/format.h"
+
+namespace millrace {
+namespace {
+
+int64_t nanoseconds(double seconds) { return std::max<int64_t>(1, static_cast<int64_t>(std::min(seconds, 1e9) * 1e9)); }
+
+}  // namespace
+
+class SimulatedExecutor::Tier final : public KvTier {
+ public:
+  Tier(SimulatedExecutor& executor, int64_t tokens) : executor_(executor), free_tokens_(tokens) {}
+
+  int64_t free_tokens() const override { return free_tokens_; }
+  Result<TierTicket> put(std::span<const BlockId>, int64_t tokens) override {
+    if (tokens > free_tokens_) return Error::resource(fmt::format("KV tier: {} tokens do not fit, {} are free", tokens, free_tokens_));
+    free_tokens_ -= tokens;
+    entries_[++last_] = {tokens, move(tokens)};
+    return last_;
+  }
+  Result<void> get(TierTicket ticket, std::span<const BlockId>) override {
+    auto found = entries_.find(ticket);
+    if (found == entries_.end()) return Error::internal("KV tier: no such ticket");
+    found->second.ready_ns = move(found->second.tokens);
+    return {};
+  }
+  TierState poll(TierTicket ticket) override {
+    auto found = entries_.find(ticket);
+    if (found == entries_.end()) return TierState::failed;
+    return executor_.clock_.now_ns() >= found->second.ready_ns ? TierState::ready : TierState::busy;
+  }
+  void erase(TierTicket ticket) override {
+    auto found = entries_.find(ticket);
+    if (found == entries_.end()) return;
+    free_tokens_ += found->second.tokens;
+    entries_.erase(found);
+  }
+
+ private:
+  struct Entry {
+    int64_t tokens = 0;
+    int64_t ready_ns = 0;
+  };
+  int64_t move(int64_t tokens) {
+    int64_t& bus = executor_.bus_free_ns_;
+    bus = std::max(bus, executor_.clock_.now_ns()) + nanoseconds(executor_.cost_->swap_seconds(tokens));
+    return bus;
+  }
+
+  SimulatedExecutor& executor_;
+  int64_t free_tokens_;
+  TierTicket last_ = 0;
+  std::unordered_map<TierTicket, Entry> entries_;
+};
+
+Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost, ManualClock& clock, const EngineOptions& options) {
+  auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
+  executor->cost_ = std::move(cost);
+  if (options.context < 1) return Error::user("context: a simulation must be given one");
+  const int64_t kv_tokens = options.kv_tokens > 0 ? options.kv_tokens : options.context;
+  const int64_t blocks = (kv_tokens + options.block_tokens - 1) / options.block_tokens;
+  MILLRACE_TRY(auto pool, KvPool::create({find_format("f16"), options.block_tokens, {}}, blocks));
+  executor->kv_ = std::make_unique<KvPool>(std::move(pool));
+  executor->limits_ = {options.context, std::max(options.batch_tokens, options.max_streams), options.max_streams, 0};
+  return executor;
+}
+
+Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
+  return std::unique_ptr<KvTier>(std::make_unique<Tier>(*this, tokens));
+}
+
+Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
+  if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
+  const int64_t blocks = options.kv_ssd_size / options.block_tokens;
+  if (blocks < 1) return Error::user(fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
+  return make_simulated_store(clock_, *cost_, blocks, options.block_tokens, disk_free_ns_);
+}
+
+Result<void> SimulatedExecutor::check(const Request& request) const {
+  if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
+  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("constraint: a simulation writes no text");
+  for (TokenId token : request.prompt)
+    if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
+  return {};
+}
+
+void SimulatedExecutor::forward(std::span<const StepWork> work) {
+  StepShape shape;
+  for (const StepWork& item : work) shape.add(item.chunk.first, item.chunk.count, item.chunk.sample);
+  clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
+}
+
+// A pure function of stream and position, so that a stream that was preempted goes on as it would have.
+Result<bool> SimulatedExecutor::choose(LiveStream& stream, int64_t, TokenEvent& event) {
+  const Sequence& s = stream.sequence;
+  const auto draw = philox4x32(s.request.sampling.seed, static_cast<uint64_t>(s.generated()), s.id);
+  event.token = static_cast<TokenId>(draw[0] % static_cast<uint32_t>(kSimulatedVocab));
+  return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
+}
+
+int64_t SimulatedExecutor::next_move_ns() const {
+  const int64_t now = clock_.now_ns(), bus = bus_free_ns_ > now ? bus_free_ns_ : INT64_MAX, disk = disk_free_ns_ > now ? disk_free_ns_ : INT64_MAX;
+  return std::min(bus, disk) == INT64_MAX ? 0 : std::min(bus, disk);
+}
+
+}  // namespace millrace

@@ -1,0 +1,79 @@
+#include "server/access/access.h"
+
+#include <algorithm>
+#include <string_view>
+
+namespace millrace {
+namespace {
+
+// What clients of other servers know as an operator's: it stays so whoever adds the endpoint here.
+constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
+    {"GET", "/slots"},          {"POST", "/slots/*"},       {"POST", "/props"},         {"POST", "/lora-adapters"}, {"POST", "/v1/load_lora_adapter"},
+    {"POST", "/v1/unload_lora_adapter"}, {"POST", "/models/load"}, {"POST", "/models/unload"}, {"DELETE", "/v1/models/*"}, {"POST", "/api/pull"},
+    {"POST", "/api/push"},      {"POST", "/api/create"},    {"POST", "/api/copy"},      {"DELETE", "/api/delete"},
+};
+
+// What the request brings as a key; "": nothing.
+std::string_view given_key(const HttpRequest& request) {
+  const std::string_view bearer = request.header("authorization");
+  if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) return bearer.substr(7);
+  return request.header("x-api-key");
+}
+
+}  // namespace
+
+void Access::replace(std::vector<ApiKey> keys) {
+  std::lock_guard lock(mutex_);
+  entries_.clear();
+  for (ApiKey& key : keys) {
+    auto& account = accounts_[key.name];
+    const KeyDigest digest = key.digest;
+    if (account) {
+      account->change(std::move(key));
+    } else {
+      account = std::make_shared<KeyAccount>(std::move(key));
+    }
+    entries_.push_back({digest, account});
+  }
+}
+
+bool Access::open() const {
+  std::lock_guard lock(mutex_);
+  return entries_.empty();
+}
+
+std::shared_ptr<KeyAccount> Access::find(const HttpRequest& request) const {
+  const std::string_view given = given_key(request);
+  if (given.empty()) return nullptr;
+  const KeyDigest digest = key_digest(given);
+  std::lock_guard lock(mutex_);
+  const Entry* found = nullptr;
+  for (const Entry& entry : entries_)  // every one is compared
+    if (same_digest(entry.digest, digest)) found = &entry;
+  return found ? found->account : nullptr;
+}
+
+std::shared_ptr<KeyAccount> Access::named(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = accounts_.find(name);
+  if (found == accounts_.end()) return nullptr;
+  return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.account == found->second; }) ? found->second : nullptr;
+}
+
+std::vector<KeyUsage> Access::usage() const {
+  std::lock_guard lock(mutex_);
+  std::vector<KeyUsage> out;
+  for (const auto& [name, account] : accounts_) out.push_back(account->usage());
+  return out;
+}
+
+Role needed_role(const Endpoint* endpoint, Role metrics) {
+  if (!endpoint) return Role::user;
+  if (endpoint->path == "/metrics") return metrics;
+  if (endpoint->open) return Role::nobody;
+  if (endpoint->admin) return Role::admin;
+  const auto listed = [&](const auto& one) { return endpoint->method == one.first && endpoint->path == one.second; };
+  return std::ranges::any_of(kAdminOnly, listed) ? Role::admin : Role::user;
+}
+
+}  // namespace millrace

@@ -1,0 +1,162 @@
+#include "server/access/api_keys.h"
+
+#include <fmt/format.h>
+#include <openssl/crypto.h>
+#include <openssl/sha.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <fstream>
+#include <set>
+
+#include "loader/json_check.h"
+#include "server/json.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostKeys = 10000;
+constexpr size_t kMostNameBytes = 64;
+constexpr size_t kMostKeyBytes = 1024;
+constexpr size_t kMostFileBytes = size_t{4} << 20;
+constexpr int64_t kMostCount = int64_t{1} << 50;
+
+bool is_name(std::string_view text) {
+  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'; };
+  return !text.empty() && text.size() <= kMostNameBytes && std::ranges::all_of(text, good);
+}
+
+bool read_digest(std::string_view hex, KeyDigest& out) {
+  if (hex.size() != 2 * out.size()) return false;
+  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  for (size_t i = 0; i < out.size(); ++i) {
+    const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
+    if (high < 0 || low < 0) return false;
+    out[i] = static_cast<uint8_t>(high * 16 + low);
+  }
+  return true;
+}
+
+// One key of the file; `where` names it in errors.
+struct KeyReader {
+  const Json& json;
+  std::string where;
+
+  Error wrong(const std::string& name, const std::string& why) const { return Error::user(fmt::format("{}: {} {}", where, name, why)); }
+
+  Result<void> text(const char* name, std::string& out) const {
+    auto found = json.find(name);
+    if (found == json.end()) return {};
+    if (!found->is_string()) return wrong(name, "must be a string");
+    out = found->get<std::string>();
+    return {};
+  }
+  Result<void> count(const char* name, int64_t& out) const {
+    auto found = json.find(name);
+    if (found == json.end()) return {};
+    const double number = found->is_number() ? found->get<double>() : -1;
+    if (!found->is_number_integer() || !(number >= 0 && number <= static_cast<double>(kMostCount)))
+      return wrong(name, fmt::format("must be a whole number from 0 to {}; 0 is no limit", kMostCount));
+    out = found->get<int64_t>();
+    return {};
+  }
+  Result<void> secret(KeyDigest& out) const {
+    std::string key, hex;
+    MILLRACE_TRY_VOID(text("key", key));
+    MILLRACE_TRY_VOID(text("key_sha256", hex));
+    if (json.contains("key") == json.contains("key_sha256")) return wrong("key", "or key_sha256 is wanted, one of the two");
+    if (json.contains("key_sha256")) {
+      if (!read_digest(hex, out)) return wrong("key_sha256", "must be 64 hexadecimal digits, as sha256sum prints them");
+      return {};
+    }
+    if (key.empty() || key.size() > kMostKeyBytes) return wrong("key", fmt::format("must have 1 to {} characters", kMostKeyBytes));
+    out = key_digest(key);
+    return {};
+  }
+  Result<ApiKey> read() const;
+};
+
+Result<ApiKey> KeyReader::read() const {
+  static const std::set<std::string> known = {"name", "key", "key_sha256", "role", "weight", "requests_per_minute", "tokens_per_minute",
+                                              "tokens_per_day", "tokens_total", "streams", "files", "file_bytes", "cache_group"};
+  for (const auto& [name, value] : json.items())
+    if (!known.contains(name)) return wrong("'" + name.substr(0, 100) + "'", "is not a setting of a key");
+  ApiKey out;
+  MILLRACE_TRY_VOID(text("name", out.name));
+  if (!is_name(out.name)) return wrong("name", fmt::format("must have 1 to {} letters, digits, '.', '_' or '-'", kMostNameBytes));
+  MILLRACE_TRY_VOID(secret(out.digest));
+  std::string role = "user";
+  MILLRACE_TRY_VOID(text("role", role));
+  if (role != "user" && role != "admin") return wrong("role", "must be user or admin");
+  out.admin = role == "admin";
+  if (auto weight = json.find("weight"); weight != json.end()) {
+    out.weight = weight->is_number() ? weight->get<double>() : 0;
+    if (!(out.weight >= 1e-3 && out.weight <= 1e6)) return wrong("weight", "must be a number from 0.001 to 1e6");
+  }
+  MILLRACE_TRY_VOID(count("requests_per_minute", out.limits.requests_per_minute));
+  MILLRACE_TRY_VOID(count("tokens_per_minute", out.limits.tokens_per_minute));
+  MILLRACE_TRY_VOID(count("tokens_per_day", out.limits.tokens_per_day));
+  MILLRACE_TRY_VOID(count("tokens_total", out.limits.tokens_total));
+  MILLRACE_TRY_VOID(count("streams", out.limits.streams));
+  MILLRACE_TRY_VOID(count("files", out.limits.files));
+  MILLRACE_TRY_VOID(count("file_bytes", out.limits.file_bytes));
+  MILLRACE_TRY_VOID(text("cache_group", out.cache_group));
+  if (!out.cache_group.empty() && !is_name(out.cache_group)) return wrong("cache_group", "must be written like a name");
+  return out;
+}
+
+}  // namespace
+
+KeyDigest key_digest(std::string_view key) {
+  KeyDigest out;
+  SHA256(reinterpret_cast<const unsigned char*>(key.data()), key.size(), out.data());
+  return out;
+}
+
+bool same_digest(const KeyDigest& left, const KeyDigest& right) { return CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0; }
+
+Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::string& source) {
+  auto json = parse_json_object(text, source, {.keys = 64, .refuse_duplicates = true});
+  if (!json.ok()) return Error::user(json.error().message);
+  const auto list = json->find("keys");
+  if (list == json->end() || !list->is_array() || list->empty() || list->size() > kMostKeys || json->size() != 1)
+    return Error::user(fmt::format("{}: wants {{\"keys\": [...]}} with 1 to {} keys", source, kMostKeys));
+  std::vector<ApiKey> out;
+  std::set<std::string> names;
+  std::set<KeyDigest> digests;
+  for (size_t i = 0; i < list->size(); ++i) {
+    const Json& one = (*list)[i];
+    std::string where = fmt::format("{}: key {}", source, i + 1);
+    if (!one.is_object()) return Error::user(where + " must be an object");
+    MILLRACE_TRY(ApiKey key, (KeyReader{one, where}.read()));
+    if (!names.insert(key.name).second) return Error::user(fmt::format("{}: the name '{}' is there already", where, key.name));
+    if (!digests.insert(key.digest).second) return Error::user(where + ": the same key is there already under another name");
+    out.push_back(std::move(key));
+  }
+  return out;
+}
+
+Result<KeysFile> read_api_keys(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return Error::user(fmt::format("{}: cannot be read", path));
+  std::string text(kMostFileBytes + 1, '\0');
+  file.read(text.data(), static_cast<std::streamsize>(text.size()));
+  text.resize(static_cast<size_t>(file.gcount()));
+  if (text.size() > kMostFileBytes) return Error::user(fmt::format("{}: is larger than {} bytes", path, kMostFileBytes));
+  KeysFile out;
+  MILLRACE_TRY(out.keys, parse_api_keys(text, path));
+  struct stat about{};
+  if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH)) != 0)
+    out.warning = fmt::format("{}: others than its owner may read or write it (mode {:03o}); chmod 600 ends that", path, about.st_mode & 0777);
+  return out;
+}
+
+ApiKey plain_api_key(std::string_view key, size_t number) {
+  ApiKey out;
+  out.name = fmt::format("#{}", number);
+  out.digest = key_digest(key);
+  out.admin = true;
+  return out;
+}
+
+}  // namespace millrace

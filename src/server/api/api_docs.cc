@@ -1,0 +1,163 @@
+#include "server/api/api_docs.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/api/endpoint.h"
+
+namespace millrace {
+namespace {
+
+constexpr const char* kIntro = R"(# HTTP API
+
+What `millrace serve` understands, printed by `millrace serve --api-docs`; `GET /openapi.json` says the same to programs.
+
+The tables name every field that an API has. What is refused when it is given stands below its endpoint's table; what is
+accepted without effect says in the table why that does no harm. Unknown fields are ignored, as vLLM, llama-server
+and Ollama do, and a field that is null counts as absent. A wrong type, a number out of its bounds, or something of a request
+that this server does not have is refused with status 400, naming the field: clients do not ask that again. Endpoints that
+are there to say so answer 501. A prompt that leaves no room in the context is refused with the counts; nothing is ever cut silently.
+
+Every answer has an `X-Request-Id`: the request's own or a new one. Answers that were generated have a `Millrace-Seed`: a
+request that repeats all its fields and gives that seed gets the same tokens, whatever else the server does meanwhile.
+
+With `--api-key`, every path but those under `/health` and the page's own files needs a key, as `Authorization: Bearer KEY`
+or `x-api-key: KEY`.
+A full queue is answered with 429 and `Retry-After` (529 in Anthropic's API, 503 in Ollama's). A reader who closes the
+connection ends the work on its request.
+)";
+
+std::string number_text(double value) { return fmt::format("{}", value); }
+
+// "0 to 2"; "" where the bounds say nothing.
+std::string bounds(const Field& field) {
+  if (!(field.types & (kInteger | kNumber)) || field.min <= -1e300) return "";
+  if (field.max >= 1e300) return "from " + number_text(field.min);
+  return number_text(field.min) + " to " + number_text(field.max);
+}
+
+std::string in_table(std::string text) {
+  for (size_t at = 0; (at = text.find('|', at)) != std::string::npos; at += 2) text.insert(at, "\\");
+  return text;
+}
+
+void add_rows(const std::vector<Field>& fields, const std::string& where, std::string& out) {
+  for (const Field& field : fields) {
+    if (field.harmless) continue;
+    std::string type = type_names(field.types);
+    if (!field.choices.empty()) type = fmt::format("{}: {}", type, fmt::join(field.choices, ", "));
+    if (const std::string limits = bounds(field); !limits.empty()) type += ", " + limits;
+    const std::string value = field.required ? "required" : field.default_value;
+    out += fmt::format("| `{}{}` | {} | {} | {} |\n", where, field.name, in_table(type), in_table(value), in_table(field.help));
+    add_rows(field.fields, where + field.name + ".", out);
+    add_rows(field.items, where + field.name + "[].", out);
+  }
+}
+
+// Known, but not there.
+void add_refused(const std::vector<Field>& fields, const std::string& where, std::vector<std::string>& out) {
+  for (const Field& field : fields) {
+    if (field.harmless) out.push_back(fmt::format("`{}{}`", where, field.name));
+    add_refused(field.fields, where + field.name + ".", out);
+    add_refused(field.items, where + field.name + "[].", out);
+  }
+}
+
+void add_endpoint(const Endpoint& endpoint, std::string& out) {
+  const bool open_ended = endpoint.path.ends_with('*');
+  const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "ID" : endpoint.path;
+  out += fmt::format("\n### {} {}\n\n{}{}\n", endpoint.method, path, endpoint.summary, endpoint.open ? " Needs no key." : "");
+  if (endpoint.fields.empty()) return;
+  out += "\n| field | type | default | meaning |\n|---|---|---|---|\n";
+  add_rows(endpoint.fields, "", out);
+  std::vector<std::string> refused;
+  add_refused(endpoint.fields, "", refused);
+  if (!refused.empty()) out += fmt::format("\nNot supported, and refused with 400 unless given a value that asks for nothing: {}.\n", fmt::join(refused, ", "));
+}
+
+Json field_json(const Field& field);
+
+Json object_json(const std::vector<Field>& fields) {
+  Json properties = Json::object(), required = Json::array();
+  for (const Field& field : fields) {
+    if (field.harmless) continue;
+    properties[field.name] = field_json(field);
+    if (field.required) required.push_back(field.name);
+  }
+  Json out = {{"type", "object"}, {"properties", std::move(properties)}};
+  if (!required.empty()) out["required"] = std::move(required);
+  return out;
+}
+
+Json type_json(unsigned type, const Field& field) {
+  Json out;
+  const auto list_of = [](Json item) { return Json{{"type", "array"}, {"items", std::move(item)}}; };
+  switch (type) {
+    case kBoolean: return {{"type", "boolean"}};
+    case kInteger:
+    case kNumber:
+      out = {{"type", type == kInteger ? "integer" : "number"}};
+      if (field.min > -1e300) out["minimum"] = field.min;
+      if (field.max < 1e300) out["maximum"] = field.max;
+      return out;
+    case kText:
+      out = {{"type", "string"}};
+      if (!field.choices.empty()) out["enum"] = field.choices;
+      return out;
+    case kTexts: return list_of({{"type", "string"}});
+    case kTokens: return list_of({{"type", "integer"}});
+    case kTokenLists: return list_of(list_of({{"type", "integer"}}));
+    case kObject: return field.fields.empty() ? Json{{"type", "object"}} : object_json(field.fields);
+    default: return list_of(Json::object());
+  }
+}
+
+Json field_json(const Field& field) {
+  Json kinds = Json::array();
+  for (unsigned type = 1; type <= kList; type <<= 1)
+    if (field.types & type) kinds.push_back(type_json(type, field));
+  Json out = kinds.size() == 1 ? Json(kinds[0]) : Json{{"anyOf", std::move(kinds)}};
+  out["description"] = field.help;
+  return out;
+}
+
+}  // namespace
+
+std::string api_markdown() {
+  std::string out = kIntro;
+  std::vector<const Dialect*> dialects;
+  for (const Endpoint& endpoint : endpoints())
+    if (std::ranges::find(dialects, endpoint.dialect) == dialects.end()) dialects.push_back(endpoint.dialect);
+  for (const Dialect* dialect : dialects) {
+    out += fmt::format("\n## {}\n\n{}\n", dialect->name, dialect->about);
+    for (const Endpoint& endpoint : endpoints())
+      if (endpoint.dialect == dialect) add_endpoint(endpoint, out);
+  }
+  return out;
+}
+Json openapi_json() {
+  Json paths = Json::object();
+  for (const Endpoint& endpoint : endpoints()) {
+    const bool open_ended = endpoint.path.ends_with('*');
+    const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "{id}" : endpoint.path;
+    std::string method = endpoint.method;
+    std::ranges::transform(method, method.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
+    Json operation = {{"summary", endpoint.summary}, {"tags", {endpoint.dialect->name}}};
+    if (open_ended) operation["parameters"] = Json::array({Json{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+    if (endpoint.method == "POST")
+      operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", object_json(endpoint.fields)}}}}}};
+    if (endpoint.open) operation["security"] = Json::array();
+    Json answers = {{"200", {{"description", endpoint.format ? "the answer, or a stream of its parts" : "the answer"}}}};
+    if (endpoint.method == "POST") answers["400"] = {{"description", "a field is wrong; the message names it"}};
+    operation["responses"] = std::move(answers);
+    paths[path][method] = std::move(operation);
+  }
+  return {{"openapi", "3.1.0"},
+          {"info", {{"title", "millrace"}, {"version", "0.1.0"}}},
+          {"paths", std::move(paths)},
+          {"components", {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
+          {"security", Json::array({Json{{"key", Json::array()}}})}};
+}
+
+}  // namespace millrace

@@ -1,0 +1,166 @@
+#include "server/api/schema.h"
+
+#include <fmt/format.h>
+
+#include <cmath>
+
+#include "loader/json_check.h"
+#include "sampling/schema.h"
+
+namespace millrace {
+namespace {
+
+constexpr size_t kMostDepth = 64;
+constexpr size_t kMostKeys = 4096;
+constexpr double kMostTokenId = 2147483647;
+
+bool is_whole(const Json& value) {
+  if (value.is_number_integer()) return true;
+  if (!value.is_number_float()) return false;
+  const double number = value.get<double>();
+  return std::abs(number) < 9e15 && number == std::floor(number);
+}
+
+bool is_token(const Json& value) { return value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMostTokenId; }
+
+template <typename Is>
+bool all(const Json& list, Is is) {
+  return list.is_array() && std::all_of(list.begin(), list.end(), is);
+}
+
+bool has_type(const Json& value, unsigned types) {
+  if (types & kBoolean && value.is_boolean()) return true;
+  if (types & kInteger && is_whole(value)) return true;
+  if (types & kNumber && value.is_number()) return true;
+  if (types & kText && value.is_string()) return true;
+  if (types & kObject && value.is_object()) return true;
+  if (types & kList && value.is_array()) return true;
+  if (types & kTexts && all(value, [](const Json& item) { return item.is_string(); })) return true;
+  if (types & kTokens && all(value, is_token)) return true;
+  return types & kTokenLists && all(value, [](const Json& item) { return all(item, is_token); });
+}
+
+const char* name_of(const Json& value) {
+  if (value.is_number_float()) return "a number with a fraction";
+  if (value.is_number()) return "a number";
+  if (value.is_boolean()) return "a boolean";
+  if (value.is_string()) return "a string";
+  if (value.is_array()) return "an array";
+  return value.is_null() ? "null" : "an object";
+}
+
+std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value, Ask& ask) {
+  if (field.harmless) {
+    if (field.harmless(value)) return std::nullopt;
+    return ApiError::unsupported(name, "is not supported by this server; leave it out");
+  }
+  if (!has_type(value, field.types)) return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));
+  if (value.is_number()) {
+    const double number = value.get<double>();
+    if (!(number >= field.min && number <= field.max)) return ApiError::bad(name, fmt::format("must be between {} and {}, got {}", field.min, field.max, number));
+    if (value.is_number_float() && !(field.types & kNumber)) value = static_cast<int64_t>(number);
+  }
+  if ((value.is_array() || value.is_object()) && value.size() > field.most) {
+    return ApiError::bad(name, fmt::format("at most {} items, got {}", field.most, value.size()));
+  }
+  if (value.is_string() && !field.choices.empty()) {
+    const auto& text = value.get_ref<const std::string&>();
+    std::string known;
+    for (const std::string& choice : field.choices) {
+      if (choice == text) {
+        known.clear();
+        break;
+      }
+      known += (known.empty() ? "" : ", ") + choice;
+    }
+    if (!known.empty()) return ApiError::bad(name, fmt::format("must be one of {}", known));
+  }
+  if (value.is_object() && !field.fields.empty())
+    if (auto wrong = read_fields(field.fields, value, ask, name + ".")) return wrong;
+  if (value.is_array() && !field.items.empty())
+    for (size_t i = 0; i < value.size(); ++i)
+      if (value[i].is_object())
+        if (auto wrong = read_fields(field.items, value[i], ask, fmt::format("{}[{}].", name, i))) return wrong;
+  if (!field.set) return std::nullopt;
+  auto wrong = field.set(value, ask);
+  if (wrong && wrong->field.empty()) wrong->field = name;
+  return wrong;
+}
+
+}  // namespace
+
+std::string type_names(unsigned types) {
+  static const std::pair<unsigned, const char*> names[] = {
+      {kBoolean, "boolean"}, {kInteger, "integer"}, {kNumber, "number"}, {kText, "string"}, {kTexts, "array of strings"},
+      {kTokens, "array of token ids"}, {kTokenLists, "array of arrays of token ids"}, {kObject, "object"}, {kList, "array"}};
+  std::string out;
+  for (const auto& [type, name] : names)
+    if (types & type) out += (out.empty() ? "" : " or ") + std::string(name);
+  return out;
+}
+
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, Ask& ask, const std::string& where) {
+  for (const Field& field : fields) {
+    auto found = body.find(field.name);
+    if (found != body.end() && found->is_null()) {
+      body.erase(field.name);
+      found = body.end();
+    }
+    if (found == body.end()) {
+      if (field.required) return ApiError::bad(where + field.name, "is missing");
+      continue;
+    }
+    if (auto wrong = check_field(field, where + field.name, *found, ask)) return wrong;
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> parse_body(const std::string& bytes, Json* body) {
+  const JsonLimits limits{.bytes = bytes.size(), .depth = kMostDepth, .keys = kMostKeys};
+  auto parsed = parse_json_object(bytes, "request body", limits);
+  if (!parsed.ok()) return ApiError{ApiErrorKind::bad_request, parsed.error().message, ""};
+  *body = std::move(*parsed);
+  return std::nullopt;
+}
+
+Field sampling_field(const std::string& name, const std::string& option) {
+  for (const OptionSpec& spec : sampling_schema()) {
+    if (spec.name != option) continue;
+    Field field{name, spec.type == OptionSpec::Type::integer ? kInteger : kNumber, "the server's", spec.help};
+    field.min = spec.min;
+    field.max = spec.max;
+    field.set = [option](const Json& value, Ask& ask) -> std::optional<ApiError> {
+      auto set = set_sampling_option(ask.request.sampling, option, value.dump());
+      if (!set.ok()) return ApiError{ApiErrorKind::bad_request, set.error().message, ""};
+      return std::nullopt;
+    };
+    return field;
+  }
+  return {name, 0, "", "no such sampling option"};
+}
+
+Field unsupported_field(const std::string& name, bool (*harmless)(const Json&)) {
+  Field field{name};
+  field.harmless = harmless;
+  return field;
+}
+
+Field ignored_field(const std::string& name, unsigned types, const std::string& why) {
+  Field field{name, types, "", "of no effect: " + why};
+  field.no_effect = why;
+  return field;
+}
+
+Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields) {
+  Field field{name, kObject, "{}", help};
+  field.fields = std::move(fields);
+  return field;
+}
+
+std::vector<Field> joined(std::initializer_list<std::vector<Field>> parts) {
+  std::vector<Field> all_fields;
+  for (const auto& part : parts) all_fields.insert(all_fields.end(), part.begin(), part.end());
+  return all_fields;
+}
+
+}  // namespace millrace

@@ -1,0 +1,76 @@
+#include "server/generation/answer_reader.h"
+
+#include <random>
+
+#include "text/tools/frames.h"
+
+namespace millrace {
+
+using Kind = AnswerPiece::Kind;
+
+namespace {
+
+// A dialect with frames for thinking, where thinking comes as part of the text.
+class Joined final : public CallParser {
+ public:
+  explicit Joined(std::unique_ptr<CallParser> parser) : parser_(std::move(parser)) {}
+  void push(std::string_view text, AnswerPieces& out) override {
+    AnswerPieces pieces;
+    parser_->push(text, pieces);
+    join(pieces, out);
+  }
+  void finish(AnswerPieces& out) override {
+    AnswerPieces pieces;
+    parser_->finish(pieces);
+    join(pieces, out);
+  }
+
+ private:
+  static void join(const AnswerPieces& pieces, AnswerPieces& out) {
+    for (const AnswerPiece& piece : pieces) add_piece(out, piece.kind == Kind::reasoning ? Kind::text : piece.kind, piece.text);
+  }
+  std::unique_ptr<CallParser> parser_;
+};
+
+}  // namespace
+
+std::unique_ptr<AnswerReader> AnswerReader::create(const Ask& ask) {
+  if (!ask.dialect && !(ask.marks && ask.reasoning.split)) return nullptr;
+  auto reader = std::make_unique<AnswerReader>();
+  if (ask.marks && ask.reasoning.split) reader->splitter_.emplace(*ask.marks, ask.place);
+  if (ask.dialect) reader->parser_ = ask.dialect->parser(ask.tools.any() ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>());
+  if (reader->parser_ && !ask.reasoning.split && answer_frames_of(*ask.dialect)) reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
+  return reader;
+}
+
+AnswerPieces AnswerReader::read(std::string_view text, bool last) {
+  AnswerPieces out;
+  std::string rest = splitter_ ? splitter_->push(text, out) : std::string(text);
+  if (last && splitter_) rest += splitter_->finish(out);
+  if (!parser_) {
+    add_piece(out, Kind::text, rest);
+    return out;
+  }
+  parser_->push(rest, out);
+  if (last) parser_->finish(out);
+  return out;
+}
+
+std::string new_call_id(bool is_short) {
+  static constexpr char kLetters[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  thread_local std::mt19937_64 source{std::random_device{}() ^ (static_cast<uint64_t>(std::random_device{}()) << 32)};
+  std::string id = is_short ? "" : "call_";
+  for (int i = is_short ? 9 : 24; i > 0; --i) id += kLetters[source() % (sizeof(kLetters) - 1)];
+  return id;
+}
+
+void take_pieces(Choice& choice, const Delta& delta, const Ask& ask, bool keep_text) {
+  for (const AnswerPiece& piece : delta.pieces) {
+    if (piece.kind == Kind::text && keep_text) choice.text += piece.text;
+    if (piece.kind == Kind::reasoning && keep_text) choice.reasoning += piece.text;
+    if (piece.kind == Kind::call) choice.calls.push_back({new_call_id(ask.dialect && ask.dialect->short_ids), piece.text, ""});
+    if (piece.kind == Kind::arguments && !choice.calls.empty()) choice.calls.back().arguments += piece.text;
+  }
+}
+
+}  // namespace millrace

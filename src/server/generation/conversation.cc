@@ -1,0 +1,223 @@
+#include "server/generation/conversation.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "run/chat_prompt.h"
+#include "run/language_model.h"
+#include "text/grammar/schema.h"
+#include "text/tools/frames.h"
+
+namespace millrace {
+namespace {
+
+using Choice = AskedTools::Choice;
+
+// Templates read a call's arguments as an object; clients send them as text.
+void read_arguments(Json& messages) {
+  for (Json& message : messages) {
+    if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
+    for (Json& call : message["tool_calls"]) {
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object() || !call["function"].contains("arguments")) continue;
+      Json& arguments = call["function"]["arguments"];
+      if (!arguments.is_string()) continue;
+      Json parsed = arguments.get_ref<const std::string&>().empty() ? Json::object() : parse_json(arguments.get_ref<const std::string&>());
+      if (parsed.is_object()) arguments = std::move(parsed);
+    }
+  }
+}
+
+bool has_calls(const Json& messages) {
+  for (const Json& message : messages)
+    if (message.contains("tool_calls") || (message.contains("role") && message["role"] == "tool")) return true;
+  return false;
+}
+
+void add_to_system(Json& messages, const std::string& text) {
+  if (!messages.empty() && messages[0]["role"] == "system") {
+    messages[0]["content"] = messages[0]["content"].get<std::string>() + "\n\n" + text;
+    return;
+  }
+  messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
+}
+
+// The tools, to the template where it knows them, and in the messages where it does not.
+void add_tools(const std::string& chat_template, bool by_template, Ask& ask, Json& input) {
+  const ToolDialect& dialect = tool_dialect_of(chat_template);
+  const bool named = chat_template.find("tools") != std::string::npos, known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
+  if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
+  if (known && answer_frames_of(dialect) && !ask.continue_last_message) ask.dialect = &dialect;
+  if (known && named && ask.tools.any()) input["tools"] = ask.tools.definitions;
+  Json& messages = input["messages"];  // nothing is added to `input` from here on
+  if (known) read_arguments(messages);
+  if (known && !named && ask.tools.any()) add_to_system(messages, tool_description_of(dialect)(ask.tools.tools));
+  if (known) return;
+  if (has_calls(messages)) messages = describe_calls(messages);
+  if (ask.tools.any()) add_to_system(messages, describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
+}
+
+Json structure_of(const Constraint& constraint) {
+  switch (constraint.kind) {
+    case Constraint::Kind::json_object: return {{"type", "json_schema"}, {"json_schema", {{"type", "object"}}}};
+    case Constraint::Kind::json_schema: return {{"type", "json_schema"}, {"json_schema", parse_json(constraint.text)}};
+    case Constraint::Kind::regex: return {{"type", "regex"}, {"pattern", constraint.text}};
+    case Constraint::Kind::grammar: return {{"type", "grammar"}, {"grammar", constraint.text}};
+    case Constraint::Kind::structure: return parse_json(constraint.text);
+    case Constraint::Kind::choice: {
+      Json ways = Json::array();
+      for (const std::string& choice : constraint.choices) ways.push_back({{"type", "const_string"}, {"value", choice}});
+      return {{"type", "or"}, {"elements", std::move(ways)}};
+    }
+    case Constraint::Kind::none: break;
+  }
+  return {{"type", "any_text"}};
+}
+
+// Those of the tools that an answer may call. The prompt names all of them, so that it stays as it was cached.
+std::vector<Tool> callable_tools(const AskedTools& tools) {
+  std::vector<Tool> out = tools.tools;
+  if (tools.allowed) std::erase_if(out, [&](const Tool& tool) { return std::ranges::find(*tools.allowed, tool.name) == tools.allowed->end(); });
+  return out;
+}
+
+void set_structure(Ask& ask, const Json& structure) {
+  ask.request.constraint = {};
+  ask.request.constraint.kind = Constraint::Kind::structure;
+  ask.request.constraint.text = to_text(structure);
+}
+
+// The tools as their calls are held to: those that are strict say so in their schemas, where the model does not see it.
+std::vector<Tool> held_tools(const AskedTools& asked) {
+  std::vector<Tool> tools = callable_tools(asked);
+  for (const Json& definition : asked.definitions.is_array() ? asked.definitions : Json::array()) {
+    const Json& function = definition["function"];
+    if (!function.contains("strict") || function["strict"] != true) continue;
+    for (Tool& tool : tools)
+      if (function["name"] == tool.name) tool.parameters[kStrictSchema] = "tool '" + tool.name + "'";
+  }
+  return tools;
+}
+
+// The same where every answer has frames.
+void constrain_frames(Ask& ask) {
+  const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
+  if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
+  if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
+  const std::vector<Tool> callable = tools ? held_tools(ask.tools) : std::vector<Tool>();
+  set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel}, required ? Json() : structure_of(ask.request.constraint)));
+}
+
+// Puts together what is wished of the text, the calls, and the thinking before them.
+void combine_constraints(Ask& ask) {
+  if (ask.dialect && answer_frames_of(*ask.dialect)) return constrain_frames(ask);
+  Constraint& constraint = ask.request.constraint;
+  const bool thinks = ask.marks && ask.place != ReasoningPlace::behind && !ask.constrains_thinking;
+  if (!ask.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
+  Json structure;
+  if (ask.dialect) {
+    const bool required = ask.tools.choice == Choice::required;
+    const bool both = constraint.kind != Constraint::Kind::none && !required;
+    structure = ask.dialect->structure(held_tools(ask.tools), {required || both, ask.tools.parallel});
+    if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};
+    if (ask.constraint_field.empty()) ask.constraint_field = "tools";
+  } else {
+    structure = structure_of(constraint);
+  }
+  if (thinks) structure = behind_reasoning(std::move(structure), *ask.marks, ask.place);
+  set_structure(ask, structure);
+}
+
+// What a conversation has come to, before the tokens of its next message, which begin no text then.
+std::optional<ApiError> put_context_before(const LanguageModel& model, const std::vector<TokenId>& context, std::vector<TokenId>& tokens) {
+  if (context.empty()) return std::nullopt;
+  for (TokenId token : context)
+    if (token < 0 || token >= model.info().vocab) return ApiError::bad("context", fmt::format("token {} is outside the vocabulary of {}", token, model.info().vocab));
+  const Tokenizer* tokenizer = model.parts().tokenizer.get();
+  if (tokenizer && tokenizer->spec().bos && !tokens.empty() && tokens.front() == *tokenizer->spec().bos) tokens.erase(tokens.begin());
+  tokens.insert(tokens.begin(), context.begin(), context.end());
+  return std::nullopt;
+}
+
+// Text that the last message ends with, without the white space that a template may trim.
+void cut_behind_last(std::string& text, const std::string& said) {
+  const size_t end = said.find_last_not_of(" \t\r\n") + 1;
+  const size_t at = text.rfind(said.substr(0, end));
+  if (at != std::string::npos) text.resize(at + end);
+}
+
+}  // namespace
+
+std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) {
+  const std::string& chat_template = model.parts().files->chat_template;
+  Json input = ask.variables.is_object() ? std::move(ask.variables) : Json::object();
+  ask.variables = Json::object();
+  input["messages"] = std::move(ask.messages);
+  ask.messages = Json::array();
+  Json as_given = ask.tools.any() ? input : Json();
+  add_tools(chat_template, true, ask, input);
+  auto text = chat_text(model, input, ask.add_generation_prompt);
+  // Some templates print what only other engines than Python's can: R1's gives a filter's result to tojson.
+  if (!text.ok() && as_given.is_object() && text.error().message.find("is not JSON serializable") != std::string::npos) {
+    input = std::move(as_given);
+    add_tools(chat_template, false, ask, input);
+    text = chat_text(model, input, ask.add_generation_prompt);
+  }
+  if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
+  if (ask.continue_last_message) cut_behind_last(*text, input["messages"].back().value("content", std::string()));
+  ask.marks = ask.dialect && answer_frames_of(*ask.dialect) ? nullptr : reasoning_marks_of(chat_template);
+  if (ask.marks) {
+    ask.place = reasoning_place(*text, *ask.marks);
+    if (ask.continue_last_message) {
+      const std::string said = input["messages"].back().value("content", std::string());
+      const size_t open = said.rfind(ask.marks->open), close = said.rfind(ask.marks->close);
+      ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside : ReasoningPlace::behind;
+    }
+  }
+  if (ask.marks && ask.place != ReasoningPlace::behind)
+    ask.request.thinking = {ask.reasoning.budget, ask.marks->open, ask.marks->close, ask.place == ReasoningPlace::inside};
+  ask.request.show_markers = ask.marks || ask.dialect;
+  combine_constraints(ask);
+  auto tokens = encode_chat(model, *text);
+  if (!tokens.ok()) return ApiError::from(tokens.error());
+  if (auto wrong = put_context_before(model, ask.context_tokens, *tokens)) return wrong;
+  ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
+  return std::nullopt;
+}
+
+std::optional<ApiError> make_bad_words(const LanguageModel& model, Ask& ask) {
+  // Behind a line's end, since tokenizers may put a space before a text's first word.
+  if (ask.bad_words.empty()) return std::nullopt;
+  const auto encode = [&](const std::string& text) { return model.encode(text, /*add_special=*/false, /*parse_special=*/false); };
+  auto before = encode("\n");
+  if (!before.ok()) return ApiError::bad("bad_words", before.error().message);
+  for (const std::string& word : ask.bad_words) {
+    for (const bool spaced : {false, true}) {
+      auto tokens = encode((spaced ? "\n " : "\n") + word);
+      if (!tokens.ok()) return ApiError::bad("bad_words", tokens.error().message);
+      if (tokens->size() <= before->size() || !std::equal(before->begin(), before->end(), tokens->begin())) continue;
+      ask.request.bad_words.emplace_back(tokens->begin() + static_cast<ptrdiff_t>(before->size()), tokens->end());
+    }
+  }
+  return std::nullopt;
+}
+
+void truncate_prompt(Ask& ask, AskedPrompt& prompt, int64_t context) {
+  if (ask.truncate_prompt == 0) return;
+  const auto count = static_cast<int64_t>(prompt.tokens.size());
+  const int64_t room = context - std::max<int64_t>(1, ask.request.max_tokens);
+  const int64_t most = ask.truncate_prompt > 0 ? ask.truncate_prompt : std::max<int64_t>(1, room);
+  if (count <= most) return;
+  ask.truncated_tokens += count - most;
+  prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - most);
+}
+
+ApiError constraint_error(const Ask& ask, const ApiError& error) {
+  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal || error.kind == ApiErrorKind::overloaded) return error;
+  constexpr std::string_view kPrefix = "constraint: ";
+  std::string reason = error.message;
+  if (reason.starts_with(kPrefix)) reason.erase(0, kPrefix.size());
+  return ApiError::bad(ask.constraint_field, reason);
+}
+
+}  // namespace millrace

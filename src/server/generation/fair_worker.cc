@@ -1,0 +1,136 @@
+#include "server/generation/fair_worker.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "server/http/http.h"
+#include "server/access/key_account.h"
+
+namespace millrace {
+
+WorkShare WorkShare::of(const HttpRequest& request) {
+  if (!request.account) return {"address " + request.client, 1};
+  const ApiKey key = request.account->key();
+  return {"key " + key.name, key.weight};
+}
+
+Result<void> FairWorker::add(Job job) {
+  std::vector<std::unique_ptr<Waiting>> dropped;  // goes after the lock
+  auto waiting = std::make_unique<Waiting>();
+  waiting->left = std::accumulate(job.pieces.begin(), job.pieces.end(), int64_t{0});
+  waiting->job = std::move(job);
+  const WorkShare& share = waiting->job.share;
+  {
+    std::lock_guard lock(mutex_);
+    if (stop_) return Error::resource("queue: the server is shutting down");
+    dropped = take_unwanted();
+    const auto known = tenants_.find(share.tenant);
+    if (known != tenants_.end() && known->second.jobs.size() >= limits_.requests_of_one)
+      return Error::resource(fmt::format("queue: {} of your {}; try again later", known->second.jobs.size(), what_));
+    if (requests_ >= limits_.requests || (requests_ > 0 && tokens_ + waiting->left > limits_.tokens))
+      return Error::resource(fmt::format("queue: too many {}; try again later", what_));
+    const double least = least_had();
+    Tenant& tenant = tenants_[share.tenant];
+    if (tenant.jobs.empty()) {
+      tenant.had = std::max(tenant.had, least);
+      tenant.turn = ++turn_;
+      tenant.done = 0;
+    }
+    waiting->mark = tenant.done + waiting->left;
+    ++requests_;
+    tokens_ += waiting->left;
+    tenant.jobs.push_back(std::move(waiting));
+  }
+  wake_.notify_one();
+  return {};
+}
+
+// Of the tenants that wait; 0: none does.
+double FairWorker::least_had() const {
+  double least = -1;
+  for (const auto& [name, tenant] : tenants_)
+    if (!tenant.jobs.empty() && (least < 0 || tenant.had < least)) least = tenant.had;
+  return std::max(least, 0.0);
+}
+
+std::vector<std::unique_ptr<FairWorker::Waiting>> FairWorker::take_unwanted() {
+  std::vector<std::unique_ptr<Waiting>> out;
+  for (auto& [name, tenant] : tenants_) {
+    for (auto& job : tenant.jobs) {
+      if (job->under_way || !job->job.unwanted || !*job->job.unwanted) continue;
+      --requests_;
+      tokens_ -= job->left;
+      out.push_back(std::move(job));
+    }
+    std::erase(tenant.jobs, nullptr);
+  }
+  // Who waits for nothing and has had no more than the others is nobody special. Without others, nobody is.
+  const double least = least_had();
+  std::erase_if(tenants_, [&](const auto& one) { return one.second.jobs.empty() && (requests_ == 0 || one.second.had <= least); });
+  return out;
+}
+
+FairWorker::Waiting* FairWorker::begin_next() {
+  Tenant* least = nullptr;
+  for (auto& [name, tenant] : tenants_)
+    if (!tenant.jobs.empty() && (!least || std::pair(tenant.had, tenant.turn) < std::pair(least->had, least->turn))) least = &tenant;
+  if (!least) return nullptr;
+  Waiting& job = **std::ranges::min_element(least->jobs, {}, [](const auto& one) { return one->mark; });  // of two alike, who came first
+  const int64_t cost = job.job.pieces[job.next];
+  least->had += static_cast<double>(cost) / std::max(1e-6, job.job.share.weight);
+  least->done += cost;
+  least->turn = ++turn_;
+  job.under_way = true;
+  return &job;
+}
+
+// What has ended goes to the caller, for whom the mutex need not be held.
+std::unique_ptr<FairWorker::Waiting> FairWorker::end_piece(Waiting& job, bool more) {
+  job.under_way = false;
+  const int64_t cost = more ? job.job.pieces[job.next - 1] : job.left;
+  tokens_ -= cost;
+  job.left -= cost;
+  if (more) return nullptr;
+  --requests_;
+  auto& jobs = tenants_[job.job.share.tenant].jobs;
+  const auto found = std::ranges::find(jobs, &job, &std::unique_ptr<Waiting>::get);
+  auto out = std::move(*found);
+  jobs.erase(found);
+  return out;
+}
+
+void FairWorker::loop() {
+  for (;;) {
+    std::vector<std::unique_ptr<Waiting>> dropped;
+    std::unique_ptr<Waiting> ended;
+    Waiting* job = nullptr;
+    {
+      std::unique_lock lock(mutex_);
+      wake_.wait(lock, [&] { return stop_ || requests_ > 0; });
+      if (stop_) return;
+      dropped = take_unwanted();
+      job = begin_next();
+    }
+    dropped.clear();
+    if (!job) continue;
+    const bool more = job->job.run(job->next) && ++job->next < job->job.pieces.size();
+    std::lock_guard lock(mutex_);
+    ended = end_piece(*job, more);
+  }
+}
+
+void FairWorker::stop() {
+  {
+    std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  wake_.notify_one();
+  if (thread_.joinable()) thread_.join();
+  std::map<std::string, Tenant> dropped;
+  std::lock_guard lock(mutex_);
+  dropped.swap(tenants_);
+}
+
+}  // namespace millrace

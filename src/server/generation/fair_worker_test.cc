@@ -1,0 +1,132 @@
+#include "server/generation/fair_worker.h"
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <future>
+
+namespace millrace {
+namespace {
+
+// Runs what is added while the first job holds the thread, and notes the order of pieces.
+struct Held {
+  std::promise<void> go;
+  std::mutex mutex;
+  std::string order;
+  std::vector<std::shared_ptr<std::atomic<bool>>> unwanted;
+  std::promise<void> began;
+  FairWorker worker;  // last: its thread uses the others
+
+  explicit Held(FairLimits limits = {}) : worker("things wait", limits) {
+    auto held = go.get_future().share();
+    EXPECT_TRUE(worker.add({{"holder", 1}, {1}, nullptr, [this, held](size_t) {
+                              began.set_value();
+                              held.wait();
+                              return true;
+                            }}).ok());
+    began.get_future().wait();
+  }
+  Result<void> add(char name, const std::string& tenant, std::vector<int64_t> pieces, double weight = 1) {
+    unwanted.push_back(std::make_shared<std::atomic<bool>>(false));
+    return worker.add({{tenant, weight}, std::move(pieces), unwanted.back(), [this, name](size_t) {
+                         std::lock_guard lock(mutex);
+                         order += name;
+                         return true;
+                       }});
+  }
+  // Of `pieces` pieces in all.
+  std::string run(size_t pieces) {
+    go.set_value();
+    for (int i = 0; i < 10000; ++i) {
+      {
+        std::lock_guard lock(mutex);
+        if (order.size() >= pieces) return order;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(1));
+    }
+    return order;
+  }
+};
+
+TEST(FairWorker, ASmallRequestOfTheSameTenantPasses) {
+  Held held;
+  ASSERT_TRUE(held.add('L', "a", {100, 100, 100}).ok());
+  ASSERT_TRUE(held.add('s', "a", {10}).ok());
+  EXPECT_EQ(held.run(4), "sLLL");
+}
+
+TEST(FairWorker, ALargeOneIsNotPassedForEver) {
+  Held held;
+  ASSERT_TRUE(held.add('L', "a", {50, 50}).ok());
+  // Each smaller than what is left of the large one, more of them than it is large.
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(held.add('s', "a", {20}).ok());
+  const std::string order = held.run(22);
+  EXPECT_EQ(order.size(), 22u);
+  FairWorker worker("things wait");  // those that come while it is under way: each of them adds the next
+  std::promise<size_t> passed;
+  std::atomic<size_t> count{0};
+  std::function<void()> add_small = [&] {
+    (void)worker.add({{"a", 1}, {20}, nullptr, [&](size_t) {
+                        if (++count < 1000) add_small();
+                        return true;
+                      }});
+  };
+  ASSERT_TRUE(worker.add({{"a", 1}, {50, 50}, nullptr, [&](size_t piece) {
+                            if (piece == 0) add_small();
+                            else passed.set_value(count);
+                            return true;
+                          }}).ok());
+  EXPECT_LE(passed.get_future().get(), 5u);
+  worker.stop();
+}
+
+TEST(FairWorker, TenantsShareByWhatTheyHaveHad) {
+  Held held;
+  ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
+  ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
+  ASSERT_TRUE(held.add('b', "b", {10, 10, 10, 10}).ok());
+  EXPECT_EQ(held.run(12), "AbAbAbAbAAAA");
+}
+
+TEST(FairWorker, WeightsCount) {
+  Held held;
+  ASSERT_TRUE(held.add('A', "a", std::vector<int64_t>(9, 10), 2).ok());
+  ASSERT_TRUE(held.add('b', "b", std::vector<int64_t>(9, 10), 1).ok());
+  const std::string order = held.run(18).substr(0, 9);
+  EXPECT_EQ(std::ranges::count(order, 'A'), 6);
+}
+
+TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
+  FairWorker worker("things wait");
+  std::promise<size_t> passed;
+  std::atomic<size_t> count{0};
+  std::function<void()> add_one = [&] {
+    (void)worker.add({{"new " + std::to_string(count), 1}, {5}, nullptr, [&](size_t) {
+                        if (++count < 1000) add_one();
+                        return true;
+                      }});
+  };
+  ASSERT_TRUE(worker.add({{"large", 1}, {50, 50}, nullptr, [&](size_t piece) {
+                            if (piece == 0) add_one();
+                            else passed.set_value(count);
+                            return true;
+                          }}).ok());
+  EXPECT_LE(passed.get_future().get(), 20u);
+  worker.stop();
+}
+
+TEST(FairWorker, IsBoundedAndDropsTheUnwanted) {
+  Held held({.requests = 4, .requests_of_one = 2, .tokens = 100});
+  ASSERT_TRUE(held.add('a', "a", {10}).ok());
+  ASSERT_TRUE(held.add('a', "a", {10}).ok());
+  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);  // of one
+  EXPECT_EQ(held.add('b', "b", {1000}).error().kind, ErrorKind::resource);  // tokens
+  ASSERT_TRUE(held.add('b', "b", {10}).ok());
+  EXPECT_EQ(held.add('c', "c", {10}).error().kind, ErrorKind::resource);  // in all
+  *held.unwanted[0] = true;
+  ASSERT_TRUE(held.add('c', "c", {10}).ok());
+  EXPECT_EQ(held.run(3).size(), 3u);
+}
+
+}  // namespace
+}  // namespace millrace

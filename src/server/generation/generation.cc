@@ -1,0 +1,217 @@
+#include "server/generation/generation.h"
+
+#include <algorithm>
+
+#include "server/access/key_account.h"
+#include "server/service.h"
+
+namespace millrace {
+
+Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange)
+    : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
+      began_(std::chrono::steady_clock::now()) {
+  if (ask.served) answer_.model = ask.served->model.get();
+  answer_.id = format_.id_prefix + (ask.id.empty() ? service.new_id() : ask.id);
+  answer_.model_name = !ask.adapter.empty() ? ask.adapter : ask.served ? ask.served->name() : ask.model;  // none is needed to say that it was unloaded
+  answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
+  answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
+  last_token_ns_.resize(answer_.choices.size());
+  open_prompts_ = ask.prompts.size();
+  answer_.ask = std::move(ask);
+  if (RequestFacts* facts = exchange_.facts().get()) {
+    for (const auto& [name, value] : headers_)
+      if (name == "X-Request-Id") facts->id = value;
+    service_.telemetry().started(facts, answer_);
+  }
+  if (service_.telemetry().records()) recorded_.resize(answer_.choices.size());
+  for (size_t i = 0; i < answer_.choices.size(); ++i) readers_.push_back(AnswerReader::create(answer_.ask));
+}
+
+HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders headers) {
+  HttpReply head{.content_type = format.stream_type, .headers = std::move(headers)};
+  head.headers.emplace_back("Cache-Control", "no-cache");
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // asks proxies not to hold it back
+  return head;
+}
+
+void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange) {
+  auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
+  if (self->answer_.ask.only_load) return self->answer_empty();
+  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
+  exchange.on_gone([self] { self->gone(); });
+  if (self->scored_top() >= 0) {
+    self->score_prompts();
+  } else {
+    self->submit();
+  }
+  if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
+}
+
+// How many of the likeliest tokens beside each of the prompt's; -1: it is not scored.
+int64_t Generation::scored_top() const {
+  const Ask& ask = answer_.ask;
+  return std::max(ask.prompt_logprobs, ask.echo ? ask.request.sampling.logprobs : -1);
+}
+
+// The prompts' own log-probabilities come before anything is generated: an answer begins with them.
+void Generation::score_prompts() {
+  PromptScorer::Work work{.top = scored_top(), .share = answer_.ask.share, .unwanted = unwanted_};
+  for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
+  work.done = [self = shared_from_this()](Result<std::vector<std::vector<ChosenToken>>> scored) {
+    self->exchange_.post([self, scored = std::move(scored)]() mutable {
+      if (self->over_) return;
+      if (!scored.ok()) return self->fail(ApiError::from(scored.error()));
+      self->answer_.prompt_logprobs = std::move(*scored);
+      self->submit();
+    });
+  };
+  auto added = answer_.ask.served->scorer->add(std::move(work));
+  if (!added.ok()) exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
+}
+
+void Generation::submit() {
+  for (size_t i = 0; i < answer_.ask.prompts.size(); ++i) {
+    Request request = answer_.ask.request;
+    request.prompt = answer_.ask.prompts[i].tokens;
+    auto sink = [self = shared_from_this(), i](TokenEvent&& event) {
+      self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
+    };
+    auto id = answer_.ask.served->engine->submit(std::move(request), std::move(sink));
+    if (!id.ok()) return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
+    exchange_.post([self = shared_from_this(), id = *id] {
+      if (self->over_) return self->answer_.ask.served->engine->cancel(id);
+      self->ids_.push_back(id);
+    });
+  }
+}
+
+void Generation::take(size_t prompt, TokenEvent event) {
+  if (over_) return;
+  if (event.finish == FinishReason::error) return fail(ApiError::from(event.error));
+  if (event.finish == FinishReason::cancelled) return fail({ApiErrorKind::draining, "the server is shutting down", ""});
+  const size_t index = prompt * static_cast<size_t>(answer_.ask.request.n) + static_cast<size_t>(event.answer);
+  Choice& choice = answer_.choices[index];
+  if (event.token >= 0) {
+    int64_t& before_ns = last_token_ns_[index];
+    if (waiting_ && event.answer == 0 && before_ns == 0) waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
+    if (before_ns > 0) service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
+    before_ns = event.made_ns;
+    if (answer_.ask.use) answer_.ask.use->generated(1);
+    if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
+  }
+  Delta delta{std::move(event.text), {}, event.token, nullptr, event.finish};
+  ChosenToken chosen;
+  if (event.end_token) delta.token = -1;
+  read_delta(index, event, delta);
+  if (answer_.ask.request.sampling.logprobs >= 0 && delta.token >= 0) {
+    chosen = {event.token, event.logprob.logprob, std::move(event.top_logprobs), choice.last_kind};
+    delta.logprob = &chosen;
+  }
+  if (event.finish != FinishReason::none) take_finish(prompt, event, choice);
+  if (delta.token >= 0 && (answer_.ask.keep_tokens || (answer_.ask.return_tokens && !answer_.ask.stream))) choice.tokens.push_back(delta.token);
+  if (answer_.ask.stream) {
+    if (!streaming_) {
+      streaming_ = true;
+      HttpReply head = stream_head(format_, headers_);
+      head.body = format_.begin(answer_);
+      exchange_.begin_stream(std::move(head));
+    }
+    if (std::string bytes = format_.delta(answer_, index, delta); !bytes.empty()) exchange_.write(std::move(bytes));
+    if (over_) return;  // the reader was too slow, and is cut
+  } else {
+    if (!readers_[index]) choice.text += delta.text;
+    if (delta.logprob) choice.logprobs.push_back(std::move(chosen));
+  }
+  if (event.last && --open_prompts_ == 0) complete();
+}
+
+// The text's parts, where it has some. Calls are kept of streams too.
+void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta) {
+  Choice& choice = answer_.choices[index];
+  if (event.token >= 0) ++choice.generated_tokens;
+  if (event.end_token && event.finish == FinishReason::stop && std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
+    choice.stop_token = event.token;
+  if (!readers_[index]) {
+    if (!delta.text.empty()) choice.last_kind = AnswerPiece::Kind::text;
+    return;
+  }
+  delta.pieces = readers_[index]->read(delta.text, event.finish != FinishReason::none);
+  delta.text.clear();
+  bool thought = false;
+  for (const AnswerPiece& piece : delta.pieces) {
+    if (piece.kind == AnswerPiece::Kind::text) delta.text += piece.text;
+    thought |= piece.kind == AnswerPiece::Kind::reasoning;
+  }
+  if (!delta.pieces.empty()) choice.last_kind = delta.pieces.back().kind;
+  if (thought && event.token >= 0) ++choice.reasoning_tokens;
+  take_pieces(choice, delta, answer_.ask, !answer_.ask.stream);
+}
+
+void Generation::take_finish(size_t prompt, const TokenEvent& event, Choice& choice) {
+  choice.finish = event.finish;
+  choice.stopped_by = event.stopped_by;
+  if (waiting_) waiting_->answer_done(event.timings);
+  answer_.timings = event.timings;
+  answer_.generated_tokens += event.timings.generated_tokens;
+  answer_.longest_tokens = std::max(answer_.longest_tokens, event.timings.generated_tokens);
+  service_.telemetry().finished(exchange_.facts().get(), event);
+  service_.metrics().finished(answer_, choice, event.timings);
+  if (event.answer == 0) answer_.cached_tokens += event.timings.cached_tokens;
+}
+
+void Generation::answer_empty() {
+  if (!answer_.ask.stream) return exchange_.reply({.headers = headers_, .body = to_text(format_.whole(answer_))});
+  HttpReply head = stream_head(format_, headers_);
+  head.body = format_.begin(answer_) + format_.end(answer_);
+  exchange_.begin_stream(std::move(head));
+  exchange_.finish();
+}
+
+void Generation::complete() {
+  over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();  // before the reader knows: his next request may be here at once
+  answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
+  service_.metrics().answered(answer_);
+  record();
+  if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
+  if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
+    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"};
+    return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
+  }
+  Json whole = format_.whole(answer_);
+  if (whole.is_object()) add_weakened(answer_, whole);
+  exchange_.reply({.headers = headers_, .body = to_text(whole)});
+}
+
+// Before the first token an error has a status of its own; after it, it is the stream's last event.
+void Generation::fail(const ApiError& error) {
+  if (over_) return;
+  Telemetry::failed(exchange_.facts().get(), error);
+  if (!ids_.empty()) record();
+  if (!streaming_ && answer_.ask.use && error.kind == ApiErrorKind::overloaded) answer_.ask.use->give_back();
+  cancel();
+  exchange_.end(service_.refused(*endpoint_.dialect, error, headers_), endpoint_.dialect->refuse_in_stream(error));
+}
+
+void Generation::gone() {
+  if (over_) return;
+  service_.metrics().aborted(answer_.model_name);
+  if (!ids_.empty()) record();
+  cancel();
+}
+
+void Generation::record() {
+  if (!recorded_.empty()) service_.telemetry().recorded(exchange_.facts().get(), answer_, recorded_);
+}
+
+void Generation::cancel() {
+  over_ = true;
+  waiting_.reset();
+  answer_.ask.use.reset();
+  *unwanted_ = true;
+  for (RequestId id : ids_) answer_.ask.served->engine->cancel(id);
+}
+
+}  // namespace millrace

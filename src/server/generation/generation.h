@@ -1,0 +1,56 @@
+// Generation: one request for text under way. The engine's events come to its exchange's strand, where they become bytes
+// of the answer; a reader who leaves ends the engine's work.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <memory>
+#include <vector>
+
+#include "server/generation/answer_reader.h"
+#include "server/api/endpoint.h"
+#include "server/http/http.h"
+#include "server/generation/wait_estimate.h"
+
+namespace millrace {
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
+  static void start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+
+ private:
+  Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  int64_t scored_top() const;
+  void score_prompts();
+  void submit();
+  void answer_empty();
+  // What follows runs on the strand.
+  void take(size_t prompt, TokenEvent event);
+  void read_delta(size_t index, const TokenEvent& event, Delta& delta);
+  void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
+  void fail(const ApiError& error);
+  void complete();
+  void gone();
+  void record();
+  void cancel();
+
+  Service& service_;
+  const Endpoint& endpoint_;
+  const AnswerFormat& format_;
+  Exchange exchange_;
+  HttpHeaders headers_;
+  Answer answer_;
+  std::vector<RequestId> ids_;
+  std::unique_ptr<WaitEntry> waiting_;  // in the estimate of others; null: no longer
+  size_t open_prompts_ = 0;
+  std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
+  std::vector<std::unique_ptr<AnswerReader>> readers_;  // of each choice
+  std::vector<int64_t> last_token_ns_;             // of each choice, by the engine's clock
+  std::vector<std::vector<TokenId>> recorded_;     // the same; empty: nothing is recorded
+  bool streaming_ = false;  // its head is on the way
+  bool over_ = false;       // answered, failed, or nobody reads
+  std::chrono::steady_clock::time_point began_;
+};
+
+}  // namespace millrace

@@ -1,0 +1,26 @@
+// AnswerTaker: what an Exchange's answer may go to instead of a connection: a line of a batch, a stream that is kept to be
+// read again. The calls are those of Exchange, and may come from any thread; post() runs what it is given in order, one
+// at a time.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "server/http/http.h"
+
+namespace millrace {
+
+class AnswerTaker {
+ public:
+  virtual ~AnswerTaker() = default;
+  virtual void reply(HttpReply reply) = 0;
+  virtual void begin_stream(HttpReply head) = 0;
+  virtual void write(std::string bytes) = 0;
+  virtual void finish(std::string bytes) = 0;
+  virtual void end(HttpReply reply, std::string bytes) = 0;
+  virtual void ping_with(HttpReply head, std::string ping) = 0;
+  virtual void post(std::function<void()> work) = 0;
+  virtual void on_gone(std::function<void()> gone) = 0;
+};
+
+}  // namespace millrace

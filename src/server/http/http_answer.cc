@@ -1,0 +1,285 @@
+// How a connection answers: heads and chunks into queue_, queue_ into the socket, and what follows the last byte. Reading is
+// in http_connection.cc.
+#include <fmt/format.h>
+
+#include <boost/asio/dispatch.hpp>
+#include <boost/asio/post.hpp>
+#include <charconv>
+#include <ctime>
+
+#include "server/http/answer_taker.h"
+#include "server/http/http_connection.h"
+#include "server/telemetry/request_facts.h"
+
+namespace millrace {
+
+namespace asio = boost::asio;
+
+namespace {
+
+constexpr int64_t kMostDiscarded = int64_t{4} << 20;  // of a body that was refused, so that its sender sees the answer
+constexpr double kLingerSeconds = 2;
+constexpr size_t kKeptBytes = 4096;  // of the buffers of a connection between two requests
+
+std::string date_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[40];
+  const size_t length = std::strftime(text, sizeof(text), "%a, %d %b %Y %H:%M:%S GMT", &parts);
+  return std::string(text, length);
+}
+
+void append_chunk(std::string& out, std::string_view bytes) {
+  char size[20];
+  auto end = std::to_chars(size, size + sizeof(size), bytes.size(), 16).ptr;
+  out.reserve(out.size() + bytes.size() + 16);
+  out.append(size, end).append("\r\n").append(bytes).append("\r\n");
+}
+
+void shrink(std::string& text) {
+  if (text.capacity() > kKeptBytes) std::string().swap(text);
+}
+
+}  // namespace
+
+std::string HttpConnection::head_text(const HttpReply& reply, bool streamed) const {
+  std::string out = fmt::format("HTTP/1.1 {} {}\r\nDate: {}\r\n", reply.status, http_reason(reply.status), date_now());
+  if (!reply.content_type.empty()) out += fmt::format("Content-Type: {}\r\n", reply.content_type);
+  if (!streamed) {
+    out += fmt::format("Content-Length: {}\r\n", reply.body.size());
+  } else if (chunks_) {
+    out += "Transfer-Encoding: chunked\r\n";
+  }
+  for (const auto& [name, value] : reply.headers) out += fmt::format("{}: {}\r\n", name, value);
+  out += keep_alive_ ? "Connection: keep-alive\r\n\r\n" : "Connection: close\r\n\r\n";
+  return out;
+}
+
+void HttpConnection::reply(HttpReply reply) {
+  if (streaming_ || complete_) return;
+  if (reply.close || server_.draining) keep_alive_ = false;
+  complete_ = true;
+  std::string bytes = head_text(reply, false);
+  if (!head_only_) bytes += reply.body;
+  queue(std::move(bytes));
+}
+
+void HttpConnection::begin_stream(HttpReply head) {
+  if (complete_) return;
+  if (streaming_) return write(std::move(head.body));  // a ping began it
+  if (!chunks_ || server_.draining) keep_alive_ = false;
+  streaming_ = true;
+  std::string bytes = head_text(head, true);
+  if (chunks_ && !head.body.empty()) {
+    append_chunk(bytes, head.body);
+  } else {
+    bytes += head.body;
+  }
+  queue(std::move(bytes));
+}
+
+// A reader who is too far behind for so many bytes more is cut.
+bool HttpConnection::lags(size_t more) {
+  if (static_cast<int64_t>(queue_.size() + sending_.size() - sent_ + more) <= limits_->queued_bytes) return false;
+  ++server_.cut;
+  close();
+  return true;
+}
+
+void HttpConnection::write(std::string bytes) {
+  if (!streaming_ || complete_ || bytes.empty() || lags(bytes.size())) return;
+  if (!chunks_) return queue(std::move(bytes));
+  std::string chunk;
+  append_chunk(chunk, bytes);
+  queue(std::move(chunk));
+}
+
+void HttpConnection::finish(std::string bytes) {
+  if (!streaming_ || complete_ || lags(bytes.size())) return;
+  complete_ = true;
+  if (!chunks_) return queue(std::move(bytes));
+  std::string last;
+  if (!bytes.empty()) append_chunk(last, bytes);
+  queue(last += "0\r\n\r\n");
+}
+
+void HttpConnection::end(HttpReply whole, std::string bytes) {
+  if (streaming_) return finish(std::move(bytes));
+  reply(std::move(whole));
+}
+
+void HttpConnection::ping_with(HttpReply head, std::string ping) {
+  ping_head_ = std::move(head);
+  ping_ = std::move(ping);
+  arm_ping();
+}
+
+void HttpConnection::arm_ping() {
+  const auto silence = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_->ping_seconds));
+  ping_timer_.expires_at(last_write_ + silence);
+  ping_timer_.async_wait([self = shared_from_this(), number = number_, silence](ErrorCode failed) {
+    if (failed || !self->current(number) || self->complete_ || self->ping_.empty()) return;
+    if (Clock::now() >= self->last_write_ + silence) {
+      if (!self->streaming_) self->begin_stream(self->ping_head_);
+      self->write(self->ping_);
+      self->last_write_ = Clock::now();
+    }
+    if (self->current(number)) self->arm_ping();
+  });
+}
+
+void HttpConnection::on_gone(std::function<void(bool)> gone) { gone_ = std::move(gone); }
+
+void HttpConnection::queue(std::string bytes) {
+  if (closed_) return;
+  last_write_ = Clock::now();
+  if (queue_.empty()) {
+    queue_ = std::move(bytes);
+  } else {
+    queue_ += bytes;
+  }
+  if (sending_.empty()) send();
+}
+
+// What the socket takes at once goes at once; only what it does not take needs a wait, and a limit for it.
+void HttpConnection::send() {
+  for (;;) {
+    if (sent_ == sending_.size()) {
+      sending_.clear();
+      sent_ = 0;
+      if (queue_.empty()) {
+        no_limit();
+        if (complete_) answered();
+        return;
+      }
+      sending_.swap(queue_);
+    }
+    ErrorCode failed;
+    const size_t bytes = stream_.write_now(sending_.data() + sent_, sending_.size() - sent_, failed);
+    if (failed) return close();
+    if (bytes == 0) break;
+    sent_ += bytes;
+  }
+  limit(limits_->stall_seconds, [this] {
+    ++server_.cut;
+    close();
+  });
+  stream_.async_write_some(asio::buffer(sending_.data() + sent_, sending_.size() - sent_),
+                           [self = shared_from_this()](ErrorCode failed, size_t bytes) { self->sent(failed, bytes); });
+}
+
+void HttpConnection::sent(ErrorCode failed, size_t bytes) {
+  if (closed_) return;
+  if (failed) return close();
+  sent_ += bytes;
+  send();
+}
+
+void HttpConnection::answered() {
+  no_limit();
+  ping_timer_.cancel();
+  answering_ = streaming_ = complete_ = false;
+  --server_.answering;
+  gone_ = nullptr;
+  ping_.clear();
+  shrink(sending_);
+  shrink(queue_);
+  if (reading_) {  // too slow to come in: the read is still under way
+    stream_.end_writing();
+    return close();
+  }
+  const bool unread = parser_.has_value();  // the request was refused before it had come in
+  parser_.reset();
+  release_body();
+  ErrorCode ignored;
+  stream_.socket().cancel(ignored);  // the watch over the reader
+  if (keep_alive_ && !unread) return wait_for_request();
+  stream_.end_writing();
+  linger();
+}
+
+// Closing with bytes unread resets the connection, and the reader may lose the answer: they are taken for a while.
+void HttpConnection::linger() {
+  limit(kLingerSeconds, [this] { close(); });
+  discard();
+}
+
+void HttpConnection::discard() {
+  stream_.async_read_some(asio::buffer(scrap_), [self = shared_from_this()](ErrorCode failed, size_t bytes) {
+    self->discarded_ += static_cast<int64_t>(bytes);
+    if (failed || self->closed_ || self->discarded_ > kMostDiscarded) return self->close();
+    self->discard();
+  });
+}
+
+namespace {
+
+// Runs `work` on the connection's strand, at once where that is where we are, if the request is still being answered.
+template <typename Work>
+void on_strand(const std::shared_ptr<HttpConnection>& connection, uint64_t number, Work work) {
+  if (!connection) return;
+  asio::dispatch(connection->executor(), [connection, number, work = std::move(work)]() mutable {
+    if (connection->current(number)) work(*connection);
+  });
+}
+
+}  // namespace
+
+void Exchange::reply(HttpReply reply) const {
+  if (facts_) {
+    facts_->open(reply, false);
+    facts_->end(reply.status, false);
+  }
+  if (taker_) return taker_->reply(std::move(reply));
+  on_strand(connection_, number_, [reply = std::move(reply)](HttpConnection& c) mutable { c.reply(std::move(reply)); });
+}
+void Exchange::begin_stream(HttpReply head) const {
+  if (facts_) facts_->open(head, true);
+  if (taker_) return taker_->begin_stream(std::move(head));
+  on_strand(connection_, number_, [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });
+}
+void Exchange::write(std::string bytes) const {
+  if (taker_) return taker_->write(std::move(bytes));
+  on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.write(std::move(bytes)); });
+}
+void Exchange::finish(std::string bytes) const {
+  if (facts_) facts_->end(200, false);
+  if (taker_) return taker_->finish(std::move(bytes));
+  on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.finish(std::move(bytes)); });
+}
+void Exchange::end(HttpReply reply, std::string bytes) const {
+  if (facts_) {
+    const int status = facts_->streamed ? 200 : reply.status;
+    facts_->open(reply, false);
+    facts_->end(status, false);
+  }
+  if (taker_) return taker_->end(std::move(reply), std::move(bytes));
+  on_strand(connection_, number_, [reply = std::move(reply), bytes = std::move(bytes)](HttpConnection& c) mutable { c.end(std::move(reply), std::move(bytes)); });
+}
+void Exchange::ping_with(HttpReply head, std::string ping) const {
+  if (facts_) head.headers.insert(head.headers.end(), facts_->reply_headers.begin(), facts_->reply_headers.end());
+  if (taker_) return taker_->ping_with(std::move(head), std::move(ping));
+  on_strand(connection_, number_, [head = std::move(head), ping = std::move(ping)](HttpConnection& c) mutable { c.ping_with(std::move(head), std::move(ping)); });
+}
+
+// Work that comes too late still runs: it belongs to the request, not to the connection.
+void Exchange::post(std::function<void()> work) const {
+  if (taker_) return taker_->post(std::move(work));
+  if (connection_) connection_->mail().post(connection_, std::move(work));
+}
+
+void Exchange::on_gone(std::function<void()> gone) const {
+  auto told = [facts = facts_, gone = std::move(gone)](bool given_up) {
+    gone();
+    if (facts) facts->end(!given_up ? 499 : facts->streamed ? 200 : 503, !given_up);
+  };
+  if (taker_) return taker_->on_gone([told = std::move(told)] { told(false); });
+  if (!connection_) return;
+  connection_->mail().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
+    if (connection->current(number)) return connection->on_gone(std::move(told));
+    told(false);  // gone already
+  });
+}
+
+}  // namespace millrace

@@ -1,0 +1,304 @@
+#include "server/http/http_connection.h"
+
+#include <fmt/format.h>
+
+#include <boost/asio/post.hpp>
+#include <boost/beast/http/read.hpp>
+
+#include "server/http/http_head.h"
+
+namespace millrace {
+
+namespace asio = boost::asio;
+namespace http = boost::beast::http;
+
+namespace {
+
+constexpr size_t kHeadPiece = 4096;      // read at a time
+constexpr double kTurnAwaySeconds = 2;   // for the head of a request that is refused for want of room
+
+// Between the first two spaces of what may be no request at all.
+std::string_view target_of(std::string_view head) {
+  head = head.substr(0, head.find("\r\n"));
+  const size_t begin = head.find(' ');
+  return begin == std::string_view::npos ? std::string_view() : head.substr(begin + 1, head.find(' ', begin + 1) - begin - 1);
+}
+
+// The other side left, with or without a part of a request.
+bool is_gone(const boost::system::error_code& failed) {
+  return failed == http::error::end_of_stream || failed == http::error::partial_message || failed == asio::error::connection_reset ||
+         failed == asio::error::operation_aborted;
+}
+
+}  // namespace
+
+HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away)
+    : server_(server), stream_(std::move(socket), server.current_tls()), timer_(stream_.get_executor()), ping_timer_(stream_.get_executor()),
+      limits_(server.current_limits()), peer_(peer), turned_away_(turned_away) {
+  ErrorCode ignored;
+  stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
+  ++(turned_away_ ? server_.turning_away : server_.open);
+  std::lock_guard lock(server_.mutex);
+  if (!turned_away_) ++server_.peers[peer_];
+}
+
+// Not in the constructor: whoever finds it in the set takes a reference, and there is none to take before make_shared returns.
+void HttpConnection::enroll() {
+  std::lock_guard lock(server_.mutex);
+  server_.connections.insert(this);
+}
+
+HttpConnection::~HttpConnection() {
+  release_body();
+  --(turned_away_ ? server_.turning_away : server_.open);
+  std::lock_guard lock(server_.mutex);
+  server_.connections.erase(this);
+  if (turned_away_) return;
+  if (auto found = server_.peers.find(peer_); --found->second == 0) server_.peers.erase(found);
+}
+
+void HttpConnection::start() {
+  if (!stream_.encrypted()) return turned_away_ ? read_head() : wait_for_request();
+  limit(turned_away_ ? std::min(kTurnAwaySeconds, limits_->handshake_seconds) : limits_->handshake_seconds, [this] { close(); });
+  stream_.async_handshake([self = shared_from_this()](ErrorCode failed, size_t) {
+    if (failed || self->closed_) return self->close();
+    self->turned_away_ ? self->read_head() : self->wait_for_request();
+  });
+}
+
+// One limit holds at a time; a new one replaces it.
+void HttpConnection::limit(double seconds, std::function<void()> late) {
+  timer_.expires_after(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
+  timer_.async_wait([self = shared_from_this(), late = std::move(late)](ErrorCode failed) {
+    if (!failed && !self->closed_ && Clock::now() >= self->timer_.expiry()) late();
+  });
+}
+
+// Later than any late() that is queued already, which then does nothing.
+void HttpConnection::no_limit() { timer_.expires_at(Clock::time_point::max()); }
+
+void HttpConnection::leave_if_idle() {
+  if (!answering_ && !parser_) close();
+}
+
+void HttpConnection::cut() { close(); }
+
+void HttpConnection::give_up() {
+  if (closed_ || complete_) return;
+  if (!answering_ && !parser_) return close();
+  keep_alive_ = false;
+  ping_.clear();
+  LastWords last;
+  if (server_.handler.give_up) last = server_.handler.give_up(answering_ ? told_ : request_);
+  last.whole.close = true;
+  if (!answering_) {  // a part of a request
+    ++number_;
+    answering_ = true;
+    ++server_.answering;
+    return reply(std::move(last.whole));
+  }
+  const auto gone = std::exchange(gone_, nullptr);
+  end(std::move(last.whole), std::move(last.event));
+  if (gone) gone(true);
+}
+
+void HttpConnection::close() {
+  if (closed_) return;
+  closed_ = true;
+  no_limit();
+  ping_timer_.cancel();
+  stream_.close();
+  if (!answering_) return;
+  answering_ = false;
+  --server_.answering;
+  if (auto gone = std::move(gone_)) gone(false);
+}
+
+void HttpConnection::wait_for_request() {
+  if (server_.draining && buffer_.size() == 0) return close();
+  limits_ = server_.current_limits();
+  if (buffer_.size() > 0 || stream_.has_pending()) return read_head();
+  limit(limits_->idle_seconds, [this] { close(); });
+  stream_.socket().async_wait(HttpSocket::wait_read, [self = shared_from_this()](ErrorCode failed) {
+    if (failed || self->closed_) return self->close();
+    self->read_head();
+  });
+}
+
+void HttpConnection::read_head() {
+  const HttpLimits& limits = *limits_;
+  parser_.emplace();
+  parser_->header_limit(static_cast<uint32_t>(limits.header_bytes));
+  parser_->body_limit(boost::none);  // once the head is here, so that a refusal can tell whose it is
+  request_ = {};
+  keep_alive_ = head_only_ = false;  // until a head says otherwise
+  if (turned_away_) {
+    limit(std::min(kTurnAwaySeconds, limits.read_seconds), [this] { refuse_for_room(); });
+  } else {
+    limit(limits.read_seconds, [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
+  }
+  if (buffer_.size() == 0) return read_more_of_head();
+  asio::post(executor(), [self = shared_from_this()] {  // a row of short requests is no depth of calls
+    if (!self->closed_ && !self->answering_) self->read_more_of_head();
+  });
+}
+
+// The head is looked at as it came, before Beast makes a message of it: what Beast takes and others read differently is
+// seen in the bytes alone.
+void HttpConnection::read_more_of_head() {
+  const auto held = [&] { return std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size()); };
+  buffer_.consume(skipped_line_ends(held()));
+  const std::string_view bytes = held();
+  const size_t size = head_bytes(bytes);
+  const auto most = static_cast<size_t>(limits_->header_bytes);
+  if (size == std::string_view::npos ? bytes.size() >= most : size > most) {
+    take_target(target_of(bytes));
+    return refuse(431, fmt::format("the request's head is longer than {} bytes", limits_->header_bytes));
+  }
+  if (size == std::string_view::npos) {
+    reading_ = true;
+    return stream_.async_read_some(buffer_.prepare(kHeadPiece), [self = shared_from_this()](ErrorCode failed, size_t count) {
+      self->reading_ = false;
+      if (self->closed_ || self->answering_) return;
+      if (failed) return self->close();
+      self->buffer_.commit(count);
+      self->read_more_of_head();
+    });
+  }
+  if (const auto fault = head_fault(bytes.substr(0, size))) {
+    take_target(target_of(bytes));
+    return refuse(fault->status, fault->message);
+  }
+  ErrorCode failed;
+  buffer_.consume(parser_->put(buffer_.data(), failed));
+  head_came(failed);
+}
+
+// From Beast's head to ours.
+void HttpConnection::take_head() {
+  const auto& head = parser_->get();
+  request_.method = std::string(head.method_string());
+  request_.client.assign(peer_.begin(), peer_.end());
+  for (const auto& field : head) {
+    std::string name(field.name_string());
+    for (char& c : name)
+      if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+    request_.headers.emplace_back(std::move(name), std::string(field.value()));
+  }
+  keep_alive_ = head.keep_alive();
+  chunks_ = head.version() >= 11;
+  head_only_ = head.method() == http::verb::head;
+}
+
+bool HttpConnection::take_target(std::string_view target) {
+  const size_t mark = target.find('?');
+  auto path = percent_decoded(target.substr(0, mark));
+  if (!path || path->empty() || path->front() != '/') return false;
+  request_.path = std::move(*path);
+  if (mark != std::string_view::npos) request_.query = std::string(target.substr(mark + 1));
+  return true;
+}
+
+void HttpConnection::refuse_for_room() { refuse(503, "connections: there are as many as this server takes, in all or of one address; try again later"); }
+
+void HttpConnection::head_came(ErrorCode failed) {
+  if (failed) return refuse(400, "not an HTTP request: " + failed.message());
+  take_head();
+  if (!take_target({parser_->get().target().data(), parser_->get().target().size()})) return refuse(400, "the request's target is not a path");
+  if (turned_away_) return refuse_for_room();
+  const auto body_limit = static_cast<uint64_t>(limits_->body_bytes);
+  if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
+  parser_->body_limit(body_limit);
+  if (auto refused = server_.handler.admit(request_)) {
+    if (parser_->is_done()) {
+      parser_.reset();  // it is all here: the connection may go on
+    } else {
+      refused->close = true;
+    }
+    ++number_;
+    answering_ = true;
+    ++server_.answering;
+    return reply(std::move(*refused));
+  }
+  if (!reserve_body()) return refuse(429, "the bodies of other requests take all the memory that there is for them; try again later");
+  if (request_.header("expect") != "100-continue" || parser_->is_done()) return read_body();
+  static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
+  stream_.async_write_some(asio::buffer(kGoOn), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
+    if (self->closed_ || self->answering_) return;
+    if (lost || bytes < kGoOn.size()) return self->close();  // a socket that was silent has room for 25 bytes
+    self->read_body();
+  });
+}
+
+std::string HttpConnection::too_large() const { return fmt::format("the request's body is larger than {} bytes", limits_->body_bytes); }
+
+void HttpConnection::read_body() {
+  reading_ = true;
+  http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](ErrorCode failed, size_t) { self->body_came(failed); });
+}
+
+void HttpConnection::body_came(ErrorCode failed) {
+  reading_ = false;
+  if (closed_ || answering_) return;
+  if (failed == http::error::body_limit) return refuse(413, too_large());
+  if (is_gone(failed)) return close();
+  if (failed) return refuse(400, "not an HTTP request: " + failed.message());
+  request_.body = std::move(parser_->get().body());
+  parser_.reset();
+  release_body();
+  if (buffer_.size() == 0) buffer_.shrink_to_fit();
+  no_limit();
+  ++number_;
+  answering_ = true;
+  ++server_.answering;
+  last_write_ = Clock::now();
+  told_ = {.method = request_.method, .path = request_.path};
+  for (const auto& header : request_.headers)
+    if (header.first == "x-request-id" || header.first == "origin") told_.headers.push_back(header);
+  watch_reader();
+  asio::post(server_.workers, [&server = server_, request = std::move(request_), exchange = Exchange(shared_from_this(), number_)]() mutable {
+    server.handler.handle(std::move(request), std::move(exchange));
+  });
+  request_ = {};
+}
+
+void HttpConnection::refuse(int status, const std::string& message) {
+  if (closed_ || answering_) return;
+  ++number_;
+  answering_ = true;
+  ++server_.answering;
+  HttpReply answer = server_.handler.refuse(request_, status, message);
+  answer.close = true;
+  reply(std::move(answer));
+}
+
+// Readable while an answer is under way means that the reader left, or that its next request is here already.
+void HttpConnection::watch_reader() {
+  if (stream_.has_pending()) return;
+  stream_.socket().async_wait(HttpSocket::wait_read, [self = shared_from_this(), number = number_](ErrorCode failed) {
+    if (self->closed_ || !self->current(number)) return;
+    if (failed) return self->close();
+    switch (self->stream_.look()) {
+      case HttpStream::Reader::left: return self->close();
+      case HttpStream::Reader::silent: return self->watch_reader();
+      case HttpStream::Reader::speaks: return;
+    }
+  });
+}
+
+// Bodies on their way in are bounded all together: each by itself may be large.
+bool HttpConnection::reserve_body() {
+  if (parser_->is_done()) return true;
+  const auto most = static_cast<uint64_t>(limits_->body_bytes);
+  reserved_body_ = static_cast<int64_t>(std::min<uint64_t>(most, parser_->content_length().value_or(most)));
+  if (server_.body_bytes.fetch_add(reserved_body_) + reserved_body_ <= std::max(limits_->bodies_bytes, limits_->body_bytes)) return true;
+  release_body();
+  return false;
+}
+
+void HttpConnection::release_body() {
+  server_.body_bytes -= reserved_body_;
+  reserved_body_ = 0;
+}
+
+}  // namespace millrace

@@ -1,0 +1,163 @@
+// One connection: reads a request, hands it over, writes the answer, and so on until either side has enough. Everything
+// runs on the connection's strand. Included by the files of the HTTP layer only: http_connection.cc reads, http_answer.cc
+// writes, http_server.cc makes them.
+//
+//   wait -> read head -> read body -> answering -> (written) -> wait ...
+//                                        |  the socket is watched meanwhile: a reader who leaves is told of at once
+//                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its way
+#pragma once
+
+#include <array>
+#include <atomic>
+#include <boost/asio/executor_work_guard.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/strand.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <map>
+#include <mutex>
+#include <set>
+#include <thread>
+
+#include "server/http/http.h"
+#include "server/http/http_stream.h"
+#include "server/http/strand_mail.h"
+
+namespace millrace {
+
+// Who shares one allowance of connections: an address, or an IPv6 network of 64 bits, which one machine may have.
+using PeerAddress = std::array<uint8_t, 16>;
+
+struct HttpServer::State {
+  HttpHandler handler;
+  std::atomic<bool> draining{false};
+  std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, turning_away{0}, body_bytes{0};
+  std::mutex mutex;
+  std::set<HttpConnection*> connections;  // guarded by `mutex`, as what follows up to `io`
+  std::map<PeerAddress, int64_t> peers;    // connections of each
+  std::shared_ptr<const HttpLimits> limits;
+  std::shared_ptr<const TlsContext> tls;   // null: plain
+
+  // What follows may hold the last reference to a connection, which needs what comes before.
+  boost::asio::io_context io;
+  StrandMail mail{io};
+  boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
+  boost::asio::thread_pool workers;
+  // The acceptor and its timer are touched on their own strand only.
+  boost::asio::strand<boost::asio::io_context::executor_type> accepting{boost::asio::make_strand(io)};
+  boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, decltype(accepting)> acceptor{accepting};
+  boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>, decltype(accepting)> accept_again{accepting};  // after a failure that may pass when connections close
+  int bound_port = 0;
+  std::vector<std::thread> threads;
+
+  State(const HttpLimits& l, HttpHandler h, std::shared_ptr<const TlsContext> t)
+      : handler(std::move(h)), limits(std::make_shared<HttpLimits>(l)), tls(std::move(t)), workers(static_cast<size_t>(l.workers)) {}
+  std::shared_ptr<const HttpLimits> current_limits() {
+    std::lock_guard lock(mutex);
+    return limits;
+  }
+  std::shared_ptr<const TlsContext> current_tls() {
+    std::lock_guard lock(mutex);
+    return tls;
+  }
+  void accept();
+  void take(HttpSocket socket);
+  bool has_room(const PeerAddress& peer);
+  void turn_away(HttpSocket socket, const PeerAddress& peer);
+  void give_up();
+  void run();
+  template <typename Work>
+  std::shared_ptr<std::atomic<int64_t>> for_each_connection(Work work);  // those for whom it has still to be done
+};
+
+class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
+ public:
+  // `turned_away`: there are too many; its request is read for the sake of an answer that its client understands.
+  HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away);
+  ~HttpConnection();
+
+  void enroll();  // among the server's connections; once, before start()
+  void start();
+  void leave_if_idle();
+  void cut();
+  void give_up();  // ends what is under way with an error, in the form that its client reads
+  auto executor() { return stream_.get_executor(); }
+  StrandMail& mail() { return server_.mail; }
+
+  // On the strand, by Exchange; `number` is the request's.
+  bool current(uint64_t number) const { return answering_ && number == number_; }
+  void reply(HttpReply reply);
+  void begin_stream(HttpReply head);
+  void write(std::string bytes);
+  void finish(std::string bytes);
+  void end(HttpReply reply, std::string bytes);
+  void ping_with(HttpReply head, std::string ping);
+  void on_gone(std::function<void(bool given_up)> gone);
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  using ErrorCode = boost::system::error_code;
+  using Parser = boost::beast::http::request_parser<boost::beast::http::string_body>;
+
+  void wait_for_request();
+  void read_head();
+  void read_more_of_head();
+  void head_came(ErrorCode failed);
+  bool take_target(std::string_view target);
+  void refuse_for_room();
+  void read_body();
+  void body_came(ErrorCode failed);
+  void take_head();
+  std::string too_large() const;
+  void refuse(int status, const std::string& message);
+  void watch_reader();
+  bool reserve_body();
+  void release_body();
+  void queue(std::string bytes);
+  void send();
+  void sent(ErrorCode failed, size_t bytes);
+  bool lags(size_t more);
+  void answered();
+  void linger();
+  void discard();
+  void close();
+  void limit(double seconds, std::function<void()> late);
+  void no_limit();
+  void arm_ping();
+  std::string head_text(const HttpReply& reply, bool chunked) const;
+
+  HttpServer::State& server_;
+  HttpStream stream_;
+  boost::asio::steady_timer timer_, ping_timer_;
+  boost::beast::flat_buffer buffer_;
+  std::optional<Parser> parser_;
+  HttpRequest request_;
+  HttpRequest told_;        // of the one being answered: what give_up() needs to know
+  uint64_t number_ = 0;     // of the request being answered
+  bool answering_ = false;
+  bool reading_ = false;    // the parser is in use
+  bool keep_alive_ = true;
+  bool chunks_ = true;      // HTTP/1.0 readers get a stream that ends with the connection
+  bool head_only_ = false;  // HEAD
+  bool streaming_ = false;
+  bool complete_ = false;   // nothing follows what is queued
+  bool closed_ = false;
+  std::string queue_, sending_;
+  size_t sent_ = 0;         // of sending_
+  std::function<void(bool)> gone_;
+  HttpReply ping_head_;
+  std::string ping_;
+  Clock::time_point last_write_;
+  int64_t discarded_ = 0;
+  int64_t reserved_body_ = 0;
+  std::shared_ptr<const HttpLimits> limits_;  // as they were when the request began
+  PeerAddress peer_;
+  const bool turned_away_;
+  char scrap_[512];
+};
+
+}  // namespace millrace

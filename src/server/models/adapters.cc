@@ -1,0 +1,67 @@
+#include "server/models/adapters.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "server/models/model_registry.h"
+
+namespace millrace {
+
+double AdapterScales::get(const std::string& name) const {
+  std::lock_guard lock(mutex_);
+  const auto found = scales_.find(name);
+  return found == scales_.end() ? 0 : found->second;
+}
+
+void AdapterScales::set(std::map<std::string, double> scales) {
+  std::lock_guard lock(mutex_);
+  scales_ = std::move(scales);
+}
+
+Field lora_field() {
+  Field field{"lora", kList, "the server's scales", "LoRA adapters: [{\"id\", \"scale\"}] with ids as /lora-adapters lists them; those that are not named are not used"};
+  field.most = 64;
+  field.set = [](const Json& value, Ask& ask) -> std::optional<ApiError> {
+    ask.lora.emplace();
+    for (const Json& one : value) {
+      if (!one.is_object() || !one.contains("id") || !one["id"].is_number_integer()) return ApiError::bad("lora", "each must be an object with the number \"id\"");
+      const auto scale = one.find("scale");
+      if (scale != one.end() && !scale->is_number()) return ApiError::bad("lora", "\"scale\" must be a number");
+      ask.lora->emplace_back(one["id"].get<int64_t>(), scale == one.end() ? 1.0 : scale->get<double>());
+    }
+    return std::nullopt;
+  };
+  return field;
+}
+
+std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::string& adapter) {
+  for (const ModelStatus& model : models.list()) {
+    if (!model.served) continue;
+    const auto there = model.served->engine->adapters();
+    if (std::ranges::find(there, adapter, &AdapterInfo::name) != there.end()) return model.name;
+  }
+  return std::nullopt;
+}
+
+std::optional<ApiError> choose_adapters(Ask& ask) {
+  const auto there = ask.served->engine->adapters();
+  if (!ask.adapter.empty()) {
+    ask.request.adapters = {{ask.adapter, 1}};
+  } else if (ask.lora) {
+    for (const auto& [id, scale] : *ask.lora) {
+      if (id < 0 || id >= static_cast<int64_t>(there.size()))
+        return ApiError::bad("lora", fmt::format("there is no adapter {}; {} are loaded, see /lora-adapters", id, there.size()));
+      if (scale != 0) ask.request.adapters.push_back({there[static_cast<size_t>(id)].name, scale});
+    }
+  } else {
+    for (const AdapterInfo& adapter : there)
+      if (const double scale = ask.served->adapter_scales.get(adapter.name); scale != 0) ask.request.adapters.push_back({adapter.name, scale});
+  }
+  if (ask.request.adapters.empty()) return std::nullopt;
+  if (ask.prompt_logprobs >= 0 || (ask.echo && ask.request.sampling.logprobs >= 0))
+    return ApiError{ApiErrorKind::unsupported, "prompt_logprobs: prompts are not scored with adapters", "prompt_logprobs"};
+  return std::nullopt;
+}
+
+}  // namespace millrace

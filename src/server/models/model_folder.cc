@@ -1,0 +1,28 @@
+#include "server/models/model_folder.h"
+
+#include <filesystem>
+
+namespace millrace {
+
+constexpr auto kLookAgain = std::chrono::seconds(1);  // a folder of a model is filled without its parent being written to
+
+int64_t stamp_of(const std::string& path) {
+  std::error_code failed;
+  const auto time = std::filesystem::last_write_time(path, failed);
+  return failed ? 0 : static_cast<int64_t>(time.time_since_epoch().count());
+}
+
+std::vector<ModelConfig> ModelFolder::models() {
+  if (none()) return {};
+  std::lock_guard lock(mutex_);
+  const int64_t stamp = stamp_of(folder_);
+  const auto now = std::chrono::steady_clock::now();
+  if (looks_ > 0 && stamp == stamp_ && now - looked_ < kLookAgain) return models_;
+  models_ = find_models(folder_);
+  stamp_ = stamp;
+  looked_ = now;
+  ++looks_;
+  return models_;
+}
+
+}  // namespace millrace

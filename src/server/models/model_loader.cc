@@ -1,0 +1,135 @@
+#include "server/models/model_loader.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <new>
+
+namespace millrace {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr int64_t kDefaultKvTokens = 64 << 10;  // as an engine without a budget
+
+// "-00001-of-00003" at the end of a file's stem: which part, 0 without one.
+int part_of(const std::string& stem) {
+  const size_t of = stem.size() > 15 ? stem.size() - 15 : std::string::npos;
+  if (of == std::string::npos || stem[of] != '-' || stem.compare(of + 6, 4, "-of-") != 0) return 0;
+  const std::string digits = stem.substr(of + 1, 5);
+  return std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; }) ? std::stoi(digits) : 0;
+}
+
+// An engine that is told no size takes all that is left of a budget. Where others need some of it, it gets what one gets
+// without a budget, or as much of that as there is.
+Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const LanguageModel>& model, EngineOptions& options, bool budget) {
+  if (!budget || options.kv_tokens > 0) return Engine::create(model, options);
+  const int64_t context = options.context > 0 ? options.context : std::min(model->info().context, kDefaultContext);
+  EngineOptions wish = options;
+  wish.kv_tokens = std::max(context, std::min(options.max_streams * context, kDefaultKvTokens));
+  for (;;) {
+    auto made = Engine::create(model, wish);
+    if (made.ok() || made.error().kind != ErrorKind::resource || wish.kv_tokens == context) return made;
+    wish.kv_tokens = std::max(context, wish.kv_tokens / 2);
+  }
+}
+
+}  // namespace
+
+std::vector<fs::path> model_file_paths(const std::string& path) {
+  std::error_code failed;
+  std::vector<fs::path> out;
+  if (path.empty()) return out;
+  const fs::path file(path);
+  if (fs::is_directory(file, failed)) {
+    for (const auto& entry : fs::directory_iterator(file, failed))
+      if (entry.path().extension() == ".safetensors") out.push_back(entry.path());
+  } else if (part_of(file.stem().string()) == 0) {
+    out.push_back(file);
+  } else {
+    const std::string stem = file.stem().string(), first = stem.substr(0, stem.size() - 15), last = stem.substr(stem.size() - 9);
+    for (const auto& entry : fs::directory_iterator(file.has_parent_path() ? file.parent_path() : ".", failed)) {
+      const std::string other = entry.path().stem().string();
+      if (other.starts_with(first) && other.ends_with(last) && part_of(other) > 0) out.push_back(entry.path());
+    }
+  }
+  std::ranges::sort(out);
+  return out;
+}
+
+int64_t model_file_bytes(const std::string& path) {
+  int64_t sum = 0;
+  for (const fs::path& file : model_file_paths(path)) {
+    std::error_code failed;
+    const auto size = fs::file_size(file, failed);
+    if (!failed) sum += static_cast<int64_t>(size);
+  }
+  return sum;
+}
+
+std::vector<ModelConfig> find_models(const std::string& folder) {
+  std::vector<ModelConfig> out;
+  std::error_code failed;
+  for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
+    const fs::path& path = at->path();
+    std::error_code ignored;
+    std::string name = path.stem().string();
+    if (name.empty() || name.starts_with('.')) continue;
+    if (path.extension() == ".gguf" && fs::is_regular_file(path, ignored)) {
+      if (part_of(name) > 1 || name.starts_with("mmproj")) continue;
+      if (part_of(name) == 1) name.resize(name.size() - 15);
+    } else if (fs::is_regular_file(path / "config.json", ignored)) {
+      name = path.filename().string();
+    } else {
+      continue;
+    }
+    out.push_back({.name = name, .path = path.string(), .found = true});
+  }
+  std::ranges::sort(out, {}, &ModelConfig::name);
+  const auto same = std::ranges::unique(out, {}, &ModelConfig::name);
+  out.erase(same.begin(), same.end());
+  return out;
+}
+
+Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config, const std::shared_ptr<MemoryAccounts>& shared, const FreeMemory& free_memory) {
+  LoadOptions load = config.load;
+  load.shared_memory = shared;
+  load.memory_name = config.name;
+  if (shared) {  // what is certain to be too much need not be tried
+    const int64_t least = model_file_bytes(config.path);
+    while (shared->left() < least && free_memory()) {
+    }
+  }
+  // With what the others hold, where there was no memory for it.
+  const auto failure = [&](const Error& error) {
+    std::string held;
+    if (shared && error.kind == ErrorKind::resource)
+      for (const MemoryAccount& one : shared->list())
+        if (one.bytes > 0) held += fmt::format("{}{} {}", held.empty() ? "; of the budget for all models: " : ", ", one.name, format_bytes(one.bytes));
+    return Error{error.kind, fmt::format("model '{}': {}{}", config.name, error.message, held)};
+  };
+  const auto short_of_memory = [&](const Error& error) { return error.kind == ErrorKind::resource && free_memory(); };
+  try {
+    auto model = LanguageModel::load(config.path, load);
+    while (!model.ok() && short_of_memory(model.error())) model = LanguageModel::load(config.path, load);
+    if (!model.ok()) return failure(model.error());
+    SamplingOptions sampling;
+    if (config.sampling) {
+      auto its = config.sampling(**model);
+      if (!its.ok()) return failure(its.error());
+      sampling = *its;
+    }
+    EngineOptions options = config.engine;
+    auto engine = make_engine(*model, options, shared != nullptr);
+    while (!engine.ok() && short_of_memory(engine.error())) engine = make_engine(*model, options, shared != nullptr);
+    if (!engine.ok()) return failure(engine.error());
+    std::vector<std::string> names = {config.name};
+    names.insert(names.end(), config.aliases.begin(), config.aliases.end());
+    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling, config.pooling);
+  } catch (const std::bad_alloc&) {
+    return failure(Error::resource("out of memory while it was loaded"));
+  }
+}
+
+}  // namespace millrace

@@ -1,0 +1,385 @@
+#include "server/models/model_registry.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <filesystem>
+#include <future>
+#include <utility>
+
+#include "base/memory.h"
+#include "run/language_model.h"
+
+namespace millrace {
+
+using Clock = std::chrono::steady_clock;
+
+struct ModelRegistry::Slot {
+  std::shared_ptr<ServedModel> served;
+  int64_t open = 0;          // requests that hold it
+  double keep_seconds = -1;  // idle for so long: unloaded; negative: never
+  bool retired = false;
+  Clock::time_point last_use = Clock::now();
+};
+
+struct ModelRegistry::Shared {
+  std::mutex mutex;
+  std::condition_variable wake;
+  std::vector<std::shared_ptr<Slot>> retired;  // held by requests, or about to go
+};
+
+namespace {
+
+std::string without_latest(const std::string& name) { return name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name; }
+
+bool called(const ModelConfig& config, const std::string& name) { return config.name == name || std::ranges::find(config.aliases, name) != config.aliases.end(); }
+
+}  // namespace
+
+ModelRegistry::ModelRegistry(RegistryOptions options) : options_(std::move(options)), folder_(options_.folder), shared_(std::make_shared<Shared>()) {}
+
+ModelRegistry::~ModelRegistry() { stop(); }
+
+Result<std::unique_ptr<ModelRegistry>> ModelRegistry::create(RegistryOptions options) {
+  auto registry = std::unique_ptr<ModelRegistry>(new ModelRegistry(std::move(options)));
+  if (const int64_t budget = registry->options_.memory; budget > 0) {
+    if (const AvailableMemory total = total_memory(); budget > total.bytes)
+      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(budget), total.limit, format_bytes(total.bytes)));
+    registry->memory_ = std::make_shared<MemoryAccounts>(budget);
+    MILLRACE_TRY_VOID(registry->memory_->take("program", program_memory(), "raise the budget"));
+  }
+  registry->thread_ = std::thread([registry = registry.get()] { registry->loop(); });
+  return registry;
+}
+
+Result<void> ModelRegistry::add(ModelConfig config) {
+  Lock lock(shared_->mutex);
+  if (config.name.empty() || config.name.size() > 512) return Error::user("model: its name must have 1 to 512 characters");
+  std::vector<std::string> names = config.aliases;
+  names.push_back(config.name);
+  for (const std::string& name : names)
+    for (const auto& [other, entry] : entries_)
+      if (called(entry.config, name)) return Error::user(fmt::format("model '{}': the name is taken by {}; give each its own as NAME=PATH", name, entry.config.path));
+  order_.push_back(config.name);
+  entries_[config.name].config = std::move(config);
+  return {};
+}
+
+void ModelRegistry::adopt(std::shared_ptr<ServedModel> served) {
+  Lock lock(shared_->mutex);
+  const std::string name = served->name();
+  order_.push_back(name);
+  Entry& entry = entries_[name];
+  entry.config.name = name;
+  entry.config.aliases.assign(served->names.begin() + 1, served->names.end());
+  entry.adopted = true;
+  entry.slot = std::make_shared<Slot>();
+  entry.slot->served = std::move(served);
+}
+
+Result<void> ModelRegistry::preload() {
+  std::vector<std::string> names;
+  {
+    Lock lock(shared_->mutex);
+    for (const std::string& name : order_)
+      if (entries_[name].config.preload) names.push_back(name);
+  }
+  for (const std::string& name : names) {
+    std::promise<Result<void>> done;
+    acquire(name, {}, [&](Result<std::shared_ptr<ServedModel>> served) { done.set_value(served.ok() ? Result<void>() : Result<void>(served.error())); });
+    MILLRACE_TRY_VOID(done.get_future().get());
+  }
+  return {};
+}
+
+ModelRegistry::Entry* ModelRegistry::find_locked(const std::string& name) {
+  const auto found = entries_.find(name);
+  return found == entries_.end() ? nullptr : &found->second;
+}
+
+// What was put there since the last look, and what is gone.
+void ModelRegistry::look_into_folder() {
+  if (folder_.none()) return;
+  const std::vector<ModelConfig> there = folder_.models();  // before the lock, which requests wait for
+  Lock lock(shared_->mutex);
+  std::erase_if(order_, [&](const std::string& name) {
+    const Entry& entry = entries_[name];
+    const bool gone = entry.config.found && !entry.slot && !entry.queued && !entry.loading && std::ranges::find(there, name, &ModelConfig::name) == there.end();
+    if (gone) entries_.erase(name);
+    return gone;
+  });
+  for (const ModelConfig& model : there) {
+    if (std::ranges::any_of(entries_, [&](const auto& other) { return called(other.second.config, model.name); })) continue;
+    ModelConfig config = options_.found;
+    config.name = model.name;
+    config.path = model.path;
+    config.found = true;
+    order_.push_back(config.name);
+    entries_[model.name].config = std::move(config);
+  }
+}
+
+std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
+  for (const bool again : {false, true}) {
+    if (again) look_into_folder();
+    Lock lock(shared_->mutex);
+    if (name.empty() && !order_.empty()) return order_.front();
+    if (name.empty()) continue;
+    for (const std::string& wanted : {name, without_latest(name)})
+      for (const auto& [own, entry] : entries_)
+        if (called(entry.config, wanted)) return own;
+  }
+  Lock lock(shared_->mutex);
+  return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
+}
+
+// Counts as a use until the last copy is gone. That may be on a thread of the model's own engine, so the model is never
+// let go there: the loading thread sees to it.
+std::shared_ptr<ServedModel> ModelRegistry::lease_locked(Entry& entry, std::optional<double> keep_seconds) {
+  Slot& slot = *entry.slot;
+  ++slot.open;
+  slot.last_use = Clock::now();
+  if (keep_seconds && !entry.adopted) slot.keep_seconds = *keep_seconds;
+  return {slot.served.get(), [held = entry.slot, shared = shared_](ServedModel*) {
+            bool last;
+            {
+              std::lock_guard lock(shared->mutex);
+              held->last_use = Clock::now();
+              last = --held->open == 0 && (held->retired || held->keep_seconds >= 0);
+            }
+            if (last) shared->wake.notify_all();
+          }};
+}
+
+std::shared_ptr<ServedModel> ModelRegistry::try_acquire(const std::string& name, std::optional<double> keep_seconds) {
+  Lock lock(shared_->mutex);
+  Entry* entry = find_locked(name);
+  return entry && entry->slot && !stop_ ? lease_locked(*entry, keep_seconds) : nullptr;
+}
+
+Result<void> ModelRegistry::enqueue_locked(const std::string& name, Entry& entry, Ready& ready) {
+  if (stop_) return Error::cancelled("the server is shutting down");
+  if (entry.waiting.size() >= options_.most_waiting)
+    return Error::resource(fmt::format("model '{}': {} requests wait for it to be loaded; try again later", name, entry.waiting.size()));
+  entry.waiting.push_back(std::move(ready));
+  if (!entry.queued && !(entry.loading && !entry.anew)) {
+    entry.queued = true;
+    queue_.push_back(name);
+    shared_->wake.notify_all();
+  }
+  return {};
+}
+
+void ModelRegistry::acquire(const std::string& name, std::optional<double> keep_seconds, Ready ready) {
+  Lock lock(shared_->mutex);
+  Entry* entry = find_locked(name);
+  Result<std::shared_ptr<ServedModel>> now = std::shared_ptr<ServedModel>();
+  if (!entry) {
+    now = Error::user(fmt::format("model '{}': there is none such", name));
+  } else if (entry->slot && !stop_) {
+    now = lease_locked(*entry, keep_seconds);
+  } else if (entry->failed_for_good && entry->failed_stamp == stamp_of(entry->config.path)) {
+    now = Error{entry->error_kind, entry->error};
+  } else {
+    if (keep_seconds) entry->keep_seconds = keep_seconds;
+    auto queued = enqueue_locked(name, *entry, ready);
+    if (queued.ok()) return;
+    now = queued.error();
+  }
+  lock.unlock();
+  ready(std::move(now));
+}
+
+void ModelRegistry::reload(const std::string& name, const std::string& path, Ready ready) {
+  Lock lock(shared_->mutex);
+  Entry* entry = find_locked(name);
+  Result<void> queued = !entry           ? Error::user(fmt::format("model '{}': there is none such", name))
+                        : entry->adopted ? Error::unsupported(fmt::format("model '{}': was not loaded from a file", name))
+                     : entry->slot && entry->config.load.memory > 0
+                         ? Error::resource(fmt::format("model '{}': has the whole memory budget for itself; unload it first", name))
+                         : Result<void>();
+  if (queued.ok()) {
+    entry->anew = true;
+    if (!path.empty()) entry->new_path = path;
+    queued = enqueue_locked(name, *entry, ready);
+  }
+  if (queued.ok()) return;
+  lock.unlock();
+  ready(queued.error());
+}
+
+bool ModelRegistry::unload(const std::string& name) {
+  Lock lock(shared_->mutex);
+  Entry* entry = find_locked(name);
+  if (!entry || !entry->slot || entry->adopted) return false;
+  retire_locked(*entry);
+  return true;
+}
+
+void ModelRegistry::retire_locked(Entry& entry) {
+  if (!entry.slot) return;
+  entry.slot->retired = true;
+  shared_->retired.push_back(std::move(entry.slot));
+  entry.slot.reset();
+  shared_->wake.notify_all();
+}
+
+// When the next one will be due.
+std::optional<Clock::time_point> ModelRegistry::unload_idle_locked() {
+  std::optional<Clock::time_point> next;
+  for (auto& [name, entry] : entries_) {
+    if (!entry.slot || entry.slot->open > 0 || entry.slot->keep_seconds < 0) continue;
+    const auto due = entry.slot->last_use + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(entry.slot->keep_seconds, 1e9)));
+    if (due <= Clock::now()) {
+      retire_locked(entry);
+    } else if (!next || due < *next) {
+      next = due;
+    }
+  }
+  return next;
+}
+
+// Ends one retired model that nobody holds any more; false: there is none.
+bool ModelRegistry::dispose_locked(Lock& lock) {
+  auto& retired = shared_->retired;
+  const auto idle = std::ranges::find_if(retired, [](const auto& slot) { return slot->open == 0; });
+  if (idle == retired.end()) return false;
+  std::shared_ptr<ServedModel> served = std::move((*idle)->served);
+  retired.erase(idle);
+  lock.unlock();
+  served.reset();  // waits for its engine's thread
+  lock.lock();
+  return true;
+}
+
+// The model that was used longest ago of those that nobody uses; that which is being replaced comes last.
+bool ModelRegistry::free_memory(const std::string& for_whom) {
+  Lock lock(shared_->mutex);
+  if (stop_) return false;
+  if (dispose_locked(lock)) return true;
+  Entry* oldest = nullptr;
+  const auto before = [&](const Entry& a, const Entry& b) {
+    const bool a_last = a.config.name == for_whom, b_last = b.config.name == for_whom;
+    return a_last != b_last ? b_last : a.slot->last_use < b.slot->last_use;
+  };
+  for (auto& [name, entry] : entries_)
+    if (entry.slot && !entry.adopted && entry.slot->open == 0 && (!oldest || before(entry, *oldest))) oldest = &entry;
+  if (!oldest) return false;
+  retire_locked(*oldest);
+  return dispose_locked(lock);
+}
+
+void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
+  Entry& entry = entries_[name];  // stays while it is loading
+  entry.queued = false;
+  if (entry.slot && !entry.anew) return;  // nobody can wait then
+  entry.loading = true;
+  const bool anew = std::exchange(entry.anew, false);
+  ModelConfig config = entry.config;
+  if (anew && !entry.new_path.empty()) config.path = std::exchange(entry.new_path, {});
+  std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // those that come later may want yet another file
+  const int64_t stamp = stamp_of(config.path);
+  lock.unlock();
+  auto loaded = load_served_model(config, memory_, [&] { return free_memory(name); });
+  lock.lock();
+  entry.loading = false;
+  std::vector<Result<std::shared_ptr<ServedModel>>> answers;
+  entry.error = loaded.ok() ? "" : loaded.error().message;
+  if (!loaded.ok()) entry.error_kind = loaded.error().kind;
+  entry.failed_for_good = !loaded.ok() && loaded.error().kind != ErrorKind::resource && !entry.slot;
+  entry.failed_stamp = stamp;
+  if (loaded.ok()) {
+    retire_locked(entry);
+    entry.config.path = config.path;
+    entry.slot = std::make_shared<Slot>();
+    entry.slot->served = std::move(*loaded);
+    entry.slot->keep_seconds = config.idle_seconds;
+    if (!entry.anew && !entry.queued) std::ranges::move(std::exchange(entry.waiting, {}), std::back_inserter(waiting));
+  }
+  const std::optional<double> keep = std::exchange(entry.keep_seconds, {});
+  for (size_t i = 0; i < waiting.size(); ++i) answers.push_back(loaded.ok() ? Result(lease_locked(entry, keep)) : Result<std::shared_ptr<ServedModel>>(loaded.error()));
+  if (!entry.waiting.empty() && !entry.queued) {
+    entry.queued = true;
+    queue_.push_back(name);
+  }
+  lock.unlock();
+  for (size_t i = 0; i < waiting.size(); ++i) waiting[i](std::move(answers[i]));
+  waiting.clear();
+  lock.lock();
+}
+
+void ModelRegistry::loop() {
+  Lock lock(shared_->mutex);
+  while (!stop_) {
+    const auto next = unload_idle_locked();
+    if (dispose_locked(lock)) continue;
+    if (!queue_.empty()) {
+      const std::string name = queue_.front();
+      queue_.pop_front();
+      load_locked(lock, name);
+      continue;
+    }
+    if (next) {
+      shared_->wake.wait_until(lock, *next);
+    } else {
+      shared_->wake.wait(lock);
+    }
+  }
+}
+
+std::shared_ptr<ServedModel> ModelRegistry::first() {
+  Lock lock(shared_->mutex);
+  const Entry* entry = order_.empty() ? nullptr : find_locked(order_.front());
+  return entry && entry->slot ? entry->slot->served : nullptr;
+}
+
+std::vector<std::shared_ptr<ServedModel>> ModelRegistry::loaded() {
+  Lock lock(shared_->mutex);
+  std::vector<std::shared_ptr<ServedModel>> out;
+  for (const std::string& name : order_)
+    if (const Entry* entry = find_locked(name); entry && entry->slot) out.push_back(entry->slot->served);
+  return out;
+}
+
+std::vector<ModelStatus> ModelRegistry::list() {
+  look_into_folder();
+  Lock lock(shared_->mutex);
+  std::vector<ModelStatus> out;
+  for (const std::string& name : order_) {
+    const Entry& entry = entries_[name];
+    ModelStatus status{.name = name, .aliases = entry.config.aliases, .path = entry.config.path, .error = entry.error};
+    if (entry.loading || entry.queued) status.state = "loading";
+    if (entry.slot) {
+      status.state = "loaded";
+      status.served = entry.slot->served;
+      status.open = entry.slot->open;
+      const std::chrono::duration<double> idle = entry.slot->open > 0 ? Clock::duration::zero() : Clock::now() - entry.slot->last_use;
+      if (entry.slot->keep_seconds >= 0) status.idle_left = std::max(0.0, entry.slot->keep_seconds - idle.count());
+    }
+    out.push_back(std::move(status));
+  }
+  return out;
+}
+
+void ModelRegistry::stop() {
+  std::vector<Ready> waiting;
+  {
+    Lock lock(shared_->mutex);
+    stop_ = true;
+  }
+  shared_->wake.notify_all();
+  if (thread_.joinable()) thread_.join();
+  std::vector<std::shared_ptr<Slot>> slots;
+  {
+    Lock lock(shared_->mutex);
+    for (auto& [name, entry] : entries_) {
+      std::ranges::move(std::exchange(entry.waiting, {}), std::back_inserter(waiting));
+      if (entry.slot) slots.push_back(entry.slot);
+    }
+    slots.insert(slots.end(), shared_->retired.begin(), shared_->retired.end());
+  }
+  for (Ready& ready : waiting) ready(Error::cancelled("the server is shutting down"));
+  for (const auto& slot : slots) slot->served->stop();  // its streams end, and let go of it
+}
+
+}  // namespace millrace

@@ -1,0 +1,126 @@
+#include "server/telemetry/live_feed.h"
+
+#include <algorithm>
+#include <chrono>
+#include <condition_variable>
+#include <mutex>
+#include <optional>
+#include <vector>
+
+#include "server/generation/answer.h"
+#include "server/service.h"
+
+namespace millrace {
+
+struct LiveFeed::State {
+  const Service& service;
+  std::mutex mutex;
+  std::condition_variable wake;
+  bool stop = false;
+  bool asked = false;              // a look is on its way
+  std::optional<EngineLook> look;  // that came
+  uint64_t next_watcher = 1;
+  std::vector<std::pair<uint64_t, Exchange>> watchers;
+  std::thread thread;              // from the first watcher on
+
+  explicit State(const Service& s) : service(s) {}
+  void loop(const std::weak_ptr<State>& self);
+  void ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served);
+  std::string event(const std::shared_ptr<ServedModel>& served);
+  void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
+};
+
+// The sink outlives neither the engine nor what it writes to. Every look that an engine takes on is answered, by one that
+// stops too.
+void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served) {
+  if (!served || asked) return;
+  asked = true;
+  lock.unlock();
+  const bool comes = served->engine->look([self](EngineLook&& came) {
+    const auto state = self.lock();
+    if (!state) return;
+    std::lock_guard guard(state->mutex);
+    if (!came.stopped) state->look = std::move(came);
+    state->asked = false;
+    state->wake.notify_one();
+  });
+  lock.lock();
+  if (!comes) asked = false;
+}
+
+std::string LiveFeed::State::event(const std::shared_ptr<ServedModel>& served) {
+  if (look && served) {
+    const EngineLook taken = std::move(*look);
+    look.reset();
+    return sse_event("look", look_json(taken, served->engine->stats()));
+  }
+  const EnginePulse pulse = served ? served->engine->pulse() : EnginePulse{.stopped = true};
+  return sse_event("busy", {{"step_seconds", pulse.step_seconds}, {"stopped", pulse.stopped}});
+}
+
+void LiveFeed::State::send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last) {
+  const auto to = watchers;
+  lock.unlock();
+  for (const auto& [number, exchange] : to) last ? exchange.finish(bytes) : exchange.write(bytes);
+  lock.lock();
+}
+
+void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
+  using Clock = std::chrono::steady_clock;
+  std::unique_lock lock(mutex);
+  while (!stop) {
+    wake.wait(lock, [&] { return stop || !watchers.empty(); });
+    if (stop) break;
+    const auto next = Clock::now() + std::chrono::milliseconds(1000 / kEachSecond);
+    lock.unlock();
+    auto served = service.models().first();
+    lock.lock();
+    if (!look) ask(lock, self, served);
+    wake.wait_until(lock, next, [&] { return stop || look.has_value(); });
+    if (stop) break;
+    if (service.draining()) {
+      send(lock, "", true);
+      watchers.clear();
+      continue;
+    }
+    const std::string bytes = event(served);
+    lock.unlock();
+    served.reset();  // perhaps the last that held it: its engine's thread ends then, which may wait for the mutex
+    lock.lock();
+    send(lock, bytes, false);
+    wake.wait_until(lock, next, [&] { return stop; });
+  }
+}
+
+LiveFeed::LiveFeed(const Service& service) : state_(std::make_shared<State>(service)) {}
+
+LiveFeed::~LiveFeed() {
+  {
+    std::lock_guard lock(state_->mutex);
+    state_->stop = true;
+  }
+  state_->wake.notify_all();
+  if (state_->thread.joinable()) state_->thread.join();
+}
+
+bool LiveFeed::watch(const Exchange& exchange, HttpReply head) {
+  head.body = sse_event("hello", hello_json(state_->service));
+  std::lock_guard lock(state_->mutex);
+  if (state_->stop || state_->watchers.size() >= kMostWatchers) return false;
+  if (!state_->thread.joinable()) {
+    state_->thread = std::thread([state = state_.get(), self = std::weak_ptr<State>(state_)] { state->loop(self); });
+  }
+  const uint64_t number = state_->next_watcher++;
+  state_->watchers.emplace_back(number, exchange);
+  exchange.begin_stream(std::move(head));
+  exchange.on_gone([self = std::weak_ptr<State>(state_), number] {
+    const auto state = self.lock();
+    if (!state) return;
+    std::lock_guard guard(state->mutex);
+    std::erase_if(state->watchers, [&](const auto& watcher) { return watcher.first == number; });
+  });
+  state_->wake.notify_all();
+  return true;
+}
+
+}  // namespace millrace

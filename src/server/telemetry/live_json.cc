@@ -1,0 +1,129 @@
+// A look as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
+#include <cmath>
+
+#include "server/telemetry/live_feed.h"
+#include "server/service.h"
+
+namespace millrace {
+namespace {
+
+const char* phase_name(LookedStream::Phase phase) {
+  switch (phase) {
+    case LookedStream::Phase::waiting: return "waiting";
+    case LookedStream::Phase::running: return "running";
+    case LookedStream::Phase::held_back: return "held_back";
+    case LookedStream::Phase::swapping_out: return "swapping_out";
+    case LookedStream::Phase::swapped: return "swapped";
+    case LookedStream::Phase::loading: return "loading";
+  }
+  return "";
+}
+
+// To the microsecond; more digits are noise that costs bytes.
+double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+
+std::string name_of(RequestId request, int64_t answer) { return std::to_string(request) + (answer > 0 ? "." + std::to_string(answer) : ""); }
+
+Json stream_json(const LookedStream& s) {
+  Json out = {{"id", name_of(s.request, s.answer)},  {"phase", phase_name(s.phase)},        {"prompt", s.prompt_tokens},
+              {"computed", s.computed_tokens},       {"cached", s.cached_tokens},           {"generated", s.generated_tokens},
+              {"blocks", s.blocks},                  {"preemptions", s.preemptions},        {"submitted", rounded(s.submitted)},
+              {"admitted", rounded(s.admitted)},     {"first_token", rounded(s.first_token)}};
+  if (s.ended > 0) out["ended"] = rounded(s.ended);
+  return out;
+}
+
+Json step_json(const LookedStep& step) {
+  Json chunks = Json::array();
+  for (const LookedChunk& chunk : step.chunks)
+    chunks.push_back({name_of(chunk.request, chunk.answer), chunk.tokens, chunk.prefill ? 1 : 0, chunk.sampled ? 1 : 0});
+  return {step.number, rounded(step.began), rounded(step.seconds), step.prefill_tokens, step.decode_tokens, step.streams, step.admitted, step.preempted, std::move(chunks)};
+}
+
+// The counts are of the look itself where a cell is a block; the engine's own are of another moment.
+Json blocks_json(const EngineLook& look, const EngineStats& stats) {
+  Json cells = Json::array();
+  int64_t held = 0, cached = 0;
+  for (const LookedCells& run : look.cells) {
+    cells.push_back({run.count, run.owner, run.streams, run.cached ? 1 : 0});
+    if (run.streams > 0 || run.cached) held += run.count;
+    if (run.cached) cached += run.count;
+  }
+  const bool exact = look.blocks_per_cell == 1;
+  return {{"total", stats.kv_blocks},
+          {"free", exact ? stats.kv_blocks - held : stats.kv_blocks_free},
+          {"cached", exact ? cached : stats.kv_blocks_cached},
+          {"tokens", look.block_tokens},
+          {"in_cell", look.blocks_per_cell},
+          {"cells", std::move(cells)}};
+}
+
+Json totals_json(const EngineStats& s) {
+  return {{"steps", s.steps},
+          {"prompt_tokens", s.prompt_tokens},
+          {"cached_tokens", s.cached_tokens},
+          {"generated_tokens", s.generated_tokens},
+          {"preemptions", s.preemptions},
+          {"recomputed_tokens", s.recomputed_tokens},
+          {"swapped_out_tokens", s.swapped_out_tokens},
+          {"swapped_in_tokens", s.swapped_in_tokens},
+          {"prefix_query_tokens", s.prefix.query_tokens},
+          {"prefix_hit_tokens", s.prefix.hit_tokens}};
+}
+
+}  // namespace
+
+Json look_json(const EngineLook& look, const EngineStats& stats) {
+  Json streams = Json::array(), ended = Json::array(), steps = Json::array(), memory = Json::array();
+  int64_t running = 0;
+  for (const LookedStream& stream : look.streams) {
+    streams.push_back(stream_json(stream));
+    running += stream.phase == LookedStream::Phase::running || stream.phase == LookedStream::Phase::held_back;
+  }
+  for (const LookedStream& stream : look.ended) ended.push_back(stream_json(stream));
+  for (const LookedStep& step : look.steps) steps.push_back(step_json(step));
+  for (const MemoryUse& use : stats.memory) memory.push_back({{"name", use.name}, {"bytes", use.bytes}, {"peak", use.peak}});
+  Json out = {{"now", rounded(look.now)},
+              {"running", running},
+              {"waiting", static_cast<int64_t>(look.streams.size()) - running + look.streams_left_out},
+              {"streams", std::move(streams)},
+              {"left_out", look.streams_left_out},
+              {"ended", std::move(ended)},
+              {"steps", std::move(steps)},
+              {"missed", look.steps_missed},
+              {"blocks", blocks_json(look, stats)},
+              {"totals", totals_json(stats)},
+              {"swap_free_tokens", look.swap_free_tokens},
+              {"memory_budget", stats.memory_budget},
+              {"memory", std::move(memory)}};
+  if (stats.store.open) {
+    const KvStoreStats& s = stats.store;
+    out["store"] = {{"blocks", s.blocks},         {"capacity", s.capacity_blocks},     {"hit_tokens", s.hit_tokens},
+                    {"read_bytes", s.read_bytes}, {"written_bytes", s.written_bytes}};
+  }
+  return out;
+}
+
+Json hello_json(const Service& service) {
+  const auto served = service.models().first();  // null: it is not loaded just now
+  const EngineOptions& o = served ? served->engine_options : service.options().engine;
+  const EngineStats stats = served ? served->engine->stats() : EngineStats();
+  return {{"model", service.models().resolve("").value_or("")},
+          {"context", served ? served->context : 0},
+          {"each_second", LiveFeed::kEachSecond},
+          {"kv_blocks", stats.kv_blocks},
+          {"kv_bytes", stats.kv_bytes},
+          {"options",
+           {{"policy", o.policy},
+            {"max_streams", o.max_streams},
+            {"queue", o.queue},
+            {"batch_tokens", o.batch_tokens},
+            {"kv_format", o.kv_format},
+            {"kv_pool", o.kv_pool},
+            {"prefix_cache", o.prefix_cache},
+            {"prefix_evict", o.prefix_evict},
+            {"swap_tokens", o.swap_tokens},
+            {"kv_store", !o.kv_ssd.empty()}}}};
+}
+
+}  // namespace millrace

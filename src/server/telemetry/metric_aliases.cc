@@ -1,0 +1,149 @@
+// Other servers' names for what is counted here, so that their dashboards can be pointed at this server. A name is printed
+// only where the thing exists here: nothing of vLLM's speculation, multimodal cache, adapters and host offload.
+#include <algorithm>
+
+#include "server/telemetry/metric_family.h"
+#include "server/telemetry/metrics.h"
+
+namespace millrace {
+namespace {
+
+using prometheus::MetricFamily;
+using prometheus::MetricType;
+
+struct Alias {
+  const char* theirs;
+  const char* ours;
+};
+
+constexpr Alias kVllm[] = {
+    {"vllm:num_requests_running", "millrace_requests_running"},
+    {"vllm:num_requests_waiting", "millrace_requests_waiting"},
+    {"vllm:kv_cache_usage_perc", "millrace_kv_cache_usage_ratio"},
+    {"vllm:gpu_cache_usage_perc", "millrace_kv_cache_usage_ratio"},  // its old name
+    {"vllm:cache_config_info", "millrace_cache_config_info"},
+    {"vllm:num_preemptions_total", "millrace_preemptions_total"},
+    {"vllm:prompt_tokens_total", "millrace_prompt_tokens_total"},
+    {"vllm:generation_tokens_total", "millrace_generated_tokens_total"},
+    {"vllm:prefix_cache_queries_total", "millrace_prefix_cache_query_tokens_total"},
+    {"vllm:prefix_cache_hits_total", "millrace_prefix_cache_hit_tokens_total"},
+    {"vllm:external_prefix_cache_queries_total", "millrace_kv_store_query_tokens_total"},
+    {"vllm:external_prefix_cache_hits_total", "millrace_kv_store_hit_tokens_total"},
+    {"vllm:request_success_total", "millrace_answers_finished_total"},
+    {"vllm:time_to_first_token_seconds", "millrace_time_to_first_token_seconds"},
+    {"vllm:inter_token_latency_seconds", "millrace_inter_token_latency_seconds"},
+    {"vllm:time_per_output_token_seconds", "millrace_inter_token_latency_seconds"},  // its old name
+    {"vllm:request_time_per_output_token_seconds", "millrace_time_per_output_token_seconds"},
+    {"vllm:e2e_request_latency_seconds", "millrace_request_seconds"},
+    {"vllm:request_queue_time_seconds", "millrace_request_queue_seconds"},
+    {"vllm:request_prefill_time_seconds", "millrace_request_prefill_seconds"},
+    {"vllm:request_decode_time_seconds", "millrace_request_decode_seconds"},
+    {"vllm:request_inference_time_seconds", "millrace_request_inference_seconds"},
+    {"vllm:request_prompt_tokens", "millrace_request_prompt_tokens"},
+    {"vllm:request_generation_tokens", "millrace_request_generated_tokens"},
+    {"vllm:request_max_num_generation_tokens", "millrace_request_longest_answer_tokens"},
+    {"vllm:request_params_n", "millrace_request_answers"},
+    {"vllm:request_params_max_tokens", "millrace_request_max_tokens"},
+    {"vllm:iteration_tokens_total", "millrace_step_tokens"},  // a histogram, for all its name
+    {"vllm:kv_block_lifetime_seconds", "millrace_kv_block_lifetime_seconds"},
+    {"vllm:kv_block_idle_before_evict_seconds", "millrace_kv_block_idle_seconds"},
+    {"vllm:kv_block_reuse_gap_seconds", "millrace_kv_block_reuse_gap_seconds"},
+    {"http_requests_total", "millrace_http_requests_total"},
+    {"http_request_duration_seconds", "millrace_http_request_duration_seconds"},
+};
+
+const MetricFamily* find(const MetricFamilies& families, std::string_view name) {
+  const auto found = std::ranges::find(families, name, &MetricFamily::name);
+  return found == families.end() ? nullptr : &*found;
+}
+
+// Its reasons are stop, length, abort and error: an answer whose time was over counts as aborted.
+void fold_reasons(MetricFamily& family) {
+  for (auto late = family.metric.begin(); late != family.metric.end();) {
+    const auto reason = std::ranges::find(late->label, "finished_reason", &prometheus::ClientMetric::Label::name);
+    if (reason == late->label.end() || reason->value != "time_limit") {
+      ++late;
+      continue;
+    }
+    auto wanted = late->label;
+    wanted[static_cast<size_t>(reason - late->label.begin())].value = "abort";
+    const double count = late->counter.value;
+    late = family.metric.erase(late);
+    for (auto& metric : family.metric)
+      if (metric.label == wanted) metric.counter.value += count;
+  }
+}
+
+void add_vllm(MetricFamilies& families) {
+  MetricFamilies more;
+  for (const Alias& alias : kVllm) {
+    const MetricFamily* ours = find(families, alias.ours);
+    if (!ours) continue;
+    MetricFamily theirs = *ours;
+    theirs.name = alias.theirs;
+    const bool of_engine = theirs.name.starts_with("vllm:");
+    for (auto& metric : theirs.metric)
+      if (of_engine) metric.label.push_back({"engine", "0"});
+    if (theirs.name == "vllm:request_success_total") fold_reasons(theirs);
+    more.push_back(std::move(theirs));
+  }
+  std::ranges::move(more, std::back_inserter(families));
+}
+
+enum class Part { value, sum };
+
+struct LlamaAlias {
+  const char* theirs;
+  MetricType type;
+  const char* ours;
+  Part part = Part::value;      // of a histogram, the sum
+  const char* divisor = nullptr;  // ... of this histogram's sum
+};
+
+constexpr LlamaAlias kLlama[] = {
+    {"llamacpp:prompt_tokens_total", MetricType::Counter, "millrace_prompt_tokens_computed_total"},
+    {"llamacpp:prompt_tokens_cached_total", MetricType::Counter, "millrace_prompt_tokens_cached_total"},
+    {"llamacpp:prompt_seconds_total", MetricType::Counter, "millrace_request_prefill_seconds", Part::sum},
+    {"llamacpp:tokens_predicted_total", MetricType::Counter, "millrace_generated_tokens_total"},
+    {"llamacpp:tokens_predicted_seconds_total", MetricType::Counter, "millrace_request_decode_seconds", Part::sum},
+    {"llamacpp:n_decode_total", MetricType::Counter, "millrace_steps_total"},
+    {"llamacpp:prompt_tokens_seconds", MetricType::Gauge, "millrace_prompt_tokens_computed_total", Part::value, "millrace_request_prefill_seconds"},
+    {"llamacpp:predicted_tokens_seconds", MetricType::Gauge, "millrace_generated_tokens_total", Part::value, "millrace_request_decode_seconds"},
+    {"llamacpp:requests_processing", MetricType::Gauge, "millrace_requests_running"},
+    {"llamacpp:requests_deferred", MetricType::Gauge, "millrace_requests_waiting"},
+};
+
+// Over all models: llama-server has no labels.
+double total(const MetricFamily& family, Part part) {
+  double sum = 0;
+  for (const auto& metric : family.metric) {
+    if (part == Part::sum) sum += metric.histogram.sample_sum;
+    else sum += family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
+  }
+  return sum;
+}
+
+void add_llamacpp(MetricFamilies& families) {
+  MetricFamilies more;
+  for (const LlamaAlias& alias : kLlama) {
+    const MetricFamily* ours = find(families, alias.ours);
+    if (!ours) continue;
+    double value = total(*ours, alias.part);
+    if (alias.divisor) {
+      const MetricFamily* divisor = find(families, alias.divisor);
+      const double seconds = divisor ? total(*divisor, Part::sum) : 0;
+      value = seconds > 0 ? value / seconds : 0;
+    }
+    more.push_back(FamilyBuilder(alias.theirs, ours->help, alias.type).add(value).take());
+  }
+  std::ranges::move(more, std::back_inserter(families));
+}
+
+}  // namespace
+
+void add_metric_aliases(MetricFamilies& families, const std::string& alias) {
+  if (alias == "vllm") add_vllm(families);
+  if (alias == "llamacpp") add_llamacpp(families);
+}
+
+}  // namespace millrace

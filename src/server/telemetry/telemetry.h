@@ -1,0 +1,62 @@
+// Telemetry: all that a server tells of its requests beside their answers. One RequestFacts goes with each request's
+// Exchange; what becomes known is noted in it, and its end has it counted, logged, traced and recorded.
+//
+//   begin() -> Exchange.facts -> ... started() finished() failed() ... -> the answer's end -> metrics, log, spans
+//                                     recorded() with the tokens, when all answers of a request are known
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/generation/answer.h"
+#include "server/telemetry/metrics.h"
+#include "server/telemetry/recording.h"
+#include "server/telemetry/request_facts.h"
+#include "server/telemetry/request_log.h"
+#include "server/telemetry/span_exporter.h"
+
+namespace millrace {
+
+struct TelemetryOptions {
+  LogOptions log;
+  OtlpSettings otlp;
+  std::string record;          // file; "": none
+  bool record_prompts = false;
+  std::string version;         // of the program
+};
+
+class Telemetry {
+ public:
+  // Errors: as SpanExporter's and Recorder's create().
+  static Result<std::unique_ptr<Telemetry>> create(const TelemetryOptions& options, const std::string& model, const RecordingHead& recorded);
+
+  // Of a request that has come; the trace it belongs to goes out with its answer.
+  std::shared_ptr<RequestFacts> begin(const HttpRequest& request);
+  // Of one that was refused before anything was begun for it.
+  void refused(const HttpRequest& request, HttpReply& reply);
+
+  // By who generates; `facts` may be null.
+  void started(RequestFacts* facts, const Answer& answer) const;
+  void finished(RequestFacts* facts, const TokenEvent& event) const;
+  static void failed(RequestFacts* facts, const ApiError& error);
+
+  // Null: nothing is recorded. `tokens`: of each choice.
+  bool records() const { return recorder_ != nullptr; }
+  void recorded(const RequestFacts* facts, const Answer& answer, const std::vector<std::vector<TokenId>>& tokens);
+
+  Metrics& metrics() { return *metrics_; }
+  RequestLog& log() { return *log_; }
+  TelemetryCounts counts() const;
+
+ private:
+  Telemetry() = default;
+  void ended(const RequestFacts& facts);
+
+  std::unique_ptr<Metrics> metrics_;
+  std::unique_ptr<RequestLog> log_;
+  std::unique_ptr<SpanExporter> spans_;
+  std::unique_ptr<Recorder> recorder_;
+};
+
+}  // namespace millrace
