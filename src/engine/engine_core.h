@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "base/clock.h"
+#include "engine/answer_group.h"
 #include "engine/beam_search.h"
 #include "run/executor.h"
 #include "run/live_stream.h"
