@@ -29,7 +29,7 @@ class BenchStreams {
     KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
-    if (mode == KvPoolMode::contiguous) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+    if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
     s->stream_blocks_ = (test.longest() + layout.block_tokens - 1) / layout.block_tokens;
     const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
     // A batch is never larger than the test asks for; scratch memory is sized by it.

@@ -106,7 +106,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   static const Endpoint& endpoint = *find_endpoint("POST", "/v1/chat/completions", &rest, &wrong_method);
   Choices choices(data + 1, size - 1);
   Json body = request(choices);
-  Ask ask;
+  GenerationRequest ask;
   auto wrong = read_fields(endpoint.fields, body, ask);
   if (!wrong) wrong = endpoint.prepare(body, ask);
   if (wrong) {

@@ -1,4 +1,4 @@
-// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an Ask within its
+// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an GenerationRequest within its
 // bounds or an error in the API's shape, and what was refused for its content is never the server's fault.
 #include <cstdint>
 #include <cstdlib>
@@ -41,7 +41,7 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto all = endpoints();
   const Endpoint& endpoint = all[data[0] % all.size()];
   Json body = Json::object();
-  Ask ask;
+  GenerationRequest ask;
   auto wrong = parse_body(std::string(reinterpret_cast<const char*>(data) + 1, size - 1), &body);
   if (!wrong) wrong = read_fields(endpoint.fields, body, ask);
   if (!wrong && endpoint.prepare) wrong = endpoint.prepare(body, ask);

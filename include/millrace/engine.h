@@ -20,7 +20,7 @@
 #include "millrace/age_histogram.h"
 #include "millrace/constraint.h"
 #include "millrace/events.h"
-#include "millrace/look.h"
+#include "millrace/snapshot.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
 #include "millrace/request.h"
@@ -129,7 +129,7 @@ struct AdapterInfo {
 };
 
 // Whether the engine's thread comes forward.
-struct EnginePulse {
+struct EngineLiveness {
   bool stopped = false;     // it has ended, and takes no requests
   double step_seconds = 0;  // since the step under way began; 0 between steps
 };
@@ -167,15 +167,15 @@ class Engine {
   std::vector<AdapterInfo> adapters() const;
 
   EngineStats stats() const;
-  EnginePulse pulse() const;
+  EngineLiveness liveness() const;
 
-  // Asks for a look at the engine, which `sink` gets on the engine's thread between two steps: take it over and return.
-  // Steps are recorded from the first look on, until none is asked for. True: `sink` is called once, and if the engine stops
-  // before with a look that says so and holds nothing else. False: it never will be, because the engine has stopped or so
+  // Asks for a snapshot at the engine, which `sink` gets on the engine's thread between two steps: take it over and return.
+  // Steps are recorded from the first snapshot on, until none is asked for. True: `sink` is called once, and if the engine stops
+  // before with a snapshot that says so and holds nothing else. False: it never will be, because the engine has stopped or so
   // many are asked for already.
-  static constexpr size_t kMostLooks = 8;
-  using LookSink = std::function<void(EngineLook&&)>;
-  [[nodiscard]] bool look(LookSink sink);
+  static constexpr size_t kMaxSnapshots = 8;
+  using SnapshotSink = std::function<void(EngineSnapshot&&)>;
+  [[nodiscard]] bool snapshot(SnapshotSink sink);
   int64_t context() const;
 
  private:

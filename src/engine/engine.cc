@@ -83,7 +83,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   };
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
-  std::vector<Engine::LookSink> looks;  // asked for
+  std::vector<Engine::SnapshotSink> snapshots;  // asked for
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
@@ -127,7 +127,7 @@ void Engine::State::take_in() {
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex);
-    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !looks.empty() || !core->idle(); });
+    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !snapshots.empty() || !core->idle(); });
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
@@ -146,23 +146,23 @@ void Engine::State::take_in() {
   for (RequestId id : cancels) core->cancel(id);
 }
 
-// To those who asked for a look: each is answered. Not enough memory for one is no reason to stop; it is an empty look
+// To those who asked for a snapshot: each is answered. Not enough memory for one is no reason to stop; it is an empty snapshot
 // then, as it is once the engine has stopped.
 void Engine::State::show(bool stopped) {
-  std::vector<Engine::LookSink> sinks;
+  std::vector<Engine::SnapshotSink> sinks;
   {
     std::lock_guard lock(mutex);
-    sinks.swap(looks);
+    sinks.swap(snapshots);
   }
-  for (const Engine::LookSink& sink : sinks) {
-    EngineLook look;
+  for (const Engine::SnapshotSink& sink : sinks) {
+    EngineSnapshot snapshot;
     try {
-      if (!stopped) look = core->look();
+      if (!stopped) snapshot = core->snapshot();
     } catch (const std::bad_alloc&) {
-      look = {};
+      snapshot = {};
     }
-    look.stopped = stopped;
-    sink(std::move(look));
+    snapshot.stopped = stopped;
+    sink(std::move(snapshot));
   }
 }
 
@@ -309,26 +309,26 @@ EngineStats Engine::stats() const {
   return stats;
 }
 
-bool Engine::look(LookSink sink) {
+bool Engine::snapshot(SnapshotSink sink) {
   {
     std::lock_guard lock(state_->mutex);
-    if (state_->stop || state_->looks.size() >= kMostLooks) return false;
-    state_->looks.push_back(std::move(sink));
+    if (state_->stop || state_->snapshots.size() >= kMaxSnapshots) return false;
+    state_->snapshots.push_back(std::move(sink));
   }
   state_->wake.notify_one();
   return true;
 }
 
-EnginePulse Engine::pulse() const {
-  EnginePulse pulse;
+EngineLiveness Engine::liveness() const {
+  EngineLiveness liveness;
   {
     std::lock_guard lock(state_->mutex);
-    pulse.stopped = state_->stop;
+    liveness.stopped = state_->stop;
   }
   if (const int64_t began = state_->step_began) {
-    pulse.step_seconds = static_cast<double>(steady_ns() - began) * 1e-9;
+    liveness.step_seconds = static_cast<double>(steady_ns() - began) * 1e-9;
   }
-  return pulse;
+  return liveness;
 }
 
 int64_t Engine::context() const { return state_->core->context(); }

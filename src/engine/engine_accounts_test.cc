@@ -117,7 +117,7 @@ TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
       if (s.away) expected.swapped_in_tokens += s.computed;
       s.away = false;
     }
-    for (const auto& one : plan.squeezed) give_way(one);
+    for (const auto& one : plan.preempted_for_blocks) give_way(one);
     int64_t step_tokens = 0, samples = 0;
     for (const PlannedChunk& chunk : plan.chunks) {
       Known& s = streams.at(chunk.request);

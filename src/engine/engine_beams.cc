@@ -28,7 +28,7 @@ Result<void> EngineCore::add_beams(RequestId id, Request request) {
   for (int64_t slot = 0; slot < width; ++slot) {
     MILLRACE_TRY(auto stream, make_stream(answer_stream(id, slot), request));
     Sequence& s = stream->sequence;
-    s.stays = true;
+    s.non_preemptible = true;
     s.width = slot == 0 ? width : 1;
     if (slot == 0) {
       MILLRACE_TRY_VOID(accept(*stream));

@@ -249,7 +249,7 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (RequestId id : plan_.admitted) admit(id);
   join_loads();
   planner_->plan_chunks(make_view(), plan_);
-  for (const PlannedPreemption& preemption : plan_.squeezed) preempt(preemption);
+  for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) preempt(preemption);
   run_chunks(events);
   part_loads();
   const bool moves = !leaving_.empty() || std::ranges::any_of(running_, [](const StreamPtr& stream) { return stream->sequence.phase == StreamPhase::loading; });
@@ -267,7 +267,7 @@ Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& e
   for (RequestId id : plan.admitted)
     if (!admit(id)) return misfit;
   finish_loads();  // where they stood when the plan was made is not known
-  for (const PlannedPreemption& preemption : plan.squeezed)
+  for (const PlannedPreemption& preemption : plan.preempted_for_blocks)
     if (!preempt(preemption)) return misfit;
   plan_ = plan;
   if (!check_chunks(plan).ok()) return misfit;
@@ -302,9 +302,9 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     LiveStream& stream = *find(chunk.request);
     if (!reserve_blocks(stream, chunk.first + chunk.count)) {  // the prefix index could not give back what was counted on
       plan_.chunks.erase(plan_.chunks.begin() + static_cast<ptrdiff_t>(i));
-      if (stream.sequence.stays) continue;  // it waits
-      plan_.squeezed.push_back({chunk.request, false});
-      preempt(plan_.squeezed.back());
+      if (stream.sequence.non_preemptible) continue;  // it waits
+      plan_.preempted_for_blocks.push_back({chunk.request, false});
+      preempt(plan_.preempted_for_blocks.back());
       continue;
     }
     work_.push_back({&stream, chunk});

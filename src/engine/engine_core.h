@@ -5,7 +5,7 @@
 //                                                                            swap, sharing among a request's answers
 //   engine_beams.cc   beam search                          engine_prefix.cc   the prefix index
 //   engine_store.cc   the prefix store: what leaves the prefix index for the disk, and what comes back
-//   engine_look.cc    what somebody who watches is told
+//   engine_snapshot.cc    what somebody who watches is told
 #pragma once
 
 #include <deque>
@@ -21,13 +21,13 @@
 #include "engine/beam_search.h"
 #include "run/executor.h"
 #include "run/live_stream.h"
-#include "engine/look_recorder.h"
+#include "engine/snapshot_recorder.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
 #include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "millrace/engine.h"
-#include "millrace/look.h"
+#include "millrace/snapshot.h"
 #include "schedule/planner.h"
 
 namespace millrace {
@@ -59,8 +59,8 @@ class EngineCore {
 
   EngineStats stats() const;
   const Planner& planner() const { return *planner_; }
-  // What there is to see now, and since the last look. Recording begins with the first one, and ends when none comes.
-  EngineLook look();
+  // What there is to see now, and since the last snapshot. Recording begins with the first one, and ends when none comes.
+  EngineSnapshot snapshot();
   // Of the request's prompt, what its prefix index holds now; what a router wants to know.
   int64_t cached_tokens(const Request& request);
   int64_t context() const { return executor_->limits().context; }
@@ -143,8 +143,8 @@ class EngineCore {
   void finish_loads();
   KvStoreStats store_stats() const;
 
-  // engine_look.cc
-  void look_at_blocks(const std::vector<const Sequence*>& shown, EngineLook& look) const;
+  // engine_snapshot.cc
+  void add_cells(const std::vector<const Sequence*>& shown, EngineSnapshot& snapshot) const;
 
   std::unique_ptr<Executor> executor_;
   KvPool* kv_ = nullptr;                 // the executor's
@@ -181,7 +181,7 @@ class EngineCore {
   std::vector<StepWork> work_;
   EngineStats stats_;
   std::ofstream record_;
-  std::unique_ptr<LookRecorder> recorder_;  // null: nobody watches
+  std::unique_ptr<SnapshotRecorder> recorder_;  // null: nobody watches
 };
 
 }  // namespace millrace

@@ -37,7 +37,7 @@ struct Sequence {
   int64_t reserved_blocks = 0;   // promised at admission: no other stream is admitted on them
   int64_t shared_blocks = 0;     // at the front, that other streams may hold too
   int64_t width = 1;             // streams that are admitted with it and grow as long: the beams of one search
-  bool stays = false;            // once admitted it never gives way: what it is promised is all that it may need
+  bool non_preemptible = false;            // once admitted it never gives way: what it is promised is all that it may need
 
   StreamPhase phase = StreamPhase::waiting;
   RequestId parent = 0;          // the first answer's stream, whose prompt blocks this one will share; 0: it is the first

@@ -74,7 +74,7 @@ int64_t StepPlan::tokens() const {
 void StepPlan::clear() {
   preempted.clear();
   admitted.clear();
-  squeezed.clear();
+  preempted_for_blocks.clear();
   chunks.clear();
 }
 
@@ -86,7 +86,7 @@ std::string StepPlan::to_string() const {
     for (auto id : admitted) out += fmt::format(" {}", id);
     out += ";";
   }
-  print_preemptions(out, "squeeze", squeezed);
+  print_preemptions(out, "squeeze", preempted_for_blocks);
   for (const auto& chunk : chunks) {
     out += fmt::format("{}{}:[{}+{}]{}", out.empty() ? "" : " ", chunk.request, chunk.first, chunk.count,
                        chunk.sample ? "*" : "");
@@ -102,7 +102,7 @@ Result<StepPlan> StepPlan::parse(std::string_view text) {
     in.skip(" ");
     if (in.skip("preempt")) good = in.preemptions(plan.preempted);
     else if (in.skip("admit")) good = in.ids(plan.admitted);
-    else if (in.skip("squeeze")) good = in.preemptions(plan.squeezed);
+    else if (in.skip("squeeze")) good = in.preemptions(plan.preempted_for_blocks);
     else good = in.chunk(plan.chunks);
   }
   if (!good) return Error::user(fmt::format("step plan: cannot be read: {}", text));

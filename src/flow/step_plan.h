@@ -31,11 +31,11 @@ struct PlannedPreemption {
 struct StepPlan {
   std::vector<PlannedPreemption> preempted;  // before anybody is admitted
   std::vector<RequestId> admitted;           // from the queue, in order
-  std::vector<PlannedPreemption> squeezed;   // after that, so that the chunks have their blocks
+  std::vector<PlannedPreemption> preempted_for_blocks;   // after that, so that the chunks have their blocks
   std::vector<PlannedChunk> chunks;          // in batch order
 
   int64_t tokens() const;
-  bool empty() const { return preempted.empty() && admitted.empty() && squeezed.empty() && chunks.empty(); }
+  bool empty() const { return preempted.empty() && admitted.empty() && preempted_for_blocks.empty() && chunks.empty(); }
   void clear();
   // "preempt 4 5~; admit 3; squeeze 6; 1:[57+1]* 3:[0+64]"; * marks a sampled chunk, ~ a swap.
   std::string to_string() const;

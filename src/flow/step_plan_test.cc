@@ -9,7 +9,7 @@ TEST(StepPlan, PrintsAndReadsBack) {
   StepPlan plan;
   plan.preempted = {{4, false}, {5, true}};
   plan.admitted = {3};
-  plan.squeezed = {{6, false}};
+  plan.preempted_for_blocks = {{6, false}};
   plan.chunks = {{1, 57, 1, true}, {3, 0, 64, false}};
   EXPECT_EQ(plan.to_string(), "preempt 4 5~; admit 3; squeeze 6; 1:[57+1]* 3:[0+64]");
   EXPECT_EQ(plan.tokens(), 65);
@@ -17,7 +17,7 @@ TEST(StepPlan, PrintsAndReadsBack) {
     StepPlan some = plan;
     if (drop & 1) some.preempted.clear();
     if (drop & 2) some.admitted.clear();
-    if (drop & 4) some.squeezed.clear();
+    if (drop & 4) some.preempted_for_blocks.clear();
     if (drop & 8) some.chunks.clear();
     auto read = StepPlan::parse(some.to_string());
     ASSERT_TRUE(read.ok()) << some.to_string();

@@ -55,7 +55,7 @@ int64_t KvLayout::page_block_tokens(int64_t page_bytes) const {
 
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name) {
   if (name == "paged") return KvPoolMode::paged;
-  if (name == "virtual") return KvPoolMode::contiguous;
+  if (name == "virtual") return KvPoolMode::virtual_ranges;
   return Error::user(fmt::format("KV pool: 'paged' or 'virtual', got '{}'", name));
 }
 
@@ -77,10 +77,10 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
                                        blocks, per_block));
   }
   KvPool pool;
-  pool.contiguous_ = options.mode == KvPoolMode::contiguous;
+  pool.is_virtual_ = options.mode == KvPoolMode::virtual_ranges;
   pool.total_blocks_ = blocks;
   int64_t ids = blocks;
-  if (pool.contiguous_) {
+  if (pool.is_virtual_) {
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
       return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are", layout.block_tokens, layout.page_block_tokens(page)));
@@ -94,13 +94,13 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   for (const auto& layer : layout.layers) {
     int64_t row = layout.format->row_bytes(layer.head_dim);
     const int64_t bytes = ids * 2 * layer.kv_heads * layout.block_tokens * row;
-    MILLRACE_TRY(auto buffer, pool.contiguous_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_) : AlignedBuffer::allocate(bytes, "KV cache"));
+    MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_) : AlignedBuffer::allocate(bytes, "KV cache"));
     pool.row_bytes_.push_back(row);
     pool.buffers_.push_back(std::move(buffer));
   }
   pool.layout_ = std::move(layout);
   pool.references_.assign(static_cast<size_t>(ids), 0);
-  if (pool.contiguous_) return pool;
+  if (pool.is_virtual_) return pool;
   pool.free_.resize(static_cast<size_t>(blocks));
   for (int64_t i = 0; i < blocks; ++i) pool.free_[i] = static_cast<BlockId>(blocks - 1 - i);
   return pool;
@@ -116,7 +116,7 @@ Result<BlockId> KvPool::allocate() {
 Result<BlockId> KvPool::allocate(KvRange& range) {
   if (free_blocks() == 0) return Error::resource("KV cache: no free block");
   BlockId block;
-  if (contiguous_) {
+  if (is_virtual_) {
     block = ranges_.take(range, [this](BlockId first, int64_t count) { give_back(first, count); });
   } else {
     block = free_.back();
@@ -129,7 +129,7 @@ Result<BlockId> KvPool::allocate(KvRange& range) {
 void KvPool::release(BlockId block) {
   assert(references_[block] > 0);
   if (--references_[block] > 0) return;
-  if (contiguous_) ranges_.release(block);
+  if (is_virtual_) ranges_.release(block);
   else free_.push_back(block);
 }
 
@@ -146,7 +146,7 @@ Result<void> KvPool::check() const {
   const int64_t held = std::ranges::count_if(references_, [](int32_t count) { return count > 0; });
   if (held + free_blocks() != total_blocks_)
     return Error::internal(fmt::format("KV blocks: {} held + {} free != {}", held, free_blocks(), total_blocks_));
-  return contiguous_ ? ranges_.check() : Result<void>();
+  return is_virtual_ ? ranges_.check() : Result<void>();
 }
 
 void KvPool::copy(BlockId from, BlockId to) {

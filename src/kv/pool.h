@@ -43,7 +43,7 @@ struct KvLayout {
 
 inline constexpr int64_t kMostBlockTokens = 65536;
 
-enum class KvPoolMode { paged, contiguous };
+enum class KvPoolMode { paged, virtual_ranges };
 
 struct KvPoolOptions {
   KvPoolMode mode = KvPoolMode::paged;
@@ -63,17 +63,17 @@ class KvPool {
 
   const KvLayout& layout() const { return layout_; }
   int64_t total_blocks() const { return total_blocks_; }  // that the memory holds
-  int64_t free_blocks() const { return contiguous_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size()); }
+  int64_t free_blocks() const { return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size()); }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
   int64_t bytes() const { return total_blocks() * layout_.block_bytes(); }
   // Blocks whose pages are there, in use or not; of a pool of pages all, from the beginning.
-  int64_t committed_blocks() const { return contiguous_ ? ranges_.committed() : total_blocks_; }
+  int64_t committed_blocks() const { return is_virtual_ ? ranges_.committed() : total_blocks_; }
   bool huge_pages() const { return huge_pages_; }  // asked for; the system may have none
 
   Result<BlockId> allocate();  // one reference; errors: resource when none is free
   // The next block of a stream with a range of its own. Close the range when the stream lets go of its blocks.
   Result<BlockId> allocate(KvRange& range);
-  void close(KvRange& range) { if (contiguous_) ranges_.close(range); }
+  void close(KvRange& range) { if (is_virtual_) ranges_.close(range); }
   void share(BlockId block) { ++references_[block]; }
   void release(BlockId block);  // back to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
@@ -99,7 +99,7 @@ class KvPool {
 
   KvLayout layout_;
   int64_t total_blocks_ = 0;
-  bool contiguous_ = false;
+  bool is_virtual_ = false;
   bool huge_pages_ = false;
   std::vector<int64_t> row_bytes_;
   std::vector<AlignedBuffer> buffers_;

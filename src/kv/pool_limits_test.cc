@@ -38,7 +38,7 @@ TEST(KvPoolLimits, OfTheBlocks) {
 
 // Each guard of the addresses by itself: too many ids of few bytes, and few ids of too many bytes.
 TEST(KvPoolLimits, OfAddresses) {
-  const KvPoolOptions options{KvPoolMode::contiguous, 64, 2};
+  const KvPoolOptions options{KvPoolMode::virtual_ranges, 64, 2};
   const KvLayout page = small(64);  // 8 KiB a block
   const int64_t many = INT32_MAX / 2 + 2;
   ASSERT_GT(kv_pool_ids(page, many, options), INT32_MAX);
@@ -46,14 +46,14 @@ TEST(KvPoolLimits, OfAddresses) {
   EXPECT_NE(refused(page, many, options).find("are more addresses than a process has"), std::string::npos);
   const KvLayout wide{find_format("f16"), 4096, {{1 << 10, 1 << 12}}};  // 64 GiB a block
   ASSERT_EQ(wide.block_bytes(), int64_t{1} << 36);
-  const KvPoolOptions few{KvPoolMode::contiguous, 4096, 2};
+  const KvPoolOptions few{KvPoolMode::virtual_ranges, 4096, 2};
   ASSERT_GT(kv_pool_ids(wide, 1000, few), (int64_t{1} << 45) >> 36);
   EXPECT_NE(refused(wide, 1000, few).find("are more addresses than a process has"), std::string::npos);
 }
 
 TEST(KvPoolLimits, ARangeIsALongestStreamsBlocks) {
   const KvLayout page = small(64);
-  const auto ids = [&](int64_t blocks, int64_t longest, int64_t streams) { return kv_pool_ids(page, blocks, {KvPoolMode::contiguous, longest, streams}); };
+  const auto ids = [&](int64_t blocks, int64_t longest, int64_t streams) { return kv_pool_ids(page, blocks, {KvPoolMode::virtual_ranges, longest, streams}); };
   // A range for each block that may outlive its stream, for the streams, and one more.
   EXPECT_EQ(ids(10, 65, 2), 2 * 13);
   EXPECT_EQ(ids(10, 128, 2), 2 * 13);
@@ -83,7 +83,7 @@ TEST(KvPoolLimits, BlocksOfTokensAndTheirBytes) {
   pool->release(1);
   EXPECT_EQ(*pool->allocate(), 1) << "what was given back last goes first";
   EXPECT_EQ(find_kv_pool_mode("paged").value(), KvPoolMode::paged);
-  EXPECT_EQ(find_kv_pool_mode("virtual").value(), KvPoolMode::contiguous);
+  EXPECT_EQ(find_kv_pool_mode("virtual").value(), KvPoolMode::virtual_ranges);
   EXPECT_NE(find_kv_pool_mode("x").error().message.find("got 'x'"), std::string::npos);
 }
 

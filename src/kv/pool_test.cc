@@ -71,7 +71,7 @@ TEST(KvPool, AFreshPoolsBlocksOfAHeadFollowEachOther) {
 KvPool make_virtual_pool(int64_t blocks, int64_t range_blocks, int64_t streams) {
   KvLayout layout{find_format("f16"), 64, {{2, 32}, {1, 32}}};
   EXPECT_EQ(layout.page_block_tokens(4096), 64);
-  auto pool = KvPool::create(layout, blocks, {KvPoolMode::contiguous, 64 * range_blocks, streams});
+  auto pool = KvPool::create(layout, blocks, {KvPoolMode::virtual_ranges, 64 * range_blocks, streams});
   EXPECT_TRUE(pool.ok()) << (pool.ok() ? "" : pool.error().message);
   return std::move(pool).value();
 }
@@ -128,11 +128,11 @@ TEST(VirtualKvPool, ABlockIsWholePages) {
   EXPECT_EQ((KvLayout{find_format("f16"), 33, {{2, 64}}}).page_block_tokens(4096), 64);
   EXPECT_EQ((KvLayout{find_format("q8_0"), 16, {{2, 64}}}).page_block_tokens(4096), 1024);
   EXPECT_EQ((KvLayout{find_format("f16"), 16, {{2, 64}, {2, 96}}}).page_block_tokens(4096), 64);
-  auto pool = KvPool::create({find_format("f16"), 16, {{2, 64}}}, 4, {KvPoolMode::contiguous, 64, 2});
+  auto pool = KvPool::create({find_format("f16"), 16, {{2, 64}}}, 4, {KvPoolMode::virtual_ranges, 64, 2});
   ASSERT_FALSE(pool.ok());
   EXPECT_EQ(pool.error().kind, ErrorKind::user);
   EXPECT_NE(pool.error().message.find("32 are"), std::string::npos);
-  auto huge = KvPool::create({find_format("f16"), 16384, {{1, 64}}}, 2, {KvPoolMode::contiguous, 32768, 1});
+  auto huge = KvPool::create({find_format("f16"), 16384, {{1, 64}}}, 2, {KvPoolMode::virtual_ranges, 32768, 1});
   ASSERT_TRUE(huge.ok());
   EXPECT_TRUE(huge->huge_pages());
   EXPECT_FALSE(find_kv_pool_mode("both").ok());

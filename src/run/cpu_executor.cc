@@ -64,7 +64,7 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
   MILLRACE_TRY_VOID(layout.check());
   MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(options.kv_pool));
-  if (mode == KvPoolMode::contiguous) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
+  if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
   const KvPoolOptions places{mode, limits_.context, std::max(options.max_streams, options.resident_streams)};
 
   ForwardLimits forward;

@@ -22,7 +22,7 @@ constexpr int64_t kBlockTableBytes = 16;       // its places in the tables of a 
 constexpr const char* kAdvice = "lower the context, the KV tokens or their format, the streams or the batch, or raise the budget";
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
-  const int64_t ids = places.mode == KvPoolMode::contiguous ? kv_pool_ids(layout, blocks, places) : blocks;
+  const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
   return ids * kIdBytes + blocks * kBlockTableBytes;
 }
 

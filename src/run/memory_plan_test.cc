@@ -44,7 +44,7 @@ TEST(MemoryPlan, WithoutABudgetWhatIsWantedComes) {
 
 TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
   for (int64_t prefix_block : {0, 576, 5000}) {
-    for (const KvPoolOptions& places : {KvPoolOptions{}, KvPoolOptions{KvPoolMode::contiguous, 640, 8}}) {
+    for (const KvPoolOptions& places : {KvPoolOptions{}, KvPoolOptions{KvPoolMode::virtual_ranges, 640, 8}}) {
       for (int64_t budget : {10'000'000, 12'345'678, 64'000'000, 1'000'000'000}) {
         EngineMemory memory = some_memory();
         memory.prefix_block = prefix_block;

@@ -25,7 +25,7 @@ bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
 }  // namespace
 
 int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& limits) const {
-  if (stream.stays) return std::min(stream.width * blocks_needed(stream, limits), limits.total_blocks);
+  if (stream.non_preemptible) return std::min(stream.width * blocks_needed(stream, limits), limits.total_blocks);
   const int64_t least = std::min(std::max(stream.size() + 1, spared_tokens(stream)), stream.max_total);
   const int64_t tokens = std::max(least, acting().promise(stream, limits));
   return std::min(blocks_of(stream, tokens, limits), limits.total_blocks);
@@ -156,7 +156,7 @@ void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account&
     spare_taken_.erase(spare_taken_.begin() + static_cast<ptrdiff_t>(i));
     break;
   }
-  plan.squeezed.push_back(send_away(view, victim, account));
+  plan.preempted_for_blocks.push_back(send_away(view, victim, account));
 }
 
 // Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have given way itself.
@@ -164,7 +164,7 @@ bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int6
   while (account.spare < lacking) {
     if (account.spare + account.arriving >= lacking) return false;  // soon
     const Sequence* victim = ask_victim(view, stream);
-    if (!victim && stream.stays) return false;  // cannot be: it was promised all that it may need
+    if (!victim && stream.non_preemptible) return false;  // cannot be: it was promised all that it may need
     if (!victim) victim = &stream;
     squeeze(view, *victim, account, plan);
     if (victim == &stream) return false;

@@ -42,7 +42,7 @@ class Planner {
 
   // Fills plan.preempted and plan.admitted.
   void plan_places(const ScheduleView& view, StepPlan& plan);
-  // Fills plan.squeezed and plan.chunks; `view` shows the streams after the first half took place.
+  // Fills plan.preempted_for_blocks and plan.chunks; `view` shows the streams after the first half took place.
   void plan_chunks(const ScheduleView& view, StepPlan& plan);
 
  private:

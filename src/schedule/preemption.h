@@ -23,7 +23,7 @@ namespace millrace {
 inline constexpr int64_t kMostLost = 2;  // times what the stream has
 
 // Whether the engine can take the stream's blocks away now: the one test, for planner and engine.
-inline bool can_be_preempted(const Sequence& stream) { return stream.phase == StreamPhase::running && !stream.stays; }
+inline bool can_be_preempted(const Sequence& stream) { return stream.phase == StreamPhase::running && !stream.non_preemptible; }
 
 // Whether the planner may preempt it, for a running stream or for one that waits.
 inline bool may_be_victim(const Sequence& stream, bool to_newcomer) {

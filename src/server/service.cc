@@ -57,7 +57,7 @@ struct Service::WaitingCall {
 // A request whose answer is to be held to what is still being compiled.
 struct Service::WaitingAsk {
   HttpRequest request;
-  Ask ask;
+  GenerationRequest ask;
   ConstraintWorkers::Ticket ticket = 0;
   std::atomic<bool> gone{false};  // its reader
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
@@ -172,7 +172,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::string rest;
   bool wrong_method = false;
   const Endpoint& endpoint = *find_endpoint(request.method, request.path, &rest, &wrong_method);
-  Call call{*this, request, std::move(rest), Json::object(), Ask{}};
+  Call call{*this, request, std::move(rest), Json::object(), GenerationRequest{}};
   if (request.method == "POST" && !endpoint.raw_body) {
     auto wrong = parse_body(request.body, &call.body);
     std::string().swap(request.body);
@@ -215,7 +215,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
 }
 
 // Meanwhile its stream is kept open by pings.
-void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const Ask& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
+void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
   if (waiting->request.header("x-request-id").empty()) waiting->request.headers.emplace_back("x-request-id", new_id());
   exchange.on_gone([waiting] { waiting->gone = true; });
   if (endpoint.format && ask.stream && *endpoint.format->ping)
@@ -227,7 +227,7 @@ void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, 
 }
 
 void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange) {
-  Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), Ask{}};
+  Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), GenerationRequest{}};
   std::optional<ApiError> wrong;
   if (!served.ok()) wrong = model_error(served.error());
   if (!wrong) {
@@ -255,7 +255,7 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
   exchange.reply(std::move(reply));
 }
 
-std::optional<ApiError> Service::make_prompts(Ask& ask) const {
+std::optional<ApiError> Service::make_prompts(GenerationRequest& ask) const {
   const LanguageModel& model = *ask.served->model;
   const int64_t context = ask.most_context > 0 ? std::min(ask.most_context, ask.served->context) : ask.served->context;
   if (!ask.messages.is_null())
@@ -286,7 +286,7 @@ std::optional<ApiError> Service::make_prompts(Ask& ask) const {
 }
 
 // Fills in what a request leaves open, and checks it against the engine.
-std::optional<ApiError> Service::complete(Ask& ask) const {
+std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
   const auto live = this->live();
   if (auto wrong = check_limits(live->limits, ask)) return wrong;
   if (auto wrong = choose_adapters(ask)) return wrong;
@@ -314,7 +314,7 @@ std::optional<ApiError> Service::complete(Ask& ask) const {
 }
 
 // Refuses what would come too late for who asks: he may go elsewhere at once. `expected` is told in a header.
-std::optional<ApiError> Service::check_wait(const Ask& ask, const HttpRequest& request, double& expected) const {
+std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const HttpRequest& request, double& expected) const {
   int64_t tokens = 0;
   for (const AskedPrompt& prompt : ask.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
   expected = ask.served ? ask.served->wait->first_token_seconds(tokens) : 0;
@@ -344,7 +344,7 @@ std::string salted(const std::string& tenant, const std::string& group, const st
 }
 
 // To the caller's key: whose tenant the engine serves, and who pays.
-std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) const {
+std::optional<ApiError> Service::charge(GenerationRequest& ask, const HttpRequest& request) const {
   ask.share = WorkShare::of(request);
   if (!request.account && !ask.cache_salt.empty()) ask.request.prefix_group = salted("", "", ask.cache_salt);
   if (!request.account) return std::nullopt;
@@ -359,7 +359,7 @@ std::optional<ApiError> Service::charge(Ask& ask, const HttpRequest& request) co
   return std::nullopt;
 }
 
-void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
   if (auto wrong = complete(ask)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
   if (ask.request.constraint.kind == Constraint::Kind::none) return begin_answer(endpoint, std::move(ask), request, exchange);
@@ -367,7 +367,7 @@ void Service::generate(const Endpoint& endpoint, Ask ask, const HttpRequest& req
 }
 
 // Compiling takes its time, and this thread has others to serve.
-void Service::wait_for_constraint(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
   auto waiting = std::make_shared<WaitingAsk>();
   waiting->request = request;
   waiting->ask = std::move(ask);
@@ -430,7 +430,7 @@ std::string weakened_header(const std::vector<std::string>& weakened) {
 
 }  // namespace
 
-void Service::begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
   double expected = 0;
   if (auto wrong = check_wait(ask, request, expected)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
   if (auto wrong = charge(ask, request)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));

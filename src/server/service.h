@@ -123,25 +123,25 @@ class Service {
   uint64_t new_seed() const;
 
   // Text and conversations to the tokens of ask.served, and whether they fit. Fills in ask.prompts[].tokens and, for a chat, .text.
-  std::optional<ApiError> make_prompts(Ask& ask) const;
+  std::optional<ApiError> make_prompts(GenerationRequest& ask) const;
 
  private:
   std::optional<ApiError> admit_caller(const Endpoint* endpoint, HttpRequest& request) const;
   bool origin_allowed(std::string_view origin) const;
   void take(HttpRequest& request, const Exchange& exchange);
-  void generate(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
+  void generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
   struct WaitingAsk;
-  void wait_for_constraint(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
+  void wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
   void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange);
-  void begin_answer(const Endpoint& endpoint, Ask ask, const HttpRequest& request, const Exchange& exchange);
-  std::optional<ApiError> complete(Ask& ask) const;
+  void begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
+  std::optional<ApiError> complete(GenerationRequest& ask) const;
   double place_seconds() const;
-  std::optional<ApiError> check_wait(const Ask& ask, const HttpRequest& request, double& expected) const;
-  std::optional<ApiError> charge(Ask& ask, const HttpRequest& request) const;
+  std::optional<ApiError> check_wait(const GenerationRequest& ask, const HttpRequest& request, double& expected) const;
+  std::optional<ApiError> charge(GenerationRequest& ask, const HttpRequest& request) const;
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
-  void wait_for_model(const Endpoint& endpoint, const std::string& name, const Ask& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
+  void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
   void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange);
   // Runs `work`; what it throws is answered.
   template <typename Work>

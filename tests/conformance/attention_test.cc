@@ -65,7 +65,7 @@ struct Cache {
   std::vector<float> k, v;  // [slots, padded]
 };
 
-struct Ask {
+struct GenerationRequest {
   int64_t group = 1;
   int64_t first_query = 0;
   int64_t queries = 1;
@@ -82,7 +82,7 @@ struct Partial {
 };
 
 // q: [slots, group * head_dim + 3], one row per slot, so that any query can be asked for alone.
-Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const Ask& ask,
+Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const GenerationRequest& ask,
                       int64_t key_begin, int64_t key_end) {
   const int64_t rows = ask.queries * ask.group;
   Partial out{std::vector<float>(rows, NAN), std::vector<float>(rows, NAN),
@@ -111,7 +111,7 @@ Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const s
 
 // Every partition up to the last query's slot, merged: [queries * group, head_dim].
 std::vector<float> attend(const KernelTable& table, const AttentionKernel& kernel, const Cache& cache,
-                          const std::vector<float>& q, const Ask& ask, const float* sink = nullptr) {
+                          const std::vector<float>& q, const GenerationRequest& ask, const float* sink = nullptr) {
   const int64_t end = ask.first_query + ask.queries;
   const int64_t rows = ask.queries * ask.group;
   Partial all;
@@ -142,7 +142,7 @@ bool rounds_either_way(double weight) { return as_bf16(weight * (1 - 2e-5)) != a
 
 // The definition: softmax over every visible key at once, in double. Where the kernel multiplies in bf16, queries, keys
 // and values are rounded, and so are the weights, as 2^(score log2(e) - an integer).
-Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const Ask& ask,
+Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const GenerationRequest& ask,
                          const float* sink = nullptr) {
   Expected expected;
   const bool rounded = cache.head_dim <= kernel.bf16_head_dim;
@@ -230,7 +230,7 @@ TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
       Cache cache(*kernel.kv_format, 300, head_dim, 16, head_dim);
       for (int64_t group : {1, 3}) {
         auto q = queries_for(300, group, head_dim, 5);
-        Ask ask{.group = group, .first_query = 281, .queries = 19};
+        GenerationRequest ask{.group = group, .first_query = 281, .queries = 19};
         expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
       }
     }
@@ -245,9 +245,9 @@ TEST(Attention, WindowsAndSoftcapsEqualThePlainDefinition) {
       for (float softcap : {0.0f, 0.7f, 30.0f}) {
         SCOPED_TRACE(window);
         SCOPED_TRACE(softcap);
-        Ask ask{.group = 2, .first_query = 505, .queries = 35, .window = window, .softcap = softcap};
+        GenerationRequest ask{.group = 2, .first_query = 505, .queries = 35, .window = window, .softcap = softcap};
         expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 4e-6);
-        Ask early{.group = 2, .first_query = 0, .queries = 20, .window = window, .softcap = softcap};
+        GenerationRequest early{.group = 2, .first_query = 0, .queries = 20, .window = window, .softcap = softcap};
         expect_close(attend(table, kernel, cache, q, early), plain_attention(kernel, cache, q, early), 4e-6);
       }
     }
@@ -367,7 +367,7 @@ TEST(Attention, AValueThatIsNotFiniteReachesOnlyRowsThatSeeIt) {
     spoilt.point_at_own_blocks();
     spoilt.poison(301);
     auto q = queries_for(512, 2, 64, 25);
-    const Ask ask{.group = 2, .first_query = 290, .queries = 20};
+    const GenerationRequest ask{.group = 2, .first_query = 290, .queries = 20};
     const Partial before = run_partition(kernel, clean, q, ask, 256, 310);
     const Partial after = run_partition(kernel, spoilt, q, ask, 256, 310);
     for (int64_t i = 0; i < 20 * 2 * 64; ++i) {
@@ -385,7 +385,7 @@ TEST(Attention, HugeScoresStayFinite) {
     Cache cache(*kernel.kv_format, 100, 64, 16, 17);
     auto q = queries_for(100, 1, 64, 18);
     for (float& x : q) x *= 1e4f;
-    Ask ask{.first_query = 60, .queries = 40};
+    GenerationRequest ask{.first_query = 60, .queries = 40};
     expect_close(attend(table, kernel, cache, q, ask), plain_attention(kernel, cache, q, ask), 1e-2);
   });
 }
@@ -430,7 +430,7 @@ TEST(AttentionMerge, SinksTakeTheirShareOfTheSoftmax) {
     Cache cache(*kernel.kv_format, 600, 64, 16, 22);
     auto q = queries_for(600, 4, 64, 23);
     const float sinks[] = {0, 9, -3, 40};
-    Ask ask{.group = 4, .first_query = 590, .queries = 10};
+    GenerationRequest ask{.group = 4, .first_query = 590, .queries = 10};
     expect_close(attend(table, kernel, cache, q, ask, sinks), plain_attention(kernel, cache, q, ask, sinks), 4e-6);
   });
 }

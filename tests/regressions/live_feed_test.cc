@@ -1,4 +1,4 @@
-// The live view stood still for good once the engine had dropped a look that the feed had asked for, as it does when it stops
+// The live view stood still for good once the engine had dropped a snapshot that the feed had asked for, as it does when it stops
 // or too many ask: the feed waited for that one. No test had an engine that does not answer.
 #include "regressions/step_gate.h"
 #include "server/live_server.h"
@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-// Of the next frame: "hello", "look", "busy".
+// Of the next frame: "hello", "snapshot", "busy".
 std::string next_event(Client& client, std::string& held) {
   while (held.find("\n\n") == std::string::npos) {
     const std::string part = client.chunk();
@@ -30,13 +30,13 @@ TEST(LiveFeed, GoesOnAfterALookThatNeverCame) {
       if (next_event(watcher, held) == wanted) return true;
     return false;
   };
-  ASSERT_TRUE(comes("look"));
+  ASSERT_TRUE(comes("snapshot"));
   auto gate = std::make_unique<StepGate>(live.engine());
   gate->wait_until_held();  // the engine is between two steps, and answers nobody
-  while (live.engine().look([](EngineLook&&) {})) {}  // so many that the feed's is refused
+  while (live.engine().snapshot([](EngineSnapshot&&) {})) {}  // so many that the feed's is refused
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(comes("busy"));
   gate.reset();
-  EXPECT_TRUE(comes("look"));
+  EXPECT_TRUE(comes("snapshot"));
 }
 
 }  // namespace

@@ -39,7 +39,7 @@ class StepGate {
     bool is_open = false, held = false;
   };
   static void arm(Engine& engine, const std::shared_ptr<State>& state) {
-    static_cast<void>(engine.look([&engine, state](EngineLook&&) {
+    static_cast<void>(engine.snapshot([&engine, state](EngineSnapshot&&) {
       std::unique_lock lock(state->mutex);
       state->held = true;
       state->changed.notify_all();

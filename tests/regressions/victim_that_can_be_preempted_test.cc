@@ -27,7 +27,7 @@ class Stubborn final : public SchedulerPolicy {
 struct State {
   const char* name;
   StreamPhase phase;
-  bool stays;
+  bool non_preemptible;
   bool can;  // give way
 };
 constexpr State kStates[] = {
@@ -45,11 +45,11 @@ void expect_only_those_who_can(testing::Desk& desk, const std::string& what) {
   desk.planner->plan_places(desk.view(), plan);
   const bool gave_way = !plan.preempted.empty();
   desk.planner->plan_chunks(desk.view(), plan);
-  for (const auto* list : {&plan.preempted, &plan.squeezed}) {
+  for (const auto* list : {&plan.preempted, &plan.preempted_for_blocks}) {
     for (const PlannedPreemption& one : *list) {
       const auto stream = std::ranges::find(desk.streams, one.request, [](const auto& s) { return s->id; });
       ASSERT_NE(stream, desk.streams.end()) << what;
-      EXPECT_TRUE((*stream)->phase == StreamPhase::running && !(*stream)->stays) << what << ": " << plan.to_string();
+      EXPECT_TRUE((*stream)->phase == StreamPhase::running && !(*stream)->non_preemptible) << what << ": " << plan.to_string();
     }
   }
   // A newcomer for whom there is no room comes in only when somebody went.
@@ -66,7 +66,7 @@ TEST(VictimThatCanBePreempted, NobodyElseIsSentAwayWhomeverThePolicyNames) {
       Sequence& named = desk.run(1, 32, 1, 32);
       desk.hold(named, 2);
       named.phase = state.phase;
-      named.stays = state.stays;
+      named.non_preemptible = state.non_preemptible;
       desk.wait(2, 32);
       desk.free_blocks = 0;
       desk.swap_tokens = swap_room;
@@ -86,7 +86,7 @@ TEST(VictimThatCanBePreempted, EveryPolicyBesideStreamsInEveryState) {
       Sequence& other = desk.run(2, 32, 1, 32);
       desk.hold(other, 2);
       other.phase = state.phase;
-      other.stays = state.stays;
+      other.non_preemptible = state.non_preemptible;
       desk.wait(3, 32).request.priority = 5;
       desk.free_blocks = 0;
       expect_only_those_who_can(desk, entry.info.name + std::string(" beside one that ") + state.name);

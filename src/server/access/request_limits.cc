@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-std::optional<ApiError> check_limits(const RequestLimits& limits, const Ask& ask) {
+std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& ask) {
   const Request& request = ask.request;
   if (ask.messages.is_array() && static_cast<int64_t>(ask.messages.size()) > limits.messages)
     return ApiError::bad("messages", fmt::format("at most {}, got {}", limits.messages, ask.messages.size()));
@@ -21,7 +21,7 @@ std::optional<ApiError> check_limits(const RequestLimits& limits, const Ask& ask
   return std::nullopt;
 }
 
-std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, Ask& ask) {
+std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& ask) {
   Request& request = ask.request;
   const int64_t each = std::max({request.n, request.best_of, request.beams});
   if (static_cast<int64_t>(ask.prompts.size()) * each > limits.answers)

@@ -6,7 +6,7 @@
 #include <optional>
 
 #include "server/api/api_error.h"
-#include "server/generation/ask.h"
+#include "server/generation/generation_request.h"
 
 namespace millrace {
 
@@ -22,8 +22,8 @@ struct RequestLimits {
 };
 
 // Before anything is tokenized.
-std::optional<ApiError> check_limits(const RequestLimits& limits, const Ask& ask);
+std::optional<ApiError> check_limits(const RequestLimits& limits, const GenerationRequest& ask);
 // Once the prompts' tokens are there.
-std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, Ask& ask);
+std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, GenerationRequest& ask);
 
 }  // namespace millrace

@@ -10,8 +10,8 @@ namespace {
 
 constexpr RequestLimits kLimits = {.answers = 6, .max_tokens = 0, .prompt_tokens = 0, .messages = 3, .stops = 2, .stop_bytes = 5, .constraint_bytes = 10, .logprobs = 4};
 
-std::string refused(const std::function<void(Ask&)>& change, const RequestLimits& limits = kLimits) {
-  Ask ask;
+std::string refused(const std::function<void(GenerationRequest&)>& change, const RequestLimits& limits = kLimits) {
+  GenerationRequest ask;
   change(ask);
   const auto error = check_limits(limits, ask);
   if (!error) return "";
@@ -20,17 +20,17 @@ std::string refused(const std::function<void(Ask&)>& change, const RequestLimits
 }
 
 TEST(RequestLimits, OfWhatIsAsked) {
-  EXPECT_EQ(refused([](Ask&) {}), "");
-  const auto messages = [](size_t count) { return [count](Ask& ask) { ask.messages = Json::array(); for (size_t i = 0; i < count; ++i) ask.messages.push_back("m"); }; };
+  EXPECT_EQ(refused([](GenerationRequest&) {}), "");
+  const auto messages = [](size_t count) { return [count](GenerationRequest& ask) { ask.messages = Json::array(); for (size_t i = 0; i < count; ++i) ask.messages.push_back("m"); }; };
   EXPECT_EQ(refused(messages(3)), "");
   EXPECT_EQ(refused(messages(4)), "messages: at most 3, got 4");
-  EXPECT_EQ(refused([](Ask& ask) { ask.messages = Json::object({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}}); }), "") << "not a list of messages";
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.stop = {"a", "b"}; }), "");
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.stop = {"a", "b", "c"}; }), "stop: at most 2 strings, got 3");
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.stop = {"a", "12345"}; }), "");
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.stop = {"a", "123456"}; }), "stop: a string of at most 5 bytes, got 6");
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.sampling.logprobs = 4; }), "");
-  EXPECT_EQ(refused([](Ask& ask) { ask.request.sampling.logprobs = 5; }), "logprobs: at most 4, got 5");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.messages = Json::object({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}}); }), "") << "not a list of messages";
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "b"}; }), "");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "b", "c"}; }), "stop: at most 2 strings, got 3");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "12345"}; }), "");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "123456"}; }), "stop: a string of at most 5 bytes, got 6");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.sampling.logprobs = 4; }), "");
+  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.sampling.logprobs = 5; }), "logprobs: at most 4, got 5");
 }
 
 // Of what the answer is held to, everything counts together.
@@ -38,7 +38,7 @@ TEST(RequestLimits, OfAConstraint) {
   for (size_t text : {0, 3, 7}) {
     for (size_t trigger : {0, 2}) {
       const auto with = [&](size_t choices) {
-        return refused([&](Ask& ask) {
+        return refused([&](GenerationRequest& ask) {
           ask.request.constraint.text.assign(text, 'x');
           ask.request.constraint.trigger.assign(trigger, 'x');
           for (size_t left = choices; left > 0; --left) ask.request.constraint.choices.push_back("x");
@@ -50,7 +50,7 @@ TEST(RequestLimits, OfAConstraint) {
   }
 }
 
-std::optional<ApiError> check_prompts(const RequestLimits& limits, Ask& ask, std::vector<size_t> tokens) {
+std::optional<ApiError> check_prompts(const RequestLimits& limits, GenerationRequest& ask, std::vector<size_t> tokens) {
   for (size_t count : tokens) ask.prompts.push_back({.text = "", .tokens = std::vector<TokenId>(count, 1)});
   return check_prompt_limits(limits, ask);
 }
@@ -58,7 +58,7 @@ std::optional<ApiError> check_prompts(const RequestLimits& limits, Ask& ask, std
 TEST(RequestLimits, OfAnswersOverAllPrompts) {
   for (int64_t Request::* member : {&Request::n, &Request::best_of, &Request::beams}) {
     for (auto [each, prompts, good] : {std::tuple{3, 2, true}, {3, 3, false}, {6, 1, true}, {7, 1, false}, {1, 6, true}, {1, 7, false}}) {
-      Ask ask;
+      GenerationRequest ask;
       ask.request.*member = each;
       const auto error = check_prompts(kLimits, ask, std::vector<size_t>(static_cast<size_t>(prompts), 1));
       ASSERT_EQ(!error, good) << each << " " << prompts;
@@ -71,10 +71,10 @@ TEST(RequestLimits, OfAnswersOverAllPrompts) {
 
 TEST(RequestLimits, OfAPrompt) {
   RequestLimits limits = kLimits;
-  Ask unlimited;
+  GenerationRequest unlimited;
   EXPECT_FALSE(check_prompts(limits, unlimited, {1000}));
   limits.prompt_tokens = 8;
-  Ask good, bad;
+  GenerationRequest good, bad;
   EXPECT_FALSE(check_prompts(limits, good, {8, 1, 8}));
   const auto error = check_prompts(limits, bad, {8, 9});
   ASSERT_TRUE(error);
@@ -88,7 +88,7 @@ TEST(RequestLimits, WhoAsksForMoreTokensGetsTheMost) {
   for (auto [limit, asked, got] : {std::tuple{0, 100, 100}, {0, -1, -1}, {50, 49, 49}, {50, 50, 50}, {50, 51, 50}, {50, -1, 50}, {50, 0, 0}}) {
     RequestLimits limits = kLimits;
     limits.max_tokens = limit;
-    Ask ask;
+    GenerationRequest ask;
     ask.request.max_tokens = asked;
     EXPECT_FALSE(check_prompts(limits, ask, {1}));
     EXPECT_EQ(ask.request.max_tokens, got) << limit << " " << asked;

@@ -207,7 +207,7 @@ Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out
 }
 
 // Agents send some roles that this API does not define, for what they tell beside the person.
-Wrong read_messages(const Json& value, Ask& ask) {
+Wrong read_messages(const Json& value, GenerationRequest& ask) {
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {
@@ -236,7 +236,7 @@ Wrong read_messages(const Json& value, Ask& ask) {
   return std::nullopt;
 }
 
-Wrong read_tools(const Json& value, Ask& ask) {
+Wrong read_tools(const Json& value, GenerationRequest& ask) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("tools[{}]", i);
     const Json& tool = value[i];
@@ -249,7 +249,7 @@ Wrong read_tools(const Json& value, Ask& ask) {
   return std::nullopt;
 }
 
-Wrong read_choice(const Json& value, Ask& ask) {
+Wrong read_choice(const Json& value, GenerationRequest& ask) {
   using Choice = AskedTools::Choice;
   const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "";
   ask.tools.choice_given = type != "auto";
@@ -268,7 +268,7 @@ Wrong read_choice(const Json& value, Ask& ask) {
 // {"type": "json_schema", "schema"}: the answer's text fits it.
 Field format_field(const std::string& name, const std::string& where) {
   Field field{name, kObject, "none", "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the answer's text fits"};
-  field.set = [where](const Json& value, Ask& ask) -> Wrong {
+  field.set = [where](const Json& value, GenerationRequest& ask) -> Wrong {
     if (!value.contains("type") || value["type"] != "json_schema") return ApiError::bad(where + ".type", "must be json_schema");
     if (!value.contains("schema") || !value["schema"].is_object()) return ApiError::bad(where + ".schema", "must be a JSON Schema");
     return set_response_format(ask, value, where);
@@ -279,7 +279,7 @@ Field format_field(const std::string& name, const std::string& where) {
 std::vector<Field> output_fields() {
   Field effort{"effort", kText, "the template's", "how long to think, for chat templates that look at it"};
   effort.choices = {"low", "medium", "high", "xhigh", "max"};
-  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
@@ -294,7 +294,7 @@ std::vector<Field> thinking_members() {
   budget.max = 2147483647;
   Field display{"display", kText, "summarized", "summarized: thinking comes as it is; omitted: without its blocks"};
   display.choices = {"summarized", "omitted"};
-  display.set = [](const Json& value, Ask& ask) -> Wrong {
+  display.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.shown = value != "omitted";
     return std::nullopt;
   };
@@ -311,7 +311,7 @@ std::vector<Field> tool_members() {
 
 std::vector<Field> prompt_fields() {
   Field system{"system", kText | kList, "none", "how the assistant should answer: a string or blocks of type text"};
-  system.set = [](const Json& value, Ask& ask) -> Wrong {
+  system.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ReadBlocks blocks;
     if (auto wrong = read_blocks("system", value, &blocks)) return wrong;
     ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
@@ -330,7 +330,7 @@ std::vector<Field> prompt_fields() {
   choice.set = read_choice;
   Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks"};
   thinking.fields = thinking_members();
-  thinking.set = [](const Json& value, Ask& ask) -> Wrong {
+  thinking.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
     if (type != "enabled" && type != "disabled" && type != "adaptive") return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
     if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
@@ -340,7 +340,7 @@ std::vector<Field> prompt_fields() {
   return joined({{model_field(), system, messages, tools, choice, thinking}, output_fields()});
 }
 
-Wrong prepare_messages(const Json&, Ask& ask) { return check_tools(ask); }
+Wrong prepare_messages(const Json&, GenerationRequest& ask) { return check_tools(ask); }
 
 std::vector<Field> message_fields() {
   Field most = max_tokens_field("max_tokens", "");

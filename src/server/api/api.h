@@ -1,4 +1,4 @@
-// The APIs that the server speaks: one file each, over Ask and Answer. A new one is its file, its line here and its line
+// The APIs that the server speaks: one file each, over GenerationRequest and Answer. A new one is its file, its line here and its line
 // in endpoints.cc.
 #pragma once
 

@@ -33,7 +33,7 @@ Wrong read_grammar(const std::string& where, const Json& grammar, std::string* p
 
 }  // namespace
 
-Wrong add_custom_tool(Ask& ask, const std::string& where, const Json& tool) {
+Wrong add_custom_tool(GenerationRequest& ask, const std::string& where, const Json& tool) {
   if (!tool.is_object()) return ApiError::bad(where, "must be an object");
   const auto text = [&](const char* key) { return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string(); };
   Json input = {{"type", "string"}, {"description", "the tool's whole input, as text"}};
@@ -69,6 +69,6 @@ std::string custom_input(const std::string& arguments) {
   return "";
 }
 
-bool is_custom(const Ask& ask, const std::string& name) { return std::ranges::find(ask.tools.custom, name) != ask.tools.custom.end(); }
+bool is_custom(const GenerationRequest& ask, const std::string& name) { return std::ranges::find(ask.tools.custom, name) != ask.tools.custom.end(); }
 
 }  // namespace millrace

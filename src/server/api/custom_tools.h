@@ -8,11 +8,11 @@ namespace millrace {
 
 // {"name", "description", "format"}: {"type": "text"} or {"type": "grammar", "syntax": "regex" or "lark", "definition"},
 // the latter also with "grammar": {"syntax", "definition"} as chat completions have it.
-std::optional<ApiError> add_custom_tool(Ask& ask, const std::string& where, const Json& tool);
+std::optional<ApiError> add_custom_tool(GenerationRequest& ask, const std::string& where, const Json& tool);
 
 // The arguments of that function, and back. What was cut off by the answer's end gives the text so far.
 std::string custom_arguments(const std::string& input);
 std::string custom_input(const std::string& arguments);
-bool is_custom(const Ask& ask, const std::string& name);
+bool is_custom(const GenerationRequest& ask, const std::string& name);
 
 }  // namespace millrace

@@ -194,7 +194,7 @@ std::vector<Endpoint> embedding_endpoints() {
   Field content = text_field("content", kTextsOrTokens, false, "the same");
   Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
   Field scale{"embd_normalize", kInteger, "2", "2: vectors have a length of 1; -1: as they are"};
-  scale.set = [](const Json& value, Ask&) -> Wrong {
+  scale.set = [](const Json& value, GenerationRequest&) -> Wrong {
     if (value == 2 || value == -1) return std::nullopt;
     return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
   };

@@ -20,7 +20,7 @@ struct Call {
   HttpRequest& request;
   std::string rest;  // what stood for the '*' of the path
   Json body;         // checked against the endpoint's fields
-  Ask ask;           // filled in by them
+  GenerationRequest ask;           // filled in by them
 
   const ServedModel& served() const { return *ask.served; }
   const LanguageModel& model() const { return *ask.served->model; }
@@ -36,7 +36,7 @@ struct Endpoint {
   std::string summary;   // one sentence
   std::vector<Field> fields;
   // Checks what concerns several fields and fills in what depends on them; null: nothing does.
-  std::optional<ApiError> (*prepare)(const Json& body, Ask& ask) = nullptr;
+  std::optional<ApiError> (*prepare)(const Json& body, GenerationRequest& ask) = nullptr;
   // The same with what the server holds; null: nothing is looked up.
   std::optional<ApiError> (*look_up)(Call& call) = nullptr;
   // Either text is generated and written by `format`, or handle() answers at once, or begin() answers the

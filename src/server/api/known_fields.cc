@@ -84,7 +84,7 @@ std::vector<Field> beside_text() {
 std::vector<Field> llama_sampling_fields() {
   Field breakers{"dry_sequence_breakers", kTexts, "the server's", "texts that no repeated sequence crosses, for DRY"};
   breakers.most = 64;
-  breakers.set = [](const Json& value, Ask& ask) -> Wrong {
+  breakers.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     auto set = set_sampling_option(ask.request.sampling, "dry_breakers", value.dump());
     if (!set.ok()) return ApiError::bad("dry_sequence_breakers", set.error().message);
     return std::nullopt;

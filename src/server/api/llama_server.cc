@@ -132,12 +132,12 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
   Field probabilities{"n_probs", kInteger, "0", "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
-  probabilities.set = [](const Json& value, Ask& ask) -> Wrong {
+  probabilities.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<int64_t>() > 0) ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
   Field tokens{"return_tokens", kBoolean, "false", "the answer's token ids beside its text"};
-  tokens.set = [](const Json& value, Ask& ask) -> Wrong {
+  tokens.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.return_tokens = value.get<bool>();
     return std::nullopt;
   };
@@ -150,7 +150,7 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
                  other_llama_completion_fields()});
 }
 
-Wrong prepare_completion_by_llama(const Json& body, Ask& ask) {
+Wrong prepare_completion_by_llama(const Json& body, GenerationRequest& ask) {
   if (!body.contains("n_predict")) ask.request.max_tokens = -1;
   return std::nullopt;
 }

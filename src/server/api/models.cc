@@ -106,7 +106,7 @@ std::optional<double> duration_seconds(std::string_view text) {
 
 Field keep_alive_field() {
   Field field{"keep_alive", kText | kNumber, "the server's", "how long the model stays in memory after its last use: seconds, or text as 5m or 1h30m; 0: not at all, negative: for ever"};
-  field.set = [](const Json& value, Ask& ask) -> Wrong {
+  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     const auto seconds = value.is_number() ? std::optional(value.get<double>()) : duration_seconds(value.get_ref<const std::string&>());
     if (!seconds) return ApiError::bad("keep_alive", "must be seconds, or a duration as 5m or 1h30m");
     ask.keep_seconds = *seconds;

@@ -25,7 +25,7 @@ void convert_custom_call(Json& call) {
   call.erase("custom");
 }
 
-Wrong read_functions(const Json& value, Ask& ask) {
+Wrong read_functions(const Json& value, GenerationRequest& ask) {
   if (value.empty()) return std::nullopt;
   if (!ask.tools.tools.empty()) return ApiError::bad("functions", "is the old name of tools; give one of them");
   ask.tools.old_form = true;
@@ -35,7 +35,7 @@ Wrong read_functions(const Json& value, Ask& ask) {
   return std::nullopt;
 }
 
-Wrong read_function_call(const Json& value, Ask& ask) {
+Wrong read_function_call(const Json& value, GenerationRequest& ask) {
   if (value.is_string()) {
     if (value != "none" && value != "auto") return ApiError::bad("function_call", "must be none, auto or {\"name\"}");
     ask.tools.choice = value == "none" ? Choice::none : Choice::automatic;

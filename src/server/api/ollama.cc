@@ -129,7 +129,7 @@ Field options_field() {
   Field context{"num_ctx", kInteger, "the server's", "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
   context.min = 1;
   context.max = 2147483647;
-  context.set = [](const Json& value, Ask& ask) -> Wrong {
+  context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.most_context = value.get<int64_t>();
     return std::nullopt;
   };
@@ -150,7 +150,7 @@ std::vector<Field> logprob_fields() {
 
 Field truncate_field() {
   Field truncate{"truncate", kBoolean, "false", "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says how much; else it is refused"};
-  truncate.set = [](const Json& value, Ask& ask) -> Wrong {
+  truncate.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<bool>()) ask.truncate_prompt = -1;
     return std::nullopt;
   };
@@ -160,7 +160,7 @@ Field truncate_field() {
 Field context_field() {
   Field context{"context", kTokens, "none", "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
   context.most = 1 << 20;
-  context.set = [](const Json& value, Ask& ask) -> Wrong {
+  context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.context_tokens = value.get<std::vector<TokenId>>();
     return std::nullopt;
   };
@@ -170,7 +170,7 @@ Field context_field() {
 // true, false, or how much: "low", "medium", "high".
 Field think_field() {
   Field think{"think", kBoolean | kText, "the template's", "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes in the field thinking"};
-  think.set = [](const Json& value, Ask& ask) -> Wrong {
+  think.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.is_string()) set_reasoning_effort(ask, value.get<std::string>());
     else ask.variables["enable_thinking"] = value.get<bool>();
     ask.reasoning.shown = value != false;
@@ -184,7 +184,7 @@ std::vector<Field> ollama_fields(std::vector<Field> prompt, bool generate) {
                  logprob_fields(), other_ollama_fields(generate)});
 }
 
-Wrong prepare_chat(const Json& body, Ask& ask) {
+Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
   if (!body.contains("stream")) ask.stream = true;
   if (!body.contains("options") || !body["options"].contains("num_predict")) ask.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);
@@ -197,7 +197,7 @@ Wrong prepare_chat(const Json& body, Ask& ask) {
 }
 
 // An empty prompt asks for the model to be loaded, or with keep_alive 0 unloaded.
-Wrong prepare_generate(const Json& body, Ask& ask) {
+Wrong prepare_generate(const Json& body, GenerationRequest& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
   const bool raw = body.value("raw", false);
@@ -215,7 +215,7 @@ Wrong prepare_generate(const Json& body, Ask& ask) {
   return prepare_chat(body, ask);
 }
 
-Wrong prepare_conversation(const Json& body, Ask& ask) {
+Wrong prepare_conversation(const Json& body, GenerationRequest& ask) {
   ask.only_load = !body.contains("messages");
   if (ask.only_load) ask.messages = Json::array();
   return prepare_chat(body, ask);

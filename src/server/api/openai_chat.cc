@@ -186,13 +186,13 @@ Field messages_field() {
 
 std::vector<Field> chat_prompt_fields() {
   Field generation{"add_generation_prompt", kBoolean, "true", "the prompt ends where the assistant begins to speak"};
-  generation.set = [](const Json& value, Ask& ask) -> Wrong {
+  generation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.add_generation_prompt = value.get<bool>();
     return std::nullopt;
   };
   Field variables{"chat_template_kwargs", kObject, "{}", "further variables of the chat template"};
   variables.most = 256;
-  variables.set = [](const Json& value, Ask& ask) -> Wrong {
+  variables.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     for (const auto& [name, variable] : value.items()) ask.variables[name] = variable;
     return std::nullopt;
   };
@@ -205,7 +205,7 @@ std::vector<Field> chat_completion_fields() {
   top.min = 0;
   top.max = 20;
   Field go_on{"continue_final_message", kBoolean, "false", "the answer goes on where the last message ends; excludes add_generation_prompt"};
-  go_on.set = [](const Json& value, Ask& ask) -> Wrong {
+  go_on.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.continue_last_message = value.get<bool>();
     return std::nullopt;
   };
@@ -223,7 +223,7 @@ std::vector<Field> chat_completion_fields() {
                  other_chat_fields()});
 }
 
-Wrong prepare_chat_completion(const Json& body, Ask& ask) {
+Wrong prepare_chat_completion(const Json& body, GenerationRequest& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
   if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict")) ask.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);

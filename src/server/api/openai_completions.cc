@@ -128,14 +128,14 @@ std::vector<Field> completion_fields() {
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
   Field echo{"echo", kBoolean, "false", "the prompt comes before the answer; with logprobs, its tokens' too"};
-  echo.set = [](const Json& value, Ask& ask) -> Wrong {
+  echo.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.echo = value.get<bool>();
     return std::nullopt;
   };
   Field logprobs{"logprobs", kInteger, "none", "log-probabilities of the tokens, and of so many of the likeliest beside each"};
   logprobs.min = 0;
   logprobs.max = 20;
-  logprobs.set = [](const Json& value, Ask& ask) -> Wrong {
+  logprobs.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
@@ -149,7 +149,7 @@ std::vector<Field> completion_fields() {
                  other_completion_fields()});
 }
 
-Wrong prepare_completion(const Json& body, Ask& ask) {
+Wrong prepare_completion(const Json& body, GenerationRequest& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
   if (!body.contains("max_tokens") && !body.contains("n_predict")) ask.request.max_tokens = 16;

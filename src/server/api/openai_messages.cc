@@ -48,7 +48,7 @@ Wrong check_calls(const std::string& where, const Json& calls) {
 
 }  // namespace
 
-Wrong read_messages(const Json& given, Ask& ask) {
+Wrong read_messages(const Json& given, GenerationRequest& ask) {
   const Json value = in_form_of_tools(given);
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();

@@ -14,9 +14,9 @@ HttpReply unavailable(const std::string& why) {
 
 Handled live(Call& call) {
   for (const auto& model : call.service.models().loaded()) {
-    const EnginePulse pulse = model->engine->pulse();
-    if (pulse.stopped) return unavailable(fmt::format("the engine of {} has stopped", model->name()));
-    if (pulse.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine of {} is in one step for {:.0f} seconds", model->name(), pulse.step_seconds));
+    const EngineLiveness liveness = model->engine->liveness();
+    if (liveness.stopped) return unavailable(fmt::format("the engine of {} has stopped", model->name()));
+    if (liveness.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine of {} is in one step for {:.0f} seconds", model->name(), liveness.step_seconds));
   }
   return json_reply({{"status", "ok"}});
 }

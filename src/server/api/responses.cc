@@ -132,10 +132,10 @@ HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
 std::vector<Field> wish_fields() {
   Field format{"format", kObject, "{\"type\": \"text\"}", "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
-  format.set = [](const Json& value, Ask& ask) -> Wrong { return set_response_format(ask, value, "text.format"); };
+  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong { return set_response_format(ask, value, "text.format"); };
   const auto is_medium = [](const Json& value) { return value == "medium"; };
   Field effort{"effort", kText, "the template's", "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
-  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
@@ -147,7 +147,7 @@ std::vector<Field> wish_fields() {
 std::vector<Field> prompt_fields() {
   Field input{"input", kText | kList, "", "the person's message, or items: messages, function_call, function_call_output and reasoning"};
   input.most = 1 << 16;
-  input.set = [](const Json& value, Ask& ask) -> Wrong {
+  input.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.messages = Json::array();
     return add_input_items(value, ask.messages, "input");
   };
@@ -155,7 +155,7 @@ std::vector<Field> prompt_fields() {
   Field previous{"previous_response_id", kText, "none", "a stored response that this one goes on from"};
   Field truncation{"truncation", kText, "disabled", "auto: a conversation that does not fit loses its beginning, and the answer says how much"};
   truncation.choices = {"auto", "disabled"};
-  truncation.set = [](const Json& value, Ask& ask) -> Wrong {
+  truncation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value == "auto") ask.truncate_prompt = -1;
     return std::nullopt;
   };
@@ -166,7 +166,7 @@ std::vector<Field> prompt_fields() {
 Field include_field() {
   Field include{"include", kTexts, "[]", "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and what concerns others' tools is taken, and nothing of it is there"};
   include.most = 64;
-  include.set = [](const Json& value, Ask& ask) -> Wrong {
+  include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     static constexpr std::string_view kKnown[] = {"message.output_text.logprobs", "reasoning.encrypted_content", "file_search_call.results", "web_search_call.results",
                                                   "web_search_call.action.sources", "code_interpreter_call.outputs", "computer_call_output.output.image_url", "message.input_image.image_url"};
     for (const Json& name : value) {
@@ -182,7 +182,7 @@ Field top_logprobs_field() {
   Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
   top.min = 0;
   top.max = 20;
-  top.set = [](const Json& value, Ask& ask) -> Wrong {
+  top.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value > 0) ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
@@ -199,7 +199,7 @@ std::vector<Field> response_fields() {
                  other_response_fields()});
 }
 
-Wrong prepare(const Json& body, Ask& ask) {
+Wrong prepare(const Json& body, GenerationRequest& ask) {
   if (!body.contains("max_output_tokens")) ask.request.max_tokens = -1;
   if (ask.messages.is_null()) ask.messages = Json::array();
   if (ask.messages.empty() && !body.contains("previous_response_id") && !body.contains("instructions")) return ApiError::bad("input", "is missing");
@@ -216,7 +216,7 @@ Wrong prepare(const Json& body, Ask& ask) {
 Wrong look_up(Call& call) {
   const Service& service = call.service;
   const Json& body = call.body;
-  Ask& ask = call.ask;
+  GenerationRequest& ask = call.ask;
   Json messages = Json::array(), input = Json::array();
   if (body.contains("previous_response_id")) {
     auto earlier = service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));

@@ -49,7 +49,7 @@ const char* name_of(const Json& value) {
   return value.is_null() ? "null" : "an object";
 }
 
-std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value, Ask& ask) {
+std::optional<ApiError> check_field(const Field& field, const std::string& name, Json& value, GenerationRequest& ask) {
   if (field.harmless) {
     if (field.harmless(value)) return std::nullopt;
     return ApiError::unsupported(name, "is not supported by this server; leave it out");
@@ -99,7 +99,7 @@ std::string type_names(unsigned types) {
   return out;
 }
 
-std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, Ask& ask, const std::string& where) {
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask, const std::string& where) {
   for (const Field& field : fields) {
     auto found = body.find(field.name);
     if (found != body.end() && found->is_null()) {
@@ -129,7 +129,7 @@ Field sampling_field(const std::string& name, const std::string& option) {
     Field field{name, spec.type == OptionSpec::Type::integer ? kInteger : kNumber, "the server's", spec.help};
     field.min = spec.min;
     field.max = spec.max;
-    field.set = [option](const Json& value, Ask& ask) -> std::optional<ApiError> {
+    field.set = [option](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
       auto set = set_sampling_option(ask.request.sampling, option, value.dump());
       if (!set.ok()) return ApiError{ApiErrorKind::bad_request, set.error().message, ""};
       return std::nullopt;

@@ -10,7 +10,7 @@
 
 #include "base/options.h"
 #include "server/api/api_error.h"
-#include "server/generation/ask.h"
+#include "server/generation/generation_request.h"
 
 namespace millrace {
 
@@ -33,7 +33,7 @@ struct Field {
   std::string default_value;   // for the docs
   std::string help;
   // Null: checked only; the endpoint reads it from the body, or it has no effect.
-  std::function<std::optional<ApiError>(const Json&, Ask&)> set = nullptr;
+  std::function<std::optional<ApiError>(const Json&, GenerationRequest&)> set = nullptr;
   double min = -1e300, max = 1e300;    // of numbers
   size_t most = size_t{1} << 20;       // of a list's items, or an object's keys
   bool required = false;
@@ -46,7 +46,7 @@ struct Field {
 };
 
 // `body` is an object; null fields are dropped from it. Fields that no schema names are let through.
-std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, Ask& ask, const std::string& where = "");
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask, const std::string& where = "");
 
 // Bytes to an object within the limits of depth and size.
 std::optional<ApiError> parse_body(const std::string& bytes, Json* body);

@@ -14,7 +14,7 @@ Field best_of_field() {
   Field field{"best_of", kInteger, "n", "answers that are written, of which the n likeliest are returned, best first"};
   field.min = 1;
   field.max = 128;
-  field.set = [](const Json& value, Ask& ask) -> Wrong {
+  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.best_of = value.get<int64_t>();
     return std::nullopt;
   };
@@ -27,13 +27,13 @@ std::vector<Field> search_fields() {
   Field penalty{"length_penalty", kNumber, "1", "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
   penalty.min = -100;
   penalty.max = 100;
-  penalty.set = [](const Json& value, Ask& ask) -> Wrong {
+  penalty.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.length_penalty = value.get<double>();
     return std::nullopt;
   };
   Field early{"early_stopping", kBoolean | kText, "false", "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
   early.choices = {"never"};
-  early.set = [](const Json& value, Ask& ask) -> Wrong {
+  early.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.early_stopping = value.is_string() ? EarlyStopping::never : value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
     return std::nullopt;
   };
@@ -43,7 +43,7 @@ std::vector<Field> search_fields() {
           early};
 }
 
-Wrong prepare_search(const Json& body, Ask& ask) {
+Wrong prepare_search(const Json& body, GenerationRequest& ask) {
   Request& request = ask.request;
   if (request.best_of > 0 && request.best_of < request.n) return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
   if (!body.value("use_beam_search", false)) return std::nullopt;

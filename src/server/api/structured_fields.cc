@@ -11,7 +11,7 @@ namespace {
 using Wrong = std::optional<ApiError>;
 using Kind = Constraint::Kind;
 
-Wrong set_constraint(Ask& ask, const std::string& field, Constraint constraint) {
+Wrong set_constraint(GenerationRequest& ask, const std::string& field, Constraint constraint) {
   if (!ask.constraint_field.empty()) return ApiError::bad(field, fmt::format("cannot be kept beside {}: an answer has one form", ask.constraint_field));
   ask.constraint_field = field;
   ask.request.constraint = std::move(constraint);
@@ -28,7 +28,7 @@ Constraint made(Kind kind, std::string text) {
 bool is_off(const Json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
 
 // A schema as an object, or as a text that holds one. {} is any JSON.
-Wrong set_schema(Ask& ask, const std::string& field, const Json& schema, bool strict = false) {
+Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& schema, bool strict = false) {
   if (schema.is_string()) {
     Json parsed = strict ? parse_json(schema.get_ref<const std::string&>()) : Json();
     if (parsed.is_object()) return set_schema(ask, field, parsed, strict);
@@ -43,7 +43,7 @@ Wrong set_schema(Ask& ask, const std::string& field, const Json& schema, bool st
   return set_constraint(ask, field, made(Kind::json_schema, to_text(schema)));
 }
 
-Wrong set_choice(Ask& ask, const std::string& field, const Json& choices) {
+Wrong set_choice(GenerationRequest& ask, const std::string& field, const Json& choices) {
   if (!choices.is_array()) return ApiError::bad(field, "must be an array of strings");
   Constraint constraint;
   constraint.kind = Kind::choice;
@@ -54,13 +54,13 @@ Wrong set_choice(Ask& ask, const std::string& field, const Json& choices) {
   return set_constraint(ask, field, std::move(constraint));
 }
 
-Wrong set_text(Ask& ask, const std::string& field, const Json& value, Kind kind) {
+Wrong set_text(GenerationRequest& ask, const std::string& field, const Json& value, Kind kind) {
   if (!value.is_string()) return ApiError::bad(field, "must be a string");
   return set_constraint(ask, field, made(kind, value.get<std::string>()));
 }
 
 // One of vLLM's forms; `name` without "guided_".
-Wrong set_guided(Ask& ask, const std::string& field, const std::string& name, const Json& value) {
+Wrong set_guided(GenerationRequest& ask, const std::string& field, const std::string& name, const Json& value) {
   if (is_off(value)) return std::nullopt;
   if (name == "json") return set_schema(ask, field, value);
   if (name == "choice") return set_choice(ask, field, value);
@@ -73,13 +73,13 @@ Wrong set_guided(Ask& ask, const std::string& field, const std::string& name, co
 
 Field guided_field(const std::string& name, unsigned types, const char* help) {
   Field field{"guided_" + name, types, "none", help};
-  field.set = [name](const Json& value, Ask& ask) { return set_guided(ask, "guided_" + name, name, value); };
+  field.set = [name](const Json& value, GenerationRequest& ask) { return set_guided(ask, "guided_" + name, name, value); };
   return field;
 }
 
 }  // namespace
 
-Wrong set_response_format(Ask& ask, const Json& format, const std::string& where) {
+Wrong set_response_format(GenerationRequest& ask, const Json& format, const std::string& where) {
   if (!format.contains("type") || !format["type"].is_string()) return ApiError::bad(where + ".type", "must be text, json_object or json_schema");
   const auto& type = format["type"].get_ref<const std::string&>();
   if (type == "text") return std::nullopt;
@@ -102,13 +102,13 @@ Wrong set_response_format(Ask& ask, const Json& format, const std::string& where
 Field response_format_field() {
   Field field{"response_format", kObject, "{\"type\": \"text\"}", "what the answer is written like: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", \"json_schema\": {\"name\", \"schema\"}} or, flat, "
                                                                   "{\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
-  field.set = [](const Json& value, Ask& ask) -> Wrong { return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format"); };
+  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong { return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format"); };
   return field;
 }
 
 std::vector<Field> guided_fields() {
   Field all{"structured_outputs", kObject, "none", "one of json (a JSON Schema), regex, choice (strings), grammar (GBNF), json_object (true) and structural_tag"};
-  all.set = [](const Json& value, Ask& ask) -> Wrong {
+  all.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     for (const char* name : {"json", "regex", "choice", "grammar", "json_object", "structural_tag"})
       if (value.contains(name))
         if (auto wrong = set_guided(ask, std::string("structured_outputs.") + name, name, value[name])) return wrong;
@@ -120,13 +120,13 @@ std::vector<Field> guided_fields() {
 
 std::vector<Field> grammar_fields() {
   Field grammar{"grammar", kText, "none", "GBNF that all of the answer is written like, thinking included"};
-  grammar.set = [](const Json& value, Ask& ask) -> Wrong {
+  grammar.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     ask.constrains_thinking = true;
     return set_text(ask, "grammar", value, Kind::grammar);
   };
   Field schema{"json_schema", kObject | kText, "none", "JSON Schema that the answer fits; {}: any JSON object"};
-  schema.set = [](const Json& value, Ask& ask) -> Wrong {
+  schema.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     if (value.is_object() && value.empty()) return set_constraint(ask, "json_schema", made(Kind::json_object, ""));
     return set_schema(ask, "json_schema", value);
@@ -136,7 +136,7 @@ std::vector<Field> grammar_fields() {
 
 Field ollama_format_field() {
   Field field{"format", kText | kObject, "none", "\"json\": any JSON object; or a JSON Schema that the answer fits"};
-  field.set = [](const Json& value, Ask& ask) -> Wrong {
+  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     if (value == "json") return set_constraint(ask, "format", made(Kind::json_object, ""));
     if (value.is_string()) return ApiError::bad("format", "must be \"json\" or a JSON Schema");

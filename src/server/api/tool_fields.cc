@@ -21,7 +21,7 @@ bool is_name(const std::string& name) {
   });
 }
 
-Wrong read_tools(Ask& ask, const std::string& field, const Json& value, bool flat) {
+Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& value, bool flat) {
   for (size_t i = 0; i < value.size(); ++i) {
     const std::string where = fmt::format("{}[{}]", field, i);
     const Json& tool = value[i];
@@ -50,7 +50,7 @@ Wrong read_named(const std::string& where, const Json& value, std::string* name)
 }
 
 // {"type": "allowed_tools", "mode", "tools"}, or with these two in an object "allowed_tools".
-Wrong read_allowed(Ask& ask, const std::string& field, const Json& value) {
+Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json& value) {
   const bool nested = value.contains("allowed_tools");
   const Json& allowed = nested ? value["allowed_tools"] : value;
   const std::string where = nested ? field + ".allowed_tools" : field;
@@ -68,7 +68,7 @@ Wrong read_allowed(Ask& ask, const std::string& field, const Json& value) {
   return std::nullopt;
 }
 
-Wrong read_choice(Ask& ask, const std::string& field, const Json& value) {
+Wrong read_choice(GenerationRequest& ask, const std::string& field, const Json& value) {
   AskedTools& tools = ask.tools;
   tools.choice_given = true;
   if (value.is_string()) {
@@ -88,14 +88,14 @@ std::vector<Field> fields(bool flat) {
   Field tools{"tools", kList, "none", flat ? "what may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is a text"
                                            : "what may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", \"format\"}}, whose input is a text"};
   tools.most = kMostTools;
-  tools.set = [flat](const Json& value, Ask& ask) -> Wrong {
+  tools.set = [flat](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
     return read_tools(ask, "tools", value, flat);
   };
   Field choice{"tool_choice", kText | kObject, "auto", "auto: the model may call tools; none; required: it must; the tool that must be called; or {\"type\": \"allowed_tools\"}: those of the tools that may be. Arguments of calls fit the tool's schema"};
-  choice.set = [](const Json& value, Ask& ask) { return read_choice(ask, "tool_choice", value); };
+  choice.set = [](const Json& value, GenerationRequest& ask) { return read_choice(ask, "tool_choice", value); };
   Field parallel{"parallel_tool_calls", kBoolean, "true", "an answer may hold more than one call"};
-  parallel.set = [](const Json& value, Ask& ask) -> Wrong {
+  parallel.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.tools.parallel = value.get<bool>();
     return std::nullopt;
   };
@@ -111,7 +111,7 @@ Wrong check_allowed(const AskedTools& tools) {
 
 }  // namespace
 
-Wrong add_function(Ask& ask, const std::string& where, const Json& function) {
+Wrong add_function(GenerationRequest& ask, const std::string& where, const Json& function) {
   if (!function.is_object()) return ApiError::bad(where, "must be an object");
   if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
   const auto text = [&](const char* key) { return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string(); };
@@ -119,7 +119,7 @@ Wrong add_function(Ask& ask, const std::string& where, const Json& function) {
   return add_tool(ask, where, text("name"), text("description"), std::move(parameters), function.contains("strict") && function["strict"] == true);
 }
 
-Wrong add_tool(Ask& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict) {
+Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict) {
   if (!is_name(name)) return ApiError::bad(where + ".name", fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
   for (const Tool& tool : ask.tools.tools)
     if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is there twice", name));
@@ -137,7 +137,7 @@ Wrong add_tool(Ask& ask, const std::string& where, const std::string& name, cons
   return std::nullopt;
 }
 
-Wrong check_tools(Ask& ask) {
+Wrong check_tools(GenerationRequest& ask) {
   AskedTools& tools = ask.tools;
   if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none) return ApiError::bad("tool_choice", "needs tools");
   if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
@@ -159,11 +159,11 @@ std::vector<Field> flat_tool_fields() { return fields(true); }
 
 Field ollama_tools_field() {
   Field tools = fields(false)[0];
-  tools.set = [](const Json& value, Ask& ask) { return read_tools(ask, "tools", value, false); };
+  tools.set = [](const Json& value, GenerationRequest& ask) { return read_tools(ask, "tools", value, false); };
   return tools;
 }
 
-void set_reasoning_effort(Ask& ask, const std::string& effort) {
+void set_reasoning_effort(GenerationRequest& ask, const std::string& effort) {
   ask.variables["reasoning_effort"] = effort;
   if (!ask.variables.contains("enable_thinking")) ask.variables["enable_thinking"] = effort != "none";
 }
@@ -171,31 +171,31 @@ void set_reasoning_effort(Ask& ask, const std::string& effort) {
 std::vector<Field> reasoning_fields() {
   Field effort{"reasoning_effort", kText, "the template's", "how long to think, for chat templates that look at it; none: not at all, where the template can"};
   effort.choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
-  effort.set = [](const Json& value, Ask& ask) -> Wrong {
+  effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
   Field format{"reasoning_format", kText, "auto", "thinking: auto and deepseek: in reasoning_content; none: left in the text with its marks"};
   format.choices = {"none", "deepseek", "deepseek-legacy", "auto"};
-  format.set = [](const Json& value, Ask& ask) -> Wrong {
+  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.split = value != "none";
     return std::nullopt;
   };
   Field include{"include_reasoning", kBoolean, "absent", "true: thinking comes in the field reasoning, as vLLM has it; false: it is left out"};
-  include.set = [](const Json& value, Ask& ask) -> Wrong {
+  include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.shown = value.get<bool>();
     ask.reasoning.in_vllm_name = value.get<bool>();
     return std::nullopt;
   };
   Field enable{"enable_thinking", kBoolean, "the template's", "whether to think, for chat templates that look at it"};
-  enable.set = [](const Json& value, Ask& ask) -> Wrong {
+  enable.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.variables["enable_thinking"] = value.get<bool>();
     return std::nullopt;
   };
   Field budget{"thinking_token_budget", kInteger, "none", "tokens of thinking at most, where the chat template marks it: then it is ended; -1: none"};
   budget.min = -1;
   budget.max = 2147483647;
-  budget.set = [](const Json& value, Ask& ask) -> Wrong {
+  budget.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.budget = value.get<int64_t>();
     return std::nullopt;
   };

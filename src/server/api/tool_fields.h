@@ -1,4 +1,4 @@
-// Tools as the APIs give them, to those of an Ask.
+// Tools as the APIs give them, to those of an GenerationRequest.
 #pragma once
 
 #include "server/api/schema.h"
@@ -13,15 +13,15 @@ std::vector<Field> flat_tool_fields();
 Field ollama_tools_field();
 
 // {"name", "description", "parameters", "strict"}
-std::optional<ApiError> add_function(Ask& ask, const std::string& where, const Json& function);
+std::optional<ApiError> add_function(GenerationRequest& ask, const std::string& where, const Json& function);
 // Adds one. `where` names it in errors.
-std::optional<ApiError> add_tool(Ask& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict);
+std::optional<ApiError> add_tool(GenerationRequest& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict);
 // After all fields: whether what is wished can be had.
-std::optional<ApiError> check_tools(Ask& ask);
+std::optional<ApiError> check_tools(GenerationRequest& ask);
 
 // Thinking: reasoning_effort, reasoning_format, include_reasoning, enable_thinking, thinking_token_budget.
 std::vector<Field> reasoning_fields();
 // "none" to "high", for the template's variables.
-void set_reasoning_effort(Ask& ask, const std::string& effort);
+void set_reasoning_effort(GenerationRequest& ask, const std::string& effort);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// Answer: what has been generated for an Ask so far, whatever API it goes out by. An API is an AnswerFormat: functions
+// Answer: what has been generated for an GenerationRequest so far, whatever API it goes out by. An API is an AnswerFormat: functions
 // that write it.
 #pragma once
 
@@ -9,7 +9,7 @@
 
 #include "millrace/events.h"
 #include "millrace/model.h"
-#include "server/generation/ask.h"
+#include "server/generation/generation_request.h"
 
 namespace millrace {
 
@@ -45,7 +45,7 @@ struct Choice {
 
 struct Answer {
   const LanguageModel* model = nullptr;
-  Ask ask;
+  GenerationRequest ask;
   std::string id;             // with the API's prefix
   std::string model_name;     // as it is served
   int64_t created = 0;        // Unix seconds

@@ -34,7 +34,7 @@ class Joined final : public CallParser {
 
 }  // namespace
 
-std::unique_ptr<AnswerReader> AnswerReader::create(const Ask& ask) {
+std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& ask) {
   if (!ask.dialect && !(ask.marks && ask.reasoning.split)) return nullptr;
   auto reader = std::make_unique<AnswerReader>();
   if (ask.marks && ask.reasoning.split) reader->splitter_.emplace(*ask.marks, ask.place);
@@ -64,7 +64,7 @@ std::string new_call_id(bool is_short) {
   return id;
 }
 
-void take_pieces(Choice& choice, const Delta& delta, const Ask& ask, bool keep_text) {
+void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text) {
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind == Kind::text && keep_text) choice.text += piece.text;
     if (piece.kind == Kind::reasoning && keep_text) choice.reasoning += piece.text;

@@ -13,7 +13,7 @@ namespace millrace {
 class AnswerReader {
  public:
   // Null where there is nothing to look for.
-  static std::unique_ptr<AnswerReader> create(const Ask& ask);
+  static std::unique_ptr<AnswerReader> create(const GenerationRequest& ask);
 
   // `last`: nothing follows.
   AnswerPieces read(std::string_view text, bool last);
@@ -25,7 +25,7 @@ class AnswerReader {
 };
 
 // Adds a delta's pieces to the choice: calls get their ids here. Text and thinking are kept where the answer is sent whole.
-void take_pieces(Choice& choice, const Delta& delta, const Ask& ask, bool keep_text);
+void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text);
 
 // "call_" and 24 letters and digits, or nine alone.
 std::string new_call_id(bool is_short);

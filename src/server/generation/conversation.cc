@@ -43,7 +43,7 @@ void add_to_system(Json& messages, const std::string& text) {
 }
 
 // The tools, to the template where it knows them, and in the messages where it does not.
-void add_tools(const std::string& chat_template, bool by_template, Ask& ask, Json& input) {
+void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& ask, Json& input) {
   const ToolDialect& dialect = tool_dialect_of(chat_template);
   const bool named = chat_template.find("tools") != std::string::npos, known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
   if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
@@ -81,7 +81,7 @@ std::vector<Tool> callable_tools(const AskedTools& tools) {
   return out;
 }
 
-void set_structure(Ask& ask, const Json& structure) {
+void set_structure(GenerationRequest& ask, const Json& structure) {
   ask.request.constraint = {};
   ask.request.constraint.kind = Constraint::Kind::structure;
   ask.request.constraint.text = to_text(structure);
@@ -100,7 +100,7 @@ std::vector<Tool> held_tools(const AskedTools& asked) {
 }
 
 // The same where every answer has frames.
-void constrain_frames(Ask& ask) {
+void constrain_frames(GenerationRequest& ask) {
   const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
   if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
@@ -109,7 +109,7 @@ void constrain_frames(Ask& ask) {
 }
 
 // Puts together what is wished of the text, the calls, and the thinking before them.
-void combine_constraints(Ask& ask) {
+void combine_constraints(GenerationRequest& ask) {
   if (ask.dialect && answer_frames_of(*ask.dialect)) return constrain_frames(ask);
   Constraint& constraint = ask.request.constraint;
   const bool thinks = ask.marks && ask.place != ReasoningPlace::behind && !ask.constrains_thinking;
@@ -148,7 +148,7 @@ void cut_behind_last(std::string& text, const std::string& said) {
 
 }  // namespace
 
-std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) {
+std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& ask) {
   const std::string& chat_template = model.parts().files->chat_template;
   Json input = ask.variables.is_object() ? std::move(ask.variables) : Json::object();
   ask.variables = Json::object();
@@ -185,7 +185,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Ask& ask) 
   return std::nullopt;
 }
 
-std::optional<ApiError> make_bad_words(const LanguageModel& model, Ask& ask) {
+std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask) {
   // Behind a line's end, since tokenizers may put a space before a text's first word.
   if (ask.bad_words.empty()) return std::nullopt;
   const auto encode = [&](const std::string& text) { return model.encode(text, /*add_special=*/false, /*parse_special=*/false); };
@@ -202,7 +202,7 @@ std::optional<ApiError> make_bad_words(const LanguageModel& model, Ask& ask) {
   return std::nullopt;
 }
 
-void truncate_prompt(Ask& ask, AskedPrompt& prompt, int64_t context) {
+void truncate_prompt(GenerationRequest& ask, AskedPrompt& prompt, int64_t context) {
   if (ask.truncate_prompt == 0) return;
   const auto count = static_cast<int64_t>(prompt.tokens.size());
   const int64_t room = context - std::max<int64_t>(1, ask.request.max_tokens);
@@ -212,7 +212,7 @@ void truncate_prompt(Ask& ask, AskedPrompt& prompt, int64_t context) {
   prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.end() - most);
 }
 
-ApiError constraint_error(const Ask& ask, const ApiError& error) {
+ApiError constraint_error(const GenerationRequest& ask, const ApiError& error) {
   if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal || error.kind == ApiErrorKind::overloaded) return error;
   constexpr std::string_view kPrefix = "constraint: ";
   std::string reason = error.message;

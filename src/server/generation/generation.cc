@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-Generation::Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange)
+Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange)
     : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
   if (ask.served) answer_.model = ask.served->model.get();
@@ -35,7 +35,7 @@ HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders header
   return head;
 }
 
-void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange) {
+void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange) {
   auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
   self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
@@ -50,7 +50,7 @@ void Generation::start(Service& service, const Endpoint& endpoint, Ask ask, Http
 
 // How many of the likeliest tokens beside each of the prompt's; -1: it is not scored.
 int64_t Generation::scored_top() const {
-  const Ask& ask = answer_.ask;
+  const GenerationRequest& ask = answer_.ask;
   return std::max(ask.prompt_logprobs, ask.echo ? ask.request.sampling.logprobs : -1);
 }
 

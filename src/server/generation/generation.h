@@ -17,10 +17,10 @@ namespace millrace {
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
-  static void start(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  static void start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange);
 
  private:
-  Generation(Service& service, const Endpoint& endpoint, Ask ask, HttpHeaders headers, const Exchange& exchange);
+  Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange);
   int64_t scored_top() const;
   void score_prompts();
   void submit();

@@ -10,12 +10,12 @@ using Wrong = std::optional<ApiError>;
 constexpr size_t kMostFiles = 1024;
 constexpr int64_t kRoomForAnswer = 256;  // where a request does not say how long it may be
 
-InfillText& infill_of(Ask& ask) {
+InfillText& infill_of(GenerationRequest& ask) {
   if (!ask.infill) ask.infill.emplace();
   return *ask.infill;
 }
 
-Wrong read_files(const Json& list, Ask& ask) {
+Wrong read_files(const Json& list, GenerationRequest& ask) {
   std::vector<InfillFile>& files = infill_of(ask).files;
   files.clear();
   for (size_t i = 0; i < list.size(); ++i) {
@@ -29,9 +29,9 @@ Wrong read_files(const Json& list, Ask& ask) {
   return std::nullopt;
 }
 
-Field text_field(const char* name, const char* help, void (*set)(Ask& ask, std::string text)) {
+Field text_field(const char* name, const char* help, void (*set)(GenerationRequest& ask, std::string text)) {
   Field field{name, kText, "", help};
-  field.set = [set](const Json& value, Ask& ask) -> Wrong {
+  field.set = [set](const Json& value, GenerationRequest& ask) -> Wrong {
     set(ask, value.get<std::string>());
     return std::nullopt;
   };
@@ -41,22 +41,22 @@ Field text_field(const char* name, const char* help, void (*set)(Ask& ask, std::
 }  // namespace
 
 Field suffix_field() {
-  return text_field("suffix", "what follows the answer, of models that were trained to fill in", [](Ask& ask, std::string text) {
+  return text_field("suffix", "what follows the answer, of models that were trained to fill in", [](GenerationRequest& ask, std::string text) {
     if (!text.empty()) infill_of(ask).suffix = std::move(text);
   });
 }
 
 std::vector<Field> infill_fields() {
-  Field prefix = text_field("input_prefix", "what stands before the middle", [](Ask& ask, std::string text) { ask.prompts.assign(1, {std::move(text), {}}); });
-  Field suffix = text_field("input_suffix", "what follows it", [](Ask& ask, std::string text) { infill_of(ask).suffix = std::move(text); });
+  Field prefix = text_field("input_prefix", "what stands before the middle", [](GenerationRequest& ask, std::string text) { ask.prompts.assign(1, {std::move(text), {}}); });
+  Field suffix = text_field("input_suffix", "what follows it", [](GenerationRequest& ask, std::string text) { infill_of(ask).suffix = std::move(text); });
   prefix.required = suffix.required = true;
   Field files{"input_extra", kList, "[]", "other files to look at: objects with \"filename\" and \"text\"; what does not fit is left out from the beginning, and `truncated` says so"};
   files.most = kMostFiles;
   files.set = read_files;
-  return {prefix, suffix, files, text_field("prompt", "how the middle begins", [](Ask& ask, std::string text) { infill_of(ask).begun = std::move(text); })};
+  return {prefix, suffix, files, text_field("prompt", "how the middle begins", [](GenerationRequest& ask, std::string text) { infill_of(ask).begun = std::move(text); })};
 }
 
-std::optional<ApiError> make_infill_prompts(const LanguageModel& model, int64_t context, Ask& ask) {
+std::optional<ApiError> make_infill_prompts(const LanguageModel& model, int64_t context, GenerationRequest& ask) {
   const int64_t wanted = ask.request.max_tokens > 0 ? ask.request.max_tokens : kRoomForAnswer;
   const int64_t most = context - std::min(wanted, context / 2);
   for (AskedPrompt& prompt : ask.prompts) {

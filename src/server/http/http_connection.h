@@ -25,7 +25,7 @@
 
 #include "server/http/http.h"
 #include "server/http/http_stream.h"
-#include "server/http/strand_mail.h"
+#include "server/http/strand_queue.h"
 
 namespace millrace {
 
@@ -44,7 +44,7 @@ struct HttpServer::State {
 
   // What follows may hold the last reference to a connection, which needs what comes before.
   boost::asio::io_context io;
-  StrandMail mail{io};
+  StrandQueue strand_queue{io};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
   boost::asio::thread_pool workers;
   // The acceptor and its timer are touched on their own strand only.
@@ -86,7 +86,7 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   void cut();
   void give_up();  // ends what is under way with an error, in the form that its client reads
   auto executor() { return stream_.get_executor(); }
-  StrandMail& mail() { return server_.mail; }
+  StrandQueue& strand_queue() { return server_.strand_queue; }
 
   // On the strand, by Exchange; `number` is the request's.
   bool current(uint64_t number) const { return answering_ && number == number_; }

@@ -22,7 +22,7 @@ void AdapterScales::set(std::map<std::string, double> scales) {
 Field lora_field() {
   Field field{"lora", kList, "the server's scales", "LoRA adapters: [{\"id\", \"scale\"}] with ids as /lora-adapters lists them; those that are not named are not used"};
   field.most = 64;
-  field.set = [](const Json& value, Ask& ask) -> std::optional<ApiError> {
+  field.set = [](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
     ask.lora.emplace();
     for (const Json& one : value) {
       if (!one.is_object() || !one.contains("id") || !one["id"].is_number_integer()) return ApiError::bad("lora", "each must be an object with the number \"id\"");
@@ -44,7 +44,7 @@ std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::
   return std::nullopt;
 }
 
-std::optional<ApiError> choose_adapters(Ask& ask) {
+std::optional<ApiError> choose_adapters(GenerationRequest& ask) {
   const auto there = ask.served->engine->adapters();
   if (!ask.adapter.empty()) {
     ask.request.adapters = {{ask.adapter, 1}};

@@ -7,7 +7,7 @@
 #include <string>
 
 #include "server/api/api_error.h"
-#include "server/generation/ask.h"
+#include "server/generation/generation_request.h"
 #include "server/api/schema.h"
 
 namespace millrace {
@@ -33,6 +33,6 @@ Field lora_field();
 std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::string& adapter);
 
 // Fills in ask.request.adapters from what the request and the model's scales say.
-std::optional<ApiError> choose_adapters(Ask& ask);
+std::optional<ApiError> choose_adapters(GenerationRequest& ask);
 
 }  // namespace millrace

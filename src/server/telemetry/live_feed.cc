@@ -17,8 +17,8 @@ struct LiveFeed::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool stop = false;
-  bool asked = false;              // a look is on its way
-  std::optional<EngineLook> look;  // that came
+  bool asked = false;              // a snapshot is on its way
+  std::optional<EngineSnapshot> snapshot;  // that came
   uint64_t next_watcher = 1;
   std::vector<std::pair<uint64_t, Exchange>> watchers;
   std::thread thread;              // from the first watcher on
@@ -30,17 +30,17 @@ struct LiveFeed::State {
   void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
 };
 
-// The sink outlives neither the engine nor what it writes to. Every look that an engine takes on is answered, by one that
+// The sink outlives neither the engine nor what it writes to. Every snapshot that an engine takes on is answered, by one that
 // stops too.
 void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served) {
   if (!served || asked) return;
   asked = true;
   lock.unlock();
-  const bool comes = served->engine->look([self](EngineLook&& came) {
+  const bool comes = served->engine->snapshot([self](EngineSnapshot&& came) {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard guard(state->mutex);
-    if (!came.stopped) state->look = std::move(came);
+    if (!came.stopped) state->snapshot = std::move(came);
     state->asked = false;
     state->wake.notify_one();
   });
@@ -49,13 +49,13 @@ void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_pt
 }
 
 std::string LiveFeed::State::event(const std::shared_ptr<ServedModel>& served) {
-  if (look && served) {
-    const EngineLook taken = std::move(*look);
-    look.reset();
-    return sse_event("look", look_json(taken, served->engine->stats()));
+  if (snapshot && served) {
+    const EngineSnapshot taken = std::move(*snapshot);
+    snapshot.reset();
+    return sse_event("snapshot", snapshot_json(taken, served->engine->stats()));
   }
-  const EnginePulse pulse = served ? served->engine->pulse() : EnginePulse{.stopped = true};
-  return sse_event("busy", {{"step_seconds", pulse.step_seconds}, {"stopped", pulse.stopped}});
+  const EngineLiveness liveness = served ? served->engine->liveness() : EngineLiveness{.stopped = true};
+  return sse_event("busy", {{"step_seconds", liveness.step_seconds}, {"stopped", liveness.stopped}});
 }
 
 void LiveFeed::State::send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last) {
@@ -75,8 +75,8 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
     lock.unlock();
     auto served = service.models().first();
     lock.lock();
-    if (!look) ask(lock, self, served);
-    wake.wait_until(lock, next, [&] { return stop || look.has_value(); });
+    if (!snapshot) ask(lock, self, served);
+    wake.wait_until(lock, next, [&] { return stop || snapshot.has_value(); });
     if (stop) break;
     if (service.draining()) {
       send(lock, "", true);

@@ -1,4 +1,4 @@
-// A look as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
+// A snapshot as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
 #include <cmath>
 
 #include "server/telemetry/live_feed.h"
@@ -7,14 +7,14 @@
 namespace millrace {
 namespace {
 
-const char* phase_name(LookedStream::Phase phase) {
+const char* phase_name(StreamSnapshot::Phase phase) {
   switch (phase) {
-    case LookedStream::Phase::waiting: return "waiting";
-    case LookedStream::Phase::running: return "running";
-    case LookedStream::Phase::held_back: return "held_back";
-    case LookedStream::Phase::swapping_out: return "swapping_out";
-    case LookedStream::Phase::swapped: return "swapped";
-    case LookedStream::Phase::loading: return "loading";
+    case StreamSnapshot::Phase::waiting: return "waiting";
+    case StreamSnapshot::Phase::running: return "running";
+    case StreamSnapshot::Phase::held_back: return "held_back";
+    case StreamSnapshot::Phase::swapping_out: return "swapping_out";
+    case StreamSnapshot::Phase::swapped: return "swapped";
+    case StreamSnapshot::Phase::loading: return "loading";
   }
   return "";
 }
@@ -24,7 +24,7 @@ double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 std::string name_of(RequestId request, int64_t answer) { return std::to_string(request) + (answer > 0 ? "." + std::to_string(answer) : ""); }
 
-Json stream_json(const LookedStream& s) {
+Json stream_json(const StreamSnapshot& s) {
   Json out = {{"id", name_of(s.request, s.answer)},  {"phase", phase_name(s.phase)},        {"prompt", s.prompt_tokens},
               {"computed", s.computed_tokens},       {"cached", s.cached_tokens},           {"generated", s.generated_tokens},
               {"blocks", s.blocks},                  {"preemptions", s.preemptions},        {"submitted", rounded(s.submitted)},
@@ -33,28 +33,28 @@ Json stream_json(const LookedStream& s) {
   return out;
 }
 
-Json step_json(const LookedStep& step) {
+Json step_json(const StepSnapshot& step) {
   Json chunks = Json::array();
-  for (const LookedChunk& chunk : step.chunks)
+  for (const ChunkSnapshot& chunk : step.chunks)
     chunks.push_back({name_of(chunk.request, chunk.answer), chunk.tokens, chunk.prefill ? 1 : 0, chunk.sampled ? 1 : 0});
   return {step.number, rounded(step.began), rounded(step.seconds), step.prefill_tokens, step.decode_tokens, step.streams, step.admitted, step.preempted, std::move(chunks)};
 }
 
-// The counts are of the look itself where a cell is a block; the engine's own are of another moment.
-Json blocks_json(const EngineLook& look, const EngineStats& stats) {
+// The counts are of the snapshot itself where a cell is a block; the engine's own are of another moment.
+Json blocks_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
   Json cells = Json::array();
   int64_t held = 0, cached = 0;
-  for (const LookedCells& run : look.cells) {
+  for (const CellsSnapshot& run : snapshot.cells) {
     cells.push_back({run.count, run.owner, run.streams, run.cached ? 1 : 0});
     if (run.streams > 0 || run.cached) held += run.count;
     if (run.cached) cached += run.count;
   }
-  const bool exact = look.blocks_per_cell == 1;
+  const bool exact = snapshot.blocks_per_cell == 1;
   return {{"total", stats.kv_blocks},
           {"free", exact ? stats.kv_blocks - held : stats.kv_blocks_free},
           {"cached", exact ? cached : stats.kv_blocks_cached},
-          {"tokens", look.block_tokens},
-          {"in_cell", look.blocks_per_cell},
+          {"tokens", snapshot.block_tokens},
+          {"in_cell", snapshot.blocks_per_cell},
           {"cells", std::move(cells)}};
 }
 
@@ -73,27 +73,27 @@ Json totals_json(const EngineStats& s) {
 
 }  // namespace
 
-Json look_json(const EngineLook& look, const EngineStats& stats) {
+Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
   Json streams = Json::array(), ended = Json::array(), steps = Json::array(), memory = Json::array();
   int64_t running = 0;
-  for (const LookedStream& stream : look.streams) {
+  for (const StreamSnapshot& stream : snapshot.streams) {
     streams.push_back(stream_json(stream));
-    running += stream.phase == LookedStream::Phase::running || stream.phase == LookedStream::Phase::held_back;
+    running += stream.phase == StreamSnapshot::Phase::running || stream.phase == StreamSnapshot::Phase::held_back;
   }
-  for (const LookedStream& stream : look.ended) ended.push_back(stream_json(stream));
-  for (const LookedStep& step : look.steps) steps.push_back(step_json(step));
+  for (const StreamSnapshot& stream : snapshot.ended) ended.push_back(stream_json(stream));
+  for (const StepSnapshot& step : snapshot.steps) steps.push_back(step_json(step));
   for (const MemoryUse& use : stats.memory) memory.push_back({{"name", use.name}, {"bytes", use.bytes}, {"peak", use.peak}});
-  Json out = {{"now", rounded(look.now)},
+  Json out = {{"now", rounded(snapshot.now)},
               {"running", running},
-              {"waiting", static_cast<int64_t>(look.streams.size()) - running + look.streams_left_out},
+              {"waiting", static_cast<int64_t>(snapshot.streams.size()) - running + snapshot.streams_left_out},
               {"streams", std::move(streams)},
-              {"left_out", look.streams_left_out},
+              {"left_out", snapshot.streams_left_out},
               {"ended", std::move(ended)},
               {"steps", std::move(steps)},
-              {"missed", look.steps_missed},
-              {"blocks", blocks_json(look, stats)},
+              {"missed", snapshot.steps_missed},
+              {"blocks", blocks_json(snapshot, stats)},
               {"totals", totals_json(stats)},
-              {"swap_free_tokens", look.swap_free_tokens},
+              {"swap_free_tokens", snapshot.swap_free_tokens},
               {"memory_budget", stats.memory_budget},
               {"memory", std::move(memory)}};
   if (stats.store.open) {

@@ -105,7 +105,7 @@ class LiveView {
       const busy = JSON.parse(data) as { step_seconds: number; stopped: boolean };
       this.say(busy.stopped ? "The engine has stopped." : `In a step for ${seconds(busy.step_seconds)} …`);
     }
-    if (event !== "look") return;
+    if (event !== "snapshot") return;
     this.sayHello();
     this.history.add(JSON.parse(data) as LookJson);
     this.draw();

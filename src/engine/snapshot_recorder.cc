@@ -1,25 +1,25 @@
-#include "engine/look_recorder.h"
+#include "engine/snapshot_recorder.h"
 
 namespace millrace {
 namespace {
 
 double seconds(int64_t ns) { return static_cast<double>(ns) * 1e-9; }
 
-LookedStream::Phase phase_of(const Sequence& s) {
+StreamSnapshot::Phase phase_of(const Sequence& s) {
   switch (s.phase) {
-    case StreamPhase::waiting: return LookedStream::Phase::waiting;
-    case StreamPhase::running: return s.held_back ? LookedStream::Phase::held_back : LookedStream::Phase::running;
-    case StreamPhase::swapping_out: return LookedStream::Phase::swapping_out;
-    case StreamPhase::swapped: return LookedStream::Phase::swapped;
-    case StreamPhase::loading: return LookedStream::Phase::loading;
+    case StreamPhase::waiting: return StreamSnapshot::Phase::waiting;
+    case StreamPhase::running: return s.held_back ? StreamSnapshot::Phase::held_back : StreamSnapshot::Phase::running;
+    case StreamPhase::swapping_out: return StreamSnapshot::Phase::swapping_out;
+    case StreamPhase::swapped: return StreamSnapshot::Phase::swapped;
+    case StreamPhase::loading: return StreamSnapshot::Phase::loading;
   }
-  return LookedStream::Phase::waiting;
+  return StreamSnapshot::Phase::waiting;
 }
 
 }  // namespace
 
-LookedStream looked_stream(const Sequence& s) {
-  LookedStream out;
+StreamSnapshot stream_snapshot(const Sequence& s) {
+  StreamSnapshot out;
   out.request = request_of(s.id);
   out.answer = answer_of(s.id);
   out.phase = phase_of(s);
@@ -35,39 +35,39 @@ LookedStream looked_stream(const Sequence& s) {
   return out;
 }
 
-void LookRecorder::step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns, double took) {
-  if (static_cast<int64_t>(steps_.size()) == kMostLookSteps) {
+void SnapshotRecorder::step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns, double took) {
+  if (static_cast<int64_t>(steps_.size()) == kMaxSnapshotSteps) {
     steps_.pop_front();
     ++missed_;
   }
-  LookedStep step;
+  StepSnapshot step;
   step.number = number;
   step.began = seconds(began_ns);
   step.seconds = took;
   step.streams = static_cast<int64_t>(work.size());
   step.admitted = static_cast<int64_t>(plan.admitted.size());
-  step.preempted = static_cast<int64_t>(plan.preempted.size() + plan.squeezed.size());
+  step.preempted = static_cast<int64_t>(plan.preempted.size() + plan.preempted_for_blocks.size());
   for (const StepWork& item : work) {
     const Sequence& s = item.stream->sequence;
     const bool decode = item.chunk.first >= s.prompt_tokens && item.chunk.first + 1 == s.size();
     (decode ? step.decode_tokens : step.prefill_tokens) += item.chunk.count;
-    if (static_cast<int64_t>(step.chunks.size()) < kMostLookStreams)
+    if (static_cast<int64_t>(step.chunks.size()) < kMaxSnapshotStreams)
       step.chunks.push_back({request_of(s.id), answer_of(s.id), item.chunk.count, !decode, item.chunk.sample});
   }
   steps_.push_back(std::move(step));
 }
 
-void LookRecorder::ended(const Sequence& sequence, int64_t now) {
+void SnapshotRecorder::ended(const Sequence& sequence, int64_t now) {
   if (ended_.size() == kMostEnded) ended_.pop_front();
-  ended_.push_back(looked_stream(sequence));
+  ended_.push_back(stream_snapshot(sequence));
   ended_.back().ended = seconds(now);
 }
 
-void LookRecorder::take(int64_t now, EngineLook& look) {
-  last_look_ = now;
-  look.steps.assign(std::make_move_iterator(steps_.begin()), std::make_move_iterator(steps_.end()));
-  look.ended.assign(ended_.begin(), ended_.end());
-  look.steps_missed = missed_;
+void SnapshotRecorder::take(int64_t now, EngineSnapshot& snapshot) {
+  last_snapshot_ = now;
+  snapshot.steps.assign(std::make_move_iterator(steps_.begin()), std::make_move_iterator(steps_.end()));
+  snapshot.ended.assign(ended_.begin(), ended_.end());
+  snapshot.steps_missed = missed_;
   steps_.clear();
   ended_.clear();
   missed_ = 0;

@@ -1,4 +1,4 @@
-// Who had asked an engine for a look when it stopped was never told: the page's live feed waited for it for ever and showed
+// Who had asked an engine for a snapshot when it stopped was never told: the page's live feed waited for it for ever and showed
 // a still picture. The tests looked at engines that ran on.
 #include <gtest/gtest.h>
 
@@ -15,7 +15,7 @@ namespace {
 
 using namespace testing;
 
-TEST(LookAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
+TEST(SnapshotAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
   auto model = load_for(golden_model("smollm3"), detect_isa());
   ASSERT_TRUE(model);
   auto made = Engine::create(model, {.threads = 1, .context = 64});
@@ -26,7 +26,7 @@ TEST(LookAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
   bool held = false, go = false;
   std::atomic<int> answered = 0;
   // The engine's thread stands in the first sink until the others have asked and the end has begun.
-  (void)engine->look([&](EngineLook&&) {
+  (void)engine->snapshot([&](EngineSnapshot&&) {
     std::unique_lock lock(mutex);
     held = true;
     moved.notify_all();
@@ -36,9 +36,9 @@ TEST(LookAfterStop, EveryLookThatWasAskedForIsAnsweredWhenTheEngineStops) {
     std::unique_lock lock(mutex);
     ASSERT_TRUE(moved.wait_for(lock, std::chrono::seconds(60), [&] { return held; }));
   }
-  for (int i = 0; i < 3; ++i) (void)engine->look([&](EngineLook&&) { ++answered; });
+  for (int i = 0; i < 3; ++i) (void)engine->snapshot([&](EngineSnapshot&&) { ++answered; });
   std::thread end([&] { made->reset(); });
-  while (!engine->pulse().stopped) std::this_thread::yield();  // it waits for the sink: the engine is still there
+  while (!engine->liveness().stopped) std::this_thread::yield();  // it waits for the sink: the engine is still there
   {
     std::lock_guard lock(mutex);
     go = true;

@@ -11,46 +11,46 @@
 
 namespace millrace {
 
-EngineLook EngineCore::look() {
-  EngineLook look;
+EngineSnapshot EngineCore::snapshot() {
+  EngineSnapshot snapshot;
   const int64_t now = clock_->now_ns();
-  if (!recorder_) recorder_ = std::make_unique<LookRecorder>(now);
-  recorder_->take(now, look);
-  look.now = static_cast<double>(now) * 1e-9;
-  look.block_tokens = kv_->layout().block_tokens;
-  look.swap_free_tokens = tier_ ? tier_->free_tokens() : 0;
+  if (!recorder_) recorder_ = std::make_unique<SnapshotRecorder>(now);
+  recorder_->take(now, snapshot);
+  snapshot.now = static_cast<double>(now) * 1e-9;
+  snapshot.block_tokens = kv_->layout().block_tokens;
+  snapshot.swap_free_tokens = tier_ ? tier_->free_tokens() : 0;
   std::vector<const Sequence*> shown;
   const auto show = [&](const auto& streams) {
     for (const auto& stream : streams) {
-      if (static_cast<int64_t>(shown.size()) < kMostLookStreams) shown.push_back(&stream->sequence);
-      else ++look.streams_left_out;
+      if (static_cast<int64_t>(shown.size()) < kMaxSnapshotStreams) shown.push_back(&stream->sequence);
+      else ++snapshot.streams_left_out;
     }
   };
   show(running_);
   show(leaving_);
   show(waiting_);
-  for (const Sequence* s : shown) look.streams.push_back(looked_stream(*s));
-  look_at_blocks(shown, look);
-  return look;
+  for (const Sequence* s : shown) snapshot.streams.push_back(stream_snapshot(*s));
+  add_cells(shown, snapshot);
+  return snapshot;
 }
 
-void EngineCore::look_at_blocks(const std::vector<const Sequence*>& shown, EngineLook& look) const {
+void EngineCore::add_cells(const std::vector<const Sequence*>& shown, EngineSnapshot& snapshot) const {
   const int64_t ids = kv_->ids();
-  look.blocks_per_cell = std::max<int64_t>(1, (ids + kMostLookCells - 1) / kMostLookCells);
+  snapshot.blocks_per_cell = std::max<int64_t>(1, (ids + kMaxSnapshotCells - 1) / kMaxSnapshotCells);
   std::vector<int16_t> owners(static_cast<size_t>(ids), -1);
   for (size_t i = shown.size(); i-- > 0;)
     for (const BlockId block : shown[i]->blocks) owners[static_cast<size_t>(block)] = static_cast<int16_t>(i);
-  for (int64_t first = 0; first < ids; first += look.blocks_per_cell) {
-    LookedCells cell{.count = 1};
-    for (int64_t id = first; id < std::min(ids, first + look.blocks_per_cell); ++id) {
+  for (int64_t first = 0; first < ids; first += snapshot.blocks_per_cell) {
+    CellsSnapshot cell{.count = 1};
+    for (int64_t id = first; id < std::min(ids, first + snapshot.blocks_per_cell); ++id) {
       const int64_t streams = holders_[static_cast<size_t>(id)];
       cell.cached |= kv_->references(static_cast<BlockId>(id)) > streams;
       if (streams <= cell.streams) continue;
       cell.streams = streams;
       cell.owner = owners[static_cast<size_t>(id)];
     }
-    if (!look.cells.empty() && look.cells.back().same(cell)) ++look.cells.back().count;
-    else look.cells.push_back(cell);
+    if (!snapshot.cells.empty() && snapshot.cells.back().same(cell)) ++snapshot.cells.back().count;
+    else snapshot.cells.push_back(cell);
   }
 }
 

@@ -1,4 +1,4 @@
-// Ask: one request for text, whatever API it came by. A schema's fields fill it in; the service turns it into the
+// GenerationRequest: one request for text, whatever API it came by. A schema's fields fill it in; the service turns it into the
 // engine's Requests, one for each prompt.
 #pragma once
 
@@ -51,7 +51,7 @@ struct AskedReasoning {
 
 class ResponseStore;
 
-struct Ask {
+struct GenerationRequest {
   std::string model;            // "": the one that is served
   std::shared_ptr<ServedModel> served;  // the model of that name
   std::vector<AskedPrompt> prompts;

@@ -1,4 +1,4 @@
-// StrandMail: work for the strands of connections, from a thread that must not stop for it: the engine's. A step ends with an
+// StrandQueue: work for the strands of connections, from a thread that must not stop for it: the engine's. A step ends with an
 // event for each of its streams; posted one by one, each would wake a thread and put it to sleep again, on cores that the
 // next step wants. So they are collected:
 //
@@ -18,14 +18,14 @@ namespace millrace {
 
 class HttpConnection;
 
-class StrandMail {
+class StrandQueue {
  public:
-  explicit StrandMail(boost::asio::io_context& io) : io_(io) {}
+  explicit StrandQueue(boost::asio::io_context& io) : io_(io) {}
 
   void post(std::shared_ptr<HttpConnection> connection, std::function<void()> work);
 
  private:
-  struct Letter {
+  struct Task {
     std::shared_ptr<HttpConnection> connection;
     std::function<void()> work;
   };
@@ -33,9 +33,9 @@ class StrandMail {
 
   boost::asio::io_context& io_;
   std::mutex mutex_;
-  std::vector<Letter> waiting_;
+  std::vector<Task> waiting_;
   bool on_the_way_ = false;  // deliver() will run, or runs
-  std::vector<Letter> taken_;  // deliver()'s own
+  std::vector<Task> taken_;  // deliver()'s own
 };
 
 }  // namespace millrace

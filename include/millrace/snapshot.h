@@ -1,5 +1,5 @@
-// EngineLook: what an engine does at this moment and did since the last look, for somebody who watches. Plain values with
-// bounded lists: sizes do not grow with the queue, the pool or the time between two looks. No text and no token is in it.
+// EngineSnapshot: what an engine does at this moment and did since the last snapshot, for somebody who watches. Plain values with
+// bounded lists: sizes do not grow with the queue, the pool or the time between two snapshots. No text and no token is in it.
 #pragma once
 
 #include <cstdint>
@@ -9,12 +9,12 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMostLookSteps = 512;
-inline constexpr int64_t kMostLookStreams = 64;
-inline constexpr int64_t kMostLookCells = 8192;
+inline constexpr int64_t kMaxSnapshotSteps = 512;
+inline constexpr int64_t kMaxSnapshotStreams = 64;
+inline constexpr int64_t kMaxSnapshotCells = 8192;
 
 // Seconds are of the engine's clock; only differences mean something. 0: not yet.
-struct LookedStream {
+struct StreamSnapshot {
   enum class Phase : uint8_t { waiting, running, held_back, swapping_out, swapped, loading };
 
   RequestId request = 0;
@@ -30,7 +30,7 @@ struct LookedStream {
   double ended = 0;              // of a stream that has
 };
 
-struct LookedChunk {
+struct ChunkSnapshot {
   RequestId request = 0;
   int64_t answer = 0;
   int64_t tokens = 0;
@@ -38,34 +38,34 @@ struct LookedChunk {
   bool sampled = false;   // the next token was chosen
 };
 
-struct LookedStep {
+struct StepSnapshot {
   int64_t number = 0;
   double began = 0, seconds = 0;  // of the forward pass
   int64_t prefill_tokens = 0, decode_tokens = 0;
   int64_t streams = 0;
   int64_t admitted = 0, preempted = 0;
-  std::vector<LookedChunk> chunks;  // at most kMostLookStreams
+  std::vector<ChunkSnapshot> chunks;  // at most kMaxSnapshotStreams
 };
 
-// `count` cells that look alike, in order of their ids.
-struct LookedCells {
+// `count` identical cells in a row, in order of their ids.
+struct CellsSnapshot {
   int64_t count = 0;
-  int64_t owner = -1;    // index into EngineLook::streams of the first one that holds it; -1: none of those
+  int64_t owner = -1;    // index into EngineSnapshot::streams of the first one that holds it; -1: none of those
   int64_t streams = 0;   // that hold it
   bool cached = false;   // the prefix cache holds it
 
-  bool same(const LookedCells& other) const { return owner == other.owner && streams == other.streams && cached == other.cached; }
+  bool same(const CellsSnapshot& other) const { return owner == other.owner && streams == other.streams && cached == other.cached; }
 };
 
-struct EngineLook {
+struct EngineSnapshot {
   bool stopped = false;               // the engine has, and there is nothing to see
   double now = 0;
-  std::vector<LookedStep> steps;      // since the last look, the latest ones
+  std::vector<StepSnapshot> steps;      // since the last snapshot, the latest ones
   int64_t steps_missed = 0;           // those before them
-  std::vector<LookedStream> streams;  // first those that run, by admission, then those that wait, by arrival
+  std::vector<StreamSnapshot> streams;  // first those that run, by admission, then those that wait, by arrival
   int64_t streams_left_out = 0;
-  std::vector<LookedStream> ended;    // since the last look, the latest ones
-  std::vector<LookedCells> cells;     // of the pool's blocks
+  std::vector<StreamSnapshot> ended;    // since the last snapshot, the latest ones
+  std::vector<CellsSnapshot> cells;     // of the pool's blocks
   int64_t blocks_per_cell = 1;        // more: a cell shows the one that most streams hold
   int64_t block_tokens = 0;
   int64_t swap_free_tokens = 0;       // room for streams that give way; 0: none, or full

@@ -1,4 +1,4 @@
-#include "server/http/strand_mail.h"
+#include "server/http/strand_queue.h"
 
 #include <boost/asio/defer.hpp>
 #include <boost/asio/dispatch.hpp>
@@ -12,7 +12,7 @@ namespace millrace {
 
 namespace asio = boost::asio;
 
-void StrandMail::post(std::shared_ptr<HttpConnection> connection, std::function<void()> work) {
+void StrandQueue::post(std::shared_ptr<HttpConnection> connection, std::function<void()> work) {
   {
     std::lock_guard lock(mutex_);
     waiting_.push_back({std::move(connection), std::move(work)});
@@ -21,15 +21,15 @@ void StrandMail::post(std::shared_ptr<HttpConnection> connection, std::function<
   asio::post(io_, [this] { deliver(); });
 }
 
-void StrandMail::deliver() {
+void StrandQueue::deliver() {
   {
     std::lock_guard lock(mutex_);
     taken_.swap(waiting_);
   }
-  for (Letter& letter : taken_) {
+  for (Task& task : taken_) {
     try {  // at once where the strand is free, which it nearly always is
-      const auto executor = letter.connection->executor();
-      asio::dispatch(executor, [connection = std::move(letter.connection), work = std::move(letter.work)] { work(); });
+      const auto executor = task.connection->executor();
+      asio::dispatch(executor, [connection = std::move(task.connection), work = std::move(task.work)] { work(); });
     } catch (const std::bad_alloc&) {  // costs that request at most
     }
   }
