@@ -33,7 +33,9 @@ struct BatchFlags {
   bool resume = false;
 };
 
-std::string_view text_in(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
+std::string_view text_in(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
 
 // The lines of a text that are not empty, by their number.
 template <typename Take>
@@ -55,9 +57,13 @@ Result<std::vector<std::string_view>> good_lines(const BatchFlags& flags, std::s
   for_lines(text, [&](std::string_view line, int64_t number) {
     if (!good.ok()) return;
     const auto parsed = parse_batch_line(line);
-    if (!parsed.ok()) good = Error::user(fmt::format("{}: line {}: {}", flags.input, number, parsed.error().message));
-    else if (!ids.insert(parsed->custom_id).second) good = Error::user(fmt::format("{}: line {}: custom_id '{}' comes twice", flags.input, number, parsed->custom_id));
-    else lines.push_back(line);
+    if (!parsed.ok())
+      good = Error::user(fmt::format("{}: line {}: {}", flags.input, number, parsed.error().message));
+    else if (!ids.insert(parsed->custom_id).second)
+      good =
+          Error::user(fmt::format("{}: line {}: custom_id '{}' comes twice", flags.input, number, parsed->custom_id));
+    else
+      lines.push_back(line);
   });
   if (!good.ok()) return good.error();
   return lines;
@@ -132,8 +138,11 @@ void add_batch_command(CLI::App& app) {
   command->add_option("-i,--input", flags->input, "File of requests, one a line")->required();
   command->add_option("-o,--output", flags->output, "File of answers, one a line")->required();
   command->add_flag("--resume", flags->resume, "Keep what the output file holds, and leave its requests out");
-  command->add_option("--in-flight", flags->in_flight, "Requests under way at once; as many as streams run when absent")->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--in-flight", flags->in_flight, "Requests under way at once; as many as streams run when absent")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   flags->engine.add_to(command);
   flags->sampling.add_to(command);
 }

@@ -40,7 +40,8 @@ struct BenchFlags {
   int64_t batch_tokens = 512, block_tokens = 16;
   int repetitions = 5;
   double seconds = 60;
-  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false, scatter = false, beside = false;
+  bool json = false, no_warmup = false, roof = false, no_roof = false, alike = false, calibrate = false,
+       scatter = false, beside = false;
   std::string calibrate_disk;
   CLI::Option *depth_option = nullptr, *streams_option = nullptr;
 };
@@ -50,7 +51,8 @@ Result<std::pair<int64_t, int64_t>> read_pair(const std::string& text) {
   long long prompt = 0, generate = 0;
   char separator = 0, rest = 0;
   const int read = std::sscanf(text.c_str(), "%9lld%c%9lld%c", &prompt, &separator, &generate, &rest);
-  if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMostTokens || generate > kMostTokens)
+  if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMostTokens ||
+      generate > kMostTokens)
     return Error::user(fmt::format("--pg: wants PROMPT,GENERATED as in 512,128, got {}", text));
   return std::pair<int64_t, int64_t>(prompt, generate);
 }
@@ -73,7 +75,9 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
         for (int64_t streams : flags.streams)
           for (const auto& [prompt, generate] : shapes) {
             const bool beside = flags.beside && prompt == 0;
-            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(), flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens, flags.scatter, beside});
+            tests.push_back({prompt, generate, depth, streams, threads > 0 ? threads : available_cores(),
+                             flags.batch_tokens, kv_format, flags.alike, flags.kv_pool, flags.block_tokens,
+                             flags.scatter, beside});
           }
   return tests;
 }
@@ -83,7 +87,8 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
 BenchRoof measure_roof(int threads, const LanguageModel& model) {
   ThreadPool pool(threads);
   const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
-  const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1) : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
+  const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1)
+                                               : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
   return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
 }
 
@@ -103,17 +108,23 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   if (depth_given) model_flags.context = plan.depth + plan.batch_tokens;
   MILLRACE_TRY(auto model, model_flags.load());
   const int64_t context = model->parts().model->context();
-  if (plan.batch_tokens > context) return Error::user(fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; give a smaller -u", plan.batch_tokens, context));
+  if (plan.batch_tokens > context)
+    return Error::user(
+        fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; give a smaller -u",
+                    plan.batch_tokens, context));
   plan.depth = std::min(plan.depth, context - plan.batch_tokens);
   const std::string file = flags.output == "md" ? "" : flags.output;
-  if (!flags.calibrate_disk.empty()) plan.disk = flags.calibrate_disk;
-  else if (!file.empty()) plan.disk = std::filesystem::path(file).parent_path().string();
+  if (!flags.calibrate_disk.empty())
+    plan.disk = flags.calibrate_disk;
+  else if (!file.empty())
+    plan.disk = std::filesystem::path(file).parent_path().string();
   return run_calibration(model, plan, file, flags.json);
 }
 
 Result<int> run(const BenchFlags& flags) {
   if (flags.calibrate) return run_calibrate(flags);
-  if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl") return Error::user(fmt::format("-o: md, csv, json or jsonl, got {}", o));
+  if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
+    return Error::user(fmt::format("-o: md, csv, json or jsonl, got {}", o));
   if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags;
@@ -122,9 +133,12 @@ Result<int> run(const BenchFlags& flags) {
   model_flags.context = 1;
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
-  if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside)) return Error::user("--beside: no test that only generates; give -n a number above 0");
+  if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside))
+    return Error::user("--beside: no test that only generates; give -n a number above 0");
   if (flags.beside && model->info().step_bytes < kNoCacheHolds)
-    return Error::user(fmt::format("--beside: a step reads {} MiB, which a cache may hold; its reads would not come from memory", model->info().step_bytes >> 20));
+    return Error::user(
+        fmt::format("--beside: a step reads {} MiB, which a cache may hold; its reads would not come from memory",
+                    model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
   for (size_t i = 0; i < tests.size(); ++i) {
@@ -151,30 +165,74 @@ Result<int> run(const BenchFlags& flags) {
 
 void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = add_command(app, "bench", "Measure the speed of a model, beside what the machine could do", kExamples, [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "bench", "Measure the speed of a model, beside what the machine could do",
+                                  kExamples, [=] { return run(*flags); });
   const auto tokens = CLI::Range(int64_t{0}, kMostTokens);
-  command->add_option("-m,--model", flags->model, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
-  command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
-  command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")->delimiter(',')->check(tokens)->capture_default_str();
-  command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")->delimiter(';');
-  flags->depth_option = command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")->delimiter(',')->check(tokens)->capture_default_str();
-  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")->delimiter(',')->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
-  command->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens, "Tokens in one forward pass of a prompt")->check(CLI::Range(int64_t{1}, int64_t{1} << 20))->capture_default_str();
-  command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")->check(CLI::Range(1, 10000))->capture_default_str();
-  command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->delimiter(',')->check(CLI::Range(0, 1024))->capture_default_str();
-  command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")->delimiter(',')->capture_default_str();
-  command->add_option("--kv-pool", flags->kv_pool, "paged, or virtual: contiguous addresses for each stream")->check(CLI::IsMember({"paged", "virtual"}))->capture_default_str();
-  command->add_option("--block-tokens", flags->block_tokens, "Tokens per KV block")->check(CLI::Range(int64_t{1}, kMostBlockTokens))->capture_default_str();
-  command->add_flag("--scatter", flags->scatter, "Hand out the blocks in random order, as a pool does that ran for long");
-  command->add_option("--memory", flags->memory, "Most memory for everything, as 8G or 512MiB; a test that does not fit is refused");
-  command->add_option("-o,--output", flags->output, "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")->capture_default_str();
+  command->add_option("-m,--model", flags->model,
+                      "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: no such test")
+      ->delimiter(',')
+      ->check(tokens)
+      ->capture_default_str();
+  command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")
+      ->delimiter(',')
+      ->check(tokens)
+      ->capture_default_str();
+  command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")
+      ->delimiter(';');
+  flags->depth_option =
+      command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")
+          ->delimiter(',')
+          ->check(tokens)
+          ->capture_default_str();
+  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")
+                              ->delimiter(',')
+                              ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+                              ->capture_default_str();
+  command->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens, "Tokens in one forward pass of a prompt")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
+      ->capture_default_str();
+  command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")
+      ->check(CLI::Range(1, 10000))
+      ->capture_default_str();
+  command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")
+      ->delimiter(',')
+      ->check(CLI::Range(0, 1024))
+      ->capture_default_str();
+  command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")
+      ->delimiter(',')
+      ->capture_default_str();
+  command->add_option("--kv-pool", flags->kv_pool, "paged, or virtual: contiguous addresses for each stream")
+      ->check(CLI::IsMember({"paged", "virtual"}))
+      ->capture_default_str();
+  command->add_option("--block-tokens", flags->block_tokens, "Tokens per KV block")
+      ->check(CLI::Range(int64_t{1}, kMostBlockTokens))
+      ->capture_default_str();
+  command->add_flag("--scatter", flags->scatter,
+                    "Hand out the blocks in random order, as a pool does that ran for long");
+  command->add_option("--memory", flags->memory,
+                      "Most memory for everything, as 8G or 512MiB; a test that does not fit is refused");
+  command
+      ->add_option("-o,--output", flags->output,
+                   "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")
+      ->capture_default_str();
   command->add_flag("--json", flags->json, "The same as -o json");
-  command->add_flag("--roof", flags->roof, "Measure what the machine can do, with one thread and with all (or -t), and no model; memory is read with and without software prefetch, and the better counts");
-  command->add_flag("--calibrate", flags->calibrate, "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a cost model to them");
-  command->add_option("--calibrate-disk", flags->calibrate_disk, "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
-  command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")->check(CLI::Range(0.0, 86400.0))->capture_default_str();
-  command->add_flag("--alike", flags->alike, "Give every stream the same token at every place; all choose the same experts");
-  command->add_flag("--beside", flags->beside, "Generation: after each step read as many bytes plainly, and print what share of that rate the steps reached (median, quartiles); for models that no cache holds");
+  command->add_flag("--roof", flags->roof,
+                    "Measure what the machine can do, with one thread and with all (or -t), and no model; memory is "
+                    "read with and without software prefetch, and the better counts");
+  command->add_flag("--calibrate", flags->calibrate,
+                    "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a "
+                    "cost model to them");
+  command->add_option("--calibrate-disk", flags->calibrate_disk,
+                      "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
+  command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")
+      ->check(CLI::Range(0.0, 86400.0))
+      ->capture_default_str();
+  command->add_flag("--alike", flags->alike,
+                    "Give every stream the same token at every place; all choose the same experts");
+  command->add_flag("--beside", flags->beside,
+                    "Generation: after each step read as many bytes plainly, and print what share of that rate the "
+                    "steps reached (median, quartiles); for models that no cache holds");
   command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
   command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
 }

@@ -22,7 +22,8 @@ namespace {
 
 constexpr size_t kHeldOut = 20, kRandom = 40;
 constexpr int64_t kLeastRounds = 2, kMostRounds = 25;
-constexpr double kShort = 0.02;  // seconds; a step below that runs once before it is timed, as the steps of a loop follow each other
+constexpr double kShort =
+    0.02;  // seconds; a step below that runs once before it is timed, as the steps of a loop follow each other
 
 // Draws of one step, in order.
 class Draw {
@@ -31,7 +32,9 @@ class Draw {
   double uniform() { return philox_uniform(seed_, step_, next_++); }
   int64_t up_to(int64_t most) { return most < 1 ? 0 : static_cast<int64_t>(uniform() * static_cast<double>(most + 1)); }
   // In [1, most], every power of two as likely as the next.
-  int64_t logarithmic(int64_t most) { return std::clamp<int64_t>(std::llround(std::exp(uniform() * std::log(static_cast<double>(most) + 0.5))), 1, most); }
+  int64_t logarithmic(int64_t most) {
+    return std::clamp<int64_t>(std::llround(std::exp(uniform() * std::log(static_cast<double>(most) + 0.5))), 1, most);
+  }
 
  private:
   uint64_t seed_, step_, next_ = 0;
@@ -40,7 +43,9 @@ class Draw {
 void add_decodes(StepDesign& design, int64_t streams, const std::function<int64_t()>& depth) {
   for (int64_t i = 0; i < streams; ++i) design.push_back({design.size(), std::max<int64_t>(1, depth()), 1, true});
 }
-void add_prompt(StepDesign& design, int64_t first, int64_t count, bool sample) { design.push_back({design.size(), first, count, sample}); }
+void add_prompt(StepDesign& design, int64_t first, int64_t count, bool sample) {
+  design.push_back({design.size(), first, count, sample});
+}
 
 // The corners and lines of the plan: every number of tokens alone, every number of decodes at several depths, both.
 std::vector<TimedStep> grid_steps(const CalibrationPlan& plan) {
@@ -69,7 +74,8 @@ TimedStep draw_step(const CalibrationPlan& plan, Draw draw) {
   step.kind = kAllOf<StepKind>[static_cast<size_t>(draw.up_to(kEnumerators<StepKind> - 1))];
   const auto depth = [&] { return draw.up_to(plan.depth); };
   int64_t decodes = step.kind == StepKind::decode ? draw.logarithmic(std::min(plan.streams, plan.batch_tokens)) : 0;
-  if (step.kind == StepKind::mixed) decodes = draw.logarithmic(std::max<int64_t>(1, std::min(plan.streams, plan.batch_tokens) - 1));
+  if (step.kind == StepKind::mixed)
+    decodes = draw.logarithmic(std::max<int64_t>(1, std::min(plan.streams, plan.batch_tokens) - 1));
   add_decodes(step.design, decodes, depth);
   if (step.kind == StepKind::decode) return step;
   int64_t left = plan.batch_tokens - decodes;
@@ -84,7 +90,8 @@ TimedStep draw_step(const CalibrationPlan& plan, Draw draw) {
 
 class Calibrator {
  public:
-  Calibrator(StepTimer& timer, const CalibrationPlan& plan, const std::function<bool(double)>& passed) : timer_(timer), plan_(plan), passed_(passed) {}
+  Calibrator(StepTimer& timer, const CalibrationPlan& plan, const std::function<bool(double)>& passed)
+      : timer_(timer), plan_(plan), passed_(passed) {}
 
   // Everything is measured once a round, the held-out steps among the others: what slows the machine down for a while
   // slows all alike.
@@ -95,15 +102,19 @@ class Calibrator {
     for (TimedStep& step : out.held_out) all.push_back(&step);
     for (; out.rounds < kMostRounds; ++out.rounds) {
       const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-      const double next = out.rounds ? spent * static_cast<double>(out.rounds + 1) / static_cast<double>(out.rounds) : 0;
+      const double next =
+          out.rounds ? spent * static_cast<double>(out.rounds + 1) / static_cast<double>(out.rounds) : 0;
       if (out.rounds >= kLeastRounds && next > plan_.seconds) break;
-      const double rounds = std::max(static_cast<double>(kLeastRounds), out.rounds ? plan_.seconds / (spent / static_cast<double>(out.rounds)) : 1e9);
+      const double rounds = std::max(static_cast<double>(kLeastRounds),
+                                     out.rounds ? plan_.seconds / (spent / static_cast<double>(out.rounds)) : 1e9);
       for (size_t i = 0; i < all.size(); ++i) {
         TimedStep& step = *all[(i * 37 + static_cast<size_t>(out.rounds) * 11) % all.size()];
         if (step.samples.empty() || step.samples.back() < kShort) MILLRACE_TRY_VOID(timer_.run(step.design));
         MILLRACE_TRY(const double seconds, timer_.run(step.design));
         step.samples.push_back(seconds);
-        const double done = (static_cast<double>(out.rounds) + static_cast<double>(i + 1) / static_cast<double>(all.size())) / std::min(rounds, static_cast<double>(kMostRounds));
+        const double done =
+            (static_cast<double>(out.rounds) + static_cast<double>(i + 1) / static_cast<double>(all.size())) /
+            std::min(rounds, static_cast<double>(kMostRounds));
         if (!passed_(std::min(1.0, done))) return Error::cancelled("calibration: interrupted");
       }
     }
@@ -136,16 +147,24 @@ double slowdown_of(std::span<const TimedStep> steps) {
 }
 
 void print_text(const Calibration& c, const Summary& errors, const std::string& path) {
-  fmt::print("| held-out step | tokens | chunks that sample | keys | measured ms | predicted ms | error |\n|---|---:|---:|---:|---:|---:|---:|\n");
+  fmt::print(
+      "| held-out step | tokens | chunks that sample | keys | measured ms | predicted ms | error "
+      "|\n|---|---:|---:|---:|---:|---:|---:|\n");
   const auto cost = parse_cost_model(c.json, "fit");
   for (size_t i = 0; i < c.held_out.size(); ++i) {
     const MeasuredStep step = c.held_out[i].measured();
-    fmt::print("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.1f} % |\n", step_kind_name(c.held_out[i].kind), step.shape.tokens, step.shape.outputs, step.shape.keys,
-               step.seconds * 1e3, (*cost)->step_seconds(step.shape) / c.slowdown * 1e3, c.errors[i] * 100);
+    fmt::print("| {} | {} | {} | {} | {:.2f} | {:.2f} | {:.1f} % |\n", step_kind_name(c.held_out[i].kind),
+               step.shape.tokens, step.shape.outputs, step.shape.keys, step.seconds * 1e3,
+               (*cost)->step_seconds(step.shape) / c.slowdown * 1e3, c.errors[i] * 100);
   }
-  fmt::print("\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, most {:.1f} %; {} steps fitted, each timed {} times; on average they took {:.2f} of that; swap {:.2f} GB/s\n", c.held_out.size(),
-             errors.p50 * 100, errors.p90 * 100, errors.max * 100, c.fitted.size(), c.rounds, c.slowdown, c.swap.bytes_per_second * 1e-9);
-  if (c.disk.bytes_per_second > 0) fmt::print("disk {:.2f} GB/s and {:.2f} ms a load\n", c.disk.bytes_per_second * 1e-9, c.disk.overhead_seconds * 1e3);
+  fmt::print(
+      "\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, most {:.1f} %; {} steps fitted, each timed {} "
+      "times; on average they took {:.2f} of that; swap {:.2f} GB/s\n",
+      c.held_out.size(), errors.p50 * 100, errors.p90 * 100, errors.max * 100, c.fitted.size(), c.rounds, c.slowdown,
+      c.swap.bytes_per_second * 1e-9);
+  if (c.disk.bytes_per_second > 0)
+    fmt::print("disk {:.2f} GB/s and {:.2f} ms a load\n", c.disk.bytes_per_second * 1e-9,
+               c.disk.overhead_seconds * 1e3);
   if (!path.empty()) fmt::print("written to {}\n", path);
 }
 
@@ -166,7 +185,9 @@ MeasuredStep TimedStep::measured() const {
   return {shape_of(design), quantile(sorted, 0.5)};
 }
 
-double TimedStep::mean() const { return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size()); }
+double TimedStep::mean() const {
+  return std::accumulate(samples.begin(), samples.end(), 0.0) / static_cast<double>(samples.size());
+}
 
 std::vector<TimedStep> draw_steps(const CalibrationPlan& plan, uint64_t seed, size_t count) {
   std::vector<TimedStep> steps;
@@ -174,7 +195,8 @@ std::vector<TimedStep> draw_steps(const CalibrationPlan& plan, uint64_t seed, si
   return steps;
 }
 
-Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan, const std::function<bool(double)>& passed) {
+Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
+                              const std::function<bool(double)>& passed) {
   Calibration out;
   out.fitted = grid_steps(plan);
   const auto random = draw_steps(plan, 1, kRandom);
@@ -185,7 +207,8 @@ Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const 
   options.max_streams = plan.streams;
   options.batch_tokens = plan.batch_tokens;
   options.kv_format = plan.kv_format;
-  const StepTimerLimits limits{std::max(kv_tokens(out.fitted), kv_tokens(out.held_out)), plan.depth + plan.batch_tokens};
+  const StepTimerLimits limits{std::max(kv_tokens(out.fitted), kv_tokens(out.held_out)),
+                               plan.depth + plan.batch_tokens};
   MILLRACE_TRY(auto timer, StepTimer::create(std::move(model), options, limits));
   MILLRACE_TRY_VOID(Calibrator(*timer, plan, passed).run(out));
   MILLRACE_TRY(out.swap, timer->swap_speed(std::max<int64_t>(1024, plan.depth)));
@@ -202,7 +225,8 @@ Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const 
   return out;
 }
 
-Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan, const std::string& path, bool json) {
+Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
+                            const std::string& path, bool json) {
   catch_interrupts();
   Result<Calibration> result = Error::internal("");
   {
@@ -216,17 +240,28 @@ Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const Ca
   if (!result.ok()) return result.error();
   const Summary errors = summarize(result->errors);
   auto cost = parse_json(result->json);
-  cost["made_by"] = {{"model", model->info().name}, {"threads", plan.threads > 0 ? plan.threads : available_cores()}, {"kv_format", plan.kv_format}, {"batch_tokens", plan.batch_tokens},
-                     {"streams", plan.streams}, {"depth", plan.depth}, {"fitted_steps", result->fitted.size()}, {"held_out_steps", result->held_out.size()}, {"rounds", result->rounds},
-                     {"median_error", errors.p50}, {"p90_error", errors.p90}, {"most_error", errors.max}};
+  cost["made_by"] = {{"model", model->info().name},
+                     {"threads", plan.threads > 0 ? plan.threads : available_cores()},
+                     {"kv_format", plan.kv_format},
+                     {"batch_tokens", plan.batch_tokens},
+                     {"streams", plan.streams},
+                     {"depth", plan.depth},
+                     {"fitted_steps", result->fitted.size()},
+                     {"held_out_steps", result->held_out.size()},
+                     {"rounds", result->rounds},
+                     {"median_error", errors.p50},
+                     {"p90_error", errors.p90},
+                     {"most_error", errors.max}};
   if (!path.empty()) {
     const std::string text = cost.dump(1) + "\n";
     std::FILE* file = std::fopen(path.c_str(), "wb");
     const bool written = file && std::fwrite(text.data(), 1, text.size(), file) == text.size();
     if ((file && std::fclose(file) != 0) || !written) return Error::user(fmt::format("{}: cannot be written", path));
   }
-  if (json) print_json_line(cost);
-  else print_text(*result, errors, path);
+  if (json)
+    print_json_line(cost);
+  else
+    print_text(*result, errors, path);
   return 0;
 }
 

@@ -1,4 +1,5 @@
-// `millrace bench --calibrate`: measures steps of this machine and model and fits the cost model that `millrace simulate
+// `millrace bench --calibrate`: measures steps of this machine and model and fits the cost model that `millrace
+// simulate
 // --cost` and `millrace replay --predict` read.
 #pragma once
 
@@ -18,7 +19,8 @@ struct CalibrationPlan {
   int64_t batch_tokens = 512;  // most tokens in a step
   int64_t streams = 16;        // most chunks in a step
   int64_t depth = 2048;        // most tokens of a stream before its chunk
-  double seconds = 60;         // rounds are added while there is time; at least two, of which the model's steps take what they take
+  double seconds =
+      60;  // rounds are added while there is time; at least two, of which the model's steps take what they take
   std::string kv_format = "f16";
   std::optional<std::string> disk;  // folder on the disk that loads are timed from; nothing: none
 };
@@ -36,10 +38,10 @@ struct TimedStep {
 };
 
 struct Calibration {
-  std::string json;                // the cost model
+  std::string json;  // the cost model
   std::vector<TimedStep> fitted, held_out;
-  std::vector<double> errors;      // of the held-out steps, in their order
-  double slowdown = 1;             // all samples over all medians: what neighbours on the machine cost
+  std::vector<double> errors;  // of the held-out steps, in their order
+  double slowdown = 1;         // all samples over all medians: what neighbours on the machine cost
   SwapSpeed swap;
   DiskSpeed disk;
   int64_t rounds = 0;
@@ -49,9 +51,11 @@ struct Calibration {
 std::vector<TimedStep> draw_steps(const CalibrationPlan& plan, uint64_t seed, size_t count);
 
 // `passed` gets the fraction done; false stops. Errors: user, unsupported, resource, cancelled.
-Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan, const std::function<bool(double)>& passed);
+Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
+                              const std::function<bool(double)>& passed);
 
 // Measures, writes the model to `path` ("": not) and prints the errors. Errors: as calibrate(), and user (the file).
-Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan, const std::string& path, bool json);
+Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
+                            const std::string& path, bool json);
 
 }  // namespace millrace

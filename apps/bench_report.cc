@@ -12,8 +12,8 @@
 #include <nlohmann/json.hpp>
 #include <numeric>
 
-#include "run/memory_plan.h"
 #include "memory_report.h"
+#include "run/memory_plan.h"
 
 namespace millrace {
 namespace {
@@ -57,7 +57,9 @@ struct Quartiles {
 Quartiles quartiles(std::vector<double> values) {
   if (values.empty()) return {};
   std::ranges::sort(values);
-  auto at = [&](double part) { return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)]; };
+  auto at = [&](double part) {
+    return values[static_cast<size_t>(part * static_cast<double>(values.size() - 1) + 0.5)];
+  };
   return {at(0.25), at(0.5), at(0.75)};
 }
 
@@ -88,7 +90,9 @@ const Format* main_format(const ModelFiles& files) {
 std::string model_type(const LanguageModel& model) {
   const ModelInfo& info = model.info();
   const auto n = static_cast<double>(info.parameters);
-  const std::string size = n >= 1e9 ? fmt::format("{:.1f}B", n / 1e9) : n >= 1e6 ? fmt::format("{:.1f}M", n / 1e6) : fmt::format("{:.0f}K", n / 1e3);
+  const std::string size = n >= 1e9   ? fmt::format("{:.1f}B", n / 1e9)
+                           : n >= 1e6 ? fmt::format("{:.1f}M", n / 1e6)
+                                      : fmt::format("{:.0f}K", n / 1e3);
   const Format* format = main_format(*model.parts().files);
   return fmt::format("{} {} {}", info.architecture, size, format ? upper(format->name) : "?");
 }
@@ -127,7 +131,8 @@ std::string bench_name(const BenchTest& test) {
   return name;
 }
 
-nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result, const BenchRoof& roof) {
+nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result,
+                                    const BenchRoof& roof) {
   std::vector<double> ns, rate;
   for (int64_t sample : result.samples_ns) {
     ns.push_back(static_cast<double>(sample));
@@ -136,12 +141,13 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   const Spread time = spread(ns), speed = spread(rate);
   const double gb_per_s = result.work.bytes / time.mean, gop_per_s = result.work.all_operations() / time.mean;
   double computing_ns = 0;
-  for (Activation kind : kAllOf<Activation>)
-    computing_ns += result.work.operations[kind] / roof.peaks.of(kind);
+  for (Activation kind : kAllOf<Activation>) computing_ns += result.work.operations[kind] / roof.peaks.of(kind);
   const double bandwidth_fraction = roof.gb_per_s > 0 ? gb_per_s / roof.gb_per_s : 0.0;
   const double compute_fraction = roof.peaks.f32_gflop_per_s > 0 ? computing_ns / time.mean : 0.0;
   const Quartiles reads = quartiles(result.reads_gb_per_s), share = quartiles(result.read_fractions);
-  const auto measured = [&](double value) { return test.beside ? nlohmann::ordered_json(value) : nlohmann::ordered_json(); };
+  const auto measured = [&](double value) {
+    return test.beside ? nlohmann::ordered_json(value) : nlohmann::ordered_json();
+  };
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
   return {{"build_commit", MILLRACE_VERSION},
@@ -211,20 +217,24 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
     fmt::print("{}\n", values);
   } else {
     if (first) {
-      fmt::print("| {:<24} | {:>10} | {:>8} | {:>7} | {:>6} | {:>20} | {:>18} | {:>7} | {:>8} | {:>6} |\n", "model", "size", "params", "threads", "type_k",
-                 "test", "t/s", "GB/s", "GOP/s", "roof");
-      fmt::print("| {:-<24} | {:->10} | {:->8} | {:->7} | {:->6} | {:->20} | {:->18} | {:->7} | {:->8} | {:->6} |\n", "", ":", ":", ":", ":", ":", ":", ":",
-                 ":", ":");
+      fmt::print("| {:<24} | {:>10} | {:>8} | {:>7} | {:>6} | {:>20} | {:>18} | {:>7} | {:>8} | {:>6} |\n", "model",
+                 "size", "params", "threads", "type_k", "test", "t/s", "GB/s", "GOP/s", "roof");
+      fmt::print("| {:-<24} | {:->10} | {:->8} | {:->7} | {:->6} | {:->20} | {:->18} | {:->7} | {:->8} | {:->6} |\n",
+                 "", ":", ":", ":", ":", ":", ":", ":", ":", ":");
     }
-    fmt::print("| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>4.0f} % |\n",
-               record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0, record["model_n_params"].get<double>() / 1e6,
-               test.threads, test.kv_format, bench_name(test), fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
-               record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(), 100 * record["roof_fraction"].get<double>());
+    fmt::print(
+        "| {:<24} | {:>6.2f} MiB | {:>6.2f} M | {:>7} | {:>6} | {:>20} | {:>18} | {:>7.2f} | {:>8.2f} | {:>4.0f} % |\n",
+        record["model_type"].get<std::string>(), record["model_size"].get<double>() / 1048576.0,
+        record["model_n_params"].get<double>() / 1e6, test.threads, test.kv_format, bench_name(test),
+        fmt::format("{:.2f} ± {:.2f}", record["avg_ts"].get<double>(), record["stddev_ts"].get<double>()),
+        record["gb_per_s"].get<double>(), record["gop_per_s"].get<double>(),
+        100 * record["roof_fraction"].get<double>());
   }
   if (output_ == "md" && test.beside) {
     const auto& quartiles = record["read_fraction_quartiles"];
-    fmt::print("{:>26} steps read at {:.1f} % of plain reads beside them ({:.1f} to {:.1f}), which had {:.1f} GB/s\n", "", 100 * record["read_fraction"].get<double>(),
-               100 * quartiles[0].get<double>(), 100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
+    fmt::print("{:>26} steps read at {:.1f} % of plain reads beside them ({:.1f} to {:.1f}), which had {:.1f} GB/s\n",
+               "", 100 * record["read_fraction"].get<double>(), 100 * quartiles[0].get<double>(),
+               100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
   }
   std::fflush(stdout);
 }

@@ -23,9 +23,11 @@ class BenchStreams {
     const auto& parts = model.parts();
     const Format* format = find_format(test.kv_format);
     if (!format || !parts.kernels.find_attention(format))
-      return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", test.kv_format));
+      return Error::user(
+          fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", test.kv_format));
     if (test.longest() > parts.model->context())
-      return Error::user(fmt::format("context: the model was loaded for {} tokens, the test takes {}", parts.model->context(), test.longest()));
+      return Error::user(fmt::format("context: the model was loaded for {} tokens, the test takes {}",
+                                     parts.model->context(), test.longest()));
     KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
     MILLRACE_TRY_VOID(layout.check());
     MILLRACE_TRY(const KvPoolMode mode, find_kv_pool_mode(test.kv_pool));
@@ -33,17 +35,22 @@ class BenchStreams {
     s->stream_blocks_ = (test.longest() + layout.block_tokens - 1) / layout.block_tokens;
     const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
     // A batch is never larger than the test asks for; scratch memory is sized by it.
-    s->batch_tokens_ = std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
+    s->batch_tokens_ =
+        std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     const ForwardLimits limits{s->batch_tokens_, test.streams, context};
     const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, test.threads, layout.block_tokens);
-    for (const auto& [name, bytes] : {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations}, {"logits", forward.logits}}) {
-      MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "lower the test's tokens or streams, or raise the budget"));
+    for (const auto& [name, bytes] : {std::pair("KV", blocks * layout.block_bytes()),
+                                      {"activations", forward.activations},
+                                      {"logits", forward.logits}}) {
+      MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes,
+                                               "lower the test's tokens or streams, or raise the budget"));
       s->memory_.push_back(std::move(hold));
     }
     MILLRACE_TRY(auto kv, KvPool::create(std::move(layout), blocks, {mode, context, test.streams}));
     s->kv_ = std::make_unique<KvPool>(std::move(kv));
     MILLRACE_TRY_VOID(s->take_blocks(test));
-    MILLRACE_TRY(auto forward_context, ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_, limits));
+    MILLRACE_TRY(auto forward_context,
+                 ForwardContext::create(parts.model->spec(), parts.kernels, s->pool_, *s->kv_, limits));
     s->context_ = std::make_unique<ForwardContext>(std::move(forward_context));
     return s;
   }
@@ -81,7 +88,8 @@ class BenchStreams {
   // Reads of `bytes` with this test's threads.
   Result<PlainReads> plain_reads(double bytes) {
     const auto whole = static_cast<int64_t>(bytes);
-    MILLRACE_TRY(auto hold, MemoryHold::take(model_.parts().accounts, "reads", whole, "do without --beside, or raise the budget"));
+    MILLRACE_TRY(auto hold,
+                 MemoryHold::take(model_.parts().accounts, "reads", whole, "do without --beside, or raise the budget"));
     memory_.push_back(std::move(hold));
     return PlainReads::create(pool_, whole);
   }
@@ -96,7 +104,8 @@ class BenchStreams {
   }
 
  private:
-  BenchStreams(const LanguageModel& model, const BenchTest& test) : model_(model), pool_(test.threads), streams_(test.streams), alike_(test.alike) {}
+  BenchStreams(const LanguageModel& model, const BenchTest& test)
+      : model_(model), pool_(test.threads), streams_(test.streams), alike_(test.alike) {}
 
   void clear() {
     batch_.tokens.clear();
@@ -132,9 +141,10 @@ class BenchStreams {
   bool alike_ = false;
 };
 
-// Tokens `first` to `first + count` of every stream, each with plain reads after it, into `result`; seconds of the steps.
-Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int64_t first, int64_t count, const std::function<bool(int64_t)>& passed,
-                                   BenchResult& result) {
+// Tokens `first` to `first + count` of every stream, each with plain reads after it, into `result`; seconds of the
+// steps.
+Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int64_t first, int64_t count,
+                                   const std::function<bool(int64_t)>& passed, BenchResult& result) {
   using Clock = std::chrono::steady_clock;
   double all = 0;
   for (int64_t i = 0; i < count; ++i) {
@@ -143,14 +153,16 @@ Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int
     const double step = std::chrono::duration<double>(Clock::now() - start).count();
     all += step;
     result.reads_gb_per_s.push_back(reads.once());
-    result.read_fractions.push_back(result.work.bytes / static_cast<double>(count) / step / 1e9 / result.reads_gb_per_s.back());
+    result.read_fractions.push_back(result.work.bytes / static_cast<double>(count) / step / 1e9 /
+                                    result.reads_gb_per_s.back());
   }
   return all;
 }
 
 }  // namespace
 
-Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup, const std::function<bool(double)>& passed) {
+Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup,
+                              const std::function<bool(double)>& passed) {
   using Clock = std::chrono::steady_clock;
   const Error stopped = Error::cancelled("bench: interrupted");
   MILLRACE_TRY(auto streams, BenchStreams::create(model, test));
@@ -158,7 +170,8 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   // Longer than a busy system takes to notice that two threads stand on one processor.
   constexpr auto kWarmup = std::chrono::milliseconds(150);
   for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
-    if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet)) return stopped;
+    if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet))
+      return stopped;
     if (test.generate > 0 && !streams->decode(test.depth, 1, quiet)) return stopped;
   }
   if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;  // stays, repetitions write behind it

@@ -8,8 +8,8 @@
 #include <vector>
 
 #include "base/enum_table.h"
-#include "run/language_model.h"
 #include "flow/batch.h"
+#include "run/language_model.h"
 
 namespace millrace {
 
@@ -21,7 +21,7 @@ struct BenchTest {
   int threads = 1;
   int64_t batch_tokens = 512;
   std::string kv_format = "f16";
-  bool alike = false;    // token 0 everywhere, so that every stream chooses the same experts
+  bool alike = false;  // token 0 everywhere, so that every stream chooses the same experts
   std::string kv_pool = "paged";
   int64_t block_tokens = 16;
   bool scatter = false;  // blocks in random order
@@ -34,7 +34,7 @@ struct BenchTest {
 // What the passes of a test cannot do without. Bytes count as the files store them: a layout that is wider in memory is
 // the engine's own affair, and does not make it look nearer to the roof.
 struct BenchWork {
-  double bytes = 0;  // weights, once a pass, and keys and values
+  double bytes = 0;                          // weights, once a pass, and keys and values
   EnumTable<Activation, double> operations;  // two a multiply-add
 
   double all_operations() const { return std::accumulate(operations.begin(), operations.end(), 0.0); }
@@ -42,14 +42,14 @@ struct BenchWork {
 
 struct BenchResult {
   std::vector<int64_t> samples_ns;
-  BenchWork work;  // of one repetition
+  BenchWork work;                      // of one repetition
   std::vector<double> reads_gb_per_s;  // with `beside`, of each step: the plain read after it ...
   std::vector<double> read_fractions;  // ... and what share of its rate the step's own reads reached
 };
 
 // Of the passes that `test` is made of. A matrix multiplies, a table that rows are looked up in does not; the head
-// multiplies only the rows whose logits are wanted. What the keys cost is counted in bfloat16, or in f32 where the cache
-// holds that.
+// multiplies only the rows whose logits are wanted. What the keys cost is counted in bfloat16, or in f32 where the
+// cache holds that.
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test);
 
 // `passed` is called after each forward pass with the fraction done; false stops. Errors: user, resource, cancelled.

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <nlohmann/json.hpp>
 
-#include "run/chat_prompt.h"
 #include "interrupt.h"
+#include "run/chat_prompt.h"
 
 namespace millrace {
 namespace {

@@ -17,7 +17,7 @@ struct ChatSettings {
   int64_t max_tokens = 512;  // of one answer; -1: until the context is full
   bool trim = false;         // drop the oldest turns when the context is full
   std::vector<AdapterUse> adapters;
-  bool timings = false;      // a line on stderr after each answer
+  bool timings = false;  // a line on stderr after each answer
 };
 
 class ChatSession {

@@ -10,7 +10,8 @@ namespace millrace {
 
 // Adds a subcommand whose `run` returns an exit code or an error; errors are printed as "millrace: ..." on stderr and
 // become the documented exit codes (see exit_code in millrace/result.h).
-CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run);
+CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples,
+                      std::function<Result<int>()> run);
 
 void add_convert_command(CLI::App& app);
 void add_run_command(CLI::App& app);

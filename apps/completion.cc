@@ -26,10 +26,12 @@ std::string bash_script(const std::vector<DeclaredCommand>& commands) {
       words += (words.empty() ? "" : " ") + joined_names(option.names, " ");
       if (option.value.empty()) continue;
       std::string patterns;
-      for (const std::string& name : option.names) patterns += fmt::format("{}'{}:{}'", patterns.empty() ? "" : "|", command.name, name);
+      for (const std::string& name : option.names)
+        patterns += fmt::format("{}'{}:{}'", patterns.empty() ? "" : "|", command.name, name);
       const std::string action = option.file ? "compopt -o filenames 2>/dev/null; COMPREPLY=($(compgen -f -- \"$cur\"))"
                                  : option.choices.empty() ? ":"
-                                                          : fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))", joined_names(option.choices, " "));
+                                                          : fmt::format("COMPREPLY=($(compgen -W '{}' -- \"$cur\"))",
+                                                                        joined_names(option.choices, " "));
       values += fmt::format("    {}) {}; return ;;\n", patterns, action);
     }
     options += fmt::format("    '{}') options='{}' ;;\n", command.name, words);
@@ -63,9 +65,12 @@ complete -F _millrace millrace
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
-    if (c == '\'') out += "'\\''";
-    else if (c == '[' || c == ']' || c == ':' || c == '\\') out += std::string("\\") + c;
-    else out += c == '\n' ? ' ' : c;
+    if (c == '\'')
+      out += "'\\''";
+    else if (c == '[' || c == ']' || c == ':' || c == '\\')
+      out += std::string("\\") + c;
+    else
+      out += c == '\n' ? ' ' : c;
   }
   return out;
 }
@@ -78,11 +83,17 @@ std::string zsh_script(const std::vector<DeclaredCommand>& commands) {
     for (const DeclaredOption& option : command.options) {
       for (const std::string& name : option.names) {
         arguments += fmt::format("        '*{}[{}]", name, zsh_text(option.help));
-        if (!option.value.empty()) arguments += fmt::format(":{}:{}", zsh_text(option.value), option.file ? "_files" : option.choices.empty() ? " " : "(" + joined_names(option.choices, " ") + ")");
+        if (!option.value.empty())
+          arguments += fmt::format(":{}:{}", zsh_text(option.value),
+                                   option.file              ? "_files"
+                                   : option.choices.empty() ? " "
+                                                            : "(" + joined_names(option.choices, " ") + ")");
         arguments += "' \\\n";
       }
     }
-    if (!command.name.empty()) cases += fmt::format("    {})\n      _arguments \\\n{}        '*:file:_files'\n      ;;\n", command.name, arguments);
+    if (!command.name.empty())
+      cases +=
+          fmt::format("    {})\n      _arguments \\\n{}        '*:file:_files'\n      ;;\n", command.name, arguments);
   }
   return fmt::format(R"(#compdef millrace
 # zsh completion for millrace; printed by `millrace completion zsh`.
@@ -113,11 +124,12 @@ fi
 
 void add_completion_command(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "completion", "Print a script that completes the command line", kExamples, [=, &app]() -> Result<int> {
-    const auto commands = declared_commands(app);
-    fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
-    return 0;
-  });
+  CLI::App* command = add_command(app, "completion", "Print a script that completes the command line", kExamples,
+                                  [=, &app]() -> Result<int> {
+                                    const auto commands = declared_commands(app);
+                                    fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
+                                    return 0;
+                                  });
   command->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
 }
 

@@ -8,14 +8,17 @@
 namespace millrace {
 
 void ConstraintFlags::add_to(CLI::App* command) {
-  CLI::Option_group* group = command->add_option_group("Structured output", "What the answer must be written like; one of these");
+  CLI::Option_group* group =
+      command->add_option_group("Structured output", "What the answer must be written like; one of these");
   group->add_option("--json-schema", json_schema, "A JSON Schema: a file, or the schema itself when it begins with {");
   group->add_flag("--json-object", json_object, "Any JSON object");
   group->add_option("--regex", regex, "A regular expression that the whole answer matches");
   group->add_option("--grammar", grammar, "File with a grammar in GBNF; - is standard input");
   group->add_option("--choice", choices, "One of these texts: a,b,c")->delimiter(',');
   group->require_option(0, 1);
-  command->add_option("--constraint-trigger", trigger, "Leave the answer free until this text occurs in it, and hold it to the constraint from there on")
+  command
+      ->add_option("--constraint-trigger", trigger,
+                   "Leave the answer free until this text occurs in it, and hold it to the constraint from there on")
       ->group("Structured output");
 }
 
@@ -27,7 +30,8 @@ Result<Constraint> ConstraintFlags::get() const {
   if (!json_schema.empty()) {
     out.kind = Kind::json_schema;
     out.text = json_schema;
-    if (json_schema.find_first_not_of(" \t\n") == std::string::npos || json_schema[json_schema.find_first_not_of(" \t\n")] != '{') {
+    if (json_schema.find_first_not_of(" \t\n") == std::string::npos ||
+        json_schema[json_schema.find_first_not_of(" \t\n")] != '{') {
       MILLRACE_TRY(out.text, read_text_file(json_schema));
     }
   } else if (!grammar.empty()) {
@@ -41,7 +45,8 @@ Result<Constraint> ConstraintFlags::get() const {
   } else if (json_object) {
     out.kind = Kind::json_object;
   } else if (!trigger.empty()) {
-    return Error::user("--constraint-trigger: needs one of --json-schema, --json-object, --regex, --grammar and --choice");
+    return Error::user(
+        "--constraint-trigger: needs one of --json-schema, --json-object, --regex, --grammar and --choice");
   }
   if (out.kind == Kind::none) return out;
   MILLRACE_TRY(const Grammar compiled, compile_constraint(out));

@@ -1,11 +1,12 @@
 // millrace convert: models between file kinds and number formats.
+#include "models/convert/convert.h"
+
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
 #include "command.h"
-#include "models/convert/convert.h"
 #include "progress.h"
 
 namespace millrace {
@@ -39,24 +40,30 @@ void print_json(const ConvertReport& report, const std::string& output) {
   out["parameters"] = report.parameters;
   out["bytes"] = report.bytes;
   out["formats"] = nlohmann::ordered_json::object();
-  for (const auto& [name, size] : report.formats) out["formats"][name] = {{"tensors", size.first}, {"bytes", size.second}};
+  for (const auto& [name, size] : report.formats)
+    out["formats"][name] = {{"tensors", size.first}, {"bytes", size.second}};
   out["kept"] = nlohmann::ordered_json::array();
-  for (const auto& kept : report.kept) out["kept"].push_back({{"name", kept.name}, {"format", kept.format}, {"why", kept.why}});
+  for (const auto& kept : report.kept)
+    out["kept"].push_back({{"name", kept.name}, {"format", kept.format}, {"why", kept.why}});
   out["fallbacks"] = nlohmann::ordered_json::array();
-  for (const auto& one : report.fallbacks) out["fallbacks"].push_back({{"name", one.name}, {"format", one.format}, {"why", one.why}});
+  for (const auto& one : report.fallbacks)
+    out["fallbacks"].push_back({{"name", one.name}, {"format", one.format}, {"why", one.why}});
   out["left_out"] = report.left_out;
   out["notes"] = report.notes;
   std::puts(out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace).c_str());
 }
 
 void print_text(const ConvertReport& report, const std::string& output, const std::string& format) {
-  fmt::print("{}: {} from {}, {} tensors, {:.1f} M parameters, {:.1f} MB\n", output, report.architecture, report.input_kind,
-             report.tensors, static_cast<double>(report.parameters) * 1e-6, static_cast<double>(report.bytes) * 1e-6);
+  fmt::print("{}: {} from {}, {} tensors, {:.1f} M parameters, {:.1f} MB\n", output, report.architecture,
+             report.input_kind, report.tensors, static_cast<double>(report.parameters) * 1e-6,
+             static_cast<double>(report.bytes) * 1e-6);
   for (const auto& [name, size] : report.formats)
     fmt::print("  {:8} {:5} tensors {:10.1f} MB\n", name, size.first, static_cast<double>(size.second) * 1e-6);
   for (const auto& kept : report.kept) fmt::print("  stays {}: {} ({})\n", kept.format, kept.name, kept.why);
   for (const auto& one : report.fallbacks) fmt::print("  falls back to {}: {} ({})\n", one.format, one.name, one.why);
-  if (!report.fallbacks.empty()) fmt::print("  {} fell back from {}\n", report.fallbacks.size() == 1 ? "1 matrix" : fmt::format("{} matrices", report.fallbacks.size()), format);
+  if (!report.fallbacks.empty())
+    fmt::print("  {} fell back from {}\n",
+               report.fallbacks.size() == 1 ? "1 matrix" : fmt::format("{} matrices", report.fallbacks.size()), format);
   for (const auto& name : report.left_out) fmt::print("  left out: {}\n", name);
   for (const auto& note : report.notes) fmt::print("  note: {}\n", note);
 }
@@ -70,7 +77,8 @@ Result<int> run(const ConvertFlags& flags) {
     options.progress = [&](double fraction) { bar.update(fraction); };
     MILLRACE_TRY(report, convert_model(options, pool));
   }
-  flags.json ? print_json(report, flags.options.output) : print_text(report, flags.options.output, flags.options.format);
+  flags.json ? print_json(report, flags.options.output)
+             : print_text(report, flags.options.output, flags.options.format);
   return 0;
 }
 
@@ -78,12 +86,18 @@ Result<int> run(const ConvertFlags& flags) {
 
 void add_convert_command(CLI::App& app) {
   auto flags = std::make_shared<ConvertFlags>();
-  CLI::App* command = add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats",
-                                  kExamples, [=] { return run(*flags); });
-  command->add_option("IN", flags->options.input, "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")->required();
+  CLI::App* command =
+      add_command(app, "convert", "Convert a model between GGUF, Hugging Face folders and number formats", kExamples,
+                  [=] { return run(*flags); });
+  command
+      ->add_option("IN", flags->options.input,
+                   "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")
+      ->required();
   command->add_option("OUT", flags->options.output, "A name that ends in .gguf, or a folder")->required();
-  command->add_option("--format", flags->options.format, "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; as the input has them when absent");
-  command->add_option("--tokenizer", flags->options.tokenizer, "For llama2.c: tokenizer.bin or tokenizer.model, or none; the one beside IN when absent");
+  command->add_option("--format", flags->options.format,
+                      "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; as the input has them when absent");
+  command->add_option("--tokenizer", flags->options.tokenizer,
+                      "For llama2.c: tokenizer.bin or tokenizer.model, or none; the one beside IN when absent");
   command->add_flag("--force", flags->options.force, "Replace an output that exists");
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_flag("--json", flags->json, "Print the report as one JSON object");

@@ -36,8 +36,10 @@ DeclaredOption declared(const CLI::Option& option) {
   }
   const auto named = [&](const char* name) { return std::ranges::find(out.names, name) != out.names.end(); };
   out.file = !out.value.empty() && out.choices.empty() &&
-             (named("--model") || named("--file") || named("--config") || named("--output") || named("--report") || named("--trace") || named("--recording") || named("--record") ||
-              named("--api-key-file") || named("--record-plans") || named("--kv-ssd") || named("--tokenizer") || named("--predict") || named("--grammar-file"));
+             (named("--model") || named("--file") || named("--config") || named("--output") || named("--report") ||
+              named("--trace") || named("--recording") || named("--record") || named("--api-key-file") ||
+              named("--record-plans") || named("--kv-ssd") || named("--tokenizer") || named("--predict") ||
+              named("--grammar-file"));
   return out;
 }
 
@@ -52,7 +54,8 @@ DeclaredCommand declared(const CLI::App& app, const std::string& name) {
 
 std::vector<DeclaredCommand> declared_commands(const CLI::App& app) {
   std::vector<DeclaredCommand> out = {declared(app, "")};
-  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; })) out.push_back(declared(*command, command->get_name()));
+  for (const CLI::App* command : app.get_subcommands([](const CLI::App*) { return true; }))
+    out.push_back(declared(*command, command->get_name()));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// The command line as data: subcommands and their options, read off CLI11's declaration. Completion scripts and the manual
-// page are printed from it, so that they cannot say anything else than --help.
+// The command line as data: subcommands and their options, read off CLI11's declaration. Completion scripts and the
+// manual page are printed from it, so that they cannot say anything else than --help.
 #pragma once
 
 #include <CLI/CLI.hpp>

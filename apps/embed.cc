@@ -36,7 +36,8 @@ Result<std::vector<std::string>> read_texts(const EmbedFlags& flags) {
       at = end + 1;
     }
   }
-  if (texts.empty()) return Error::user("text: none is given; name some, or a file of lines with -f ('-': standard input)");
+  if (texts.empty())
+    return Error::user("text: none is given; name some, or a file of lines with -f ('-': standard input)");
   return texts;
 }
 
@@ -49,7 +50,8 @@ void print_json(size_t index, size_t tokens, const std::vector<float>& values) {
 void print_row(size_t index, size_t tokens, const std::vector<float>& values) {
   constexpr size_t kShown = 8;
   std::string row = fmt::format("{:>5}  {:>6}  {:>6} ", index, tokens, values.size());
-  for (size_t i = 0; i < std::min(kShown, values.size()); ++i) fmt::format_to(std::back_inserter(row), " {:>9.6f}", values[i]);
+  for (size_t i = 0; i < std::min(kShown, values.size()); ++i)
+    fmt::format_to(std::back_inserter(row), " {:>9.6f}", values[i]);
   fmt::print("{}{}\n", row, values.size() > kShown ? " ..." : "");
 }
 
@@ -74,7 +76,8 @@ Result<int> embed(const EmbedFlags& flags) {
   } else {
     MILLRACE_TRY(pooling, model_pooling(*model->parts().files));
   }
-  if (pooling == Pooling::none && flags.cosine) return Error::user("--cosine: needs one vector for each text; choose another --pooling");
+  if (pooling == Pooling::none && flags.cosine)
+    return Error::user("--cosine: needs one vector for each text; choose another --pooling");
   std::vector<std::vector<TokenId>> tokens;
   size_t longest = 1;
   for (const std::string& text : texts) {
@@ -82,19 +85,28 @@ Result<int> embed(const EmbedFlags& flags) {
     longest = std::max(longest, encoded.size());
     tokens.push_back(std::move(encoded));
   }
-  MILLRACE_TRY(auto embedder, Embedder::create(model, {.threads = flags.model.threads, .context = static_cast<int64_t>(longest), .batch_tokens = flags.batch, .kv_format = flags.kv_format}));
+  MILLRACE_TRY(auto embedder, Embedder::create(model, {.threads = flags.model.threads,
+                                                       .context = static_cast<int64_t>(longest),
+                                                       .batch_tokens = flags.batch,
+                                                       .kv_format = flags.kv_format}));
   const auto width = static_cast<size_t>(embedder->width());
-  if (flags.dimensions > embedder->width()) return Error::user(fmt::format("--dimensions: the model's vectors have {}, got {}", width, flags.dimensions));
+  if (flags.dimensions > embedder->width())
+    return Error::user(fmt::format("--dimensions: the model's vectors have {}, got {}", width, flags.dimensions));
   const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
   std::vector<std::vector<float>> kept;
-  if (flags.format == "table" && !flags.cosine) fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
+  if (flags.format == "table" && !flags.cosine)
+    fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
   MILLRACE_TRY_VOID(embedder->run(tokens, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
     for (size_t at = 0; at < values.size(); at += width) {
-      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + size));
+      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at),
+                             values.begin() + static_cast<ptrdiff_t>(at + size));
       if (!flags.raw) normalize(row);
-      if (flags.cosine) kept.push_back(std::move(row));
-      else if (flags.format == "json") print_json(text, tokens[text].size(), row);
-      else print_row(text, tokens[text].size(), row);
+      if (flags.cosine)
+        kept.push_back(std::move(row));
+      else if (flags.format == "json")
+        print_json(text, tokens[text].size(), row);
+      else
+        print_row(text, tokens[text].size(), row);
     }
     return {};
   }));
@@ -110,13 +122,20 @@ void add_embed_command(CLI::App& app) {
   flags->model.add_to(command);
   command->add_option("text", flags->texts, "Texts to embed");
   command->add_option("-f,--file", flags->file, "File with a text a line; '-': standard input");
-  command->add_option("--pooling", flags->pooling, "How hidden states become one vector; what the model says when absent")->check(CLI::IsMember({"none", "mean", "cls", "last"}));
-  command->add_option("--dimensions", flags->dimensions, "So many of the first values, scaled to a length of 1")->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command
+      ->add_option("--pooling", flags->pooling, "How hidden states become one vector; what the model says when absent")
+      ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  command->add_option("--dimensions", flags->dimensions, "So many of the first values, scaled to a length of 1")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->add_flag("--raw", flags->raw, "Vectors as they are, not scaled to a length of 1");
   command->add_flag("--cosine", flags->cosine, "Print how alike the texts are instead: a table of cosines");
-  command->add_option("--format", flags->format, "json (a line for each text) or table")->capture_default_str()->check(CLI::IsMember({"json", "table"}));
+  command->add_option("--format", flags->format, "json (a line for each text) or table")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"json", "table"}));
   command->add_option("--kv-format", flags->kv_format, "Number format of keys and values")->capture_default_str();
-  command->add_option("--batch-tokens", flags->batch, "Most tokens in one step")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--batch-tokens", flags->batch, "Most tokens in one step")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
 }
 
 }  // namespace millrace

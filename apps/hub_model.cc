@@ -13,7 +13,8 @@ Result<PulledModel> pull_with_bar(const std::string& name, PullOptions options) 
   ProgressBar bar("downloading");
   options.progress = [&](const PullProgress& now) {
     const double done = now.total > 0 ? static_cast<double>(now.bytes) / static_cast<double>(now.total) : 1;
-    bar.update(done, fmt::format("{:.0f} of {:.0f} MB", static_cast<double>(now.bytes) * 1e-6, static_cast<double>(now.total) * 1e-6));
+    bar.update(done, fmt::format("{:.0f} of {:.0f} MB", static_cast<double>(now.bytes) * 1e-6,
+                                 static_cast<double>(now.total) * 1e-6));
   };
   return pull_model(hub, options);
 }

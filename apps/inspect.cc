@@ -8,10 +8,10 @@
 #include "base/enum_table.h"
 #include "base/memory.h"
 #include "command.h"
-#include "run/language_model.h"
 #include "input.h"
 #include "kv/pool.h"
 #include "models/arch.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
@@ -78,7 +78,8 @@ std::string rope_text(const ArchSpec& spec) {
   if (spec.learned_positions) return "learned";
   std::string out;
   for (const auto& rope : spec.ropes) {
-    out += fmt::format("{}rope of {} dims, base {:g}{}", out.empty() ? "" : "; ", rope.rotated, rope.theta, kScalings[rope.scaling]);
+    out += fmt::format("{}rope of {} dims, base {:g}{}", out.empty() ? "" : "; ", rope.rotated, rope.theta,
+                       kScalings[rope.scaling]);
     if (rope.scaling != RopeSpec::Scaling::none) out += fmt::format(" x{:g}", rope.factor);
   }
   return out;
@@ -87,8 +88,11 @@ std::string rope_text(const ArchSpec& spec) {
 nlohmann::ordered_json tensor_json(const StoredTensor& stored) {
   nlohmann::ordered_json shape = nlohmann::ordered_json::array();
   for (int i = 0; i < stored.tensor.rank; ++i) shape.push_back(stored.tensor.dims[static_cast<size_t>(i)]);
-  return {{"name", stored.name}, {"shape", shape}, {"format", stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name},
-          {"bytes", stored.tensor.bytes}, {"offset", stored.offset}};
+  return {{"name", stored.name},
+          {"shape", shape},
+          {"format", stored.tensor.format ? std::string(stored.tensor.format->name) : stored.type_name},
+          {"bytes", stored.tensor.bytes},
+          {"offset", stored.offset}};
 }
 
 nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, int64_t context) {
@@ -105,19 +109,27 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   out["kv_heads"] = spec.kv_heads;
   out["head_dim"] = spec.head_dim;
   out["hidden"] = spec.hidden;
-  if (spec.moe.experts) out["experts"] = {{"count", spec.moe.experts}, {"used", spec.moe.used}, {"hidden", spec.moe.hidden}, {"shared_hidden", spec.moe.shared_hidden}};
+  if (spec.moe.experts)
+    out["experts"] = {{"count", spec.moe.experts},
+                      {"used", spec.moe.used},
+                      {"hidden", spec.moe.hidden},
+                      {"shared_hidden", spec.moe.shared_hidden}};
   out["context"] = spec.context;
   out["vocabulary"] = spec.vocab;
   out["positions"] = rope_text(spec);
   out["attention"] = windows_text(spec);
   for (const auto& [name, group] : group_tensors(files)) {
-    out["groups"][name] = {{"tensors", group.tensors}, {"parameters", group.parameters}, {"bytes", group.bytes}, {"formats", group.formats}};
+    out["groups"][name] = {{"tensors", group.tensors},
+                           {"parameters", group.parameters},
+                           {"bytes", group.bytes},
+                           {"formats", group.formats}};
     bytes += group.bytes;
   }
   out["weight_bytes"] = bytes;
   if (files.tokenizer) {
     const TokenizerSpec& t = *files.tokenizer;
-    out["tokenizer"] = {{"kind", t.kind}, {"pre", t.pre}, {"tokens", t.tokens.size()}, {"add_bos", t.add_bos}, {"add_eos", t.add_eos}, {"end_of_generation", t.eog}};
+    out["tokenizer"] = {{"kind", t.kind},       {"pre", t.pre},         {"tokens", t.tokens.size()},
+                        {"add_bos", t.add_bos}, {"add_eos", t.add_eos}, {"end_of_generation", t.eog}};
     if (t.bos) out["tokenizer"]["bos"] = *t.bos;
     if (t.eos) out["tokenizer"]["eos"] = *t.eos;
   } else {
@@ -127,7 +139,8 @@ nlohmann::ordered_json describe(const ModelFiles& files, const ArchSpec& spec, i
   nlohmann::ordered_json memory = {{"context", context}, {"weights", bytes}};
   for (const char* format : {"f16", "q8_0"})
     if (int64_t kv = kv_bytes(spec, format, context); kv >= 0) memory[fmt::format("kv_{}", format)] = kv;
-  if (const AvailableMemory available = available_memory(); available.bytes < INT64_MAX) memory["available"] = available.bytes;
+  if (const AvailableMemory available = available_memory(); available.bytes < INT64_MAX)
+    memory["available"] = available.bytes;
   out["memory"] = memory;
   return out;
 }
@@ -140,26 +153,46 @@ std::string size_text(int64_t bytes) {
 
 void print_human(const nlohmann::ordered_json& d) {
   auto line = [](const char* label, const std::string& value) { fmt::print("{:<14} {}\n", label, value); };
-  line("model", fmt::format("{} ({})", d["name"].get<std::string>().empty() ? d["path"].get<std::string>() : d["name"].get<std::string>(), d["kind"].get<std::string>()));
-  line("architecture", fmt::format("{}, {} layers, width {}, {} heads ({} KV) of {}, hidden {}", d["architecture"].get<std::string>(), d["layers"].get<int64_t>(),
-                                   d["width"].get<int64_t>(), d["heads"].get<int64_t>(), d["kv_heads"].get<int64_t>(), d["head_dim"].get<int64_t>(), d["hidden"].get<int64_t>()));
-  if (d.contains("experts")) line("experts", fmt::format("{}, {} used, hidden {}", d["experts"]["count"].get<int64_t>(), d["experts"]["used"].get<int64_t>(), d["experts"]["hidden"].get<int64_t>()));
+  line("model",
+       fmt::format("{} ({})",
+                   d["name"].get<std::string>().empty() ? d["path"].get<std::string>() : d["name"].get<std::string>(),
+                   d["kind"].get<std::string>()));
+  line("architecture",
+       fmt::format("{}, {} layers, width {}, {} heads ({} KV) of {}, hidden {}", d["architecture"].get<std::string>(),
+                   d["layers"].get<int64_t>(), d["width"].get<int64_t>(), d["heads"].get<int64_t>(),
+                   d["kv_heads"].get<int64_t>(), d["head_dim"].get<int64_t>(), d["hidden"].get<int64_t>()));
+  if (d.contains("experts"))
+    line("experts", fmt::format("{}, {} used, hidden {}", d["experts"]["count"].get<int64_t>(),
+                                d["experts"]["used"].get<int64_t>(), d["experts"]["hidden"].get<int64_t>()));
   line("parameters", fmt::format("{:.2f} M", static_cast<double>(d["parameters"].get<int64_t>()) * 1e-6));
-  line("context", fmt::format("{} tokens; positions: {}; attention: {}", d["context"].get<int64_t>(), d["positions"].get<std::string>(), d["attention"].get<std::string>()));
-  if (d["tokenizer"].is_null()) line("tokenizer", "none");
-  else line("tokenizer", fmt::format("{} {}, {} tokens", d["tokenizer"]["kind"].get<std::string>(), d["tokenizer"]["pre"].get<std::string>(), d["tokenizer"]["tokens"].get<int64_t>()));
+  line("context", fmt::format("{} tokens; positions: {}; attention: {}", d["context"].get<int64_t>(),
+                              d["positions"].get<std::string>(), d["attention"].get<std::string>()));
+  if (d["tokenizer"].is_null())
+    line("tokenizer", "none");
+  else
+    line("tokenizer", fmt::format("{} {}, {} tokens", d["tokenizer"]["kind"].get<std::string>(),
+                                  d["tokenizer"]["pre"].get<std::string>(), d["tokenizer"]["tokens"].get<int64_t>()));
   const std::string source = d["chat_template"].get<std::string>();
-  line("chat template", source.empty() ? "none" : fmt::format("{} bytes: {}", source.size(), nlohmann::json(source.substr(0, 60)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
+  line("chat template",
+       source.empty()
+           ? "none"
+           : fmt::format(
+                 "{} bytes: {}", source.size(),
+                 nlohmann::json(source.substr(0, 60)).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace)));
   fmt::print("{:<14} {:>7} {:>14} {:>10}  formats\n", "group", "tensors", "parameters", "bytes");
   for (const auto& [name, group] : d["groups"].items()) {
     std::string formats;
-    for (const auto& [format, count] : group["formats"].items()) formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count.get<int64_t>(), format);
-    fmt::print("  {:<12} {:>7} {:>14} {:>10}  {}\n", name, group["tensors"].get<int64_t>(), group["parameters"].get<int64_t>(), size_text(group["bytes"].get<int64_t>()), formats);
+    for (const auto& [format, count] : group["formats"].items())
+      formats += fmt::format("{}{} {}", formats.empty() ? "" : ", ", count.get<int64_t>(), format);
+    fmt::print("  {:<12} {:>7} {:>14} {:>10}  {}\n", name, group["tensors"].get<int64_t>(),
+               group["parameters"].get<int64_t>(), size_text(group["bytes"].get<int64_t>()), formats);
   }
   std::string memory = fmt::format("weights {}", size_text(d["memory"]["weights"].get<int64_t>()));
   for (const char* format : {"f16", "q8_0"})
-    if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end()) memory += fmt::format(", KV in {} {}", format, size_text(kv->get<int64_t>()));
-  if (auto available = d["memory"].find("available"); available != d["memory"].end()) memory += fmt::format("; available {}", size_text(available->get<int64_t>()));
+    if (auto kv = d["memory"].find(fmt::format("kv_{}", format)); kv != d["memory"].end())
+      memory += fmt::format(", KV in {} {}", format, size_text(kv->get<int64_t>()));
+  if (auto available = d["memory"].find("available"); available != d["memory"].end())
+    memory += fmt::format("; available {}", size_text(available->get<int64_t>()));
   line("memory", fmt::format("at {} tokens: {}", d["memory"]["context"].get<int64_t>(), memory));
 }
 
@@ -178,7 +211,8 @@ Result<int> run(const InspectFlags& flags) {
   fmt::print("\n{:<48} {:<8} {:>12} {:>14}  shape\n", "tensor", "format", "bytes", "offset");
   for (const auto& stored : files.tensors) {
     auto tensor = tensor_json(stored);
-    fmt::print("{:<48} {:<8} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(), stored.tensor.bytes, stored.offset, tensor["shape"].dump());
+    fmt::print("{:<48} {:<8} {:>12} {:>14}  {}\n", stored.name, tensor["format"].get<std::string>(),
+               stored.tensor.bytes, stored.offset, tensor["shape"].dump());
   }
   return 0;
 }
@@ -187,9 +221,12 @@ Result<int> run(const InspectFlags& flags) {
 
 void add_inspect_command(CLI::App& app) {
   auto flags = std::make_shared<InspectFlags>();
-  CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory", kExamples, [=] { return run(*flags); });
-  command->add_option("model,-m,--model", flags->model, "GGUF file or Hugging Face folder; the built-in model when absent");
-  command->add_option("-c,--context", flags->context, "Tokens to work memory out for; 0: the model's context")->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
+  CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory",
+                                  kExamples, [=] { return run(*flags); });
+  command->add_option("model,-m,--model", flags->model,
+                      "GGUF file or Hugging Face folder; the built-in model when absent");
+  command->add_option("-c,--context", flags->context, "Tokens to work memory out for; 0: the model's context")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   command->add_flag("--tensors", flags->tensors, "List every tensor");
   command->add_flag("--json", flags->json, "One JSON object");
 }

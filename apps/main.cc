@@ -27,7 +27,8 @@ Exit codes: 0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough res
 
 }  // namespace
 
-CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples, std::function<Result<int>()> run) {
+CLI::App* add_command(CLI::App& app, const char* name, const char* summary, const char* examples,
+                      std::function<Result<int>()> run) {
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer(examples);
   command->fallthrough();  // --config may stand behind the command
@@ -77,7 +78,8 @@ void declare_commands(CLI::App& app) {
 }
 
 int run_main(int argc, char** argv) {
-  CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.", "millrace"};
+  CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
+               "millrace"};
   std::vector<const char*> args(argv, argv + argc);
   for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
     if (std::string_view(arg) == "-pg") arg = "--pg";

@@ -17,9 +17,12 @@ std::string roff(const std::string& text) {
   bool begins = true;
   for (const char c : text) {
     if (begins && (c == '.' || c == '\'')) out += "\\&";
-    if (c == '\\') out += "\\e";
-    else if (c == '-') out += "\\-";
-    else out += c;
+    if (c == '\\')
+      out += "\\e";
+    else if (c == '-')
+      out += "\\-";
+    else
+      out += c;
     begins = c == '\n';
   }
   return out;
@@ -31,7 +34,8 @@ std::string options_text(const DeclaredCommand& command) {
     out += ".TP\n";
     std::string names;
     for (const std::string& name : option.names) names += (names.empty() ? "" : ", ") + ("\\fB" + roff(name) + "\\fR");
-    out += names + (option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR") + "\n" + (option.help.empty() ? "\\&" : roff(option.help)) + "\n";
+    out += names + (option.value.empty() ? "" : " \\fI" + roff(option.value) + "\\fR") + "\n" +
+           (option.help.empty() ? "\\&" : roff(option.help)) + "\n";
     if (!option.choices.empty()) {
       std::string values;
       for (const std::string& one : option.choices) values += (values.empty() ? "" : ", ") + one;
@@ -54,7 +58,9 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
     out += ".SH MILLRACE " + roff(command.name) + "\n" + roff(command.summary) + ".\n" + options_text(command);
     if (!command.examples.empty()) out += ".PP\n.nf\n" + roff(command.examples) + "\n.fi\n";
   }
-  return out + ".SH EXIT STATUS\n0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.\n";
+  return out +
+         ".SH EXIT STATUS\n0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything "
+         "else.\n";
 }
 
 }  // namespace

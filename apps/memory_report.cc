@@ -13,7 +13,10 @@ nlohmann::ordered_json memory_json(int64_t budget, std::span<const MemoryUse> us
     accounts[use.name] = {{"bytes", use.bytes}, {"peak", use.peak}};
     total += use.bytes;
   }
-  return {{"budget_bytes", budget}, {"accounts", accounts}, {"bytes", total}, {"peak_resident_bytes", peak_resident_bytes()}};
+  return {{"budget_bytes", budget},
+          {"accounts", accounts},
+          {"bytes", total},
+          {"peak_resident_bytes", peak_resident_bytes()}};
 }
 
 }  // namespace millrace

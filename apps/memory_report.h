@@ -8,7 +8,8 @@
 
 namespace millrace {
 
-// {"budget_bytes", "accounts": {NAME: {"bytes", "peak"}}, "bytes": their sum, "peak_resident_bytes": what the system saw}
+// {"budget_bytes", "accounts": {NAME: {"bytes", "peak"}}, "bytes": their sum, "peak_resident_bytes": what the system
+// saw}
 nlohmann::ordered_json memory_json(int64_t budget, std::span<const MemoryUse> uses);
 
 }  // namespace millrace

@@ -4,24 +4,32 @@
 #include <cstdio>
 
 #include "base/memory_accounts.h"
-#include "run/language_model.h"
 #include "hub_model.h"
 #include "progress.h"
+#include "run/language_model.h"
 #include "sampling/schema.h"
 
 namespace millrace {
 
 void ModelFlags::add_to(CLI::App* command) {
-  command->add_option("-m,--model", path, "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; the built-in model when absent");
+  command->add_option("-m,--model", path,
+                      "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; the "
+                      "built-in model when absent");
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
-  command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
+  command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")
+      ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   add_memory_to(command);
-  command->add_flag("--packed-cache", packed_cache, "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
-  command->add_flag("--verify-packed-cache", verify_packed_cache, "Besides its checksums, compare all of it with what the model's files give");
+  command->add_flag(
+      "--packed-cache", packed_cache,
+      "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
+  command->add_flag("--verify-packed-cache", verify_packed_cache,
+                    "Besides its checksums, compare all of it with what the model's files give");
 }
 
 void ModelFlags::add_memory_to(CLI::App* command) {
-  command->add_option("--memory", memory, "Most memory for everything, as 8G or 512MiB; the KV cache gets what is left. No more than the machine has when absent");
+  command->add_option("--memory", memory,
+                      "Most memory for everything, as 8G or 512MiB; the KV cache gets what is left. No more than the "
+                      "machine has when absent");
 }
 
 Result<LoadOptions> ModelFlags::load_options() const {
@@ -51,28 +59,54 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
 }
 
 void EngineFlags::add_to(CLI::App* command) {
-  command->add_option("--kv-format", options.kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
-  command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens; 0: what --memory leaves, or as the context asks");
-  command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
-  command->add_option("--kv-pool", options.kv_pool, "paged, or virtual: contiguous addresses for each stream")->capture_default_str()->check(CLI::IsMember({"paged", "virtual"}));
-  command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")->capture_default_str();
-  command->add_option("--policy", options.policy, "Who runs when: NAME[:key=value,...]; see millrace techniques --family policy")->capture_default_str();
-  command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks, running or paused; 0: as many as run");
-  command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens; 0: they are computed again");
-  command->add_option("--kv-ssd", options.kv_ssd, "File on a fast disk that blocks go to when they leave the prefix cache, and come back from");
-  command->add_option("--kv-ssd-size", options.kv_ssd_size, "Bytes of that file at most: 500M, 8G; 8G when not given")->transform(CLI::AsSizeValue(false));
-  command->add_option("--kv-ssd-order", options.kv_ssd_order, "How blocks lie in that file and are read: arrival, or importance (packed and read by the attention that prompts pay them)")
+  command->add_option("--kv-format", options.kv_format, "KV cache numbers: f32, f16, bf16, q8_0")
       ->capture_default_str();
-  command->add_option("--kv-ssd-fetch", options.kv_ssd_fetch, "Fetch this much of a prompt's stored blocks, the most important, and leave the rest out of its attention. Below 1 ANSWERS CHANGE")
-      ->capture_default_str()->check(CLI::Range(0.01, 1.0));
-  command->add_option("--cost-model", options.cost_model, "File of bench --calibrate: what decides between loading and computing, and policies; learned while running when absent");
+  command->add_option("--kv-tokens", options.kv_tokens,
+                      "KV cache size in tokens; 0: what --memory leaves, or as the context asks");
+  command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
+  command->add_option("--kv-pool", options.kv_pool, "paged, or virtual: contiguous addresses for each stream")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"paged", "virtual"}));
+  command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
+      ->capture_default_str();
+  command
+      ->add_option("--policy", options.policy,
+                   "Who runs when: NAME[:key=value,...]; see millrace techniques --family policy")
+      ->capture_default_str();
+  command->add_option("--resident-streams", options.resident_streams,
+                      "Streams that may hold KV blocks, running or paused; 0: as many as run");
+  command->add_option("--swap-tokens", options.swap_tokens,
+                      "Host memory for streams that had to give way, in tokens; 0: they are computed again");
+  command->add_option("--kv-ssd", options.kv_ssd,
+                      "File on a fast disk that blocks go to when they leave the prefix cache, and come back from");
+  command->add_option("--kv-ssd-size", options.kv_ssd_size, "Bytes of that file at most: 500M, 8G; 8G when not given")
+      ->transform(CLI::AsSizeValue(false));
+  command
+      ->add_option("--kv-ssd-order", options.kv_ssd_order,
+                   "How blocks lie in that file and are read: arrival, or importance (packed and read by the attention "
+                   "that prompts pay them)")
+      ->capture_default_str();
+  command
+      ->add_option("--kv-ssd-fetch", options.kv_ssd_fetch,
+                   "Fetch this much of a prompt's stored blocks, the most important, and leave the rest out of its "
+                   "attention. Below 1 ANSWERS CHANGE")
+      ->capture_default_str()
+      ->check(CLI::Range(0.01, 1.0));
+  command->add_option("--cost-model", options.cost_model,
+                      "File of bench --calibrate: what decides between loading and computing, and policies; learned "
+                      "while running when absent");
   command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
-  command->add_option("--prefix-evict", options.prefix_evict, "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")->capture_default_str();
+  command
+      ->add_option("--prefix-evict", options.prefix_evict,
+                   "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")
+      ->capture_default_str();
   command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
 }
 
 void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
-  command->add_option("--lora", options.adapters, "LoRA adapter, [NAME=]PATH: GGUF, or PEFT's safetensors with its folder; several may be given. " + use);
+  command->add_option(
+      "--lora", options.adapters,
+      "LoRA adapter, [NAME=]PATH: GGUF, or PEFT's safetensors with its folder; several may be given. " + use);
 }
 
 std::vector<AdapterUse> EngineFlags::all_adapters() const {
@@ -97,7 +131,9 @@ void SamplingFlags::add_to(CLI::App* command) {
     if (spec.name == "seed") flag = "-s," + flag;
     if (spec.name == "repetition_penalty") flag += ",--repeat-penalty";
     std::string help = spec.help + (spec.default_value.empty() ? "" : " [" + spec.default_value + "]");
-    command->add_option_function<std::string>(flag, [this, name = spec.name](const std::string& value) { set.emplace_back(name, value); }, help)
+    command
+        ->add_option_function<std::string>(
+            flag, [this, name = spec.name](const std::string& value) { set.emplace_back(name, value); }, help)
         ->group("Sampling");
   }
 }

@@ -16,8 +16,8 @@ struct ModelFlags {
   int64_t context = 0;
   std::string packed_cache;  // "": none, "true": at its usual place, else the file
   bool verify_packed_cache = false;
-  std::string chat_template; // its text; "": the model's own
-  std::string memory;        // "8G"; "": no budget
+  std::string chat_template;  // its text; "": the model's own
+  std::string memory;         // "8G"; "": no budget
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
@@ -26,8 +26,8 @@ struct ModelFlags {
   Result<std::shared_ptr<const LanguageModel>> load() const;
 };
 
-// --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens, --kv-ssd ...;
-// threads and context come from ModelFlags.
+// --kv-format, --kv-tokens, --kv-pool, --block-tokens, --batch-tokens, --prefix-evict, --policy, --swap-tokens,
+// --kv-ssd ...; threads and context come from ModelFlags.
 struct EngineFlags {
   EngineOptions options;
   bool no_prefix_cache = false;

@@ -19,8 +19,8 @@ GivenFlags given_flags(const CLI::App& command);
 // Every command, and the flags that all have.
 void declare_commands(CLI::App& app);
 
-// `declare` adds the command `name` with flags that are to be filled and nothing that is to be run. Errors (user): what does
-// not parse.
+// `declare` adds the command `name` with flags that are to be filled and nothing that is to be run. Errors (user): what
+// does not parse.
 Result<GivenFlags> parse_again(const char* name, const std::function<void(CLI::App&)>& declare);
 
 }  // namespace millrace

@@ -68,16 +68,22 @@ Result<Plan> make_plan(const PerplexityFlags& flags, const LanguageModel& model,
   if (flags.all || (flags.stride == 0 && total < plan.context)) {
     plan.mode = "all";
     plan.windows = document_windows(total, plan.context);
-    if (plan.windows.empty()) return Error::user(fmt::format("{}: {} tokens; there is nothing to score in fewer than 2", flags.file, total));
+    if (plan.windows.empty())
+      return Error::user(fmt::format("{}: {} tokens; there is nothing to score in fewer than 2", flags.file, total));
   } else {
     if (flags.stride > 0) plan.mode = "stride";
-    plan.windows = flags.stride > 0 ? strided_windows(total, plan.context, flags.stride) : chunk_windows(total, plan.context);
+    plan.windows =
+        flags.stride > 0 ? strided_windows(total, plan.context, flags.stride) : chunk_windows(total, plan.context);
     if (plan.windows.empty())
-      return Error::user(fmt::format("{}: {} tokens do not fill one window of {}; give a longer text, a smaller -c, or --all instead of --stride", flags.file, total, plan.context));
+      return Error::user(fmt::format(
+          "{}: {} tokens do not fill one window of {}; give a longer text, a smaller -c, or --all instead of --stride",
+          flags.file, total, plan.context));
   }
-  if (flags.chunks > 0 && flags.chunks < static_cast<int64_t>(plan.windows.size())) plan.windows.resize(static_cast<size_t>(flags.chunks));
+  if (flags.chunks > 0 && flags.chunks < static_cast<int64_t>(plan.windows.size()))
+    plan.windows.resize(static_cast<size_t>(flags.chunks));
   for (const ScoreWindow& w : plan.windows) plan.scored += w.scored();
-  if (plan.scored == 0) return Error::user(fmt::format("-c {}: no token of a window is scored; give at least 3", plan.context));
+  if (plan.scored == 0)
+    return Error::user(fmt::format("-c {}: no token of a window is scored; give at least 3", plan.context));
   return plan;
 }
 
@@ -89,8 +95,10 @@ class Meter {
     if (!flags.compare.empty()) {
       MILLRACE_TRY(auto reader, LogitsReader::open(flags.compare));
       if (reader.vocab() != scorer.vocab() || reader.rows() != plan.scored)
-        return Error::user(fmt::format("{}: saved with a vocabulary of {} over {} tokens, here they are {} and {}; use the same tokenizer, text and window flags",
-                                       flags.compare, reader.vocab(), reader.rows(), scorer.vocab(), plan.scored));
+        return Error::user(
+            fmt::format("{}: saved with a vocabulary of {} over {} tokens, here they are {} and {}; use the same "
+                        "tokenizer, text and window flags",
+                        flags.compare, reader.vocab(), reader.rows(), scorer.vocab(), plan.scored));
       meter->reader_ = std::make_unique<LogitsReader>(std::move(reader));
       meter->compare_path_ = flags.compare;
     }
@@ -109,11 +117,13 @@ class Meter {
     nll_.resize(rows.size());
     scorer_.pool().parallel_for(n, [&](int64_t i, int) {
       const ScoredRow& row = rows[static_cast<size_t>(i)];
-      nll_[static_cast<size_t>(i)] = log_sum_exp({row.logits, static_cast<size_t>(vocab)}) - static_cast<double>(row.logits[row.target]);
+      nll_[static_cast<size_t>(i)] =
+          log_sum_exp({row.logits, static_cast<size_t>(vocab)}) - static_cast<double>(row.logits[row.target]);
     });
     for (double nll : nll_) totals_.add(nll);
     if (reader_ || writer_) MILLRACE_TRY_VOID(use_log_probs(rows));
-    bar_.update(static_cast<double>(totals_.count) / static_cast<double>(plan_.scored), fmt::format("PPL {:.4f}", totals_.perplexity()));
+    bar_.update(static_cast<double>(totals_.count) / static_cast<double>(plan_.scored),
+                fmt::format("PPL {:.4f}", totals_.perplexity()));
     return {};
   }
 
@@ -135,17 +145,20 @@ class Meter {
         TokenId target = 0;
         MILLRACE_TRY_VOID(reader_->next(&target, reference_.data() + i * vocab));
         if (target != rows[i].target)
-          return Error::user(fmt::format("{}: row {} was saved for token {}, here it is {}; use the same tokenizer, text and window flags", compare_path_,
-                                         first + i, target, rows[i].target));
+          return Error::user(fmt::format(
+              "{}: row {} was saved for token {}, here it is {}; use the same tokenizer, text and window flags",
+              compare_path_, first + i, target, rows[i].target));
       }
     }
     scorer_.pool().parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t r, int) {
       const auto i = static_cast<size_t>(r);
       float* own = log_probs_.data() + i * vocab;
       log_softmax(rows[i].logits, scorer_.vocab(), own);
-      if (reader_) divergences_[first + i] = compare_rows(reference_.data() + i * vocab, own, scorer_.vocab(), rows[i].target);
+      if (reader_)
+        divergences_[first + i] = compare_rows(reference_.data() + i * vocab, own, scorer_.vocab(), rows[i].target);
     });
-    for (size_t i = 0; writer_ && i < rows.size(); ++i) MILLRACE_TRY_VOID(writer_->add(rows[i].target, log_probs_.data() + i * vocab));
+    for (size_t i = 0; writer_ && i < rows.size(); ++i)
+      MILLRACE_TRY_VOID(writer_->add(rows[i].target, log_probs_.data() + i * vocab));
     return {};
   }
 
@@ -162,12 +175,25 @@ class Meter {
 };
 
 void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
-  nlohmann::ordered_json out = {{"nll_sum", totals.sum}, {"nll_mean", totals.mean()}, {"tokens", totals.count}, {"perplexity", totals.perplexity()},
-                                {"perplexity_stderr", totals.perplexity() * totals.mean_stderr()}, {"mode", plan.mode}, {"context", plan.context},
-                                {"windows", plan.windows.size()}, {"text_tokens", plan.tokens.size()}, {"kv_format", flags.kv_format}};
+  nlohmann::ordered_json out = {{"nll_sum", totals.sum},
+                                {"nll_mean", totals.mean()},
+                                {"tokens", totals.count},
+                                {"perplexity", totals.perplexity()},
+                                {"perplexity_stderr", totals.perplexity() * totals.mean_stderr()},
+                                {"mode", plan.mode},
+                                {"context", plan.context},
+                                {"windows", plan.windows.size()},
+                                {"text_tokens", plan.tokens.size()},
+                                {"kv_format", flags.kv_format}};
   if (d) {
-    out["kl_divergence"] = {{"mean", d->kl_mean}, {"mean_stderr", d->kl_mean_stderr}, {"median", d->kl_median}, {"p90", d->kl_p90}, {"p99", d->kl_p99},
-                            {"max", d->kl_max}, {"same_top", d->same_top}, {"probability_change_rms", d->probability_change_rms},
+    out["kl_divergence"] = {{"mean", d->kl_mean},
+                            {"mean_stderr", d->kl_mean_stderr},
+                            {"median", d->kl_median},
+                            {"p90", d->kl_p90},
+                            {"p99", d->kl_p99},
+                            {"max", d->kl_max},
+                            {"same_top", d->same_top},
+                            {"probability_change_rms", d->probability_change_rms},
                             {"reference_perplexity", std::exp(d->reference_nll_mean)}};
   }
   print_json_line(out);
@@ -175,12 +201,14 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
 
 void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
   fmt::print("PPL = {:.4f} +/- {:.5f}\n", totals.perplexity(), totals.perplexity() * totals.mean_stderr());
-  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} a token\n", totals.count, plan.windows.size(), plan.context, plan.mode, totals.mean());
+  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} a token\n", totals.count, plan.windows.size(),
+             plan.context, plan.mode, totals.mean());
   if (!d) return;
   fmt::print("reference PPL = {:.4f}\n", std::exp(d->reference_nll_mean));
-  fmt::print("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}\n", d->kl_mean, d->kl_mean_stderr, d->kl_median,
-             d->kl_p90, d->kl_p99, d->kl_max);
-  fmt::print("same top token: {:.3f} %, RMS change of the token's probability: {:.3f} %\n", 100 * d->same_top, 100 * d->probability_change_rms);
+  fmt::print("KL divergence: mean {:.6f} +/- {:.6f}, median {:.6f}, p90 {:.6f}, p99 {:.6f}, max {:.6f}\n", d->kl_mean,
+             d->kl_mean_stderr, d->kl_median, d->kl_p90, d->kl_p99, d->kl_max);
+  fmt::print("same top token: {:.3f} %, RMS change of the token's probability: {:.3f} %\n", 100 * d->same_top,
+             100 * d->probability_change_rms);
 }
 
 Result<int> run(const PerplexityFlags& flags) {
@@ -200,19 +228,24 @@ Result<int> run(const PerplexityFlags& flags) {
   MILLRACE_TRY(auto scorer, Scorer::create(model, options));
   MILLRACE_TRY(auto meter, Meter::create(flags, plan, *scorer));
   catch_interrupts();
-  auto result = scorer->run(plan.tokens, plan.windows, plan.window_start, [&](std::span<const ScoredRow> rows) { return meter->add(rows); });
+  auto result = scorer->run(plan.tokens, plan.windows, plan.window_start,
+                            [&](std::span<const ScoredRow> rows) { return meter->add(rows); });
   const Totals totals = meter->totals();
   if (!result.ok()) {
     if (result.error().kind != ErrorKind::cancelled) return result.error();
-    if (totals.count > 0) fmt::print(stderr, "millrace: interrupted after {} of {} tokens, PPL {:.4f}\n", totals.count, plan.scored, totals.perplexity());
+    if (totals.count > 0)
+      fmt::print(stderr, "millrace: interrupted after {} of {} tokens, PPL {:.4f}\n", totals.count, plan.scored,
+                 totals.perplexity());
     return 130;
   }
   MILLRACE_TRY_VOID(meter->finish());
   const bool compared = !flags.compare.empty();
   const DivergenceSummary divergence = summarize(meter->divergences());
   meter.reset();  // takes the progress bar away
-  if (flags.json) print_json(flags, plan, totals, compared ? &divergence : nullptr);
-  else print_text(plan, totals, compared ? &divergence : nullptr);
+  if (flags.json)
+    print_json(flags, plan, totals, compared ? &divergence : nullptr);
+  else
+    print_text(plan, totals, compared ? &divergence : nullptr);
   return 0;
 }
 
@@ -220,20 +253,37 @@ Result<int> run(const PerplexityFlags& flags) {
 
 void add_perplexity_command(CLI::App& app) {
   auto flags = std::make_shared<PerplexityFlags>();
-  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples, [=] { return run(*flags); });
-  command->add_option("-m,--model", flags->model.path, "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+  CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples,
+                                  [=] { return run(*flags); });
+  command->add_option("-m,--model", flags->model.path,
+                      "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
   command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   flags->model.add_memory_to(command);
-  command->add_option("-c,--context,--ctx-size", flags->model.context, "Tokens in a window [512, or the model's context if that is less]")->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
+  command
+      ->add_option("-c,--context,--ctx-size", flags->model.context,
+                   "Tokens in a window [512, or the model's context if that is less]")
+      ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
   command->add_option("-f,--file", flags->file, "Text to score; - is standard input")->required();
-  auto* stride = command->add_option("--stride,--ppl-stride", flags->stride, "A window starts every so many tokens and its last so many are scored")->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
+  auto* stride = command
+                     ->add_option("--stride,--ppl-stride", flags->stride,
+                                  "A window starts every so many tokens and its last so many are scored")
+                     ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_flag("--all", flags->all, "Score every token but the first; windows overlap by half")->excludes(stride);
-  command->add_option("--chunks", flags->chunks, "Stop after so many windows")->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
-  command->add_option("-b,--batch-tokens,--batch-size", flags->batch, "Tokens in one forward pass; changes speed, never the figures")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
+  command->add_option("--chunks", flags->chunks, "Stop after so many windows")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
+  command
+      ->add_option("-b,--batch-tokens,--batch-size", flags->batch,
+                   "Tokens in one forward pass; changes speed, never the figures")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
   command->add_option("--kv-format", flags->kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
   command->add_flag("--no-bos", flags->no_bos, "No start token, neither before the text nor in each window");
   command->add_option("--save-logits", flags->save, "Write every scored token's log-probabilities to this file");
-  command->add_option("--save-format", flags->element, "Numbers in that file: f32, or f16 for half the size and a noise of about 1e-4 in each divergence")->capture_default_str()->check(CLI::IsMember({"f16", "f32"}));
+  command
+      ->add_option("--save-format", flags->element,
+                   "Numbers in that file: f32, or f16 for half the size and a noise of about 1e-4 in each divergence")
+      ->capture_default_str()
+      ->check(CLI::IsMember({"f16", "f32"}));
   command->add_option("--kl-divergence", flags->compare, "Compare with a reference model's file from --save-logits");
   command->add_flag("--json", flags->json, "Print one JSON object");
 }

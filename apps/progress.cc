@@ -14,7 +14,10 @@ constexpr auto kPatience = std::chrono::milliseconds(200);  // what is done soon
 }  // namespace
 
 ProgressBar::ProgressBar(std::string label)
-    : label_(std::move(label)), terminal_(isatty(STDERR_FILENO) == 1), started_(std::chrono::steady_clock::now()), last_(started_) {}
+    : label_(std::move(label)),
+      terminal_(isatty(STDERR_FILENO) == 1),
+      started_(std::chrono::steady_clock::now()),
+      last_(started_) {}
 
 ProgressBar::~ProgressBar() {
   if (drawn_) std::fputs("\r\x1b[K", stderr);
@@ -28,7 +31,8 @@ void ProgressBar::update(double fraction, const std::string& note) {
   fraction = std::clamp(fraction, 0.0, 1.0);
   const int full = static_cast<int>(fraction * kWidth);
   const double elapsed = std::chrono::duration<double>(now - started_).count();
-  std::string line = fmt::format("\r{} [{}{}] {:3.0f} %", label_, std::string(full, '#'), std::string(kWidth - full, '.'), fraction * 100);
+  std::string line = fmt::format("\r{} [{}{}] {:3.0f} %", label_, std::string(full, '#'),
+                                 std::string(kWidth - full, '.'), fraction * 100);
   if (fraction > 0.01) line += fmt::format("  {:.0f} s to go", elapsed / fraction * (1 - fraction));
   if (!note.empty()) line += "  " + note;
   std::fputs((line + "\x1b[K").c_str(), stderr);

@@ -31,7 +31,11 @@ Result<int> pull(PullFlags flags) {
     fmt::print("{}\n", pulled.path);
     return 0;
   }
-  const nlohmann::ordered_json out = {{"path", pulled.path}, {"commit", pulled.commit}, {"files", pulled.files}, {"bytes", pulled.bytes}, {"downloaded_bytes", pulled.downloaded}};
+  const nlohmann::ordered_json out = {{"path", pulled.path},
+                                      {"commit", pulled.commit},
+                                      {"files", pulled.files},
+                                      {"bytes", pulled.bytes},
+                                      {"downloaded_bytes", pulled.downloaded}};
   fmt::print("{}\n", out.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace));
   return 0;
 }
@@ -41,13 +45,21 @@ Result<int> pull(PullFlags flags) {
 void add_pull_command(CLI::App& app) {
   auto flags = std::make_shared<PullFlags>();
   CLI::App* command = add_command(app, "pull", "Download a model", kExamples, [=] { return pull(*flags); });
-  command->add_option("name", flags->name, "OWNER/NAME, or OWNER/NAME:FILE with a file's name or a quantization as Q4_K_M")->required();
+  command
+      ->add_option("name", flags->name, "OWNER/NAME, or OWNER/NAME:FILE with a file's name or a quantization as Q4_K_M")
+      ->required();
   command->add_option("--revision", flags->options.revision, "Branch, tag or commit")->capture_default_str();
   command->add_flag("--offline", flags->options.offline, "Only look into the cache");
   command->add_option("--endpoint", flags->options.endpoint, "The hub's address")->capture_default_str();
   command->add_option("--cache-dir", flags->options.cache, "Folder of the cache; by the environment when absent");
-  command->add_option("--connections", flags->options.connections, "At once")->capture_default_str()->check(CLI::Range(1, 64));
-  command->add_option("--timeout", flags->options.timeout_seconds, "Seconds without a byte before a connection is given up")->capture_default_str()->check(CLI::Range(0.1, 1e5));
+  command->add_option("--connections", flags->options.connections, "At once")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
+  command
+      ->add_option("--timeout", flags->options.timeout_seconds,
+                   "Seconds without a byte before a connection is given up")
+      ->capture_default_str()
+      ->check(CLI::Range(0.1, 1e5));
   command->add_flag("--json", flags->json, "Print path, commit, files and bytes as JSON");
 }
 

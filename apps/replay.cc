@@ -1,6 +1,5 @@
 // millrace replay: sends a recorded or generated load to an engine, at the recorded times, and says how it went.
 #include <fmt/format.h>
-
 #include <sys/resource.h>
 
 #include <cstdlib>
@@ -54,7 +53,7 @@ struct ReplayFlags {
 // What ran, for prediction and report.
 struct ReplayRun {
   std::vector<RequestRecord> records;
-  EngineOptions options;   // with numbers for context and KV tokens
+  EngineOptions options;  // with numbers for context and KV tokens
   int64_t vocab = 0;
   std::optional<EngineStats> stats;  // of an engine in this process, at the end
   double cpu_seconds = 0;            // of this process while the load ran: the engine's, or of asking a server
@@ -63,32 +62,49 @@ struct ReplayRun {
 double cpu_seconds_so_far() {
   rusage used{};
   getrusage(RUSAGE_SELF, &used);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 auto show_progress(ProgressBar& bar, size_t requests) {
   return [&bar, requests](int64_t done, int64_t in_flight) {
-    bar.update(static_cast<double>(done) / static_cast<double>(requests), fmt::format("{} done, {} in flight", done, in_flight));
+    bar.update(static_cast<double>(done) / static_cast<double>(requests),
+               fmt::format("{} done, {} in flight", done, in_flight));
     return !interrupted();
   };
 }
 
 // Buckets of the histograms: under 1 ms, then [2^(i-1), 2^i) ms.
 nlohmann::ordered_json ages_json(const AgeHistogram& ages) {
-  return {{"count", ages.count()}, {"mean", ages.mean_seconds()}, {"p50", ages.quantile_seconds(0.5)}, {"p99", ages.quantile_seconds(0.99)}, {"buckets", ages.buckets()}};
+  return {{"count", ages.count()},
+          {"mean", ages.mean_seconds()},
+          {"p50", ages.quantile_seconds(0.5)},
+          {"p99", ages.quantile_seconds(0.99)},
+          {"buckets", ages.buckets()}};
 }
 
 nlohmann::ordered_json prefix_json(const PrefixCacheStats& p) {
-  return {{"queries", p.queries}, {"query_tokens", p.query_tokens}, {"hit_tokens", p.hit_tokens}, {"stored_blocks", p.stored_blocks}, {"erased_blocks", p.erased_blocks},
-          {"block_lifetime_seconds", ages_json(p.lifetime)}, {"block_idle_seconds", ages_json(p.idle)}, {"reuse_gap_seconds", ages_json(p.reuse_gap)}};
+  return {{"queries", p.queries},
+          {"query_tokens", p.query_tokens},
+          {"hit_tokens", p.hit_tokens},
+          {"stored_blocks", p.stored_blocks},
+          {"erased_blocks", p.erased_blocks},
+          {"block_lifetime_seconds", ages_json(p.lifetime)},
+          {"block_idle_seconds", ages_json(p.idle)},
+          {"reuse_gap_seconds", ages_json(p.reuse_gap)}};
 }
 
 void print_prefix(const PrefixCacheStats& p) {
   if (p.queries == 0) return;
-  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} dropped", p.queries, p.hit_tokens, p.query_tokens, p.stored_blocks, p.erased_blocks);
-  if (p.erased_blocks > 0) fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
-  if (p.reuse_gap.count() > 0) fmt::print("; used again after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(), p.reuse_gap.quantile_seconds(0.99));
+  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} dropped", p.queries, p.hit_tokens,
+             p.query_tokens, p.stored_blocks, p.erased_blocks);
+  if (p.erased_blocks > 0)
+    fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
+  if (p.reuse_gap.count() > 0)
+    fmt::print("; used again after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(),
+               p.reuse_gap.quantile_seconds(0.99));
   fmt::print("\n");
 }
 
@@ -115,7 +131,8 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   run.vocab = model->info().vocab;
   ProgressBar bar("replaying");
   const double cpu_before = cpu_seconds_so_far();
-  run.records = run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
+  run.records =
+      run_replay(*engine, load, {flags.closed_loop, flags.patience, run.vocab}, show_progress(bar, load.size()));
   run.cpu_seconds = cpu_seconds_so_far() - cpu_before;
   run.stats = engine->stats();
   settle_options(run.options, engine->context(), *run.stats);
@@ -157,16 +174,19 @@ Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const Worklo
   run.vocab = flags.vocab;
   run.options = engine_options(flags);  // what is known of the server's engine, for a prediction
   if (run.options.context == 0)
-    for (const WorkloadRequest& r : load) run.options.context = std::max(run.options.context, r.prompt_tokens + std::max<int64_t>(1, r.output_tokens) + 1);
+    for (const WorkloadRequest& r : load)
+      run.options.context = std::max(run.options.context, r.prompt_tokens + std::max<int64_t>(1, r.output_tokens) + 1);
   if (run.options.kv_tokens == 0) run.options.kv_tokens = run.options.max_streams * run.options.context;
   return run;
 }
 
 ReportFacts make_facts(const ReplayFlags& flags, const ReplayRun& run) {
   ReportFacts facts;
-  const std::string target = flags.in_process ? (flags.model.path.empty() ? "the built-in model" : flags.model.path) : flags.url;
+  const std::string target =
+      flags.in_process ? (flags.model.path.empty() ? "the built-in model" : flags.model.path) : flags.url;
   facts.title = fmt::format("{} on {}", flags.load.path, target);
-  facts.settings = {{"load", flags.closed_loop ? fmt::format("closed loop, {} in flight", flags.closed_loop) : std::string("open loop")}};
+  facts.settings = {{"load", flags.closed_loop ? fmt::format("closed loop, {} in flight", flags.closed_loop)
+                                               : std::string("open loop")}};
   if (!flags.in_process) {
     facts.settings.emplace_back("api", flags.api);
     return facts;
@@ -196,24 +216,33 @@ Result<int> run_recording(ReplayFlags flags) {
 Result<int> run(const ReplayFlags& flags) {
   if (!flags.recording.path.empty()) return run_recording(flags);
   if (flags.load.path.empty()) return Error::user("replay: give --trace or --recording");
-  if (flags.in_process == !flags.url.empty()) return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
-  if (!flags.plans.empty() && (!flags.in_process || flags.closed_loop > 0 || flags.patience > 0 || !flags.predict.empty()))
-    return Error::user("replay: --replay-plans goes with --in-process, and not with --closed-loop, --patience or --predict: the plans say what runs when");
+  if (flags.in_process == !flags.url.empty())
+    return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
+  if (!flags.plans.empty() &&
+      (!flags.in_process || flags.closed_loop > 0 || flags.patience > 0 || !flags.predict.empty()))
+    return Error::user(
+        "replay: --replay-plans goes with --in-process, and not with --closed-loop, --patience or --predict: the plans "
+        "say what runs when");
   if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // before the run, not after it
   MILLRACE_TRY(const auto load, flags.load.load());
   catch_interrupts();
-  MILLRACE_TRY(const ReplayRun run, !flags.plans.empty() ? run_planned(flags, load) : flags.in_process ? run_in_process(flags, load) : run_over_http(flags, load));
+  MILLRACE_TRY(const ReplayRun run, !flags.plans.empty() ? run_planned(flags, load)
+                                    : flags.in_process   ? run_in_process(flags, load)
+                                                         : run_over_http(flags, load));
   const LoadMetrics metrics = measure_load(run.records, flags.limits());
   std::optional<LoadMetrics> predicted;
   if (!flags.predict.empty() && !interrupted()) {
-    MILLRACE_TRY(const auto records, predict_replay(flags.predict, load, run.options, {flags.closed_loop, flags.patience, run.vocab}));
+    MILLRACE_TRY(const auto records,
+                 predict_replay(flags.predict, load, run.options, {flags.closed_loop, flags.patience, run.vocab}));
     predicted = measure_load(records, flags.limits());
   }
   const LoadMetrics* beside = predicted ? &*predicted : nullptr;
   if (flags.json) {
     nlohmann::ordered_json facts = {{"trace", flags.load.path}};
-    if (flags.in_process) facts["model"] = flags.model.path;
-    else facts["url"] = flags.url, facts["api"] = flags.api;
+    if (flags.in_process)
+      facts["model"] = flags.model.path;
+    else
+      facts["url"] = flags.url, facts["api"] = flags.api;
     if (flags.plans.empty()) facts["cpu_seconds"] = run.cpu_seconds;
     if (run.stats) add_engine_facts(facts, *run.stats);
     print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
@@ -221,7 +250,8 @@ Result<int> run(const ReplayFlags& flags) {
     print_replay_text(metrics, flags.limits(), beside);
     if (run.stats) print_prefix(run.stats->prefix);
   }
-  if (!flags.report.empty()) MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, beside));
+  if (!flags.report.empty())
+    MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, beside));
   if (interrupted()) return 130;
   return metrics.completed > 0 ? 0 : 1;
 }
@@ -230,30 +260,61 @@ Result<int> run(const ReplayFlags& flags) {
 
 void add_replay_command(CLI::App& app) {
   auto flags = std::make_shared<ReplayFlags>();
-  CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it", kExamples, [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "replay", "Send a recorded or generated load to an engine and measure it",
+                                  kExamples, [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
-  CLI::Option* recording = command->add_option("--recording", flags->recording.path, "Instead of a trace: what `millrace serve --record` wrote; its answers must come again, bit for bit");
+  CLI::Option* recording = command->add_option(
+      "--recording", flags->recording.path,
+      "Instead of a trace: what `millrace serve --record` wrote; its answers must come again, bit for bit");
   command->get_option("--trace")->required(false)->excludes(recording);
-  command->add_option("--speed", flags->recording.speed, "Of a recording: arrivals so many times as dense; 0: all at once")->capture_default_str()->check(CLI::Range(0.0, 1e9));
-  command->add_flag("--partial", flags->recording.partial, "Of a recording: take what is there of a file that lacks its end");
+  command
+      ->add_option("--speed", flags->recording.speed, "Of a recording: arrivals so many times as dense; 0: all at once")
+      ->capture_default_str()
+      ->check(CLI::Range(0.0, 1e9));
+  command->add_flag("--partial", flags->recording.partial,
+                    "Of a recording: take what is there of a file that lacks its end");
   command->add_flag("--in-process", flags->in_process, "To an engine in this process");
   command->add_option("--url", flags->url, "To a server: http://HOST[:PORT][/PATH], before the path of its API");
-  command->add_option("--api", flags->api, "How the server is asked: completions (/v1/completions), chat (/v1/chat/completions), llama (llama-server's /completion)")->capture_default_str();
+  command
+      ->add_option("--api", flags->api,
+                   "How the server is asked: completions (/v1/completions), chat (/v1/chat/completions), llama "
+                   "(llama-server's /completion)")
+      ->capture_default_str();
   command->add_option("--served-model", flags->served_model, "The server's name of the model; absent: its only one");
   command->add_flag("--text-prompts", flags->text_prompts, "Send words instead of token ids; chat always does");
-  command->add_option("--vocab", flags->vocab, "Token ids sent to the server are below that")->check(CLI::Range(int64_t{1}, int64_t{1} << 24))->capture_default_str();
-  command->add_option("--silence", flags->silence, "Give up a server's answer of which nothing came for so many seconds")->check(CLI::Range(0.001, 1e9))->capture_default_str();
-  command->add_option("--predict", flags->predict, "Cost model (bench --calibrate, or a built-in machine): what the simulator says of this run, beside what was measured");
+  command->add_option("--vocab", flags->vocab, "Token ids sent to the server are below that")
+      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
+      ->capture_default_str();
+  command
+      ->add_option("--silence", flags->silence, "Give up a server's answer of which nothing came for so many seconds")
+      ->check(CLI::Range(0.001, 1e9))
+      ->capture_default_str();
+  command->add_option("--predict", flags->predict,
+                      "Cost model (bench --calibrate, or a built-in machine): what the simulator says of this run, "
+                      "beside what was measured");
   flags->model.add_to(command);
   flags->engine.add_to(command);
-  command->add_option("--replay-plans", flags->plans, "Run the steps of this file (--record-plans wrote it) for the same load and engine settings, instead of planning");
-  command->add_option("--max-streams", flags->max_streams, "Streams that run at once")->capture_default_str()->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--queue", flags->queue, "Requests that may wait; more are refused")->capture_default_str()->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  command->add_option("--closed-loop", flags->closed_loop, "So many requests in flight all the time; arrivals do not count")->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--patience", flags->patience, "Cancel what takes longer than so many seconds")->check(CLI::Range(0.001, 1e9));
-  command->add_option("--good-ttft", flags->ttft_ms, "Goodput: time to first token of at most so many ms")->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-tpot", flags->tpot_ms, "Goodput: time per output token of at most so many ms")->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-e2e", flags->e2e_ms, "Goodput: whole request within so many ms")->check(CLI::Range(0.0, 1e12));
+  command->add_option("--replay-plans", flags->plans,
+                      "Run the steps of this file (--record-plans wrote it) for the same load and engine settings, "
+                      "instead of planning");
+  command->add_option("--max-streams", flags->max_streams, "Streams that run at once")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--queue", flags->queue, "Requests that may wait; more are refused")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  command
+      ->add_option("--closed-loop", flags->closed_loop,
+                   "So many requests in flight all the time; arrivals do not count")
+      ->check(CLI::Range(int64_t{1}, int64_t{65536}));
+  command->add_option("--patience", flags->patience, "Cancel what takes longer than so many seconds")
+      ->check(CLI::Range(0.001, 1e9));
+  command->add_option("--good-ttft", flags->ttft_ms, "Goodput: time to first token of at most so many ms")
+      ->check(CLI::Range(0.0, 1e12));
+  command->add_option("--good-tpot", flags->tpot_ms, "Goodput: time per output token of at most so many ms")
+      ->check(CLI::Range(0.0, 1e12));
+  command->add_option("--good-e2e", flags->e2e_ms, "Goodput: whole request within so many ms")
+      ->check(CLI::Range(0.0, 1e12));
   command->add_option("--report", flags->report, "Write an HTML file with the figures over time");
   command->add_flag("--json", flags->json, "Print one JSON object");
 }

@@ -13,7 +13,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 Json in_ms(const Summary& s) {
-  return {{"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p90", s.p90 * 1e3}, {"p99", s.p99 * 1e3}, {"max", s.max * 1e3}};
+  return {
+      {"mean", s.mean * 1e3}, {"p50", s.p50 * 1e3}, {"p90", s.p90 * 1e3}, {"p99", s.p99 * 1e3}, {"max", s.max * 1e3}};
 }
 
 void add_figures(Json& out, const LoadMetrics& m, const GoodputLimits& limits) {
@@ -34,11 +35,16 @@ void add_figures(Json& out, const LoadMetrics& m, const GoodputLimits& limits) {
   out["lag_ms"] = in_ms(m.lag);
   out["errors"] = m.errors;
   if (limits.any())
-    out["goodput"] = {{"requests_per_second", m.goodput}, {"good_requests", m.good}, {"ttft_ms", limits.ttft * 1e3}, {"tpot_ms", limits.tpot * 1e3}, {"e2el_ms", limits.e2e * 1e3}};
+    out["goodput"] = {{"requests_per_second", m.goodput},
+                      {"good_requests", m.good},
+                      {"ttft_ms", limits.ttft * 1e3},
+                      {"tpot_ms", limits.tpot * 1e3},
+                      {"e2el_ms", limits.e2e * 1e3}};
 }
 
 void print_row(const char* name, const Summary& s) {
-  fmt::print("  {:<6} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n", name, s.mean * 1e3, s.p50 * 1e3, s.p90 * 1e3, s.p99 * 1e3, s.max * 1e3);
+  fmt::print("  {:<6} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f} {:>11.2f}\n", name, s.mean * 1e3, s.p50 * 1e3,
+             s.p90 * 1e3, s.p99 * 1e3, s.max * 1e3);
 }
 
 }  // namespace
@@ -46,9 +52,12 @@ void print_row(const char* name, const Summary& s) {
 void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted) {
   fmt::print("{} requests done, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
   for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
-  fmt::print("{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts; {} of {} prompt tokens from the prefix cache\n", m.request_rate, m.output_rate, m.total_rate,
-             m.cached_tokens, m.prompt_tokens);
-  if (limits.any()) fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
+  fmt::print(
+      "{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts; {} of {} prompt tokens from the prefix "
+      "cache\n",
+      m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
+  if (limits.any())
+    fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
   fmt::print("\n  {:<6} {:>11} {:>11} {:>11} {:>11} {:>11}   milliseconds\n", "", "mean", "p50", "p90", "p99", "max");
   print_row("TTFT", m.ttft);
   print_row("TPOT", m.tpot);
@@ -57,18 +66,22 @@ void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const 
   if (m.lag.p99 > 0.01) fmt::print("  requests went out up to {:.1f} ms late\n", m.lag.max * 1e3);
   if (!predicted) return;
   fmt::print("\n  {:<22} {:>12} {:>12} {:>20}\n", "", "measured", "predicted", "predicted / measured");
-  for (const ComparedFigure& row : compare_loads(m, *predicted)) fmt::print("  {:<22} {:>12.2f} {:>12.2f} {:>20.3f}\n", row.name, row.measured, row.predicted, row.ratio());
+  for (const ComparedFigure& row : compare_loads(m, *predicted))
+    fmt::print("  {:<22} {:>12.2f} {:>12.2f} {:>20.3f}\n", row.name, row.measured, row.predicted, row.ratio());
 }
 
 Json replay_json(Json facts, const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted) {
   add_figures(facts, metrics, limits);
   if (!predicted) return facts;
   add_figures(facts["predicted"], *predicted, limits);
-  for (const ComparedFigure& row : compare_loads(metrics, *predicted)) facts["predicted_over_measured"][row.key] = row.ratio();
+  for (const ComparedFigure& row : compare_loads(metrics, *predicted))
+    facts["predicted_over_measured"][row.key] = row.ratio();
   return facts;
 }
 
-Result<void> write_replay_report(const std::string& path, const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted) {
+Result<void> write_replay_report(const std::string& path, const ReportFacts& facts,
+                                 std::span<const RequestRecord> records, const LoadMetrics& metrics,
+                                 const LoadMetrics* predicted) {
   const std::string html = replay_report_html(facts, records, metrics, predicted);
   std::FILE* file = std::fopen(path.c_str(), "wb");
   const bool written = file && std::fwrite(html.data(), 1, html.size(), file) == html.size();

@@ -13,8 +13,11 @@ namespace millrace {
 
 void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
 // The figures of `vllm bench serve` by its names; `facts` come first, "predicted" where there is a prediction.
-nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
+nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics,
+                                   const GoodputLimits& limits, const LoadMetrics* predicted);
 // Errors: user (the file).
-Result<void> write_replay_report(const std::string& path, const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted);
+Result<void> write_replay_report(const std::string& path, const ReportFacts& facts,
+                                 std::span<const RequestRecord> records, const LoadMetrics& metrics,
+                                 const LoadMetrics* predicted);
 
 }  // namespace millrace

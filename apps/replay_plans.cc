@@ -25,7 +25,8 @@ class PlanFile {
   Result<bool> next(StepPlan& plan) {
     std::string line;
     for (char c; in_.get(c) && c != '\n';) {
-      if (line.size() == kLongestLine) return Error::user(fmt::format("plans: line {} of {} is longer than any plan", line_ + 1, path_));
+      if (line.size() == kLongestLine)
+        return Error::user(fmt::format("plans: line {} of {} is longer than any plan", line_ + 1, path_));
       line.push_back(c);
     }
     if (line.empty() && !in_) return false;
@@ -36,7 +37,9 @@ class PlanFile {
     return true;
   }
 
-  Error wrong(const std::string& what) const { return Error::user(fmt::format("plans: line {} of {}: {}", line_, path_, what)); }
+  Error wrong(const std::string& what) const {
+    return Error::user(fmt::format("plans: line {} of {}: {}", line_, path_, what));
+  }
   const std::string& path() const { return path_; }
   int64_t line() const { return line_; }
 
@@ -48,7 +51,10 @@ class PlanFile {
 
 class Replay {
  public:
-  Replay(EngineCore& core, std::span<const WorkloadRequest> load, PlanFile file) : core_(core), load_(load), file_(std::move(file)) { out_.records.resize(load.size()); }
+  Replay(EngineCore& core, std::span<const WorkloadRequest> load, PlanFile file)
+      : core_(core), load_(load), file_(std::move(file)) {
+    out_.records.resize(load.size());
+  }
 
   Result<PlannedReplay> run(int64_t vocab, const std::function<bool(int64_t, int64_t)>& progress) {
     for (size_t i = 0; i < load_.size(); ++i) {
@@ -67,19 +73,23 @@ class Replay {
     for (;;) {
       MILLRACE_TRY(const bool more, file_.next(plan));
       if (!more) break;
-      if (core_.idle()) return file_.wrong("another step, when all requests are done: these are not the requests that were recorded");
+      if (core_.idle())
+        return file_.wrong("another step, when all requests are done: these are not the requests that were recorded");
       const double begin = now();
       for (RequestId id : plan.admitted) arrive(request_of(id), begin);
       events.clear();
       if (auto ran = core_.replay(plan, events); !ran.ok())
-        return file_.wrong(fmt::format("{}; are these the requests and the engine's settings that were recorded?", ran.error().message));
+        return file_.wrong(fmt::format("{}; are these the requests and the engine's settings that were recorded?",
+                                       ran.error().message));
       ++out_.steps;
       for (const TokenEvent& event : events) take(event);
       if (!progress(done_, static_cast<int64_t>(load_.size()) - done_)) return Error::cancelled("plans: interrupted");
     }
     if (core_.idle()) return std::move(out_);
-    return Error::user(fmt::format("plans: {} ends after {} steps, when {} of {} requests are not done: these are not the requests that were recorded", file_.path(), out_.steps,
-                                   std::ssize(load_) - done_, load_.size()));
+    return Error::user(
+        fmt::format("plans: {} ends after {} steps, when {} of {} requests are not done: these are not the requests "
+                    "that were recorded",
+                    file_.path(), out_.steps, std::ssize(load_) - done_, load_.size()));
   }
 
  private:
@@ -117,8 +127,8 @@ class Replay {
 
 }  // namespace
 
-Result<PlannedReplay> replay_plans(EngineCore& core, std::span<const WorkloadRequest> load, int64_t vocab, const std::string& path,
-                                   const std::function<bool(int64_t, int64_t)>& progress) {
+Result<PlannedReplay> replay_plans(EngineCore& core, std::span<const WorkloadRequest> load, int64_t vocab,
+                                   const std::string& path, const std::function<bool(int64_t, int64_t)>& progress) {
   MILLRACE_TRY(PlanFile file, PlanFile::open(path));
   return Replay(core, load, std::move(file)).run(vocab, progress);
 }

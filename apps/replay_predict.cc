@@ -16,15 +16,19 @@ RequestRecord to_record(SimulatedRequest& from) {
   record.prompt_tokens = from.prompt_tokens;
   record.cached_tokens = from.cached_tokens;
   record.tenant = from.tenant;
-  if (from.finish == FinishReason::error) record.error = from.refused;
-  else if (from.finish == FinishReason::time_limit) record.error = "took too long";
-  else if (from.finish == FinishReason::none) record.error = "did not end";
+  if (from.finish == FinishReason::error)
+    record.error = from.refused;
+  else if (from.finish == FinishReason::time_limit)
+    record.error = "took too long";
+  else if (from.finish == FinishReason::none)
+    record.error = "did not end";
   return record;
 }
 
 }  // namespace
 
-Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::span<const WorkloadRequest> load, const EngineOptions& options, const ReplayOptions& replay) {
+Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::span<const WorkloadRequest> load,
+                                                  const EngineOptions& options, const ReplayOptions& replay) {
   MILLRACE_TRY(auto model, load_cost_model(cost));
   std::vector<std::unique_ptr<CostModel>> costs;
   costs.push_back(std::move(model));

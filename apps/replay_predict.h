@@ -11,6 +11,7 @@
 namespace millrace {
 
 // `options` as the engine runs with them: context and KV tokens must be numbers. Errors: user (the cost model).
-Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::span<const WorkloadRequest> load, const EngineOptions& options, const ReplayOptions& replay);
+Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::span<const WorkloadRequest> load,
+                                                  const EngineOptions& options, const ReplayOptions& replay);
 
 }  // namespace millrace

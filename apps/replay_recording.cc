@@ -10,11 +10,11 @@
 #include <thread>
 
 #include "base/json_text.h"
-#include "run/language_model.h"
 #include "interrupt.h"
+#include "run/language_model.h"
+#include "sampling/schema.h"
 #include "server/http/http_post.h"
 #include "server/telemetry/recording.h"
-#include "sampling/schema.h"
 
 namespace millrace {
 namespace {
@@ -43,7 +43,10 @@ struct Outcome {
 };
 
 // An answer that was broken off is compared as far as it came.
-bool broken_off(const RecordedAnswer& answer) { return answer.finish == FinishReason::cancelled || answer.finish == FinishReason::time_limit || answer.finish == FinishReason::error; }
+bool broken_off(const RecordedAnswer& answer) {
+  return answer.finish == FinishReason::cancelled || answer.finish == FinishReason::time_limit ||
+         answer.finish == FinishReason::error;
+}
 
 Request request_again(const RecordedRequest& recorded, int64_t vocab) {
   Request request = recorded.request;
@@ -105,32 +108,47 @@ const char* cannot_be_asked(const Request& request) {
 
 // llama-server's /completion: it takes token ids and answers with them. Answers of one request differ by seed + number.
 Again ask_server(const PostTarget& target, const std::string& model, const Request& request, int64_t answer) {
-  if (const std::string what = cannot_be_asked(request); !what.empty()) return {what + " cannot be asked for by this API", {}};
-  Json body = {{"prompt", request.prompt}, {"n_predict", request.max_tokens}, {"stream", false}, {"return_tokens", true}, {"ignore_eos", request.ignore_eos}, {"min_tokens", request.min_tokens},
-               {"cache_prompt", request.cache_prompt}, {"seed", request.sampling.seed + static_cast<uint64_t>(answer)}};
+  if (const std::string what = cannot_be_asked(request); !what.empty())
+    return {what + " cannot be asked for by this API", {}};
+  Json body = {{"prompt", request.prompt},
+               {"n_predict", request.max_tokens},
+               {"stream", false},
+               {"return_tokens", true},
+               {"ignore_eos", request.ignore_eos},
+               {"min_tokens", request.min_tokens},
+               {"cache_prompt", request.cache_prompt},
+               {"seed", request.sampling.seed + static_cast<uint64_t>(answer)}};
   if (!model.empty()) body["model"] = model;
   if (!request.stop.empty()) body["stop"] = request.stop;
   for (const OptionSpec& spec : sampling_schema()) {
     if (spec.type == OptionSpec::Type::text || spec.name == "seed" || spec.name == "logprobs") continue;
     body[spec.name] = parse_json(sampling_option_text(request.sampling, spec.name));
   }
-  for (const auto& [name, alias] : {std::pair{"repetition_penalty", "repeat_penalty"}, {"penalty_window", "repeat_last_n"}, {"dry_window", "dry_penalty_last_n"},
-                                    {"dynamic_temperature_range", "dynatemp_range"}, {"dynamic_temperature_exponent", "dynatemp_exponent"}})
+  for (const auto& [name, alias] : {std::pair{"repetition_penalty", "repeat_penalty"},
+                                    {"penalty_window", "repeat_last_n"},
+                                    {"dry_window", "dry_penalty_last_n"},
+                                    {"dynamic_temperature_range", "dynatemp_range"},
+                                    {"dynamic_temperature_exponent", "dynatemp_exponent"}})
     body[alias] = body[name];
   if (!request.sampling.logit_bias.empty()) {
     body["logit_bias"] = Json::object();
-    for (const auto& [token, bias] : request.sampling.logit_bias) body["logit_bias"][std::to_string(token)] = std::max(bias, -1e6);
+    for (const auto& [token, bias] : request.sampling.logit_bias)
+      body["logit_bias"][std::to_string(token)] = std::max(bias, -1e6);
   }
   if (!request.sampling.allowed_tokens.empty()) body["allowed_token_ids"] = request.sampling.allowed_tokens;
-  if (request.constraint.kind == Constraint::Kind::json_schema) body["json_schema"] = parse_json(request.constraint.text);
+  if (request.constraint.kind == Constraint::Kind::json_schema)
+    body["json_schema"] = parse_json(request.constraint.text);
   if (request.constraint.kind == Constraint::Kind::grammar) body["grammar"] = request.constraint.text;
   HttpHeaders headers;
-  if (const char* key = std::getenv("MILLRACE_API_KEY")) headers.emplace_back("Authorization", std::string("Bearer ") + key);
-  const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit, kMostReplyBytes);
+  if (const char* key = std::getenv("MILLRACE_API_KEY"))
+    headers.emplace_back("Authorization", std::string("Bearer ") + key);
+  const auto reply = http_post(target, headers, body.dump(-1, ' ', false, Json::error_handler_t::replace), kAnswerLimit,
+                               kMostReplyBytes);
   if (!reply.ok()) return {reply.error().message, {}};
   const Json json = parse_json(reply->body);
   if (reply->status != 200) return {fmt::format("HTTP {}: {}", reply->status, reply->body.substr(0, 200)), {}};
-  if (!json.is_object() || !json.contains("tokens") || !json["tokens"].is_array()) return {"the server's answer holds no tokens", {}};
+  if (!json.is_object() || !json.contains("tokens") || !json["tokens"].is_array())
+    return {"the server's answer holds no tokens", {}};
   Again out;
   for (const Json& token : json["tokens"])
     if (token.is_number_integer()) out.tokens.push_back(token.get<TokenId>());
@@ -145,26 +163,33 @@ std::string compare(const RecordedAnswer& recorded, std::vector<TokenId> now) {
   if (recorded.ids.empty()) return fmt::format("{} tokens where there were {}, or others", now.size(), recorded.tokens);
   size_t at = 0;
   while (at < now.size() && at < recorded.ids.size() && now[at] == recorded.ids[at]) ++at;
-  const auto name = [&](const std::vector<TokenId>& tokens) { return at < tokens.size() ? std::to_string(tokens[at]) : std::string("nothing"); };
+  const auto name = [&](const std::vector<TokenId>& tokens) {
+    return at < tokens.size() ? std::to_string(tokens[at]) : std::string("nothing");
+  };
   return fmt::format("differs from token {} on: was {}, is {}", at, name(recorded.ids), name(now));
 }
 
 class RecordingReplay {
  public:
-  RecordingReplay(const ReplayRecordingFlags& flags, const Recording& recording) : flags_(flags), recording_(recording) {}
+  RecordingReplay(const ReplayRecordingFlags& flags, const Recording& recording)
+      : flags_(flags), recording_(recording) {}
 
   // `ask`: all answers of a request, from any thread.
   Outcome run(const std::function<std::vector<Again>(const RecordedRequest&)>& ask) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     const auto count = std::min<size_t>(static_cast<size_t>(flags_.in_flight), recording_.requests.size());
-    for (size_t i = 0; i < count; ++i) threads.emplace_back([&] {
-      for (size_t next; (next = next_++) < recording_.requests.size() && !interrupted();) {
-        const RecordedRequest& request = recording_.requests[next];
-        if (flags_.speed > 0) std::this_thread::sleep_until(start + std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
-        take(request, ask(request));
-      }
-    });
+    for (size_t i = 0; i < count; ++i)
+      threads.emplace_back([&] {
+        for (size_t next; (next = next_++) < recording_.requests.size() && !interrupted();) {
+          const RecordedRequest& request = recording_.requests[next];
+          if (flags_.speed > 0)
+            std::this_thread::sleep_until(start +
+                                          std::chrono::duration_cast<std::chrono::nanoseconds>(
+                                              std::chrono::duration<double>(request.arrival_seconds / flags_.speed)));
+          take(request, ask(request));
+        }
+      });
     for (std::thread& thread : threads) thread.join();
     return std::move(outcome_);
   }
@@ -174,13 +199,18 @@ class RecordingReplay {
     std::lock_guard lock(mutex_);
     ++outcome_.requests;
     for (size_t i = 0; i < request.answers.size(); ++i) {
-      const Again again = i < answers.size() ? answers[i] : Again{"the recording has more answers than were asked for", {}};
+      const Again again =
+          i < answers.size() ? answers[i] : Again{"the recording has more answers than were asked for", {}};
       outcome_.tokens += static_cast<int64_t>(again.tokens.size());
       std::string what = again.error.empty() ? "" : again.error;
-      if (!what.empty()) ++outcome_.failed;
-      else if (!recording_.head.prompts) ++outcome_.not_compared;
-      else if ((what = compare(request.answers[i], again.tokens)).empty()) ++outcome_.same;
-      else ++outcome_.different;
+      if (!what.empty())
+        ++outcome_.failed;
+      else if (!recording_.head.prompts)
+        ++outcome_.not_compared;
+      else if ((what = compare(request.answers[i], again.tokens)).empty())
+        ++outcome_.same;
+      else
+        ++outcome_.different;
       if (!what.empty()) outcome_.differences.push_back({request.id, i, std::move(what)});
     }
   }
@@ -194,26 +224,36 @@ class RecordingReplay {
 
 void print(const ReplayRecordingFlags& flags, const Outcome& o) {
   if (flags.json) {
-    Json out = {{"recording", flags.path}, {"requests", o.requests}, {"same", o.same}, {"different", o.different}, {"failed", o.failed}, {"not_compared", o.not_compared}, {"tokens", o.tokens}};
+    Json out = {{"recording", flags.path},  {"requests", o.requests}, {"same", o.same},
+                {"different", o.different}, {"failed", o.failed},     {"not_compared", o.not_compared},
+                {"tokens", o.tokens}};
     out["differences"] = Json::array();
-    for (const Difference& one : o.differences) out["differences"].push_back({{"id", one.id}, {"answer", one.answer}, {"what", one.what}});
+    for (const Difference& one : o.differences)
+      out["differences"].push_back({{"id", one.id}, {"answer", one.answer}, {"what", one.what}});
     fmt::print("{}\n", out.dump(-1, ' ', false, Json::error_handler_t::replace));
     return;
   }
   int64_t shown = 0;
   for (const Difference& one : o.differences) {
     if (++shown > kMostShown) break;
-    fmt::print("{} answer {}: {}\n", Json(one.id).dump(-1, ' ', true, Json::error_handler_t::replace), one.answer, one.what);
+    fmt::print("{} answer {}: {}\n", Json(one.id).dump(-1, ' ', true, Json::error_handler_t::replace), one.answer,
+               one.what);
   }
   if (shown > kMostShown) fmt::print("... and {} more\n", static_cast<int64_t>(o.differences.size()) - kMostShown);
-  fmt::print("{} requests: {} answers the same, {} different, {} failed, {} not compared\n", o.requests, o.same, o.different, o.failed, o.not_compared);
+  fmt::print("{} requests: {} answers the same, {} different, {} failed, {} not compared\n", o.requests, o.same,
+             o.different, o.failed, o.not_compared);
 }
 
 }  // namespace
 
-Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags& model_flags, const EngineOptions& options) {
+Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags& model_flags,
+                             const EngineOptions& options) {
   MILLRACE_TRY(const Recording recording, read_recording(flags.path, !flags.partial));
-  if (!recording.head.prompts) fmt::print(stderr, "millrace: {} holds no prompts: the load is replayed with made-up ones of the same lengths, and its answers cannot be compared\n", flags.path);
+  if (!recording.head.prompts)
+    fmt::print(stderr,
+               "millrace: {} holds no prompts: the load is replayed with made-up ones of the same lengths, and its "
+               "answers cannot be compared\n",
+               flags.path);
   catch_interrupts();
   RecordingReplay replay(flags, recording);
   Outcome outcome;
@@ -225,16 +265,22 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
     outcome = replay.run([&](const RecordedRequest& recorded) {
       const Request request = request_again(recorded, kSomeVocabulary);
       std::vector<Again> out;
-      for (size_t i = 0; i < recorded.answers.size(); ++i) out.push_back(ask_server(target, flags.served_model, request, static_cast<int64_t>(i)));
+      for (size_t i = 0; i < recorded.answers.size(); ++i)
+        out.push_back(ask_server(target, flags.served_model, request, static_cast<int64_t>(i)));
       return out;
     });
   } else {
     MILLRACE_TRY(const auto model, model_flags.load());
     const std::string isa(isa_name(model->parts().kernels.isa));
     if (recording.head.instruction_set != isa || recording.head.kv_format != options.kv_format)
-      fmt::print(stderr, "millrace: recorded with {} and {} keys and values, replayed with {} and {}: answers may differ for that\n", recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
+      fmt::print(
+          stderr,
+          "millrace: recorded with {} and {} keys and values, replayed with {} and {}: answers may differ for that\n",
+          recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
     MILLRACE_TRY(auto engine, Engine::create(model, options));
-    outcome = replay.run([&](const RecordedRequest& recorded) { return ask_engine(*engine, request_again(recorded, model->info().vocab)); });
+    outcome = replay.run([&](const RecordedRequest& recorded) {
+      return ask_engine(*engine, request_again(recorded, model->info().vocab));
+    });
   }
   print(flags, outcome);
   if (interrupted()) return 130;

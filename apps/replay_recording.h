@@ -15,8 +15,8 @@ struct ReplayRecordingFlags {
   int64_t in_flight = 256;
 };
 
-// To an engine of `options` over `model`, or to the server at flags.url. Exit code 0: every answer was the same (or none
-// could be compared, which is said); 1: some were not.
+// To an engine of `options` over `model`, or to the server at flags.url. Exit code 0: every answer was the same (or
+// none could be compared, which is said); 1: some were not.
 Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags& model, const EngineOptions& options);
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-// Tokens are timed where they come to be, on the engine's thread; this one sleeps until a request is due or has ended. (One
-// that looked for tokens all the time would take from the engine what it measures.)
+// Tokens are timed where they come to be, on the engine's thread; this one sleeps until a request is due or has ended.
+// (One that looked for tokens all the time would take from the engine what it measures.)
 class Replay {
  public:
   Replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options)
@@ -33,7 +33,8 @@ class Replay {
       records_[next].arrival = records_[next].sent = now();
       end(next, "never sent: interrupted");
     }
-    std::unique_lock lock(mutex_);  // the engine holds on to this object until it has said its last word of each request
+    std::unique_lock lock(
+        mutex_);  // the engine holds on to this object until it has said its last word of each request
     moved_.wait(lock, [&] { return heard_ == submitted_; });
     return std::move(records_);
   }
@@ -56,7 +57,10 @@ class Replay {
     double until = now() + kShow;
     if (next < load_.size() && options_.closed_loop == 0) until = std::min(until, load_[next].arrival_seconds);
     std::unique_lock lock(mutex_);
-    moved_.wait_until(lock, start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(until)), [&] { return std::exchange(ended_, false); });
+    moved_.wait_until(
+        lock,
+        start_ + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(until)),
+        [&] { return std::exchange(ended_, false); });
   }
 
   // Under the mutex, but for requests that the engine has not got.
@@ -97,7 +101,9 @@ class Replay {
     if (!event.last) return;
     if (!over) {
       record.cached_tokens = event.timings.cached_tokens;
-      end(index, event.finish == FinishReason::error ? event.error.message : event.finish == FinishReason::cancelled ? "cancelled" : "");
+      end(index, event.finish == FinishReason::error       ? event.error.message
+                 : event.finish == FinishReason::cancelled ? "cancelled"
+                                                           : "");
       --in_flight_;
     }
     ++heard_;
@@ -154,7 +160,9 @@ Request make_replay_request(const WorkloadRequest& asked, int64_t vocab) {
   return request;
 }
 
-std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options, const std::function<bool(int64_t, int64_t)>& progress) {
+std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load,
+                                      const ReplayOptions& options,
+                                      const std::function<bool(int64_t, int64_t)>& progress) {
   return Replay(engine, load, options).run(progress);
 }
 

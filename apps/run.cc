@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <chrono>
 #include <algorithm>
+#include <chrono>
 #include <cstdio>
 #include <functional>
 #include <map>
@@ -75,8 +75,11 @@ struct Speed {
 
 Speed measure(const RequestTimings& t, const LanguageModel& model) {
   Speed speed;
-  if (t.prefill_seconds > 0) speed.prompt_per_second = static_cast<double>(t.prompt_tokens - t.cached_tokens - t.left_out_tokens) / t.prefill_seconds;
-  if (t.decode_seconds > 0 && t.generated_tokens > 1) speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
+  if (t.prefill_seconds > 0)
+    speed.prompt_per_second =
+        static_cast<double>(t.prompt_tokens - t.cached_tokens - t.left_out_tokens) / t.prefill_seconds;
+  if (t.decode_seconds > 0 && t.generated_tokens > 1)
+    speed.generated_per_second = static_cast<double>(t.generated_tokens - 1) / t.decode_seconds;
   speed.gb_per_second = speed.generated_per_second * static_cast<double>(model.info().step_bytes) * 1e-9;
   return speed;
 }
@@ -92,8 +95,8 @@ nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
 }
 
 // The first answer's fields stand in the object itself; with several, all of them stand in "answers".
-void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags, const TokenEvent& last, const Speed& speed,
-                const EngineStats& stats) {
+void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags,
+                const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
   const RequestTimings& t = last.timings;
   const bool ranked = flags.best_of > flags.answers || flags.beams > 1;
   nlohmann::ordered_json out;
@@ -103,28 +106,41 @@ void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& a
     out["answers"] = nlohmann::ordered_json::array();
     for (const Answer& answer : answers) out["answers"].push_back(answer_json(answer, ranked));
   }
-  out["timings"] = {{"prompt_tokens", t.prompt_tokens}, {"cached_tokens", t.cached_tokens}, {"left_out_tokens", t.left_out_tokens}, {"prompt_seconds", t.prefill_seconds},
-                    {"prompt_tokens_per_second", speed.prompt_per_second}, {"generated_tokens", t.generated_tokens},
-                    {"generated_seconds", t.decode_seconds}, {"generated_tokens_per_second", speed.generated_per_second},
-                    {"time_to_first_token_seconds", t.first_token_seconds}, {"gb_per_s", speed.gb_per_second}};
+  out["timings"] = {{"prompt_tokens", t.prompt_tokens},
+                    {"cached_tokens", t.cached_tokens},
+                    {"left_out_tokens", t.left_out_tokens},
+                    {"prompt_seconds", t.prefill_seconds},
+                    {"prompt_tokens_per_second", speed.prompt_per_second},
+                    {"generated_tokens", t.generated_tokens},
+                    {"generated_seconds", t.decode_seconds},
+                    {"generated_tokens_per_second", speed.generated_per_second},
+                    {"time_to_first_token_seconds", t.first_token_seconds},
+                    {"gb_per_s", speed.gb_per_second}};
   out["memory"] = memory_json(stats.memory_budget, stats.memory);
   print_json_line(out);
 }
 
 void print_timings(const TokenEvent& last, const Speed& speed) {
   const RequestTimings& t = last.timings;
-  fmt::print(stderr, "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s\n",
-             t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second, t.first_token_seconds * 1e3,
-             speed.gb_per_second);
+  fmt::print(
+      stderr,
+      "prompt {} tokens, {:.1f} tok/s | generated {} tokens, {:.1f} tok/s | first token {:.1f} ms | {:.2f} GB/s\n",
+      t.prompt_tokens, speed.prompt_per_second, t.generated_tokens, speed.generated_per_second,
+      t.first_token_seconds * 1e3, speed.gb_per_second);
 }
 
 void print_store(const KvStoreStats& store) {
-  if (store.left_out_tokens > 0) fmt::print(stderr, "KV store: {} tokens left out of the attention: answers are not what they were\n", store.left_out_tokens);
-  fmt::print(stderr, "KV store: {} tokens loaded, {} faster to compute, {} not whole | {} of {} blocks, {:.1f} MB read, {:.1f} MB written, {} dropped, "
-                     "{} corrupt | {}, {} I/O\n",
+  if (store.left_out_tokens > 0)
+    fmt::print(stderr, "KV store: {} tokens left out of the attention: answers are not what they were\n",
+               store.left_out_tokens);
+  fmt::print(stderr,
+             "KV store: {} tokens loaded, {} faster to compute, {} not whole | {} of {} blocks, {:.1f} MB read, {:.1f} "
+             "MB written, {} dropped, "
+             "{} corrupt | {}, {} I/O\n",
              store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
-             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6, store.dropped_blocks, store.corrupt_blocks,
-             store.io_uring ? "io_uring" : "pread", store.direct ? "direct" : "buffered");
+             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
+             store.dropped_blocks, store.corrupt_blocks, store.io_uring ? "io_uring" : "pread",
+             store.direct ? "direct" : "buffered");
 }
 
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {
@@ -135,11 +151,13 @@ nlohmann::ordered_json logprob_json(const TokenEvent& event) {
   return out;
 }
 
-Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given, const LanguageModel& model, std::string* shown) {
+Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given, const LanguageModel& model,
+                                        std::string* shown) {
   if (!flags.prompt_tokens.empty()) return flags.prompt_tokens;
   MILLRACE_TRY(std::string text, read_prompt(flags, prompt_given));
   MILLRACE_TRY(auto ids, model.encode(text, !flags.no_special));
-  if (ids.empty()) return Error::user("prompt: is empty, and this model adds no start token; give it at least one character");
+  if (ids.empty())
+    return Error::user("prompt: is empty, and this model adds no start token; give it at least one character");
   *shown = std::move(text);
   return ids;
 }
@@ -163,7 +181,8 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
 }
 
 // Collects the answers; `print` gets the text of a lone one as it comes. Returns the request's last event.
-TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers, const std::function<bool(const std::string&)>& print) {
+TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers,
+                   const std::function<bool(const std::string&)>& print) {
   TokenEvent last;
   for (bool stopping = false, timed_out = false;;) {
     auto event = stream.next(std::chrono::milliseconds(50), &timed_out);
@@ -207,14 +226,16 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
   const bool several = flags.answers > 1;
   if (!flags.json) print_text(several ? shown + "\n" : shown);
   std::vector<Answer> answers(1);
-  const TokenEvent last = collect(*stream, wants_logprobs, answers, [&](const std::string& text) { return flags.json || several || print_text(text); });
+  const TokenEvent last = collect(*stream, wants_logprobs, answers,
+                                  [&](const std::string& text) { return flags.json || several || print_text(text); });
   if (last.finish == FinishReason::error) return last.error;
   const Speed speed = measure(last.timings, *model);
   if (const KvStoreStats store = engine->stats().store; store.open) print_store(store);
   if (flags.json) {
     print_json(prompt, answers, flags, last, speed, engine->stats());
   } else {
-    for (size_t i = 0; several && i < answers.size(); ++i) print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
+    for (size_t i = 0; several && i < answers.size(); ++i)
+      print_text(fmt::format("--- {}\n{}\n", i + 1, answers[i].text));
     if (!several) print_text("\n");
     print_timings(last, speed);
   }
@@ -229,19 +250,38 @@ void add_run_command(CLI::App& app) {
   CLI::App* command = add_command(app, "run", "Write a completion of a prompt", kExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
-  *prompt_given = command->add_option("-p,--prompt", flags->prompt, "Text to continue; else -f, standard input when piped, or a story's beginning");
-  CLI::Option* file = command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
-  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")->delimiter(',')->excludes(*prompt_given)->excludes(file);
-  command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")->capture_default_str()->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
+  *prompt_given = command->add_option("-p,--prompt", flags->prompt,
+                                      "Text to continue; else -f, standard input when piped, or a story's beginning");
+  CLI::Option* file =
+      command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
+  command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")
+      ->delimiter(',')
+      ->excludes(*prompt_given)
+      ->excludes(file);
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")
+      ->capture_default_str()
+      ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_option("--min-tokens", flags->min_tokens, "End tokens are held back before so many");
   command->add_option("--stop", flags->stop, "Stop before this text; may be given several times");
   const auto count = CLI::Range(int64_t{1}, int64_t{128});
   command->add_option("--n", flags->answers, "Answers; they differ by the seed")->capture_default_str()->check(count);
-  command->add_option("--best-of", flags->best_of, "Write so many answers and give the n with the highest mean log-probability")->check(count);
-  command->add_option("--beams", flags->beams, "Beam search of this width, by the model's own distribution; gives the n best")->capture_default_str()->check(count);
-  command->add_option("--length-penalty", flags->length_penalty, "Beams: score = sum of log-probabilities / tokens ^ this")->capture_default_str();
-  command->add_option("--early-stopping", flags->early_stopping, "Beams: no, yes (as soon as there are enough answers) or never (while a better one could come)")
-      ->transform(CLI::CheckedTransformer(std::map<std::string, EarlyStopping>{{"no", EarlyStopping::no}, {"yes", EarlyStopping::yes}, {"never", EarlyStopping::never}}));
+  command
+      ->add_option("--best-of", flags->best_of,
+                   "Write so many answers and give the n with the highest mean log-probability")
+      ->check(count);
+  command
+      ->add_option("--beams", flags->beams,
+                   "Beam search of this width, by the model's own distribution; gives the n best")
+      ->capture_default_str()
+      ->check(count);
+  command
+      ->add_option("--length-penalty", flags->length_penalty, "Beams: score = sum of log-probabilities / tokens ^ this")
+      ->capture_default_str();
+  command
+      ->add_option("--early-stopping", flags->early_stopping,
+                   "Beams: no, yes (as soon as there are enough answers) or never (while a better one could come)")
+      ->transform(CLI::CheckedTransformer(std::map<std::string, EarlyStopping>{
+          {"no", EarlyStopping::no}, {"yes", EarlyStopping::yes}, {"never", EarlyStopping::never}}));
   command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the model's end token");
   command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");

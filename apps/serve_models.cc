@@ -6,17 +6,18 @@
 #include <filesystem>
 #include <fstream>
 
-#include "run/language_model.h"
 #include "hub_model.h"
 #include "models/arch.h"
 #include "progress.h"
+#include "run/language_model.h"
 
 namespace millrace {
 namespace {
 
 std::string stem_of(const std::string& path) {
   const std::filesystem::path file(path);
-  return std::filesystem::is_directory(file) ? (file.has_filename() ? file : file.parent_path()).filename().string() : file.stem().string();
+  return std::filesystem::is_directory(file) ? (file.has_filename() ? file : file.parent_path()).filename().string()
+                                             : file.stem().string();
 }
 
 // What the model's files call it.
@@ -51,7 +52,8 @@ struct TableFlags {
   bool preload = false;
 };
 
-Result<ModelConfig> read_table(const std::string& name, const std::vector<const CLI::ConfigItem*>& items, const ModelConfig& defaults) {
+Result<ModelConfig> read_table(const std::string& name, const std::vector<const CLI::ConfigItem*>& items,
+                               const ModelConfig& defaults) {
   TableFlags flags;
   flags.engine.options = defaults.engine;
   flags.engine.no_prefix_cache = !defaults.engine.prefix_cache;
@@ -87,7 +89,8 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   config.load.threads = flags.model.threads;
   config.load.context = flags.model.context;
   config.load.packed_cache = !flags.model.packed_cache.empty() && flags.model.packed_cache != "false";
-  if (config.load.packed_cache && flags.model.packed_cache != "true") config.load.packed_cache_path = flags.model.packed_cache;
+  if (config.load.packed_cache && flags.model.packed_cache != "true")
+    config.load.packed_cache_path = flags.model.packed_cache;
   config.load.verify_packed_cache = flags.model.verify_packed_cache;
   config.idle_seconds = flags.idle_seconds;
   config.preload = flags.preload;
@@ -108,7 +111,9 @@ Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const
   std::vector<std::pair<std::string, std::vector<const CLI::ConfigItem*>>> tables;
   for (const CLI::ConfigItem& item : items) {
     if (item.name == "++" || item.name == "--") continue;  // a table begins or ends
-    if (item.parents.size() != 1) return Error::user(fmt::format("{}: '{}': stands in no table; each model is a table, [NAME]", path, item.fullname()));
+    if (item.parents.size() != 1)
+      return Error::user(
+          fmt::format("{}: '{}': stands in no table; each model is a table, [NAME]", path, item.fullname()));
     auto found = std::ranges::find(tables, item.parents[0], [](const auto& table) { return table.first; });
     if (found == tables.end()) found = tables.insert(tables.end(), {item.parents[0], {}});
     found->second.push_back(&item);
@@ -125,14 +130,25 @@ Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const
 
 void ServeModels::add_to(CLI::App* command) {
   command->remove_option(command->get_option("--model"));
-  command->add_option("-m,--model", models, "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE]; may be given several times. The built-in model when absent");
-  command->add_option("--models-file", file, "TOML file with a table for each model: path, alias, preload, idle-unload, and flags of its engine");
+  command->add_option("-m,--model", models,
+                      "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE]; "
+                      "may be given several times. The built-in model when absent");
+  command->add_option(
+      "--models-file", file,
+      "TOML file with a table for each model: path, alias, preload, idle-unload, and flags of its engine");
   command->add_option("--models-dir", folder, "Folder of models, each loaded when a request first asks for it");
   command->add_option("--name", name, "The first model's name in answers; its own when absent");
-  command->add_option("--alias", aliases, "Further name that requests may use for it; '*': any name. May be given several times");
+  command->add_option("--alias", aliases,
+                      "Further name that requests may use for it; '*': any name. May be given several times");
   command->add_option("--model-alias", named_aliases, "NAME=ALIAS: further name of one of several models");
-  command->add_option("--idle-unload", idle_seconds, "Seconds without a request after which a model leaves memory; it comes back with the next one")->check(CLI::Range(0.0, 1e9));
-  command->add_option("--pooling", pooling, "How hidden states become one vector in embeddings; what the model says when absent")->check(CLI::IsMember({"none", "mean", "cls", "last"}));
+  command
+      ->add_option("--idle-unload", idle_seconds,
+                   "Seconds without a request after which a model leaves memory; it comes back with the next one")
+      ->check(CLI::Range(0.0, 1e9));
+  command
+      ->add_option("--pooling", pooling,
+                   "How hidden states become one vector in embeddings; what the model says when absent")
+      ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
   command->add_flag("--load-on-demand", on_demand, "Load the models of -m too only when a request first asks for them");
 }
 
@@ -167,19 +183,22 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
     }
   }
   for (const std::string& alias : aliases) {
-    if (alias != "*" && out.empty()) return Error::user("--alias: is of the first model of -m or --models-file; there is none");
+    if (alias != "*" && out.empty())
+      return Error::user("--alias: is of the first model of -m or --models-file; there is none");
     if (alias != "*") out.front().aliases.push_back(alias);
   }
   for (const std::string& given : named_aliases) {
     const auto [of, alias] = split_name(given);
     const auto config = std::ranges::find(out, of, &ModelConfig::name);
-    if (of.empty() || alias.empty() || config == out.end()) return Error::user(fmt::format("--model-alias: wants NAME=ALIAS with the name of a model, got '{}'", given));
+    if (of.empty() || alias.empty() || config == out.end())
+      return Error::user(fmt::format("--model-alias: wants NAME=ALIAS with the name of a model, got '{}'", given));
     config->aliases.push_back(alias);
   }
   return out;
 }
 
-Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine, const SamplingFlags& sampling) const {
+Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model, const EngineFlags& engine,
+                                                         const SamplingFlags& sampling) const {
   ModelConfig defaults;
   MILLRACE_TRY(defaults.load, model.load_options());
   defaults.load.progress = nullptr;
@@ -197,13 +216,15 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
     options.memory = std::exchange(defaults.load.memory, 0);
     for (ModelConfig& config : list) {
       config.load.memory = 0;
-      if (config.load.packed_cache_path != "" && list.size() > 1 && config.load.packed_cache_path == defaults.load.packed_cache_path)
+      if (config.load.packed_cache_path != "" && list.size() > 1 &&
+          config.load.packed_cache_path == defaults.load.packed_cache_path)
         return Error::user("--packed-cache: one file cannot hold several models; give it without a path");
     }
   }
   options.found = defaults;
   std::error_code failed;
-  if (!folder.empty() && !std::filesystem::is_directory(folder, failed)) return Error::user(fmt::format("--models-dir: {}: is no folder", folder));
+  if (!folder.empty() && !std::filesystem::is_directory(folder, failed))
+    return Error::user(fmt::format("--models-dir: {}: is no folder", folder));
   MILLRACE_TRY(auto registry, ModelRegistry::create(options));
   for (ModelConfig& config : list) {
     config.load.progress = bar_of(config.name);

@@ -21,7 +21,8 @@ struct ServeModels {
   // Takes the place of the -m that `model` has added.
   void add_to(CLI::App* command);
   // Loads those that are to be there from the beginning. The flags are the defaults of every model.
-  Result<std::unique_ptr<ModelRegistry>> make(const ModelFlags& model, const EngineFlags& engine, const SamplingFlags& sampling) const;
+  Result<std::unique_ptr<ModelRegistry>> make(const ModelFlags& model, const EngineFlags& engine,
+                                              const SamplingFlags& sampling) const;
 
  private:
   Result<std::vector<ModelConfig>> configs(const ModelConfig& defaults) const;

@@ -70,7 +70,8 @@ ServeSignals::Signal ServeSignals::wait() {
 
 ServeSignals::Signal ServeSignals::wait(double seconds) {
   std::unique_lock lock(mutex_);
-  if (!came_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return !signals_.empty(); })) return Signal::none;
+  if (!came_.wait_for(lock, std::chrono::duration<double>(seconds), [&] { return !signals_.empty(); }))
+    return Signal::none;
   const Signal signal = signals_.front();
   signals_.pop_front();
   return signal;

@@ -1,5 +1,5 @@
-// The signals of a server: SIGTERM and SIGINT end it, SIGHUP has it read its settings again. A thread takes them from before
-// the model is loaded, which nothing else can interrupt.
+// The signals of a server: SIGTERM and SIGINT end it, SIGHUP has it read its settings again. A thread takes them from
+// before the model is loaded, which nothing else can interrupt.
 #pragma once
 
 #include <condition_variable>

@@ -7,11 +7,11 @@
 
 #include "base/philox.h"
 #include "command.h"
-#include "run/simulated_executor.h"
-#include "simulate/simulation.h"
 #include "input.h"
 #include "interrupt.h"
 #include "progress.h"
+#include "run/simulated_executor.h"
+#include "simulate/simulation.h"
 #include "workload/metrics.h"
 #include "workload_flags.h"
 
@@ -60,7 +60,8 @@ Request make_request(const WorkloadRequest& from, const SimulateFlags& flags) {
     double sum = 0, place = philox_uniform(flags.load.seed, 77, from.id);
     for (double share : flags.tenants) sum += share;
     size_t tenant = 0;
-    while (tenant + 1 < flags.tenants.size() && place >= flags.tenants[tenant] / sum) place -= flags.tenants[tenant++] / sum;
+    while (tenant + 1 < flags.tenants.size() && place >= flags.tenants[tenant] / sum)
+      place -= flags.tenants[tenant++] / sum;
     request.tenant = fmt::format("tenant{}", tenant + 1);
   }
   return request;
@@ -71,8 +72,10 @@ Figures judge(std::string policy, SimulationResult result, const GoodputLimits& 
   f.policy = std::move(policy);
   std::vector<double> ttft, e2e, worst, gaps(result.gaps.begin(), result.gaps.end());
   for (const SimulatedRequest& r : result.requests) {
-    if (r.finish == FinishReason::error) ++f.refused;
-    else if (r.finish == FinishReason::none) ++f.unfinished;
+    if (r.finish == FinishReason::error)
+      ++f.refused;
+    else if (r.finish == FinishReason::none)
+      ++f.unfinished;
     if (r.finish != FinishReason::stop && r.finish != FinishReason::length) continue;
     ++f.completed;
     f.output_tokens += r.generated_tokens;
@@ -81,8 +84,10 @@ Figures judge(std::string policy, SimulationResult result, const GoodputLimits& 
     ttft.push_back(r.first_token - r.arrival);
     e2e.push_back(r.end - r.arrival);
     if (r.generated_tokens > 1) worst.push_back(r.worst_gap);
-    const double tpot = r.generated_tokens > 1 ? (r.end - r.first_token) / static_cast<double>(r.generated_tokens - 1) : 0;
-    const bool kept = (limits.ttft == 0 || ttft.back() <= limits.ttft) && (limits.e2e == 0 || e2e.back() <= limits.e2e) && (limits.tpot == 0 || tpot <= limits.tpot);
+    const double tpot =
+        r.generated_tokens > 1 ? (r.end - r.first_token) / static_cast<double>(r.generated_tokens - 1) : 0;
+    const bool kept = (limits.ttft == 0 || ttft.back() <= limits.ttft) &&
+                      (limits.e2e == 0 || e2e.back() <= limits.e2e) && (limits.tpot == 0 || tpot <= limits.tpot);
     f.good += kept;
   }
   f.ttft = summarize(std::move(ttft));
@@ -121,11 +126,19 @@ nlohmann::ordered_json to_json(const Figures& f) {
   out["recomputed_tokens"] = r.stats.recomputed_tokens;
   out["swapped_out_tokens"] = r.stats.swapped_out_tokens;
   out["streams_held"] = {{"mean", r.mean_running}, {"most", r.most_running}};
-  out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds}, {"service_difference", r.fairness.difference}, {"service", r.fairness.service}};
+  out["fairness"] = {{"backlogged_seconds", r.fairness.backlogged_seconds},
+                     {"service_difference", r.fairness.difference},
+                     {"service", r.fairness.service}};
   if (r.nodes.size() > 1) {
     for (const SimulatedNode& node : r.nodes)
-      out["nodes"].push_back({{"requests", node.requests}, {"completed", node.completed}, {"prompt_tokens", node.prompt_tokens}, {"cached_tokens", node.cached_tokens},
-                              {"output_tokens", node.output_tokens}, {"busy_seconds", node.busy_seconds}, {"steps", node.stats.steps}, {"preemptions", node.stats.preemptions},
+      out["nodes"].push_back({{"requests", node.requests},
+                              {"completed", node.completed},
+                              {"prompt_tokens", node.prompt_tokens},
+                              {"cached_tokens", node.cached_tokens},
+                              {"output_tokens", node.output_tokens},
+                              {"busy_seconds", node.busy_seconds},
+                              {"steps", node.stats.steps},
+                              {"preemptions", node.stats.preemptions},
                               {"streams_held", {{"mean", node.mean_running}, {"most", node.most_running}}}});
   }
   out["wall_seconds"] = f.wall_seconds;
@@ -135,29 +148,42 @@ nlohmann::ordered_json to_json(const Figures& f) {
 void print_nodes(const Figures& f) {
   const SimulationResult& r = f.result;
   if (r.nodes.size() < 2) return;
-  fmt::print("\n| {}: node | requests | done | prompt tokens | cached | output tok/s | busy | preempted | held mean / most |\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n", f.policy);
+  fmt::print(
+      "\n| {}: node | requests | done | prompt tokens | cached | output tok/s | busy | preempted | held mean / most "
+      "|\n|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+      f.policy);
   for (size_t i = 0; i < r.nodes.size(); ++i) {
     const SimulatedNode& node = r.nodes[i];
-    fmt::print("| {} | {} | {} | {} | {:.1f} % | {:.0f} | {:.1f} % | {} | {:.1f} / {} |\n", i, node.requests, node.completed, node.prompt_tokens,
-               node.prompt_tokens ? 100.0 * static_cast<double>(node.cached_tokens) / static_cast<double>(node.prompt_tokens) : 0.0,
-               static_cast<double>(node.output_tokens) / std::max(r.seconds, 1e-9), 100 * node.busy_seconds / std::max(r.seconds, 1e-9), node.stats.preemptions, node.mean_running,
+    fmt::print("| {} | {} | {} | {} | {:.1f} % | {:.0f} | {:.1f} % | {} | {:.1f} / {} |\n", i, node.requests,
+               node.completed, node.prompt_tokens,
+               node.prompt_tokens
+                   ? 100.0 * static_cast<double>(node.cached_tokens) / static_cast<double>(node.prompt_tokens)
+                   : 0.0,
+               static_cast<double>(node.output_tokens) / std::max(r.seconds, 1e-9),
+               100 * node.busy_seconds / std::max(r.seconds, 1e-9), node.stats.preemptions, node.mean_running,
                node.most_running);
   }
 }
 
 void print_table(const std::vector<Figures>& all) {
   const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
-  fmt::print("| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output tok/s | good req/s | "
-             "cached | preempted | held mean / most |{}\n", tenants ? " service difference |" : "");
+  fmt::print(
+      "| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output "
+      "tok/s | good req/s | "
+      "cached | preempted | held mean / most |{}\n",
+      tenants ? " service difference |" : "");
   fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|{}\n", tenants ? "---:|" : "");
   for (const Figures& f : all) {
     const SimulationResult& r = f.result;
     const double seconds = std::max(r.seconds, 1e-9);
-    fmt::print("| {} | {} | {} | {:.2f} / {:.2f} / {:.2f} | {:.1f} / {:.1f} / {:.0f} | {:.2f} / {:.2f} / {:.2f} | {:.0f} | {:.3f} | {:.1f} % | {} | {:.1f} / {} |",
-               f.policy, f.completed, f.refused + f.unfinished, f.ttft.mean, f.ttft.p50, f.ttft.p99, f.tbt.p50 * 1e3, f.tbt.p99 * 1e3, f.tbt.max * 1e3,
-               f.e2e.mean, f.e2e.p50, f.e2e.p99, static_cast<double>(f.output_tokens) / seconds, static_cast<double>(f.good) / seconds,
-               f.prompt_tokens ? 100.0 * static_cast<double>(f.cached_tokens) / static_cast<double>(f.prompt_tokens) : 0.0, r.stats.preemptions,
-               r.mean_running, r.most_running);
+    fmt::print(
+        "| {} | {} | {} | {:.2f} / {:.2f} / {:.2f} | {:.1f} / {:.1f} / {:.0f} | {:.2f} / {:.2f} / {:.2f} | {:.0f} | "
+        "{:.3f} | {:.1f} % | {} | {:.1f} / {} |",
+        f.policy, f.completed, f.refused + f.unfinished, f.ttft.mean, f.ttft.p50, f.ttft.p99, f.tbt.p50 * 1e3,
+        f.tbt.p99 * 1e3, f.tbt.max * 1e3, f.e2e.mean, f.e2e.p50, f.e2e.p99,
+        static_cast<double>(f.output_tokens) / seconds, static_cast<double>(f.good) / seconds,
+        f.prompt_tokens ? 100.0 * static_cast<double>(f.cached_tokens) / static_cast<double>(f.prompt_tokens) : 0.0,
+        r.stats.preemptions, r.mean_running, r.most_running);
     fmt::print("{}\n", tenants ? fmt::format(" {:.0f} |", r.fairness.difference) : "");
   }
   for (const Figures& f : all) print_nodes(f);
@@ -171,7 +197,8 @@ Result<int> run(SimulateFlags flags) {
   if (requests.empty()) return Error::user("trace: holds no requests");
   EngineOptions& options = flags.options;
   for (const WorkloadRequest& r : requests)
-    options.context = std::max({options.context, r.prompt_tokens + std::max(r.output_tokens, flags.max_tokens) + 1, options.block_tokens});
+    options.context = std::max(
+        {options.context, r.prompt_tokens + std::max(r.output_tokens, flags.max_tokens) + 1, options.block_tokens});
   options.queue = 1 << 24;
   options.prefix_cache = !flags.no_prefix_cache;
   SimulatedLoad load;
@@ -190,10 +217,11 @@ Result<int> run(SimulateFlags flags) {
     }
     const auto start = std::chrono::steady_clock::now();
     ProgressBar bar(policy);
-    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {.route = route, .stop_seconds = flags.stop}, [&](int64_t ended) {
-      bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
-      return !interrupted();
-    }));
+    MILLRACE_TRY(auto result, simulate(load, std::move(costs), options, {.route = route, .stop_seconds = flags.stop},
+                                       [&](int64_t ended) {
+                                         bar.update(static_cast<double>(ended) / static_cast<double>(load.requests));
+                                         return !interrupted();
+                                       }));
     all.push_back(judge(policy, std::move(result), flags.limits));
     all.back().wall_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   }
@@ -215,33 +243,65 @@ void add_simulate_command(CLI::App& app) {
   options.max_streams = 256;
   options.kv_tokens = 1'000'000;
   options.batch_tokens = 2048;
-  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock", kExamples, [=] { return run(*flags); });
+  CLI::App* command = add_command(app, "simulate", "Run a load through the scheduler on a virtual clock", kExamples,
+                                  [=] { return run(*flags); });
   flags->load.add_to(command, "--trace");
   const auto seconds = CLI::Range(0.0, 1e9);
-  command->add_option("--policy", flags->policies, "Who runs when: NAME[:key=value,...]; may be given several times (millrace techniques --family policy)")
-      ->capture_default_str()->allow_extra_args(false);
-  command->add_option("--cost", flags->cost, "What steps take: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100")->capture_default_str();
-  command->add_option("--nodes", flags->nodes, "Engines behind one router, each with memory and cache as the other flags say")->check(CLI::Range(int64_t{1}, int64_t{4096}))->capture_default_str();
-  command->add_option("--route", flags->route, "Which node a request goes to: in_turn, prefix (the one that holds half its prompt or more), least_loaded")->capture_default_str();
+  command
+      ->add_option(
+          "--policy", flags->policies,
+          "Who runs when: NAME[:key=value,...]; may be given several times (millrace techniques --family policy)")
+      ->capture_default_str()
+      ->allow_extra_args(false);
+  command
+      ->add_option("--cost", flags->cost,
+                   "What steps take: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100")
+      ->capture_default_str();
+  command
+      ->add_option("--nodes", flags->nodes,
+                   "Engines behind one router, each with memory and cache as the other flags say")
+      ->check(CLI::Range(int64_t{1}, int64_t{4096}))
+      ->capture_default_str();
+  command
+      ->add_option(
+          "--route", flags->route,
+          "Which node a request goes to: in_turn, prefix (the one that holds half its prompt or more), least_loaded")
+      ->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
   command->add_option("--max-streams", options.max_streams, "Streams in one step")->capture_default_str();
-  command->add_option("--resident-streams", options.resident_streams, "Streams that may hold KV blocks; 0: as many as run");
+  command->add_option("--resident-streams", options.resident_streams,
+                      "Streams that may hold KV blocks; 0: as many as run");
   command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens");
-  command->add_option_function<int64_t>("--kv-ssd-tokens", [=](int64_t tokens) {
-    flags->options.kv_ssd = tokens > 0 ? "simulated" : "";
-    flags->options.kv_ssd_size = tokens;
-  }, "Disk for blocks that leave the prefix cache, in tokens; its speed is the cost model's disk_bandwidth")->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
+  command
+      ->add_option_function<int64_t>(
+          "--kv-ssd-tokens",
+          [=](int64_t tokens) {
+            flags->options.kv_ssd = tokens > 0 ? "simulated" : "";
+            flags->options.kv_ssd_size = tokens;
+          },
+          "Disk for blocks that leave the prefix cache, in tokens; its speed is the cost model's disk_bandwidth")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
   command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt whole");
-  command->add_option("--max-tokens", flags->max_tokens, "What every request asks for; its true length ends it earlier. 0: its true length")->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  command->add_option("--tenants", flags->tenants, "Gives the requests to tenants in these shares: 1,3")->delimiter(',')->check(CLI::Range(1e-9, 1e9));
-  command->add_option("--deadline", flags->deadline, "Seconds from its arrival in which every request wants to be done")->check(seconds);
+  command
+      ->add_option("--max-tokens", flags->max_tokens,
+                   "What every request asks for; its true length ends it earlier. 0: its true length")
+      ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
+  command->add_option("--tenants", flags->tenants, "Gives the requests to tenants in these shares: 1,3")
+      ->delimiter(',')
+      ->check(CLI::Range(1e-9, 1e9));
+  command->add_option("--deadline", flags->deadline, "Seconds from its arrival in which every request wants to be done")
+      ->check(seconds);
   command->add_option("--time-limit", flags->time_limit, "Seconds after which a request is ended")->check(seconds);
   command->add_option("--stop", flags->stop, "Stop at this virtual second; 0: when all is done")->check(seconds);
-  command->add_option("--good-ttft", flags->limits.ttft, "Goodput counts requests whose first token came within these seconds")->check(seconds);
-  command->add_option("--good-tpot", flags->limits.tpot, "... whose further tokens took these seconds each on average")->check(seconds);
+  command
+      ->add_option("--good-ttft", flags->limits.ttft,
+                   "Goodput counts requests whose first token came within these seconds")
+      ->check(seconds);
+  command->add_option("--good-tpot", flags->limits.tpot, "... whose further tokens took these seconds each on average")
+      ->check(seconds);
   command->add_option("--good-e2e", flags->limits.e2e, "... that ended within these seconds")->check(seconds);
   command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
   command->add_flag("--json", flags->json, "An array with one object a policy");

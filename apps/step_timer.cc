@@ -8,9 +8,9 @@
 #include <filesystem>
 
 #include "base/philox.h"
+#include "kv/tiers/ssd_store.h"
 #include "run/cpu_executor.h"
 #include "run/language_model.h"
-#include "kv/tiers/ssd_store.h"
 
 namespace millrace {
 namespace {
@@ -21,7 +21,8 @@ double seconds_since(Clock::time_point start) { return std::chrono::duration<dou
 // A name that nobody has in a folder, and no file of it behind.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(const std::string& folder) : path_((std::filesystem::path(folder.empty() ? "." : folder) / "millrace-disk-XXXXXX").string()) {
+  explicit TemporaryFile(const std::string& folder)
+      : path_((std::filesystem::path(folder.empty() ? "." : folder) / "millrace-disk-XXXXXX").string()) {
     const int fd = ::mkstemp(path_.data());
     made_ = fd >= 0;
     if (made_) ::close(fd);
@@ -49,10 +50,12 @@ StepShape shape_of(const StepDesign& design) {
 
 StepTimer::~StepTimer() = default;
 
-Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options, const StepTimerLimits& limits) {
+Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const LanguageModel> model,
+                                                     const EngineOptions& options, const StepTimerLimits& limits) {
   auto timer = std::unique_ptr<StepTimer>(new StepTimer());
   EngineOptions sized = options;
-  sized.kv_tokens = limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // every stream rounds up to whole blocks
+  sized.kv_tokens =
+      limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // every stream rounds up to whole blocks
   timer->model_ = model;
   MILLRACE_TRY(timer->executor_, CpuExecutor::create(std::move(model), sized));
   const auto vocab = static_cast<double>(timer->model_->info().vocab);
@@ -65,7 +68,8 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
     s.request.sampling.temperature = 0;
     s.prompt_tokens = 1;
     for (int64_t at = 0; at < limits.stream_tokens; ++at)
-      s.tokens.push_back(static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));
+      s.tokens.push_back(
+          static_cast<TokenId>(philox_uniform(1, static_cast<uint64_t>(i), static_cast<uint64_t>(at)) * vocab));
     MILLRACE_TRY_VOID(timer->executor_->begin(*stream));
     timer->streams_.push_back(std::move(stream));
   }
@@ -81,9 +85,11 @@ Result<void> StepTimer::fill() {
     blocks_.push_back(block);
   }
   const int64_t block_tokens = kv.layout().block_tokens;
-  const int64_t some = std::min({executor_->limits().tokens, executor_->limits().context, 4 * block_tokens, kv.total_blocks() * block_tokens});
+  const int64_t some = std::min(
+      {executor_->limits().tokens, executor_->limits().context, 4 * block_tokens, kv.total_blocks() * block_tokens});
   MILLRACE_TRY_VOID(run({{0, 0, std::min(some, streams_[0]->sequence.size()), false}}));
-  const auto computed = static_cast<size_t>(std::max<int64_t>(1, std::min(some, streams_[0]->sequence.size()) / block_tokens));
+  const auto computed =
+      static_cast<size_t>(std::max<int64_t>(1, std::min(some, streams_[0]->sequence.size()) / block_tokens));
   for (size_t i = computed; i < blocks_.size(); ++i) kv.copy(blocks_[i % computed], blocks_[i]);
   return {};
 }
@@ -96,7 +102,8 @@ Result<double> StepTimer::run(const StepDesign& design) {
     LiveStream& stream = *streams_.at(static_cast<size_t>(chunk.request));
     const int64_t needed = kv.blocks_for(chunk.first + chunk.count);
     if (needed > blocks_.end() - next || chunk.first + chunk.count > stream.sequence.size())
-      return Error::internal(fmt::format("step: {} + {} tokens are more than the timer was made for", chunk.first, chunk.count));
+      return Error::internal(
+          fmt::format("step: {} + {} tokens are more than the timer was made for", chunk.first, chunk.count));
     stream.sequence.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
@@ -121,7 +128,8 @@ Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
   const std::span<const BlockId> moved(blocks_.data(), static_cast<size_t>(blocks));
   std::vector<double> times;
   auto finish = [&](TierTicket ticket) {
-    while (tier->poll(ticket) == TierState::busy) {}
+    while (tier->poll(ticket) == TierState::busy) {
+    }
     return tier->poll(ticket) == TierState::ready;
   };
   for (int i = 0; i < 5; ++i) {
@@ -142,19 +150,25 @@ Result<SwapSpeed> StepTimer::swap_speed(int64_t tokens) {
 Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t tokens) {
   constexpr int kLoads = 7;
   KvPool& kv = executor_->kv();
-  const int64_t block_tokens = kv.layout().block_tokens, blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
+  const int64_t block_tokens = kv.layout().block_tokens,
+                blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
   if (blocks < 2) return Error::user("calibrate: a disk wants room for two blocks or more");
   const TemporaryFile file(folder);
-  if (!file.made()) return Error::user(fmt::format("calibrate: no file can be written in {}; name another folder for the disk", folder.empty() ? "." : folder));
+  if (!file.made())
+    return Error::user(fmt::format("calibrate: no file can be written in {}; name another folder for the disk",
+                                   folder.empty() ? "." : folder));
   constexpr int64_t kAnyBytes = int64_t{1} << 50;
   MILLRACE_TRY(const StoreGeometry one, StoreGeometry::create(kv.layout(), kAnyBytes));
-  const SsdStoreOptions options{.path = file.path(), .bytes = kStorePage + blocks * (one.record_bytes + one.slot_bytes), .identity_text = "calibration"};
+  const SsdStoreOptions options{.path = file.path(),
+                                .bytes = kStorePage + blocks * (one.record_bytes + one.slot_bytes),
+                                .identity_text = "calibration"};
   std::vector<TokenId> ids(static_cast<size_t>(blocks * block_tokens));
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<TokenId>(i);
   const auto chain = prefix_chain(ids, block_tokens, 0);
   {
     MILLRACE_TRY(auto store, make_ssd_store(kv, options));
-    for (int64_t i = 0; i < blocks; ++i) store->put(chain[static_cast<size_t>(i)], blocks_[static_cast<size_t>(i)], true);
+    for (int64_t i = 0; i < blocks; ++i)
+      store->put(chain[static_cast<size_t>(i)], blocks_[static_cast<size_t>(i)], true);
   }  // all is written
   MILLRACE_TRY(auto store, make_ssd_store(kv, options));
   std::vector<std::pair<double, double>> seen;

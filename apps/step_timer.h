@@ -5,9 +5,9 @@
 #include <memory>
 #include <vector>
 
-#include "run/executor.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
+#include "run/executor.h"
 #include "schedule/cost_fit.h"
 
 namespace millrace {
@@ -25,7 +25,8 @@ struct StepTimerLimits {
 class StepTimer {
  public:
   // Errors: user, unsupported, resource, as the engine's.
-  static Result<std::unique_ptr<StepTimer>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options, const StepTimerLimits& limits);
+  static Result<std::unique_ptr<StepTimer>> create(std::shared_ptr<const LanguageModel> model,
+                                                   const EngineOptions& options, const StepTimerLimits& limits);
   ~StepTimer();
 
   // Seconds. Errors: internal, from the sampler.

@@ -30,17 +30,29 @@ std::vector<TechniqueInfo> all_techniques() {
   for (const auto& entry : samplers().entries()) out.push_back(entry.info);
   const KernelTable table = make_kernel_table(detect_isa());
   for (const auto& kernel : table.attention)
-    out.push_back({"kv_format", std::string(kernel.kv_format->name), fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value()), "", {}});
-  out.push_back({"attention", "full", "Every earlier key, online softmax over fixed partitions of paged blocks",
-                 "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention", {}});
-  out.push_back({"attention", "window", "The last N keys of a sliding window, where the model says so",
-                 "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B", {}});
+    out.push_back({"kv_format",
+                   std::string(kernel.kv_format->name),
+                   fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value()),
+                   "",
+                   {}});
+  out.push_back({"attention",
+                 "full",
+                 "Every earlier key, online softmax over fixed partitions of paged blocks",
+                 "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention",
+                 {}});
+  out.push_back({"attention",
+                 "window",
+                 "The last N keys of a sliding window, where the model says so",
+                 "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B",
+                 {}});
   for (const auto& entry : policies().entries()) out.push_back(entry.info);
   for (const auto& entry : predictors().entries()) out.push_back(entry.info);
   for (const PrefixEvictor* evictor : prefix_evictors())
-    out.push_back({"prefix_evictor", std::string(evictor->name), std::string(evictor->summary), std::string(evictor->paper), {}});
+    out.push_back(
+        {"prefix_evictor", std::string(evictor->name), std::string(evictor->summary), std::string(evictor->paper), {}});
   for (const TraceFormat* format : trace_formats())
-    out.push_back({"trace_format", std::string(format->name), std::string(format->summary), std::string(format->origin), {}});
+    out.push_back(
+        {"trace_format", std::string(format->name), std::string(format->summary), std::string(format->origin), {}});
   return out;
 }
 
@@ -57,13 +69,20 @@ const char* type_name(OptionSpec::Type type) {
 nlohmann::ordered_json to_json(const TechniqueInfo& info) {
   auto options = nlohmann::ordered_json::array();
   for (const auto& option : info.options) {
-    options.push_back({{"name", option.name}, {"type", type_name(option.type)}, {"default", option.default_value}, {"help", option.help}});
+    options.push_back({{"name", option.name},
+                       {"type", type_name(option.type)},
+                       {"default", option.default_value},
+                       {"help", option.help}});
     if (option.type == OptionSpec::Type::integer || option.type == OptionSpec::Type::number) {
       options.back()["min"] = option.min;
       options.back()["max"] = option.max;
     }
   }
-  return {{"family", info.family}, {"name", info.name}, {"summary", info.summary}, {"paper", info.paper}, {"options", options}};
+  return {{"family", info.family},
+          {"name", info.name},
+          {"summary", info.summary},
+          {"paper", info.paper},
+          {"options", options}};
 }
 
 void print_table(const std::vector<TechniqueInfo>& all, bool details) {
@@ -74,7 +93,8 @@ void print_table(const std::vector<TechniqueInfo>& all, bool details) {
     fmt::print("  {:<20} {}\n", info.name, info.summary);
     if (!details) continue;
     if (!info.paper.empty()) fmt::print("  {:<20} {}\n", "", info.paper);
-    for (const auto& option : info.options) fmt::print("  {:<20}   {} [{}]: {}\n", "", option.name, option.default_value, option.help);
+    for (const auto& option : info.options)
+      fmt::print("  {:<20}   {} [{}]: {}\n", "", option.name, option.default_value, option.help);
   }
 }
 
@@ -104,7 +124,8 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, "techniques", "List the techniques this binary has, by family", kExamples, [=] { return run(*family, *json); });
+  CLI::App* command = add_command(app, "techniques", "List the techniques this binary has, by family", kExamples,
+                                  [=] { return run(*family, *json); });
   command->add_option("--family", *family, "Only this family");
   command->add_flag("--json", *json, "An array of {family, name, summary, paper, options}");
 }

@@ -5,8 +5,8 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "run/language_model.h"
 #include "input.h"
+#include "run/language_model.h"
 #include "text/template/chat_messages.h"
 #include "text/template/chat_template.h"
 
@@ -31,7 +31,8 @@ Result<std::string> choose_source(const TemplateFlags& flags, const ModelFiles* 
     if (found != files->named_templates.end()) return found->second;
     return Error::user(fmt::format("--name: {} has no template '{}'", files->path, flags.name));
   }
-  if (files->chat_template.empty()) return Error::unsupported(fmt::format("{}: the model has no chat template", files->path));
+  if (files->chat_template.empty())
+    return Error::unsupported(fmt::format("{}: the model has no chat template", files->path));
   return files->chat_template;
 }
 
@@ -39,14 +40,16 @@ std::string token_text(const ModelFiles* files, std::optional<TokenId> Tokenizer
   if (!files || !files->tokenizer) return {};
   const auto& spec = *files->tokenizer;
   const auto& id = spec.*member;
-  return id && *id >= 0 && static_cast<size_t>(*id) < spec.tokens.size() ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+  return id && *id >= 0 && static_cast<size_t>(*id) < spec.tokens.size() ? spec.tokens[static_cast<size_t>(*id)]
+                                                                         : std::string();
 }
 
 // --context is taken as it is; --messages gets what a server would add.
 Result<nlohmann::ordered_json> make_context(const TemplateFlags& flags, const ModelFiles* files) {
   if (!flags.context.empty()) {
     MILLRACE_TRY(auto context, read_json_file(flags.context));
-    if (!context.is_object()) return Error::corrupt(fmt::format("{}: must be a JSON object of template variables", flags.context));
+    if (!context.is_object())
+      return Error::corrupt(fmt::format("{}: must be a JSON object of template variables", flags.context));
     return context;
   }
   MILLRACE_TRY(auto messages, read_json_file(flags.messages));
@@ -76,7 +79,8 @@ Result<int> run(const TemplateFlags& flags) {
     std::fwrite(source.data(), 1, source.size(), stdout);
     return 0;
   }
-  if (flags.context.empty() == flags.messages.empty()) return Error::user("template: give --context FILE or --messages FILE");
+  if (flags.context.empty() == flags.messages.empty())
+    return Error::user("template: give --context FILE or --messages FILE");
   MILLRACE_TRY(auto parsed, ChatTemplate::parse(source));
   MILLRACE_TRY(auto context, make_context(flags, model));
   MILLRACE_TRY(std::string text, parsed.render(context));

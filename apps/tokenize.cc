@@ -6,8 +6,8 @@
 #include <nlohmann/json.hpp>
 
 #include "command.h"
-#include "run/language_model.h"
 #include "input.h"
+#include "run/language_model.h"
 #include "text/tokenizer.h"
 #include "text/tokenizer_files.h"
 
@@ -53,10 +53,13 @@ Result<int> run(const TokenizeFlags& flags, bool has_input) {
   MILLRACE_TRY(auto tokenizer, Tokenizer::create(std::move(spec)));
   if (!flags.decode.empty()) {
     for (TokenId id : flags.decode)
-      if (id < 0 || id >= tokenizer->vocab_size()) return Error::user(fmt::format("--decode: {} is outside the vocabulary of {}", id, tokenizer->vocab_size()));
+      if (id < 0 || id >= tokenizer->vocab_size())
+        return Error::user(fmt::format("--decode: {} is outside the vocabulary of {}", id, tokenizer->vocab_size()));
     const std::string text = tokenizer->decode(flags.decode);
-    if (flags.json) print_json_line({{"text", text}});
-    else std::fwrite(text.data(), 1, text.size(), stdout);
+    if (flags.json)
+      print_json_line({{"text", text}});
+    else
+      std::fwrite(text.data(), 1, text.size(), stdout);
     if (!flags.json && isatty(STDOUT_FILENO)) std::fputs("\n", stdout);
     return 0;
   }
@@ -64,12 +67,15 @@ Result<int> run(const TokenizeFlags& flags, bool has_input) {
   const auto ids = tokenizer->encode(text, {!flags.no_bos, !flags.no_parse_special});
   if (flags.json) {
     nlohmann::ordered_json out = {{"tokens", ids}, {"pieces", nlohmann::ordered_json::array()}};
-    for (TokenId id : ids) out["pieces"].push_back(tokenizer->is_control(id) ? tokenizer->spec().tokens[static_cast<size_t>(id)] : tokenizer->piece(id));
+    for (TokenId id : ids)
+      out["pieces"].push_back(tokenizer->is_control(id) ? tokenizer->spec().tokens[static_cast<size_t>(id)]
+                                                        : tokenizer->piece(id));
     print_json_line(out);
     return 0;
   }
   for (TokenId id : ids) {
-    const std::string piece = tokenizer->is_control(id) ? tokenizer->spec().tokens[static_cast<size_t>(id)] : tokenizer->piece(id);
+    const std::string piece =
+        tokenizer->is_control(id) ? tokenizer->spec().tokens[static_cast<size_t>(id)] : tokenizer->piece(id);
     fmt::print("{:>7}  {}\n", id, nlohmann::json(piece).dump(-1, ' ', false, nlohmann::json::error_handler_t::replace));
   }
   return 0;
@@ -86,7 +92,8 @@ void add_tokenize_command(CLI::App& app) {
     if (given > 1) return Result<int>(Error::user("tokenize: give only one of TEXT, --stdin, --file and --decode"));
     return run(*flags, given == 1);
   });
-  command->add_option("-m,--model", flags->model, "GGUF file, Hugging Face folder or tokenizer file; the built-in model when absent");
+  command->add_option("-m,--model", flags->model,
+                      "GGUF file, Hugging Face folder or tokenizer file; the built-in model when absent");
   *inputs = {command->add_option("text", flags->text, "Text to encode"),
              command->add_flag("--stdin", flags->from_stdin, "Encode standard input, byte for byte"),
              command->add_option("-f,--file", flags->file, "Encode a file"),

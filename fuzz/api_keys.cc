@@ -1,10 +1,10 @@
 // Keys files: whatever comes is a list of keys within their bounds, or an error of the user's.
+#include "server/access/api_keys.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <set>
 #include <string_view>
-
-#include "server/access/api_keys.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
@@ -17,7 +17,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (const ApiKey& key : *keys) {
     if (key.name.empty() || key.name.size() > 64 || !names.insert(key.name).second) std::abort();
     if (!(key.weight >= 1e-3 && key.weight <= 1e6)) std::abort();
-    for (int64_t limit : {key.limits.requests_per_minute, key.limits.tokens_per_minute, key.limits.tokens_per_day, key.limits.tokens_total, key.limits.streams})
+    for (int64_t limit : {key.limits.requests_per_minute, key.limits.tokens_per_minute, key.limits.tokens_per_day,
+                          key.limits.tokens_total, key.limits.streams})
       if (limit < 0) std::abort();
   }
   return 0;

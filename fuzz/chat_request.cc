@@ -1,5 +1,5 @@
-// Chat requests put together from the input's bytes: valid in their shape, odd in what they say. Whatever comes is a prompt
-// with a constraint that compiles or is refused, or an error that names a field.
+// Chat requests put together from the input's bytes: valid in their shape, odd in what they say. Whatever comes is a
+// prompt with a constraint that compiles or is refused, or an error that names a field.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -18,7 +18,9 @@ class Choices {
   uint8_t byte() { return at_ < size_ ? data_[at_++] : 0; }
   size_t below(size_t n) { return byte() % n; }
   std::string text() {
-    static const char* const words[] = {"", "a", "<think>", "</think>", "<tool_call>", "[TOOL_CALLS]", "f", "\xC3\xA9", "\"", "{}", "user", "object", "string", "#/$defs/a"};
+    static const char* const words[] = {"",       "a",        "<think>", "</think>", "<tool_call>", "[TOOL_CALLS]",
+                                        "f",      "\xC3\xA9", "\"",      "{}",       "user",        "object",
+                                        "string", "#/$defs/a"};
     const size_t which = below(std::size(words) + 2);
     if (which < std::size(words)) return words[which];
     std::string out;
@@ -64,7 +66,10 @@ Json message(Choices& c) {
   static const char* const roles[] = {"user", "assistant", "system", "tool", "developer", "other"};
   Json out = {{"role", roles[c.below(std::size(roles))]}, {"content", c.text()}};
   switch (c.below(5)) {
-    case 0: out["tool_calls"] = Json::array({Json{{"id", c.text()}, {"type", "function"}, {"function", {{"name", c.text()}, {"arguments", anything(c)}}}}}); break;
+    case 0:
+      out["tool_calls"] = Json::array({Json{
+          {"id", c.text()}, {"type", "function"}, {"function", {{"name", c.text()}, {"arguments", anything(c)}}}}});
+      break;
     case 1: out["content"] = Json::array({Json{{"type", "text"}, {"text", c.text()}}, anything(c)}); break;
     case 2: out[c.below(2) ? "reasoning_content" : "tool_calls"] = anything(c); break;
     default: break;
@@ -84,10 +89,20 @@ Json request(Choices& c) {
   for (size_t i = c.below(5); i > 0; --i) {
     switch (c.below(9)) {
       case 0: out["tools"].push_back(tool(c)); break;
-      case 1: out["tool_choice"] = c.below(2) ? Json("required") : Json{{"type", "function"}, {"function", {{"name", c.text()}}}}; break;
+      case 1:
+        out["tool_choice"] =
+            c.below(2) ? Json("required") : Json{{"type", "function"}, {"function", {{"name", c.text()}}}};
+        break;
       case 2: out["response_format"] = {{"type", "json_schema"}, {"json_schema", {{"schema", schema(c, 0)}}}}; break;
       case 3: out["structured_outputs"] = {{c.below(2) ? "regex" : "grammar", c.text()}}; break;
-      case 4: out["structured_outputs"] = {{"structural_tag", {{"type", "triggered_tags"}, {"triggers", {c.text(), c.text()}}, {"tags", Json::array({Json{{"begin", c.text()}, {"content", {{"type", "any_text"}}}, {"end", c.text()}}})}}}}; break;
+      case 4:
+        out["structured_outputs"] = {
+            {"structural_tag",
+             {{"type", "triggered_tags"},
+              {"triggers", {c.text(), c.text()}},
+              {"tags",
+               Json::array({Json{{"begin", c.text()}, {"content", {{"type", "any_text"}}}, {"end", c.text()}}})}}}};
+        break;
       case 5: out["continue_final_message"] = true; break;
       case 6: out["reasoning_effort"] = "low"; break;
       case 7: out[c.text()] = anything(c); break;
@@ -118,14 +133,17 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (ask.tools.any()) {
     constraint = {};
     constraint.kind = Constraint::Kind::structure;
-    constraint.text = to_text(behind_reasoning(dialects[data[0] % dialects.size()].structure(ask.tools.tools, {ask.tools.choice == AskedTools::Choice::required, ask.tools.parallel}),
-                                               reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
+    constraint.text = to_text(
+        behind_reasoning(dialects[data[0] % dialects.size()].structure(
+                             ask.tools.tools, {ask.tools.choice == AskedTools::Choice::required, ask.tools.parallel}),
+                         reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
   }
   if (constraint.kind == Constraint::Kind::none) return 0;
   GrammarLimits limits;
   limits.total_states = limits.dfa_states = 5000;
   limits.nfa_states = 20'000;
-  if (auto grammar = compile_constraint(constraint, limits); !grammar.ok() && grammar.error().message.empty()) std::abort();
+  if (auto grammar = compile_constraint(constraint, limits); !grammar.ok() && grammar.error().message.empty())
+    std::abort();
   describe_calls(ask.messages);
   return 0;
 }

@@ -3,8 +3,8 @@
 //
 //   compiling   ends within its budget, and the budget counts what is really allocated (the allocator is asked);
 //   masks       every token of a mask is accepted and none outside it is, as far as tried; a text that is not whole
-//               has a token to go on with, or says which bound it met; a mask is the same after a roll-back, in a copy, and
-//               after a reset and the same tokens; forced text is accepted;
+//               has a token to go on with, or says which bound it met; a mask is the same after a roll-back, in a copy,
+//               and after a reset and the same tokens; forced text is accepted;
 //   texts       what is written under a regex or a grammar is in its language, and texts out of the bytes are accepted
 //               where they are in it, by a matcher that shares no code with the one under test; what is written under
 //               a schema is JSON that a fresh matcher accepts.

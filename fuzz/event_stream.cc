@@ -1,11 +1,12 @@
 // Fuzzes what a load generator reads from a server: an event stream in pieces of any size, and its events as answers of
 // every API. The events do not depend on the pieces.
+#include "workload/remote/event_stream.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <vector>
 
 #include "workload/remote/completion_api.h"
-#include "workload/remote/event_stream.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size == 0) return 0;
@@ -25,7 +26,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto events = read(bytes.size() + 1);
   if (events != read(1 + data[0] % 16)) std::abort();
   for (const std::string& event : events) {
-    for (auto api : {millrace::CompletionApi::completions, millrace::CompletionApi::chat, millrace::CompletionApi::llama}) {
+    for (auto api :
+         {millrace::CompletionApi::completions, millrace::CompletionApi::chat, millrace::CompletionApi::llama}) {
       const auto chunk = millrace::read_completion_chunk(api, event);
       if (chunk.error.size() > 200 || chunk.error.find('\n') != std::string::npos) std::abort();
     }

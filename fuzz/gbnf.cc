@@ -1,5 +1,5 @@
-// Fuzzes the GBNF parser and what runs its grammars: any bytes are a grammar or an error, and a few hundred bytes of text
-// can be fed to it within bounds.
+// Fuzzes the GBNF parser and what runs its grammars: any bytes are a grammar or an error, and a few hundred bytes of
+// text can be fed to it within bounds.
 #include <cstdint>
 #include <cstdlib>
 

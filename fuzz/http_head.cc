@@ -1,13 +1,13 @@
-// Heads of HTTP requests. One that is taken must leave nothing to guess, by a reading of its own here, and the parser behind
-// must find the same request in it.
+// Heads of HTTP requests. One that is taken must leave nothing to guess, by a reading of its own here, and the parser
+// behind must find the same request in it.
+#include "server/http/http_head.h"
+
 #include <algorithm>
 #include <boost/beast/http/parser.hpp>
 #include <boost/beast/http/string_body.hpp>
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-
-#include "server/http/http_head.h"
 
 namespace {
 
@@ -48,8 +48,11 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (hosts > 1 || (hosts == 0 && parser.get().version() >= 11)) std::abort();
   if (lengths > 1 || encodings > 1 || lengths + encodings > 1) std::abort();
   if (encodings == 1 && (encoding != "chunked" || !parser.chunked() || parser.get().version() < 11)) std::abort();
-  if (lengths == 1 && (!std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; }) || parser.content_length().value_or(0) != std::stoull(length))) std::abort();
+  if (lengths == 1 && (!std::ranges::all_of(length, [](char c) { return c >= '0' && c <= '9'; }) ||
+                       parser.content_length().value_or(0) != std::stoull(length)))
+    std::abort();
   if (lengths + encodings == 0 && !parser.is_done()) std::abort();
-  if (std::ranges::count(head, '\n') != 1 + std::distance(parser.get().begin(), parser.get().end()) + 1) std::abort();  // a line is a header
+  if (std::ranges::count(head, '\n') != 1 + std::distance(parser.get().begin(), parser.get().end()) + 1)
+    std::abort();  // a line is a header
   return 0;
 }

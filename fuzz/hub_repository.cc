@@ -1,5 +1,5 @@
-// Fuzzes what a hub may answer: any bytes are a list of files that all lie below their folder, or an error; and any text is
-// a URL, or none.
+// Fuzzes what a hub may answer: any bytes are a list of files that all lie below their folder, or an error; and any
+// text is a URL, or none.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const auto url = millrace::parse_hub_url(text);
   if (url.ok()) {
-    if (url->host.empty() || url->target.empty() || url->target.front() != '/' || url->target.find('\n') != std::string::npos) std::abort();
+    if (url->host.empty() || url->target.empty() || url->target.front() != '/' ||
+        url->target.find('\n') != std::string::npos)
+      std::abort();
     if (!millrace::parse_hub_url(url->text()).ok()) std::abort();
     (void)millrace::redirect_url(*url, text);
   }

@@ -1,5 +1,5 @@
-// Fuzzes the JSON Schema compiler: any bytes are a grammar or an error of one line, and texts that a grammar leads to are
-// JSON.
+// Fuzzes the JSON Schema compiler: any bytes are a grammar or an error of one line, and texts that a grammar leads to
+// are JSON.
 #include <cstdint>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
@@ -28,7 +28,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   for (int i = 0; i < 200 && set != kDead && !table.complete(set); ++i) {
     SetId next = kDead;
     for (int byte : {'"', '}', ']', '0', 'n', 't', ':', ','}) {
-      if (next == kDead && (next = table.step(set, static_cast<uint8_t>(byte))) != kDead) text += static_cast<char>(byte);
+      if (next == kDead && (next = table.step(set, static_cast<uint8_t>(byte))) != kDead)
+        text += static_cast<char>(byte);
     }
     for (int byte = 0; byte < 256 && next == kDead; ++byte)
       if ((next = table.step(set, static_cast<uint8_t>(byte))) != kDead) text += static_cast<char>(byte);

@@ -25,14 +25,20 @@ void write_and_read(const StoreGeometry& geometry, const StoreIdentity& identity
     float importance;
   } from{};
   std::memcpy(&from, bytes.data(), std::min(bytes.size(), sizeof from));
-  StoreRecord record{from.sequence, {}, {from.parent_low, from.parent_high}, {from.tokens, from.tokens + kTokens}, {from.sums, from.sums + kLayers}, from.importance};
+  StoreRecord record{from.sequence,
+                     {},
+                     {from.parent_low, from.parent_high},
+                     {from.tokens, from.tokens + kTokens},
+                     {from.sums, from.sums + kLayers},
+                     from.importance};
   if (!(record.importance >= 0 && record.importance <= 1e6f)) record.importance = 0;
   record.key = next_key(record.parent, record.tokens);
   std::vector<uint8_t> written(static_cast<size_t>(geometry.record_bytes));
   encode_record(geometry, identity, 3, record, written);
   StoreRecord read;
-  if (decode_record(geometry, identity, 3, written, read) != RecordState::good || read.sequence != record.sequence || !(read.key == record.key) ||
-      !(read.parent == record.parent) || read.tokens != record.tokens || read.sums != record.sums || read.importance != record.importance)
+  if (decode_record(geometry, identity, 3, written, read) != RecordState::good || read.sequence != record.sequence ||
+      !(read.key == record.key) || !(read.parent == record.parent) || read.tokens != record.tokens ||
+      read.sums != record.sums || read.importance != record.importance)
     std::abort();
   if (decode_record(geometry, identity, 4, written, read) == RecordState::good) std::abort();  // another slot's
   written[from.flip / 8 % written.size()] ^= static_cast<uint8_t>(1 << from.flip % 8);
@@ -64,11 +70,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 1) return 0;
   const std::span<const uint8_t> bytes(data + 1, size - 1);
   const StoreIdentity identity = store_identity("fuzz");
-  const auto geometry = StoreGeometry::create({find_format("f16"), kTokens, {{1, 16}, {2, 8}}}, int64_t{1} << 20, data[0] & 4 ? StoreOrder::importance : StoreOrder::arrival);
+  const auto geometry = StoreGeometry::create({find_format("f16"), kTokens, {{1, 16}, {2, 8}}}, int64_t{1} << 20,
+                                              data[0] & 4 ? StoreOrder::importance : StoreOrder::arrival);
   if (!geometry.ok()) std::abort();
   if (data[0] & 2) write_and_read(*geometry, identity, bytes);
 
-  std::vector<uint8_t> page(bytes.begin(), bytes.begin() + static_cast<ptrdiff_t>(std::min<size_t>(bytes.size(), kStorePage)));
+  std::vector<uint8_t> page(bytes.begin(),
+                            bytes.begin() + static_cast<ptrdiff_t>(std::min<size_t>(bytes.size(), kStorePage)));
   decode_header(page, *geometry, identity);
 
   StoreIndex index(geometry->capacity);
@@ -78,7 +86,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto record_bytes = static_cast<size_t>(geometry->record_bytes);
   int64_t slot = 0, good = 0;
   for (size_t at = 0; at < bytes.size() && slot < geometry->capacity; at += record_bytes, ++slot) {
-    std::vector<uint8_t> record(bytes.begin() + static_cast<ptrdiff_t>(at), bytes.begin() + static_cast<ptrdiff_t>(std::min(bytes.size(), at + record_bytes)));
+    std::vector<uint8_t> record(bytes.begin() + static_cast<ptrdiff_t>(at),
+                                bytes.begin() + static_cast<ptrdiff_t>(std::min(bytes.size(), at + record_bytes)));
     record.resize(record_bytes);
     if (data[0] & 1) seal_record(identity, slot, record);
     if (beside && slot % 3 == 2) {
@@ -87,7 +96,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     StoreRecord read;
     if (decode_record(*geometry, identity, slot, record, read) != RecordState::good) continue;
-    if (!(next_key(read.parent, read.tokens) == read.key) || static_cast<int64_t>(read.sums.size()) != kLayers) std::abort();
+    if (!(next_key(read.parent, read.tokens) == read.key) || static_cast<int64_t>(read.sums.size()) != kLayers)
+      std::abort();
     index.restore(slot, std::move(read));
     ++good;
   }

@@ -1,9 +1,9 @@
 // Uploads: the first line is the content type, the rest the body. Every part lies within the body.
+#include "server/http/multipart.h"
+
 #include <cstdint>
 #include <cstdlib>
 #include <string>
-
-#include "server/http/multipart.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;
@@ -15,6 +15,8 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (!parts) return 0;
   if (parts->size() > 64) std::abort();
   for (const FormPart& part : *parts)
-    if (part.name.empty() || part.content.data() < body.data() || part.content.data() + part.content.size() > body.data() + body.size()) std::abort();
+    if (part.name.empty() || part.content.data() < body.data() ||
+        part.content.data() + part.content.size() > body.data() + body.size())
+      std::abort();
   return 0;
 }

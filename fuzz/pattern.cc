@@ -1,9 +1,10 @@
 // Fuzzes the regex parser, for text and for JSON strings: any bytes are an automaton or an error.
+#include "text/grammar/pattern.h"
+
 #include <cstdint>
 #include <cstdlib>
 
 #include "text/grammar/constraint.h"
-#include "text/grammar/pattern.h"
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   using namespace millrace;

@@ -1,5 +1,6 @@
-// Recordings of a server: any bytes are one or an error of one line, what is read is within the bounds, and what is written
-// is read back as it was: every recording that could be read, and a request of every kind made of the same bytes.
+// Recordings of a server: any bytes are one or an error of one line, what is read is within the bounds, and what is
+// written is read back as it was: every recording that could be read, and a request of every kind made of the same
+// bytes.
 #include "server/telemetry/recording.h"
 
 #include <cstdint>
@@ -43,7 +44,8 @@ void check_every_kind(std::string_view bytes) {
     one.request.stop_tokens = {3};
     one.request.beams = 2;
     one.request.early_stopping = kAllOf<EarlyStopping>[bytes.size() % kEnumerators<EarlyStopping>];
-    for (FinishReason reason : kAllOf<FinishReason>) one.answers.push_back({.finish = reason, .ids = {static_cast<TokenId>(bytes.size())}});
+    for (FinishReason reason : kAllOf<FinishReason>)
+      one.answers.push_back({.finish = reason, .ids = {static_cast<TokenId>(bytes.size())}});
     recording.requests.push_back(std::move(one));
   }
   check_round_trip(std::move(recording));
@@ -63,7 +65,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     }
     double before = 0;
     for (const RecordedRequest& one : recording->requests) {
-      if (one.arrival_seconds < before || one.prompt_tokens < 1 || one.request.n < 1 || one.request.max_tokens < -1 || one.answers.empty()) std::abort();
+      if (one.arrival_seconds < before || one.prompt_tokens < 1 || one.request.n < 1 || one.request.max_tokens < -1 ||
+          one.answers.empty())
+        std::abort();
       before = one.arrival_seconds;
       for (const RecordedAnswer& answer : one.answers)
         if (answer.tokens < 0 || answer.digest.size() != 32) std::abort();

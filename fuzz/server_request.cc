@@ -1,5 +1,6 @@
-// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an GenerationRequest within its
-// bounds or an error in the API's shape, and what was refused for its content is never the server's fault.
+// Request bodies of every endpoint: the first byte chooses it, the rest is the body. Whatever comes is an
+// GenerationRequest within its bounds or an error in the API's shape, and what was refused for its content is never the
+// server's fault.
 #include <cstdint>
 #include <cstdlib>
 #include <set>
@@ -18,8 +19,8 @@ void check_refusal(const Endpoint& endpoint, const ApiError& error) {
   if (endpoint.dialect->refuse_in_stream(error).empty()) std::abort();
 }
 
-// A conversation that is to be answered has speakers that there are, and a tool answers a call that was made before. What
-// /v1/responses adds from its store is checked later; Ollama's tools name no calls.
+// A conversation that is to be answered has speakers that there are, and a tool answers a call that was made before.
+// What /v1/responses adds from its store is checked later; Ollama's tools name no calls.
 void check_messages(const Endpoint& endpoint, const Json& messages) {
   if (messages.is_null() || !endpoint.format) return;
   std::set<std::string> called;
@@ -51,7 +52,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   }
   const Request& request = ask.request;
   if (request.n < 1 || request.n > 128 || request.max_tokens < -1 || request.min_tokens < 0) std::abort();
-  if (request.sampling.logprobs < -1 || request.sampling.logprobs > 100 || request.stop.size() > 64 || ask.prompts.size() > 128) std::abort();
+  if (request.sampling.logprobs < -1 || request.sampling.logprobs > 100 || request.stop.size() > 64 ||
+      ask.prompts.size() > 128)
+    std::abort();
   if (!(ask.timeout_seconds >= 0 && ask.timeout_seconds <= 1e6)) std::abort();
   for (const AskedPrompt& prompt : ask.prompts)
     for (TokenId token : prompt.tokens)

@@ -1,5 +1,6 @@
 // Binary and line-based tokenizer files (SentencePiece, tiktoken, llama2.c, RWKV) of any content. The first byte
-// picks the format, the last bytes are also the text. An ordinary token of llama2.c's prints what the file holds for it.
+// picks the format, the last bytes are also the text. An ordinary token of llama2.c's prints what the file holds for
+// it.
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>

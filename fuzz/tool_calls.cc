@@ -1,5 +1,6 @@
-// Answers with calls of tools, in every dialect: the first byte chooses it, the next few where the text is cut, the rest is
-// the text. However it is cut, the pieces are the same; calls begin and end in turn, and text that is no call comes out whole.
+// Answers with calls of tools, in every dialect: the first byte chooses it, the next few where the text is cut, the
+// rest is the text. However it is cut, the pieces are the same; calls begin and end in turn, and text that is no call
+// comes out whole.
 #include <cstdint>
 #include <cstdlib>
 #include <string>
@@ -19,7 +20,8 @@ AnswerPieces joined(const AnswerPieces& pieces) {
 
 // Pieces of `text`, cut every `stride` bytes; 0: nowhere.
 AnswerPieces read(const ToolDialect& dialect, ReasoningPlace place, std::string_view text, size_t stride) {
-  static const std::vector<Tool> tools = {{"f", "", {{"type", "object"}, {"properties", {{"a", {{"type", "string"}}}, {"b", {{"type", "integer"}}}}}}}};
+  static const std::vector<Tool> tools = {
+      {"f", "", {{"type", "object"}, {"properties", {{"a", {{"type", "string"}}}, {"b", {{"type", "integer"}}}}}}}};
   ReasoningSplitter splitter(reasoning_marks()[0], place);
   const auto parser = dialect.parser(tools);
   AnswerPieces out;

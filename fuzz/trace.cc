@@ -22,7 +22,9 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     int64_t tokens = 0;
     for (const auto& block : millrace::prompt_blocks(request, 16)) tokens += block.tokens;
     if (tokens > request.prompt_tokens) std::abort();
-    if (request.prompt_tokens < 4096 && static_cast<int64_t>(millrace::make_prompt(request, 100).size()) != request.prompt_tokens) std::abort();
+    if (request.prompt_tokens < 4096 &&
+        static_cast<int64_t>(millrace::make_prompt(request, 100).size()) != request.prompt_tokens)
+      std::abort();
   }
   return 0;
 }

@@ -33,13 +33,14 @@ class ModelRunner {
     MILLRACE_TRY(Isa isa, select_isa());
     runner->table_ = make_kernel_table(isa);
     runner->files_ = files;
-    MILLRACE_TRY(runner->model_, Model::load(std::move(files), runner->table_, runner->pool_, {.context = options.context}));
+    MILLRACE_TRY(runner->model_,
+                 Model::load(std::move(files), runner->table_, runner->pool_, {.context = options.context}));
     const int64_t context = std::min<int64_t>(runner->model_->context(), 2048);
     KvLayout layout{find_format(options.kv_format), options.block_tokens, runner->model_->kv_layers()};
     MILLRACE_TRY(auto kv, KvPool::create(layout, context / options.block_tokens + 1));
     runner->kv_ = std::make_unique<KvPool>(std::move(kv));
-    MILLRACE_TRY(auto forward, ForwardContext::create(runner->model_->spec(), runner->table_, runner->pool_, *runner->kv_,
-                                                      {options.max_tokens, options.max_tokens, context}));
+    MILLRACE_TRY(auto forward, ForwardContext::create(runner->model_->spec(), runner->table_, runner->pool_,
+                                                      *runner->kv_, {options.max_tokens, options.max_tokens, context}));
     runner->context_ = std::make_unique<ForwardContext>(std::move(forward));
     for (int64_t i = 0; i < runner->kv_->total_blocks(); ++i) runner->blocks_.push_back(*runner->kv_->allocate());
     return runner;

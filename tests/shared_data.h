@@ -52,8 +52,8 @@ inline std::string read_maybe_xz(const std::filesystem::path& path) {
 }  // namespace millrace::testing
 
 // Skips the running test unless shared_data()/relative exists.
-#define MILLRACE_NEEDS_SHARED(relative)                                                      \
-  do {                                                                                       \
-    if (!std::filesystem::exists(::millrace::testing::shared_data() / (relative)))           \
+#define MILLRACE_NEEDS_SHARED(relative)                                                         \
+  do {                                                                                          \
+    if (!std::filesystem::exists(::millrace::testing::shared_data() / (relative)))              \
       GTEST_SKIP() << "needs shared data file " << (relative) << " (set MILLRACE_SHARED_DATA)"; \
   } while (0)

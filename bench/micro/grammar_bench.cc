@@ -2,9 +2,9 @@
 //
 //   bench_grammar [FILE:PATTERN] [Google Benchmark flags]
 //
-// FILE is a tiktoken vocabulary, PATTERN its pre-tokenizer (llama-bpe, o200k_base ...). Without one, a made vocabulary of
-// 128,000 tokens. For each constraint: compile, the first text (nothing worked out yet), a mask and its accept along a
-// text whose states are known, and the same with the mask applied to a row of logits.
+// FILE is a tiktoken vocabulary, PATTERN its pre-tokenizer (llama-bpe, o200k_base ...). Without one, a made vocabulary
+// of 128,000 tokens. For each constraint: compile, the first text (nothing worked out yet), a mask and its accept along
+// a text whose states are known, and the same with the mask applied to a row of logits.
 #include <benchmark/benchmark.h>
 
 #include <fstream>
@@ -65,11 +65,13 @@ std::vector<Work> make_work() {
     constraint.text = std::move(text);
     return constraint;
   };
-  const std::string schema = R"({"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":200},"age":{"type":"integer","minimum":0,"maximum":150},
+  const std::string schema =
+      R"({"type":"object","properties":{"name":{"type":"string","minLength":1,"maxLength":200},"age":{"type":"integer","minimum":0,"maximum":150},
     "email":{"type":"string","format":"email"},"tags":{"type":"array","items":{"type":"string"},"maxItems":10},
     "address":{"type":"object","properties":{"street":{"type":"string"},"city":{"type":"string"}},"required":["street","city"],"additionalProperties":false},
     "kind":{"enum":["person","company"]},"notes":{"type":"string"}},"required":["name","age","tags","address","kind","notes"],"additionalProperties":false})";
-  std::string text = R"({"name": "Ada of the old mill", "age": 36, "email": "ada@example.org", "tags": ["water", "wheel and stone", "flour"],
+  std::string text =
+      R"({"name": "Ada of the old mill", "age": 36, "email": "ada@example.org", "tags": ["water", "wheel and stone", "flour"],
   "address": {"street": "By the river 12", "city": "Millbrook"}, "kind": "person", "notes": ")";
   for (int i = 0; i < 12; ++i) text += "The wheel turns while the water runs, and twelve sacks are filled by noon. ";
   text += "\"}";
@@ -102,26 +104,31 @@ void add_benchmarks(const Work& work, const std::vector<std::string>& pieces) {
   const CompiledGrammar compiled = std::move(cache->get(work.constraint)).value();
   const std::vector<TokenId> tokens = tokenize(pieces, work.text);
   const auto per_token = [tokens](benchmark::State& state) {
-    state.counters["per_token"] = benchmark::Counter(static_cast<double>(tokens.size()), benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+    state.counters["per_token"] =
+        benchmark::Counter(static_cast<double>(tokens.size()),
+                           benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
     state.counters["tokens"] = static_cast<double>(tokens.size());
   };
   benchmark::RegisterBenchmark((name + "/compile").c_str(), [work](benchmark::State& state) {
     for (auto _ : state) benchmark::DoNotOptimize(compile_constraint(work.constraint));
   })->Unit(benchmark::kMicrosecond);
-  benchmark::RegisterBenchmark((name + "/first_text").c_str(), [=](benchmark::State& state) {
-    for (auto _ : state) {
-      state.PauseTiming();
-      GrammarCache fresh([&] { return pieces; });
-      GrammarMatcher matcher(*fresh.get(work.constraint));
-      state.ResumeTiming();
-      std::vector<uint64_t> bits(matcher.words());
-      for (TokenId token : tokens) {
-        matcher.mask(bits);
-        if (!matcher.accept(token)) state.SkipWithError("the text does not fit");
-      }
-    }
-    per_token(state);
-  })->Unit(benchmark::kMicrosecond)->Iterations(3);
+  benchmark::RegisterBenchmark((name + "/first_text").c_str(),
+                               [=](benchmark::State& state) {
+                                 for (auto _ : state) {
+                                   state.PauseTiming();
+                                   GrammarCache fresh([&] { return pieces; });
+                                   GrammarMatcher matcher(*fresh.get(work.constraint));
+                                   state.ResumeTiming();
+                                   std::vector<uint64_t> bits(matcher.words());
+                                   for (TokenId token : tokens) {
+                                     matcher.mask(bits);
+                                     if (!matcher.accept(token)) state.SkipWithError("the text does not fit");
+                                   }
+                                 }
+                                 per_token(state);
+                               })
+      ->Unit(benchmark::kMicrosecond)
+      ->Iterations(3);
   benchmark::RegisterBenchmark((name + "/mask").c_str(), [=](benchmark::State& state) {
     for (auto _ : state) {
       GrammarMatcher matcher(compiled);

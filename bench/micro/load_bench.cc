@@ -4,8 +4,8 @@
 //   bench_load_bench --benchmark_filter='pack/q4_0'
 //   MILLRACE_BENCH_MODELS=a.gguf:b.gguf bench_load_bench --benchmark_filter=load
 //
-// Arguments: threads. Beside the time of `load`: peak_MB, the most memory that the process has had (one model a run makes
-// it that model's), and packed_MB, the weights.
+// Arguments: threads. Beside the time of `load`: peak_MB, the most memory that the process has had (one model a run
+// makes it that model's), and packed_MB, the weights.
 #include <benchmark/benchmark.h>
 #include <sys/mman.h>
 
@@ -81,13 +81,21 @@ int register_all() {
     for (Isa isa : {Isa::avx2, Isa::avx512}) {
       if (isa > detect_isa()) continue;
       const std::string name = "pack/" + std::string(format->name) + "/" + std::string(isa_name(isa));
-      benchmark::RegisterBenchmark(name.c_str(), bench_pack, format, isa)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+      benchmark::RegisterBenchmark(name.c_str(), bench_pack, format, isa)
+          ->Arg(1)
+          ->Arg(2)
+          ->UseRealTime()
+          ->Unit(benchmark::kMillisecond);
     }
   }
   const char* models = std::getenv("MILLRACE_BENCH_MODELS");
   std::istringstream paths(models ? models : "");
   for (std::string path; std::getline(paths, path, ':');)
-    benchmark::RegisterBenchmark(("load/" + path).c_str(), bench_load, path)->Arg(1)->Arg(2)->UseRealTime()->Unit(benchmark::kMillisecond);
+    benchmark::RegisterBenchmark(("load/" + path).c_str(), bench_load, path)
+        ->Arg(1)
+        ->Arg(2)
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
   return 0;
 }
 

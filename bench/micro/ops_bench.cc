@@ -79,8 +79,10 @@ void add_row_kernels(Isa isa) {
 }
 
 void add_rounding(Isa isa) {
-  const std::pair<const char*, Activation> kinds[] = {
-      {"activation_f32", Activation::f32}, {"activation_bf16", Activation::bf16}, {"activation_q8", Activation::q8}, {"activation_q8_shift", Activation::q8_shift}};
+  const std::pair<const char*, Activation> kinds[] = {{"activation_f32", Activation::f32},
+                                                      {"activation_bf16", Activation::bf16},
+                                                      {"activation_q8", Activation::q8},
+                                                      {"activation_q8_shift", Activation::q8_shift}};
   for (const auto& [name, kind] : kinds) {
     add_benchmark(name, isa, [kind = kind](const KernelTable& k, Rows& r) {
       k.encode_activation(kind, r.x.data(), kValues, r.stored.data());

@@ -1,12 +1,14 @@
-// http_overhead: what the server costs. One engine answers the same load in two ways, in turns and in one process, so that
-// neither the machine's mood nor a process's luck with its pages and cores is taken for the server's work:
+// http_overhead: what the server costs. One engine answers the same load in two ways, in turns and in one process, so
+// that neither the machine's mood nor a process's luck with its pages and cores is taken for the server's work:
 //
 //   A   submitted to the engine; its tokens go to a function                          Engine::submit(request, sink)
-//   B   asked over HTTP, each answer an event stream, through sockets of this machine  millrace serve + millrace replay --url
+//   B   asked over HTTP, each answer an event stream, through sockets of this machine  millrace serve + millrace replay
+//   --url
 //
-// Tokens a second are those of the time in which all streams run: from the last one's first token to the first one's last. Printed are the medians, over the rounds, of tokens a second, of their ratio B / A, and of
-// processor time a token: of A, of B's server with its engine, and of the load generator, which runs on the same cores. Where
-// all cores are at work already, B cannot be faster than A / (A + generator) of processor time.
+// Tokens a second are those of the time in which all streams run: from the last one's first token to the first one's
+// last. Printed are the medians, over the rounds, of tokens a second, of their ratio B / A, and of processor time a
+// token: of A, of B's server with its engine, and of the load generator, which runs on the same cores. Where all cores
+// are at work already, B cannot be faster than A / (A + generator) of processor time.
 //
 //   http_overhead -m model.gguf -t 2 --rounds 10 --seconds 1
 #include <fcntl.h>
@@ -42,19 +44,22 @@ struct Flags {
 double cpu_seconds(int who) {
   rusage used{};
   getrusage(who, &used);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
   return seconds(used.ru_utime) + seconds(used.ru_stime);
 }
 
 struct Run {
   double tokens_per_second = 0;
-  double cpu_per_token = 0;        // seconds; of all threads but the generator's
+  double cpu_per_token = 0;  // seconds; of all threads but the generator's
   double generator_per_token = 0;
 };
 
 class Comparison {
  public:
-  Comparison(const Flags& flags, std::unique_ptr<Server> server, int64_t vocab) : flags_(flags), server_(std::move(server)), vocab_(vocab) {}
+  Comparison(const Flags& flags, std::unique_ptr<Server> server, int64_t vocab)
+      : flags_(flags), server_(std::move(server)), vocab_(vocab) {}
 
   // One request a stream, `tokens` long.
   void set_length(int64_t tokens) {
@@ -86,7 +91,9 @@ class Comparison {
         }
         auto id = server_->service().engine().submit(std::move(request), [&, index = asked.id](TokenEvent&& event) {
           std::lock_guard lock(mutex);
-          if (event.token >= 0) records[index].tokens.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
+          if (event.token >= 0)
+            records[index].tokens.push_back(
+                std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count());
           if (event.last && --open == 0) ended.notify_one();
         });
         if (id.ok()) continue;
@@ -124,7 +131,8 @@ class Comparison {
     }
     if (to <= from) return Error::user("the answers are too short: no moment in which all run");
     for (const RequestRecord& record : records)
-      all_run += static_cast<double>(std::ranges::count_if(record.tokens, [&](double at) { return at > from && at <= to; }));
+      all_run +=
+          static_cast<double>(std::ranges::count_if(record.tokens, [&](double at) { return at > from && at <= to; }));
     Run run;
     run.tokens_per_second = all_run / (to - from);
     run.generator_per_token = (cpu_seconds(RUSAGE_THREAD) - own) / count;
@@ -174,10 +182,14 @@ void print(const Flags& flags, const std::vector<std::pair<Run, Run>>& rounds) {
   const double server = median_of(rounds, [](const Run&, const Run& b) { return b.cpu_per_token * 1e6; });
   const double generator = median_of(rounds, [](const Run&, const Run& b) { return b.generator_per_token * 1e6; });
   if (flags.head)
-    fmt::print("| model | threads | in process t/s | HTTP t/s | ratio | quarter to quarter | CPU us/token: in process | server | generator |\n|---|--:|--:|--:|--:|---|--:|--:|--:|\n");
-  fmt::print("| {} | {} | {:.0f} | {:.0f} | {:.1f} % | {:.1f} to {:.1f} % | {:.1f} | {:.1f} | {:.1f} |\n", flags.model.empty() ? "built-in" : std::filesystem::path(flags.model).stem().string(), flags.threads,
-             median_of(rounds, [](const Run& a, const Run&) { return a.tokens_per_second; }), median_of(rounds, [](const Run&, const Run& b) { return b.tokens_per_second; }),
-             100 * median(ratios), 100 * ratios[ratios.size() / 4], 100 * ratios[ratios.size() * 3 / 4], own, server, generator);
+    fmt::print(
+        "| model | threads | in process t/s | HTTP t/s | ratio | quarter to quarter | CPU us/token: in process | "
+        "server | generator |\n|---|--:|--:|--:|--:|---|--:|--:|--:|\n");
+  fmt::print("| {} | {} | {:.0f} | {:.0f} | {:.1f} % | {:.1f} to {:.1f} % | {:.1f} | {:.1f} | {:.1f} |\n",
+             flags.model.empty() ? "built-in" : std::filesystem::path(flags.model).stem().string(), flags.threads,
+             median_of(rounds, [](const Run& a, const Run&) { return a.tokens_per_second; }),
+             median_of(rounds, [](const Run&, const Run& b) { return b.tokens_per_second; }), 100 * median(ratios),
+             100 * ratios[ratios.size() / 4], 100 * ratios[ratios.size() * 3 / 4], own, server, generator);
 }
 
 Result<void> run(const Flags& flags) {
@@ -190,7 +202,8 @@ Result<void> run(const Flags& flags) {
   service.engine.context = flags.context;
   service.engine.max_streams = flags.streams;
   service.engine.prefix_cache = false;  // every round computes its prompts
-  MILLRACE_TRY(service.telemetry, Telemetry::create({}, "model", {}));  // a line of log for each request, as the server has
+  MILLRACE_TRY(service.telemetry,
+               Telemetry::create({}, "model", {}));  // a line of log for each request, as the server has
   MILLRACE_TRY(auto engine, Engine::create(model, service.engine));
   HttpLimits http;
   http.port = 0;
@@ -235,14 +248,22 @@ int main(int argc, char** argv) {
   CLI::App app("What serving over HTTP costs against the engine alone");
   app.add_option("-m,--model", flags.model, "Model file; the built-in one when absent");
   app.add_option("-t,--threads", flags.threads, "Of the engine")->capture_default_str()->check(CLI::Range(1, 1024));
-  app.add_option("--io-threads", flags.io_threads, "Of the server's sockets")->capture_default_str()->check(CLI::Range(1, 64));
+  app.add_option("--io-threads", flags.io_threads, "Of the server's sockets")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
   app.add_option("--streams", flags.streams, "Held all the time")->capture_default_str()->check(CLI::Range(1, 65536));
-  app.add_option("--prompt", flags.prompt, "Tokens of each prompt")->capture_default_str()->check(CLI::Range(1, 100000));
-  app.add_option("--tokens", flags.tokens, "Of each answer; 0: what takes about --seconds")->capture_default_str()->check(CLI::Range(0, 1000000));
+  app.add_option("--prompt", flags.prompt, "Tokens of each prompt")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 100000));
+  app.add_option("--tokens", flags.tokens, "Of each answer; 0: what takes about --seconds")
+      ->capture_default_str()
+      ->check(CLI::Range(0, 1000000));
   app.add_option("-c,--context", flags.context, "Of a stream")->capture_default_str()->check(CLI::Range(64, 1000000));
   app.add_option("--seconds", flags.seconds, "Of one run")->capture_default_str()->check(CLI::Range(0.01, 3600.0));
   app.add_option("--rounds", flags.rounds, "Pairs of runs")->capture_default_str()->check(CLI::Range(1, 10000));
-  app.add_option("--locked-rounds", flags.locked_rounds, "Rounds that --lock is held for at a time")->capture_default_str()->check(CLI::Range(1, 10000));
+  app.add_option("--locked-rounds", flags.locked_rounds, "Rounds that --lock is held for at a time")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 10000));
   app.add_option("--api", flags.api, "completions, chat, llama")->capture_default_str();
   app.add_option("--lock", flags.lock, "File that is locked while rounds run");
   app.add_flag("--head", flags.head, "Print the table's head");

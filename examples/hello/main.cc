@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
     std::fputs(event->text.c_str(), stdout);
     if (event->finish == millrace::FinishReason::error) return fail(event->error);
     if (event->finish != millrace::FinishReason::none)
-      std::printf("\n[%s, %lld tokens]\n", finish_reason_name(event->finish), (long long)event->timings.generated_tokens);
+      std::printf("\n[%s, %lld tokens]\n", finish_reason_name(event->finish),
+                  (long long)event->timings.generated_tokens);
   }
 }

@@ -20,10 +20,10 @@
 #include "millrace/age_histogram.h"
 #include "millrace/constraint.h"
 #include "millrace/events.h"
-#include "millrace/snapshot.h"
 #include "millrace/model.h"
 #include "millrace/options.h"
 #include "millrace/request.h"
+#include "millrace/snapshot.h"
 
 namespace millrace {
 
@@ -50,18 +50,18 @@ class Stream {
 // Of the file that EngineOptions::kv_ssd names.
 struct KvStoreStats {
   bool open = false;
-  bool io_uring = false;           // else pread and pwrite
-  bool direct = false;             // past the page cache
+  bool io_uring = false;  // else pread and pwrite
+  bool direct = false;    // past the page cache
   int64_t capacity_blocks = 0;
-  int64_t blocks = 0;              // stored now
-  int64_t unread_slots = 0;        // after the start: of its places, those whose contents are not known yet
-  int64_t hit_tokens = 0;          // came back from it, and were not computed
-  int64_t passed_tokens = 0;       // were there, but would have taken longer to load than to compute
-  int64_t failed_tokens = 0;       // did not come back whole, and were computed
-  int64_t left_out_tokens = 0;     // were there, and were left out of their streams' attention
+  int64_t blocks = 0;           // stored now
+  int64_t unread_slots = 0;     // after the start: of its places, those whose contents are not known yet
+  int64_t hit_tokens = 0;       // came back from it, and were not computed
+  int64_t passed_tokens = 0;    // were there, but would have taken longer to load than to compute
+  int64_t failed_tokens = 0;    // did not come back whole, and were computed
+  int64_t left_out_tokens = 0;  // were there, and were left out of their streams' attention
   int64_t read_bytes = 0, written_bytes = 0;
-  int64_t dropped_blocks = 0;      // not stored: too many writes were under way, or one failed
-  int64_t corrupt_blocks = 0;      // found damaged
+  int64_t dropped_blocks = 0;  // not stored: too many writes were under way, or one failed
+  int64_t corrupt_blocks = 0;  // found damaged
 };
 
 // Memory by what it is for: "weights", "KV", "activations" ...
@@ -73,14 +73,14 @@ struct MemoryUse {
 
 // The prefix cache since the engine began.
 struct PrefixCacheStats {
-  int64_t queries = 0;           // lookups, one an admission
-  int64_t query_tokens = 0;      // that were looked up
-  int64_t hit_tokens = 0;        // of those, found
+  int64_t queries = 0;       // lookups, one an admission
+  int64_t query_tokens = 0;  // that were looked up
+  int64_t hit_tokens = 0;    // of those, found
   int64_t stored_blocks = 0;
   int64_t erased_blocks = 0;
-  AgeHistogram lifetime;         // of erased blocks: since they were stored
-  AgeHistogram idle;             // of erased blocks: since their last use
-  AgeHistogram reuse_gap;        // of uses: since the one before
+  AgeHistogram lifetime;   // of erased blocks: since they were stored
+  AgeHistogram idle;       // of erased blocks: since their last use
+  AgeHistogram reuse_gap;  // of uses: since the one before
 };
 
 // Tokens that steps computed, prompts' and answers', in buckets that double: bucket i counts the steps of at most 2^i
@@ -106,12 +106,12 @@ struct EngineStats {
   int64_t scratch_bytes = 0;
   int64_t steps = 0;
   StepTokens step_tokens;
-  int64_t prompt_tokens = 0;     // computed
-  int64_t cached_tokens = 0;     // taken from the prefix index instead
+  int64_t prompt_tokens = 0;  // computed
+  int64_t cached_tokens = 0;  // taken from the prefix index instead
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  int64_t recomputed_tokens = 0;   // whose keys and values were given back at preemptions, to be computed again
-  int64_t livelocks = 0;           // times streams no longer came forward, and were run to their end in order of arrival
+  int64_t recomputed_tokens = 0;  // whose keys and values were given back at preemptions, to be computed again
+  int64_t livelocks = 0;          // times streams no longer came forward, and were run to their end in order of arrival
   int64_t swapped_out_tokens = 0;  // ... or moved to host memory
   int64_t swapped_in_tokens = 0;
   PrefixCacheStats prefix;
@@ -137,11 +137,12 @@ struct EngineLiveness {
 class Engine {
  public:
   // Errors: user (an option), resource (memory).
-  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options = {});
+  static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LanguageModel> model,
+                                                const EngineOptions& options = {});
   ~Engine();  // cancels what still runs
 
-  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and those
-  // of compile(), which it calls for a constraint that nobody has compiled.
+  // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and
+  // those of compile(), which it calls for a constraint that nobody has compiled.
   Result<std::unique_ptr<Stream>> submit(Request request);
 
   // The same, with every event handed to `sink` on the engine's thread, which waits for it: take the event over and
@@ -153,9 +154,9 @@ class Engine {
   // What submit() would refuse whatever else runs; a full queue is not among it, nor what compile() says.
   Result<void> check(const Request& request) const;
 
-  // Compiles what an answer is to be held to, on the calling thread, within bounds of memory and time. For those who must
-  // not wait in submit(): compile elsewhere, and keep the result until submit() has returned. Errors: user (syntax, nothing
-  // satisfies it), unsupported (a construct, or too large), resource (no memory now), cancelled.
+  // Compiles what an answer is to be held to, on the calling thread, within bounds of memory and time. For those who
+  // must not wait in submit(): compile elsewhere, and keep the result until submit() has returned. Errors: user
+  // (syntax, nothing satisfies it), unsupported (a construct, or too large), resource (no memory now), cancelled.
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order = {}) const;
   // What compile() gives, where that is known already.
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const;
@@ -169,10 +170,10 @@ class Engine {
   EngineStats stats() const;
   EngineLiveness liveness() const;
 
-  // Asks for a snapshot at the engine, which `sink` gets on the engine's thread between two steps: take it over and return.
-  // Steps are recorded from the first snapshot on, until none is asked for. True: `sink` is called once, and if the engine stops
-  // before with a snapshot that says so and holds nothing else. False: it never will be, because the engine has stopped or so
-  // many are asked for already.
+  // Asks for a snapshot at the engine, which `sink` gets on the engine's thread between two steps: take it over and
+  // return. Steps are recorded from the first snapshot on, until none is asked for. True: `sink` is called once, and if
+  // the engine stops before with a snapshot that says so and holds nothing else. False: it never will be, because the
+  // engine has stopped or so many are asked for already.
   static constexpr size_t kMaxSnapshots = 8;
   using SnapshotSink = std::function<void(EngineSnapshot&&)>;
   [[nodiscard]] bool snapshot(SnapshotSink sink);

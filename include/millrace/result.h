@@ -49,17 +49,32 @@ class [[nodiscard]] Result {
   bool ok() const { return state_.index() == 0; }
   explicit operator bool() const { return ok(); }
 
-  T& value() & { assert(ok()); return *std::get_if<0>(&state_); }
-  const T& value() const& { assert(ok()); return *std::get_if<0>(&state_); }
-  T&& value() && { assert(ok()); return std::move(*std::get_if<0>(&state_)); }
+  T& value() & {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  const T& value() const& {
+    assert(ok());
+    return *std::get_if<0>(&state_);
+  }
+  T&& value() && {
+    assert(ok());
+    return std::move(*std::get_if<0>(&state_));
+  }
   T& operator*() & { return value(); }
   const T& operator*() const& { return value(); }
   T&& operator*() && { return std::move(*this).value(); }
   T* operator->() { return &value(); }
   const T* operator->() const { return &value(); }
 
-  const Error& error() const& { assert(!ok()); return *std::get_if<1>(&state_); }
-  Error&& error() && { assert(!ok()); return std::move(*std::get_if<1>(&state_)); }
+  const Error& error() const& {
+    assert(!ok());
+    return *std::get_if<1>(&state_);
+  }
+  Error&& error() && {
+    assert(!ok());
+    return std::move(*std::get_if<1>(&state_));
+  }
 
  private:
   std::variant<T, Error> state_;
@@ -73,8 +88,14 @@ class [[nodiscard]] Result<void> {
 
   bool ok() const { return !error_.has_value(); }
   explicit operator bool() const { return ok(); }
-  const Error& error() const& { assert(!ok()); return *error_; }
-  Error&& error() && { assert(!ok()); return std::move(*error_); }
+  const Error& error() const& {
+    assert(!ok());
+    return *error_;
+  }
+  Error&& error() && {
+    assert(!ok());
+    return std::move(*error_);
+  }
 
  private:
   std::optional<Error> error_;
@@ -84,9 +105,9 @@ class [[nodiscard]] Result<void> {
 
 #define MILLRACE_CONCAT_(a, b) a##b
 #define MILLRACE_CONCAT(a, b) MILLRACE_CONCAT_(a, b)
-#define MILLRACE_TRY_(tmp, decl, expr)               \
-  auto tmp = (expr);                                 \
-  if (!tmp.ok()) return std::move(tmp).error();      \
+#define MILLRACE_TRY_(tmp, decl, expr)          \
+  auto tmp = (expr);                            \
+  if (!tmp.ok()) return std::move(tmp).error(); \
   decl = std::move(tmp).value()
 #define MILLRACE_TRY(decl, expr) MILLRACE_TRY_(MILLRACE_CONCAT(try_, __LINE__), decl, expr)
 #define MILLRACE_TRY_VOID(expr)                               \

@@ -8,7 +8,8 @@ namespace {
 // A unit is (span, KV head, tile of queries). A unit's worker runs its partitions one after the other and joins each to
 // the total; few queries may be spread over workers, some partitions a task, and are joined afterwards. Both join the
 // same partials in the same order, so which way is taken does not show in the bits.
-constexpr int64_t kTileRows = 256;     // query rows (query x head) that share one decoding of a partition's keys and values
+constexpr int64_t kTileRows =
+    256;  // query rows (query x head) that share one decoding of a partition's keys and values
 constexpr int64_t kSplitQueries = 4;   // spans of at most so many queries may be spread over partitions
 constexpr int64_t kTasksAWorker = 16;  // of a spread span, so that a worker that is late holds up little
 constexpr int64_t kAheadSlots = 128;   // beyond a partition, of which the kernel may ask for rows
@@ -28,10 +29,10 @@ Partial partial_at(float* scratch, int64_t rows) { return {scratch, scratch + ro
 
 struct Unit {
   const BatchSpan* span;
-  int64_t head;         // KV head
-  int64_t first;        // query in span
+  int64_t head;   // KV head
+  int64_t first;  // query in span
   int64_t queries;
-  int64_t part_begin;   // first partition with a visible key
+  int64_t part_begin;  // first partition with a visible key
   int64_t part_end;
 };
 
@@ -59,7 +60,8 @@ struct Attend {
     return u;
   }
 
-  // `first` of those that a worker runs in a row. `pointers` is indexed from slot 0; only the entries of this partition and a little behind it are filled.
+  // `first` of those that a worker runs in a row. `pointers` is indexed from slot 0; only the entries of this partition
+  // and a little behind it are filled.
   void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const uint8_t** pointers) const {
     const int64_t block_tokens = kv.layout().block_tokens;
     AttentionArgs args;
@@ -99,14 +101,16 @@ struct Attend {
   }
 
   void join(int64_t rows, const Partial& partial, const Partial& total) const {
-    kernels.attention_join(rows, layer.head_dim, partial.max, partial.sum, partial.acc, total.max, total.sum, total.acc);
+    kernels.attention_join(rows, layer.head_dim, partial.max, partial.sum, partial.acc, total.max, total.sum,
+                           total.acc);
   }
 
   // Divides the total by its sum into `merged`, then spreads the rows: one query's heads lie together in `out`, queries
   // are a whole row apart.
   void finish(const Unit& u, const Partial& total, float* merged) const {
     const int64_t width = layer.heads * layer.head_dim;
-    kernels.attention_merge(1, u.queries * group, group, layer.head_dim, total.max, total.sum, total.acc, nullptr, merged);
+    kernels.attention_merge(1, u.queries * group, group, layer.head_dim, total.max, total.sum, total.acc, nullptr,
+                            merged);
     float* first = out + (u.span->begin + u.first) * width + u.head * group * layer.head_dim;
     for (int64_t i = 0; i < u.queries; ++i)
       std::copy_n(merged + i * group * layer.head_dim, group * layer.head_dim, first + i * width);
@@ -153,7 +157,8 @@ void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, floa
     float* head = scratch + task / runs * slot;
     const int64_t begin = task % runs * run;
     for (int64_t p = begin; p < std::min(parts, begin + run); ++p)
-      a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows), pointers + worker * pointer_slot);
+      a.run_partition(u, u.part_begin + p, p == begin, partial_at(head + p * size, rows),
+                      pointers + worker * pointer_slot);
     if (runs == 1) finish(task);
   });
   if (runs > 1) pool.parallel_for(a.layer.kv_heads, [&](int64_t head, int) { finish(head); });
@@ -172,11 +177,13 @@ int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t blo
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers) {
   const int64_t group = layer.heads / layer.kv_heads;
-  const Attend a{batch, layer, kernels, kv, kernels.find_attention(kv.layout().format), q, out, group, query_tile(group)};
+  const Attend a{batch, layer, kernels,          kv, kernels.find_attention(kv.layout().format), q,
+                 out,   group, query_tile(group)};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
   // A lone short span is cut along its keys when its heads alone would not feed every worker.
   if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1) {
-    attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.head_dim), pointers, pointer_slot);
+    attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.head_dim), pointers,
+                 pointer_slot);
     return;
   }
   int64_t units = 0;

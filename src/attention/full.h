@@ -11,7 +11,7 @@
 namespace millrace {
 
 struct AttentionLayer {
-  int64_t layer = 0;     // of the pool
+  int64_t layer = 0;  // of the pool
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;

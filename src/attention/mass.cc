@@ -15,8 +15,8 @@ void softmax(float* scores, int64_t first, int64_t slots) {
 }
 
 // Scores of all heads of one KV head: each key is decoded once.
-void score_group(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec, KvPool& kv, int64_t kv_head,
-                 const float* q, int64_t first, int64_t slots, float* key, float* scores) {
+void score_group(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec,
+                 KvPool& kv, int64_t kv_head, const float* q, int64_t first, int64_t slots, float* key, float* scores) {
   const int64_t group = layer.heads / layer.kv_heads, dim = layer.head_dim, block_tokens = kv.layout().block_tokens;
   for (int64_t slot = first; slot < slots; ++slot) {
     const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / block_tokens)];
@@ -32,7 +32,8 @@ void score_group(const BatchSpan& span, const Batch& batch, const AttentionLayer
 
 }  // namespace
 
-void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv, const float* q, AttentionMass& mass) {
+void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
+                  const float* q, AttentionMass& mass) {
   const RowCodec& codec = *kernels.find_codec(kv.layout().format);
   const int64_t block_tokens = kv.layout().block_tokens, group = layer.heads / layer.kv_heads;
   mass.mass.clear();

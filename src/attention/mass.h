@@ -1,5 +1,5 @@
-// Attention mass: how much of one query's attention each block of keys gets; what evictors and token choosers ask about. An
-// observation beside the forward pass: it reads queries and keys and changes nothing that logits depend on.
+// Attention mass: how much of one query's attention each block of keys gets; what evictors and token choosers ask
+// about. An observation beside the forward pass: it reads queries and keys and changes nothing that logits depend on.
 #pragma once
 
 #include <vector>
@@ -17,8 +17,9 @@ struct AttentionMass {
   std::vector<float> scratch;  // [head_dim | slots]
 };
 
-// q [tokens, heads * head_dim], scaled and rotated; the batch's keys are stored already. Fills mass.mass: the softmax over
-// all visible slots, averaged over heads, summed by block. In order of slots, so that it never depends on threads.
-void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv, const float* q, AttentionMass& mass);
+// q [tokens, heads * head_dim], scaled and rotated; the batch's keys are stored already. Fills mass.mass: the softmax
+// over all visible slots, averaged over heads, summed by block. In order of slots, so that it never depends on threads.
+void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
+                  const float* q, AttentionMass& mass);
 
 }  // namespace millrace

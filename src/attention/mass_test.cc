@@ -12,20 +12,26 @@ namespace {
 
 constexpr int64_t kBlock = 4, kHeads = 6, kKvHeads = 2, kDim = 8;
 
-float draw(uint64_t stream, int64_t i) { return static_cast<float>(philox_uniform(3, stream, static_cast<uint64_t>(i))) * 4 - 2; }
+float draw(uint64_t stream, int64_t i) {
+  return static_cast<float>(philox_uniform(3, stream, static_cast<uint64_t>(i))) * 4 - 2;
+}
 
 struct Bench {
-  Bench() : pool(KvPool::create({find_format("f32"), kBlock, {{kKvHeads, kDim}}}, 16).value()), table(make_kernel_table(Isa::ref)) {}
+  Bench()
+      : pool(KvPool::create({find_format("f32"), kBlock, {{kKvHeads, kDim}}}, 16).value()),
+        table(make_kernel_table(Isa::ref)) {}
 
   // A stream of `slots` tokens whose last `count` are in the batch.
   void add(int64_t slots, int64_t count) {
-    BatchSpan span{batch.size(), count, slots - count, static_cast<int64_t>(batch.block_tables.size()), pool.blocks_for(slots)};
+    BatchSpan span{batch.size(), count, slots - count, static_cast<int64_t>(batch.block_tables.size()),
+                   pool.blocks_for(slots)};
     for (int64_t b = 0; b < span.table_size; ++b) batch.block_tables.push_back(*pool.allocate());
     for (int64_t slot = 0; slot < slots; ++slot)
       for (int64_t h = 0; h < kKvHeads; ++h) {
         const BlockId block = batch.block_tables[static_cast<size_t>(span.table + slot / kBlock)];
         auto* key = reinterpret_cast<float*>(pool.keys(0, block, h) + slot % kBlock * pool.row_bytes(0));
-        for (int64_t d = 0; d < kDim; ++d) key[d] = draw(static_cast<uint64_t>(batch.spans.size()), (slot * kKvHeads + h) * kDim + d);
+        for (int64_t d = 0; d < kDim; ++d)
+          key[d] = draw(static_cast<uint64_t>(batch.spans.size()), (slot * kKvHeads + h) * kDim + d);
       }
     batch.tokens.resize(static_cast<size_t>(batch.size() + count));
     batch.spans.push_back(span);
@@ -48,7 +54,8 @@ struct Bench {
         if (softcap > 0) dot = softcap * std::tanh(dot / softcap);
         sum += scores[static_cast<size_t>(slot)] = std::exp(dot);
       }
-      for (int64_t slot = 0; slot < slots; ++slot) mass[static_cast<size_t>(slot / kBlock)] += scores[static_cast<size_t>(slot)] / sum / kHeads;
+      for (int64_t slot = 0; slot < slots; ++slot)
+        mass[static_cast<size_t>(slot / kBlock)] += scores[static_cast<size_t>(slot)] / sum / kHeads;
     }
     return mass;
   }
@@ -73,7 +80,8 @@ TEST(AttentionMass, IsTheSoftmaxOfEachSpansLastQueryByBlock) {
       std::vector<double> expected = bench.expected(0, q, window, static_cast<double>(softcap));
       for (double one : bench.expected(2, q, window, static_cast<double>(softcap))) expected.push_back(one);
       ASSERT_EQ(mass.mass.size(), expected.size());
-      for (size_t i = 0; i < expected.size(); ++i) EXPECT_NEAR(static_cast<double>(mass.mass[i]), expected[i], 1e-5) << window << " " << i;
+      for (size_t i = 0; i < expected.size(); ++i)
+        EXPECT_NEAR(static_cast<double>(mass.mass[i]), expected[i], 1e-5) << window << " " << i;
     }
   }
 }

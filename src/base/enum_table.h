@@ -1,5 +1,5 @@
-// Tables by enumerator that cannot fall behind their enum: the compiler counts the enumerators, and a table with another
-// number of entries does not compile.
+// Tables by enumerator that cannot fall behind their enum: the compiler counts the enumerators, and a table with
+// another number of entries does not compile.
 //
 //   enum class Level { debug, info, error };
 //   constexpr EnumNames<Level> kLevels("debug", "info", "error");     kLevels[Level::info], kLevels.find("info")
@@ -22,9 +22,12 @@ namespace enum_detail {
 
 template <auto V>
 constexpr bool has_name() {
-  constexpr std::string_view signature = __PRETTY_FUNCTION__;  // "... [with auto V = Level::info]", "... [V = (Level)7]"
+  constexpr std::string_view signature =
+      __PRETTY_FUNCTION__;  // "... [with auto V = Level::info]", "... [V = (Level)7]"
   constexpr size_t end = signature.find_first_of("];", signature.find("V = "));
-  const auto in_word = [](char c) { return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); };
+  const auto in_word = [](char c) {
+    return c == '_' || (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z');
+  };
   size_t begin = end;
   while (begin > 0 && in_word(signature[begin - 1])) --begin;
   return begin < end && !(signature[begin] >= '0' && signature[begin] <= '9');
@@ -38,7 +41,8 @@ constexpr std::array<bool, kMostEnumerators> list_named(std::index_sequence<I...
 }
 
 template <typename E>
-inline constexpr std::array<bool, kMostEnumerators> kNamed = list_named<E>(std::make_index_sequence<kMostEnumerators>());
+inline constexpr std::array<bool, kMostEnumerators> kNamed =
+    list_named<E>(std::make_index_sequence<kMostEnumerators>());
 
 template <typename E>
 constexpr size_t count() {
@@ -61,7 +65,9 @@ inline constexpr size_t kEnumerators = [] {
 // The enumerator of this value; none where no enumerator has it.
 template <typename E>
 constexpr std::optional<E> find_enumerator(int64_t value) {
-  if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMostEnumerators) || !enum_detail::kNamed<E>[static_cast<size_t>(value)]) return std::nullopt;
+  if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMostEnumerators) ||
+      !enum_detail::kNamed<E>[static_cast<size_t>(value)])
+    return std::nullopt;
   return static_cast<E>(value);
 }
 
@@ -79,8 +85,9 @@ class EnumTable {
  public:
   constexpr EnumTable() = default;
   template <typename... Entries>
-    requires(sizeof...(Entries) > 0 && (std::is_convertible_v<Entries &&, T> && ...))
-  constexpr explicit EnumTable(Entries&&... entries) : entries_{T(std::forward<Entries>(entries))...} {
+  requires(sizeof...(Entries) > 0 &&
+           (std::is_convertible_v<Entries&&, T> && ...)) constexpr explicit EnumTable(Entries&&... entries)
+      : entries_{T(std::forward<Entries>(entries))...} {
     static_assert(sizeof...(Entries) == kEnumerators<E>, "one entry for each enumerator");
   }
 

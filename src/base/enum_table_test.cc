@@ -30,7 +30,8 @@ TEST(EnumTable, NamesGoBothWays) {
 
 TEST(EnumTable, ValuesFromOutside) {
   EXPECT_EQ(find_enumerator<Hidden>(2), Hidden::three);
-  for (int64_t value : {int64_t{3}, int64_t{-1}, int64_t{63}, int64_t{64}, INT64_MAX, INT64_MIN}) EXPECT_EQ(find_enumerator<Hidden>(value), std::nullopt) << value;
+  for (int64_t value : {int64_t{3}, int64_t{-1}, int64_t{63}, int64_t{64}, INT64_MAX, INT64_MIN})
+    EXPECT_EQ(find_enumerator<Hidden>(value), std::nullopt) << value;
   EXPECT_EQ(find_enumerator<Shifted>(0), std::nullopt);
   EXPECT_EQ(find_enumerator<Shifted>(1), Shifted::first);
   EXPECT_EQ(find_enumerator<Shifted>(3), std::nullopt);

@@ -39,7 +39,8 @@ struct GroupFiles {
   const char* active;
 };
 constexpr GroupFiles kVersion2 = {"/sys/fs/cgroup", "/memory.max", "/memory.current", "inactive_file ", "active_file "};
-constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes", "total_inactive_file ", "total_active_file "};
+constexpr GroupFiles kVersion1 = {"/sys/fs/cgroup/memory", "/memory.limit_in_bytes", "/memory.usage_in_bytes",
+                                  "total_inactive_file ", "total_active_file "};
 
 // The process's control group, from the line "0::/path" of version 2, or "5:memory:/path" of version 1.
 std::optional<std::string> own_group(const std::string& root, const GroupFiles& version) {
@@ -69,7 +70,8 @@ int64_t own_status(std::string_view key) {
 }
 
 std::string gigabytes(int64_t bytes) {
-  return bytes < 100'000'000 ? fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6) : fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
+  return bytes < 100'000'000 ? fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6)
+                             : fmt::format("{:.2f} GB", static_cast<double>(bytes) * 1e-9);
 }
 
 }  // namespace
@@ -85,7 +87,8 @@ AvailableMemory available_memory(const std::string& root) {
       const auto limit = read_number(folder + version->limit);  // "max" is no number
       const auto used = read_number(folder + version->used);
       if (!limit || !used) return;
-      const int64_t files = read_key(folder + "/memory.stat", version->inactive).value_or(0) + read_key(folder + "/memory.stat", version->active).value_or(0);
+      const int64_t files = read_key(folder + "/memory.stat", version->inactive).value_or(0) +
+                            read_key(folder + "/memory.stat", version->active).value_or(0);
       const int64_t left = std::max<int64_t>(0, *limit - std::max<int64_t>(0, *used - files));
       if (left < least.bytes) least = {left, "the control group " + group};
     });
@@ -111,9 +114,11 @@ AvailableMemory total_memory(const std::string& root) {
 int64_t resident_bytes() { return own_status("VmRSS:"); }
 int64_t peak_resident_bytes() { return own_status("VmHWM:"); }
 
-Result<void> check_memory(int64_t bytes, const std::string& what, const std::string& advice, const AvailableMemory& available) {
+Result<void> check_memory(int64_t bytes, const std::string& what, const std::string& advice,
+                          const AvailableMemory& available) {
   if (bytes <= available.bytes) return {};
-  return Error::resource(fmt::format("{}: needs {} of memory, {} has {} left; {}", what, gigabytes(bytes), available.limit, gigabytes(available.bytes), advice));
+  return Error::resource(fmt::format("{}: needs {} of memory, {} has {} left; {}", what, gigabytes(bytes),
+                                     available.limit, gigabytes(available.bytes), advice));
 }
 
 }  // namespace millrace

@@ -15,8 +15,8 @@ struct AvailableMemory {
 };
 
 // The least of what /proc/meminfo calls available (with free swap), and what every control group (version 1 or 2) that
-// the process is in leaves of its limit; pages of files count as available, they are dropped when need be. `root` stands
-// before the paths of these files.
+// the process is in leaves of its limit; pages of files count as available, they are dropped when need be. `root`
+// stands before the paths of these files.
 AvailableMemory available_memory(const std::string& root = "");
 
 // What a process alone on the machine could have: its memory and swap, or the least limit of the control groups.

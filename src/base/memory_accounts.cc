@@ -45,9 +45,11 @@ Result<void> MemoryAccounts::take(const std::string& name, int64_t bytes, const 
   if (bytes > left) {
     std::string others;
     for (const MemoryAccount& other : accounts_)
-      if (other.bytes > 0) others += fmt::format("{}{} {}", others.empty() ? "" : ", ", other.name, format_bytes(other.bytes));
-    return Error::resource(fmt::format("memory: {} would take {}, and of the budget of {} there are {} left beside {}; {}", name, format_bytes(bytes),
-                                       format_bytes(budget_), format_bytes(left), others.empty() ? "nothing" : others, advice));
+      if (other.bytes > 0)
+        others += fmt::format("{}{} {}", others.empty() ? "" : ", ", other.name, format_bytes(other.bytes));
+    return Error::resource(fmt::format(
+        "memory: {} would take {}, and of the budget of {} there are {} left beside {}; {}", name, format_bytes(bytes),
+        format_bytes(budget_), format_bytes(left), others.empty() ? "nothing" : others, advice));
   }
   MemoryAccount& one = account(name);
   one.bytes += bytes;
@@ -73,7 +75,8 @@ MemoryHold& MemoryHold::operator=(MemoryHold&& other) noexcept {
   return *this;
 }
 
-Result<MemoryHold> MemoryHold::take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes, const std::string& advice) {
+Result<MemoryHold> MemoryHold::take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes,
+                                    const std::string& advice) {
   MemoryHold hold;
   if (!accounts) return hold;
   MILLRACE_TRY_VOID(accounts->take(name, bytes, advice));
@@ -89,14 +92,17 @@ void MemoryHold::release() {
 }
 
 Result<int64_t> parse_bytes(std::string_view text) {
-  const Error bad = Error::user(fmt::format("size: wants a number and K, M, G or T, as in 8G or 512MiB, got '{}'", text.substr(0, 64)));
+  const Error bad = Error::user(
+      fmt::format("size: wants a number and K, M, G or T, as in 8G or 512MiB, got '{}'", text.substr(0, 64)));
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !(number >= 0)) return bad;
   std::string_view unit = text.substr(static_cast<size_t>(end - text.data()));
   if (unit.starts_with(' ')) unit.remove_prefix(1);
   double scale = 1;
-  if (const size_t power = unit.empty() ? std::string_view::npos : std::string_view("KMGT").find(static_cast<char>(unit[0] & ~0x20)); power != std::string_view::npos) {
+  if (const size_t power =
+          unit.empty() ? std::string_view::npos : std::string_view("KMGT").find(static_cast<char>(unit[0] & ~0x20));
+      power != std::string_view::npos) {
     const std::string_view rest = unit.substr(1);
     if (!rest.empty() && rest != "iB" && rest != "ib" && rest != "B" && rest != "b") return bad;
     const bool thousands = rest == "B" || rest == "b";
@@ -111,7 +117,9 @@ Result<int64_t> parse_bytes(std::string_view text) {
 
 std::string format_bytes(int64_t bytes) {
   const auto value = static_cast<double>(bytes);
-  return bytes < 1'000'000 ? fmt::format("{:.1f} kB", value * 1e-3) : bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", value * 1e-6) : fmt::format("{:.2f} GB", value * 1e-9);
+  return bytes < 1'000'000       ? fmt::format("{:.1f} kB", value * 1e-3)
+         : bytes < 1'000'000'000 ? fmt::format("{:.1f} MB", value * 1e-6)
+                                 : fmt::format("{:.2f} GB", value * 1e-9);
 }
 
 }  // namespace millrace

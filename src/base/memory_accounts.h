@@ -32,7 +32,8 @@ class MemoryAccounts {
  public:
   explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: none, everything fits
   // What it takes is taken of `shared` too, under `name`, and given back there when this goes.
-  MemoryAccounts(std::shared_ptr<MemoryAccounts> shared, std::string name) : budget_(shared->budget()), shared_(std::move(shared)), name_(std::move(name)) {}
+  MemoryAccounts(std::shared_ptr<MemoryAccounts> shared, std::string name)
+      : budget_(shared->budget()), shared_(std::move(shared)), name_(std::move(name)) {}
   ~MemoryAccounts();
   MemoryAccounts(const MemoryAccounts&) = delete;
 
@@ -67,7 +68,8 @@ class MemoryHold {
   MemoryHold& operator=(MemoryHold&& other) noexcept;
 
   // Null accounts: nothing is counted.
-  static Result<MemoryHold> take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes, const std::string& advice);
+  static Result<MemoryHold> take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes,
+                                 const std::string& advice);
   void release();
 
  private:

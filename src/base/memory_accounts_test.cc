@@ -15,7 +15,8 @@ TEST(MemoryAccounts, WhatDoesNotFitIsRefusedAndEverybodyNamed) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   EXPECT_EQ(refused.error().message,
-            "memory: cache would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside weights 700.0 MB, cache 200.0 MB; ask for less");
+            "memory: cache would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside weights "
+            "700.0 MB, cache 200.0 MB; ask for less");
   EXPECT_EQ(accounts.total(), 900'000'000);
   EXPECT_TRUE(accounts.take("cache", 100'000'000, "").ok());
   EXPECT_EQ(accounts.left(), 0);
@@ -57,8 +58,10 @@ TEST(MemoryAccounts, TwoShareABudgetAboveTheirs) {
     EXPECT_EQ(second.total(), 300'000'000);
     auto refused = second.take("cache", 100'000'001, "ask for less");
     ASSERT_FALSE(refused.ok());
-    EXPECT_EQ(refused.error().message, "cache: memory: second would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside first 600.0 MB, "
-                                       "second 300.0 MB; ask for less");
+    EXPECT_EQ(refused.error().message,
+              "cache: memory: second would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside "
+              "first 600.0 MB, "
+              "second 300.0 MB; ask for less");
     EXPECT_EQ(second.total(), 300'000'000);
   }
   EXPECT_EQ(first->left(), 400'000'000) << "what goes gives everything back";
@@ -67,14 +70,24 @@ TEST(MemoryAccounts, TwoShareABudgetAboveTheirs) {
 }
 
 TEST(MemoryAccounts, SizesAreRead) {
-  const std::pair<const char*, int64_t> good[] = {{"0", 0}, {"123", 123}, {"1B", 1}, {"8G", int64_t{8} << 30}, {"8g", int64_t{8} << 30}, {"8GiB", int64_t{8} << 30},
-                                                  {"8GB", 8'000'000'000}, {"1.5K", 1536}, {"2 MiB", 2 << 20}, {"3T", int64_t{3} << 40}, {"0.5kb", 500}};
+  const std::pair<const char*, int64_t> good[] = {{"0", 0},
+                                                  {"123", 123},
+                                                  {"1B", 1},
+                                                  {"8G", int64_t{8} << 30},
+                                                  {"8g", int64_t{8} << 30},
+                                                  {"8GiB", int64_t{8} << 30},
+                                                  {"8GB", 8'000'000'000},
+                                                  {"1.5K", 1536},
+                                                  {"2 MiB", 2 << 20},
+                                                  {"3T", int64_t{3} << 40},
+                                                  {"0.5kb", 500}};
   for (const auto& [text, bytes] : good) {
     auto read = parse_bytes(text);
     ASSERT_TRUE(read.ok()) << text;
     EXPECT_EQ(*read, bytes) << text;
   }
-  for (const char* text : {"", "G", "-1", "-1G", "8X", "8GG", "8GiBs", "1e30", "nan", "inf", "8 G B", "99999999999999999999T", "0x10", "."}) {
+  for (const char* text : {"", "G", "-1", "-1G", "8X", "8GG", "8GiBs", "1e30", "nan", "inf", "8 G B",
+                           "99999999999999999999T", "0x10", "."}) {
     auto read = parse_bytes(text);
     ASSERT_FALSE(read.ok()) << text;
     EXPECT_EQ(read.error().kind, ErrorKind::user) << text;

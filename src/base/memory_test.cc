@@ -83,7 +83,8 @@ TEST_F(Memory, RefusalsNameTheNumbers) {
   auto refused = check_memory(3'000'000'000, "weights", "choose a smaller model", {2'000'000'000, "this machine"});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
-  EXPECT_EQ(refused.error().message, "weights: needs 3.00 GB of memory, this machine has 2.00 GB left; choose a smaller model");
+  EXPECT_EQ(refused.error().message,
+            "weights: needs 3.00 GB of memory, this machine has 2.00 GB left; choose a smaller model");
   EXPECT_TRUE(check_memory(2'000'000'000, "weights", "", {2'000'000'000, "this machine"}).ok());
 }
 

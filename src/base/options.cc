@@ -81,8 +81,6 @@ double OptionValues::number(std::string_view name) const {
 
 int64_t OptionValues::integer(std::string_view name) const { return static_cast<int64_t>(number(name)); }
 
-bool OptionValues::boolean(std::string_view name) const {
-  return text(name) == "true" || text(name) == "1";
-}
+bool OptionValues::boolean(std::string_view name) const { return text(name) == "true" || text(name) == "1"; }
 
 }  // namespace millrace

@@ -18,7 +18,7 @@ struct OptionSpec {
   std::string default_value;  // as typed on the command line
   double min = -1e300;        // bounds of integer and number, inclusive
   double max = 1e300;
-  std::string help;           // one line, with the unit
+  std::string help;  // one line, with the unit
 };
 
 // Values checked against a schema; a missing one reads as its default.

@@ -20,12 +20,9 @@ TEST(Options, DefaultsAndOverrides) {
 }
 
 TEST(Options, ErrorsNameTheOption) {
-  EXPECT_EQ(parse_options("windw=3", kSchema).error().message,
-            "windw: no such option; known: window, ratio, sinks");
-  EXPECT_EQ(parse_options("window=0", kSchema).error().message,
-            "window: must be between 1 and 4096, got 0");
-  EXPECT_EQ(parse_options("window=1.5", kSchema).error().message,
-            "window: expected an integer, got '1.5'");
+  EXPECT_EQ(parse_options("windw=3", kSchema).error().message, "windw: no such option; known: window, ratio, sinks");
+  EXPECT_EQ(parse_options("window=0", kSchema).error().message, "window: must be between 1 and 4096, got 0");
+  EXPECT_EQ(parse_options("window=1.5", kSchema).error().message, "window: expected an integer, got '1.5'");
   EXPECT_FALSE(parse_options("ratio=nan", kSchema).ok());
 }
 

@@ -12,18 +12,18 @@ namespace millrace {
 // A job's indices are cut into one range a thread. Each thread takes its own range piece by piece and then helps with
 // what is left of the others':
 //
-//   tickets[0]   epoch | next piece | end, what to do   caller     written by the caller to start a job; what a worker spins on
-//   tickets[1]   epoch | next piece | end, what to do   worker 1
+//   tickets[0]   epoch | next piece | end, what to do   caller     written by the caller to start a job; what a worker
+//   spins on tickets[1]   epoch | next piece | end, what to do   worker 1
 //   ...
 //   reports[1]   epoch | pieces done                    worker 1   written by the worker when it finds nothing left
 //   ...                                                (each of these in a cache line of its own)
 //
-// A line takes 100 to 200 ns from one core to another, as long as a short job's piece: so a ticket has all that a worker has
-// to know, and what the task reads first (its context) is asked for while the claim waits. A balanced job costs few cache
-// lines there and one back, a worker meets the same indices in every job of a size
-// (and their data in its cache), and a slow or late worker loses its range to the others. A piece is one index, or
-// several where a ticket cannot count so many. Who may take many pieces at once takes a quarter of what its range has left:
-// the last ones, which decide how far apart threads end, are short.
+// A line takes 100 to 200 ns from one core to another, as long as a short job's piece: so a ticket has all that a
+// worker has to know, and what the task reads first (its context) is asked for while the claim waits. A balanced job
+// costs few cache lines there and one back, a worker meets the same indices in every job of a size (and their data in
+// its cache), and a slow or late worker loses its range to the others. A piece is one index, or several where a ticket
+// cannot count so many. Who may take many pieces at once takes a quarter of what its range has left: the last ones,
+// which decide how far apart threads end, are short.
 //
 // A job is over when all its pieces are done, not when all workers have seen it: a worker that is late (asleep, or
 // preempted on a busy machine) holds nobody up, and finds its job gone. A piece is claimed by advancing a ticket with
@@ -159,7 +159,8 @@ uint32_t ThreadPool::State::drain_range(int64_t range, uint32_t of_epoch, int wo
     const auto* context = static_cast<const char*>(ticket.context.load(std::memory_order_relaxed));
     for (int line = 0; line < kContextLines; ++line) __builtin_prefetch(context + line * 64);
     const uint32_t count = ticket.claim(seen);  // of a job that cannot be over before its range is empty
-    if (!ticket.value.compare_exchange_weak(seen, seen + count * kOnePiece, std::memory_order_acq_rel, std::memory_order_acquire))
+    if (!ticket.value.compare_exchange_weak(seen, seen + count * kOnePiece, std::memory_order_acq_rel,
+                                            std::memory_order_acquire))
       continue;
     ticket.run(next_of(seen), count, worker);
     did += count;

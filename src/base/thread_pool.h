@@ -35,9 +35,9 @@ class ThreadPool {
     int64_t most = 1;
   };
 
-  // Calls body(begin, end, worker) for ranges that cover [0, n) once: long ones first, shorter ones towards the end, so that
-  // few calls are made and threads end together all the same (guided self-scheduling, Polychronopoulos and Kuck, 1987).
-  // Who gets which range changes from call to call.
+  // Calls body(begin, end, worker) for ranges that cover [0, n) once: long ones first, shorter ones towards the end, so
+  // that few calls are made and threads end together all the same (guided self-scheduling, Polychronopoulos and Kuck,
+  // 1987). Who gets which range changes from call to call.
   template <typename Body>
   void parallel_ranges(int64_t n, const Claims& claims, const Body& body) {
     auto task = [](const void* context, int64_t begin, int64_t end, int worker) {

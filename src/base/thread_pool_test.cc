@@ -39,10 +39,13 @@ TEST(ThreadPool, RangesCoverEveryIndexOnce) {
         pool.parallel_ranges(n, claims, [&](int64_t begin, int64_t end, int worker) {
           // A ticket counts in steps of several indices where there are so many.
           const int64_t most = std::max<int64_t>(claims.most, (n - 1) / (0xffff * int64_t{threads}) + 1);
-          if (begin >= end || begin < 0 || end > n || end - begin > most || worker < 0 || worker >= threads) good = false;
-          for (int64_t i = begin; i < end && i < n; ++i) hits[static_cast<size_t>(i)].fetch_add(1, std::memory_order_relaxed);
+          if (begin >= end || begin < 0 || end > n || end - begin > most || worker < 0 || worker >= threads)
+            good = false;
+          for (int64_t i = begin; i < end && i < n; ++i)
+            hits[static_cast<size_t>(i)].fetch_add(1, std::memory_order_relaxed);
         });
-        ASSERT_TRUE(good) << threads << " threads, " << n << " indices, claims of " << claims.least << " to " << claims.most;
+        ASSERT_TRUE(good) << threads << " threads, " << n << " indices, claims of " << claims.least << " to "
+                          << claims.most;
         for (const auto& hit : hits) ASSERT_EQ(hit.load(std::memory_order_relaxed), 1);
       }
     }

@@ -17,7 +17,9 @@ void AnswerGroup::tell(TokenEvent event, double score, std::vector<TokenEvent>& 
   Held& held = held_[static_cast<size_t>(event.answer)];
   if (ended) {
     held.score = score;
-    held.cut = event.finish == FinishReason::error ? 2 : event.finish != FinishReason::stop && event.finish != FinishReason::length;
+    held.cut = event.finish == FinishReason::error
+                   ? 2
+                   : event.finish != FinishReason::stop && event.finish != FinishReason::length;
   }
   held.events.push_back(std::move(event));
   if (left_ == 0) publish(events);

@@ -5,7 +5,8 @@
 
 namespace millrace {
 
-BeamSearch::BeamSearch(BeamOptions options, int64_t kept_top) : options_(std::move(options)), kept_top_(std::max<int64_t>(0, kept_top)), live_(1) {}
+BeamSearch::BeamSearch(BeamOptions options, int64_t kept_top)
+    : options_(std::move(options)), kept_top_(std::max<int64_t>(0, kept_top)), live_(1) {}
 
 // Enough that `width` beams live on though every end token stands before them.
 int64_t BeamSearch::candidates_wanted() const {
@@ -13,7 +14,9 @@ int64_t BeamSearch::candidates_wanted() const {
   return std::max(std::max<int64_t>(2, 1 + ends) * options_.width + ends, kept_top_);
 }
 
-bool BeamSearch::is_end(TokenId token) const { return std::ranges::find(options_.end_tokens, token) != options_.end_tokens.end(); }
+bool BeamSearch::is_end(TokenId token) const {
+  return std::ranges::find(options_.end_tokens, token) != options_.end_tokens.end();
+}
 
 double BeamSearch::score(double sum, int64_t tokens) const {
   return tokens == 0 ? 0 : sum / std::pow(static_cast<double>(tokens), options_.length_penalty);
@@ -34,9 +37,12 @@ std::vector<BeamSearch::Choice> BeamSearch::order(std::span<const std::vector<To
   const bool ends_count = tokens_ >= options_.min_tokens;
   for (size_t beam = 0; beam < live_.size(); ++beam)
     for (const TokenLogprob& token : candidates[beam])
-      if (ends_count || !is_end(token.token)) out.push_back({live_[beam].sum + static_cast<double>(token.logprob), static_cast<int64_t>(beam), token});
-  std::ranges::stable_sort(out, [](const Choice& a, const Choice& b) { return a.sum > b.sum; });  // ties stay by (beam, token)
-  const auto kept = static_cast<size_t>(std::max<int64_t>(2, 1 + static_cast<int64_t>(options_.end_tokens.size())) * options_.width);
+      if (ends_count || !is_end(token.token))
+        out.push_back({live_[beam].sum + static_cast<double>(token.logprob), static_cast<int64_t>(beam), token});
+  std::ranges::stable_sort(
+      out, [](const Choice& a, const Choice& b) { return a.sum > b.sum; });  // ties stay by (beam, token)
+  const auto kept =
+      static_cast<size_t>(std::max<int64_t>(2, 1 + static_cast<int64_t>(options_.end_tokens.size())) * options_.width);
   if (out.size() > kept) out.resize(kept);
   return out;
 }
@@ -87,7 +93,8 @@ std::vector<BeamAnswer> BeamSearch::best(int64_t count) const {
   std::vector<BeamAnswer> out;
   for (const Finished& one : all) {
     out.push_back({{}, one.score, one.ended});
-    for (int64_t step = one.last; step >= 0; step = steps_[static_cast<size_t>(step)].before) out.back().tokens.push_back(steps_[static_cast<size_t>(step)].token);
+    for (int64_t step = one.last; step >= 0; step = steps_[static_cast<size_t>(step)].before)
+      out.back().tokens.push_back(steps_[static_cast<size_t>(step)].token);
     std::ranges::reverse(out.back().tokens);
   }
   return out;

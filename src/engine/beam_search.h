@@ -4,7 +4,8 @@
 //
 //   live beams, best first           [b0 b1 b2]
 //   each one's best next tokens      all of them in one list by (sum of log-probabilities, beam, token)
-//   the first ones of that list      end tokens: a finished answer, if among the first `width`; others: the next live beams
+//   the first ones of that list      end tokens: a finished answer, if among the first `width`; others: the next live
+//   beams
 //
 // score of an answer = sum of log-probabilities / (tokens ^ length_penalty), end token included.
 #pragma once
@@ -22,9 +23,9 @@ struct BeamOptions {
   int64_t width = 1;
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::no;
-  int64_t max_tokens = 0;              // of an answer
-  int64_t min_tokens = 0;              // end tokens do not count before so many
-  std::vector<TokenId> end_tokens;     // none: only max_tokens ends
+  int64_t max_tokens = 0;           // of an answer
+  int64_t min_tokens = 0;           // end tokens do not count before so many
+  std::vector<TokenId> end_tokens;  // none: only max_tokens ends
 };
 
 struct BeamToken {
@@ -51,8 +52,8 @@ class BeamSearch {
     int64_t from = 0;  // live beam, before
     TokenId token = 0;
   };
-  // candidates[i]: the best next tokens of live beam i, best first, ties by id. Returns the beams that live on, best first.
-  // None: the search is over.
+  // candidates[i]: the best next tokens of live beam i, best first, ties by id. Returns the beams that live on, best
+  // first. None: the search is over.
   std::vector<Next> advance(std::span<const std::vector<TokenLogprob>> candidates);
 
   // The best answers so far, best first, at most `count` (<= width). Beams that still live count as answers, unless the

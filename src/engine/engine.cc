@@ -13,8 +13,8 @@
 #include <thread>
 #include <unordered_map>
 
-#include "run/adapter_registry.h"
 #include "engine/engine_core.h"
+#include "run/adapter_registry.h"
 #include "run/memory_plan.h"
 
 namespace millrace {
@@ -79,7 +79,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
     std::shared_ptr<Stream::State> stream;
     Request request;
     CompiledConstraint compiled;  // the engine thread finds it, and never compiles
-    int64_t when_ns;  // it waits from here on, for the step under way too
+    int64_t when_ns;              // it waits from here on, for the step under way too
   };
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
@@ -87,7 +87,7 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
-  int64_t open_memory = 0;  // of the open requests
+  int64_t open_memory = 0;             // of the open requests
   std::atomic<int64_t> step_began{0};  // steady clock, ns; 0: between steps
 
   std::unordered_map<RequestId, std::shared_ptr<Stream::State>> streams;  // engine thread only
@@ -127,7 +127,8 @@ void Engine::State::take_in() {
   std::vector<RequestId> cancels;
   {
     std::unique_lock lock(mutex);
-    wake.wait(lock, [&] { return stop || !submitted.empty() || !cancelled.empty() || !snapshots.empty() || !core->idle(); });
+    wake.wait(lock,
+              [&] { return stop || !submitted.empty() || !cancelled.empty() || !snapshots.empty() || !core->idle(); });
     requests.swap(submitted);
     cancels.swap(cancelled);
   }
@@ -146,8 +147,8 @@ void Engine::State::take_in() {
   for (RequestId id : cancels) core->cancel(id);
 }
 
-// To those who asked for a snapshot: each is answered. Not enough memory for one is no reason to stop; it is an empty snapshot
-// then, as it is once the engine has stopped.
+// To those who asked for a snapshot: each is answered. Not enough memory for one is no reason to stop; it is an empty
+// snapshot then, as it is once the engine has stopped.
 void Engine::State::show(bool stopped) {
   std::vector<Engine::SnapshotSink> sinks;
   {
@@ -219,7 +220,8 @@ void Engine::State::end_all(const Error& failure) {
 
 Engine::Engine() : state_(std::make_shared<State>()) {}
 
-Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
+Result<std::unique_ptr<Engine>> Engine::create(std::shared_ptr<const LanguageModel> model,
+                                               const EngineOptions& options) {
   auto engine = std::unique_ptr<Engine>(new Engine());
   MILLRACE_TRY(engine->state_->core, EngineCore::create(std::move(model), options));
   engine->state_->stats = engine->state_->core->stats();
@@ -242,7 +244,8 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
   MILLRACE_TRY_VOID(core->check(request));
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t tokens = request.max_tokens < 0 ? core->context() : std::min(core->context(), prompt + request.max_tokens);
+  const int64_t tokens =
+      request.max_tokens < 0 ? core->context() : std::min(core->context(), prompt + request.max_tokens);
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * request_memory(tokens);
   {
     std::lock_guard lock(mutex);
@@ -252,8 +255,9 @@ Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<S
     }
     const int64_t limit = core->executor().limits().request_bytes;
     if (limit > 0 && open_memory + memory > limit) {
-      return Error::resource(fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
-                                         format_bytes(open_memory), format_bytes(limit)));
+      return Error::resource(
+          fmt::format("queue: the open requests take {} of the {} that the memory budget has for them; try again later",
+                      format_bytes(open_memory), format_bytes(limit)));
     }
     stream->memory = memory;
     open_memory += memory;
@@ -291,10 +295,16 @@ void Engine::cancel(RequestId id) { state_->cancel(id); }
 
 Result<void> Engine::check(const Request& request) const { return state_->core->check(request); }
 
-Result<CompiledConstraint> Engine::compile(const Constraint& constraint, const CompileOrder& order) const { return state_->core->executor().compile(constraint, order); }
-std::optional<Result<CompiledConstraint>> Engine::compiled(const Constraint& constraint) const { return state_->core->executor().compiled(constraint); }
+Result<CompiledConstraint> Engine::compile(const Constraint& constraint, const CompileOrder& order) const {
+  return state_->core->executor().compile(constraint, order);
+}
+std::optional<Result<CompiledConstraint>> Engine::compiled(const Constraint& constraint) const {
+  return state_->core->executor().compiled(constraint);
+}
 
-Result<void> Engine::load_adapter(const std::string& name, const std::string& path) { return state_->core->executor().adapters()->load(name, path); }
+Result<void> Engine::load_adapter(const std::string& name, const std::string& path) {
+  return state_->core->executor().adapters()->load(name, path);
+}
 bool Engine::unload_adapter(const std::string& name) { return state_->core->executor().adapters()->unload(name); }
 std::vector<AdapterInfo> Engine::adapters() const { return state_->core->executor().adapters()->list(); }
 

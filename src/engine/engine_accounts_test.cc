@@ -1,5 +1,5 @@
-// The engine's own figures against those that anybody can add up who sees its plans and events: tokens computed, computed
-// again, swapped and written, preemptions, times, and who runs beside whom in how many blocks.
+// The engine's own figures against those that anybody can add up who sees its plans and events: tokens computed,
+// computed again, swapped and written, preemptions, times, and who runs beside whom in how many blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -169,7 +169,8 @@ TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
 }
 
 INSTANTIATE_TEST_SUITE_P(OfEachPolicy, Accounts,
-                         ::testing::Combine(::testing::Values("fcfs:reserve=prompt", "priority", "prefill_first:reserve=prompt"),
+                         ::testing::Combine(::testing::Values("fcfs:reserve=prompt", "priority",
+                                                              "prefill_first:reserve=prompt"),
                                             ::testing::Values(0, 600, 100'000)));
 
 // Further answers take over the blocks before the prompt's last token and no others: as many as need to be there, are.
@@ -235,8 +236,10 @@ TEST(Limits, CancelledAndLateStreamsGiveEverythingBack) {
       ASSERT_TRUE(bench.core().add(id, request).ok());
     }
     for (int i = 0; i < 3; ++i) bench.step(events);
-    if (late) bench.clock().advance_ns(500'000'000);
-    else bench.core().cancel(2);
+    if (late)
+      bench.clock().advance_ns(500'000'000);
+    else
+      bench.core().cancel(2);
     events.clear();
     bench.step(events);
     const auto ended = std::ranges::find(events, RequestId{2}, &TokenEvent::request);

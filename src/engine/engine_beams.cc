@@ -1,5 +1,5 @@
-// The part of EngineCore that runs beam searches: it hands the executor's log-probabilities to BeamSearch and moves blocks
-// between streams as beams fork and end. A fork shares the full blocks and copies the partly filled one.
+// The part of EngineCore that runs beam searches: it hands the executor's log-probabilities to BeamSearch and moves
+// blocks between streams as beams fork and end. A fork shares the full blocks and copies the partly filled one.
 //
 // A search is admitted whole, on width x longest blocks, and never gives way, so a fork never lacks a block.
 #include <algorithm>
@@ -22,7 +22,8 @@ Result<void> EngineCore::add_beams(RequestId id, Request request) {
   BeamOptions options{request.beams, request.length_penalty, request.early_stopping, 0, request.min_tokens, {}};
   options.max_tokens = longest(request) - static_cast<int64_t>(request.prompt.size());
   if (!request.ignore_eos) options.end_tokens = executor_->end_tokens();
-  auto group = std::make_shared<BeamGroup>(BeamGroup{BeamSearch(std::move(options), request.sampling.logprobs), request.n, {}, {}, {}, {}, 0, false});
+  auto group = std::make_shared<BeamGroup>(
+      BeamGroup{BeamSearch(std::move(options), request.sampling.logprobs), request.n, {}, {}, {}, {}, 0, false});
   const int64_t width = request.beams;
   std::vector<StreamPtr> streams;
   for (int64_t slot = 0; slot < width; ++slot) {
@@ -91,7 +92,8 @@ bool EngineCore::commit_beam(LiveStream& stream, int64_t row, std::vector<TokenE
   return true;
 }
 
-// A beam's first successor goes on in its stream; further ones move into streams whose beam has none, or that are empty.
+// A beam's first successor goes on in its stream; further ones move into streams whose beam has none, or that are
+// empty.
 void EngineCore::fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next>& next) {
   std::vector<LiveStream*> hosts(next.size(), nullptr), spare;
   for (size_t i = 0; i < next.size(); ++i) {
@@ -116,8 +118,8 @@ void EngineCore::fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next
   promise_blocks(group);
 }
 
-// width x longest in all, whatever is shared: what beams save by sharing now they may need when they part, so nobody else
-// is admitted on it. The first slot stands for it.
+// width x longest in all, whatever is shared: what beams save by sharing now they may need when they part, so nobody
+// else is admitted on it. The first slot stands for it.
 void EngineCore::promise_blocks(BeamGroup& group) {
   std::vector<BlockId> held;
   for (LiveStream* slot : group.slots) {

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 
-#include "run/adapter_registry.h"
 #include "engine/beam_group.h"
+#include "run/adapter_registry.h"
 #include "run/cpu_executor.h"
 
 namespace millrace {
@@ -31,9 +31,13 @@ Result<void> check_options(const EngineOptions& options) {
   MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
   MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
   MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
-  if (!options.kv_ssd.empty()) MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
-  if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1)) return Error::user(fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
-  if (options.kv_ssd_fetch < 1 && options.kv_ssd_order != "importance") return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
+  if (!options.kv_ssd.empty())
+    MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
+  if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1))
+    return Error::user(
+        fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
+  if (options.kv_ssd_fetch < 1 && options.kv_ssd_order != "importance")
+    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
   MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMostBlockTokens));
   return check_range("batch tokens", options.batch_tokens, 1, 65536);
 }
@@ -55,16 +59,16 @@ int64_t after_ns(int64_t now, double seconds) { return seconds > 0 ? now + stati
 
 }  // namespace
 
-Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
-                                                       const Clock* clock) {
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::shared_ptr<const LanguageModel> model,
+                                                       const EngineOptions& options, const Clock* clock) {
   MILLRACE_TRY_VOID(check_options(options));
   MILLRACE_TRY_VOID(make_policy(options.policy));  // before memory is taken
   MILLRACE_TRY(auto executor, CpuExecutor::create(std::move(model), options));
   return create(std::move(executor), options, clock);
 }
 
-Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options, const Clock* clock,
-                                                       std::unique_ptr<SchedulerPolicy> policy) {
+Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor> executor, const EngineOptions& options,
+                                                       const Clock* clock, std::unique_ptr<SchedulerPolicy> policy) {
   MILLRACE_TRY_VOID(check_options(options));
   auto core = std::unique_ptr<EngineCore>(new EngineCore());
   if (!policy) {
@@ -87,11 +91,13 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   if (options.prefix_cache) {
     const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
     std::string known;
-    for (const PrefixEvictor* one : prefix_evictors()) known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
+    for (const PrefixEvictor* one : prefix_evictors())
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
     if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
     MILLRACE_TRY_VOID(core->open_store(options));
-    core->prefix_ = std::make_unique<PrefixIndex>(*core->kv_, PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_,
-                                                                                 .leaving = core->store_hook()});
+    core->prefix_ = std::make_unique<PrefixIndex>(
+        *core->kv_,
+        PrefixIndexOptions{.identity = 0, .evictor = evictor, .clock = core->clock_, .leaving = core->store_hook()});
     const bool packs = !options.kv_ssd.empty() && options.kv_ssd_order == "importance";
     if (packs || (evictor->needs & kNeedsAttentionMass)) core->executor_->observe_attention();
   } else if (!options.kv_ssd.empty()) {
@@ -101,8 +107,13 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
     MILLRACE_TRY(core->tier_, core->executor_->make_tier(options.swap_tokens));
   }
   const ExecutorLimits& limits = core->executor_->limits();
-  core->limits_ = {limits.tokens,        limits.outputs, options.max_streams, core->kv_->total_blocks(), core->kv_->layout().block_tokens,
-                   options.resident_streams, limits.context};
+  core->limits_ = {limits.tokens,
+                   limits.outputs,
+                   options.max_streams,
+                   core->kv_->total_blocks(),
+                   core->kv_->layout().block_tokens,
+                   options.resident_streams,
+                   limits.context};
   core->holders_.assign(static_cast<size_t>(core->kv_->ids()), 0);
   if (!options.record_plans.empty()) {
     core->record_.open(options.record_plans);
@@ -115,23 +126,29 @@ Result<void> EngineCore::check(const Request& request) const {
   const int64_t prompt = static_cast<int64_t>(request.prompt.size());
   if (prompt == 0) return Error::user("prompt: must hold at least one token");
   if (prompt >= context()) {
-    return Error::user(fmt::format("prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context",
-                                   prompt, context()));
+    return Error::user(fmt::format(
+        "prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context", prompt,
+        context()));
   }
-  if (request.max_tokens < -1) return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
-  if (request.min_tokens < 0) return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
+  if (request.max_tokens < -1)
+    return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
+  if (request.min_tokens < 0)
+    return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
   MILLRACE_TRY_VOID(check_answers(request));
   MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
   MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
   MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
   MILLRACE_TRY_VOID(executor_->check(request));
   if (request.beams > limits_.residents()) {
-    return Error::user(fmt::format("beams: at most {} streams run at once, {} asked for", limits_.residents(), request.beams));
+    return Error::user(
+        fmt::format("beams: at most {} streams run at once, {} asked for", limits_.residents(), request.beams));
   }
   const int64_t tokens = longest(request);
   if (request.beams * limits_.blocks_for(tokens) > limits_.total_blocks) {
-    return Error::resource(fmt::format("KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
-                                       request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits_.total_blocks, limits_.block_tokens));
+    return Error::resource(
+        fmt::format("KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache",
+                    tokens, request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits_.total_blocks,
+                    limits_.block_tokens));
   }
   return {};
 }
@@ -161,7 +178,8 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
 Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns) {
   submitted_ns_ = submitted_ns;
   MILLRACE_TRY_VOID(check(request));
-  if (static_cast<int64_t>(waiting_.size()) >= queue_limit_ && static_cast<int64_t>(running_.size()) >= limits_.max_streams) {
+  if (static_cast<int64_t>(waiting_.size()) >= queue_limit_ &&
+      static_cast<int64_t>(running_.size()) >= limits_.max_streams) {
     return Error::resource(fmt::format("queue: {} requests are waiting already; try again later", waiting_.size()));
   }
   if (request.beams > 1) return add_beams(id, std::move(request));
@@ -191,7 +209,9 @@ void EngineCore::take_in(StreamPtr stream) {
   enqueue(std::move(stream));
 }
 
-Result<void> EngineCore::accept(const LiveStream& stream) { return planner_->policy().accept(stream.sequence, make_view()); }
+Result<void> EngineCore::accept(const LiveStream& stream) {
+  return planner_->policy().accept(stream.sequence, make_view());
+}
 
 LiveStream* EngineCore::find(RequestId stream) {
   auto found = streams_.find(stream);
@@ -229,9 +249,12 @@ ScheduleView EngineCore::make_view() {
   for (const auto& stream : waiting_) waiting_view_.push_back(&stream->sequence);
   for (const auto& stream : running_) running_view_.push_back(&stream->sequence);
   int64_t leaving = 0;
-  for (const auto& stream : leaving_) leaving += static_cast<int64_t>(stream->sequence.blocks.size()) - stream->sequence.shared_blocks;
-  return {waiting_view_, running_view_, clock_->now_ns(), kv_->total_blocks() - held_blocks_, leaving,
-          tier_ ? tier_->free_tokens() : 0, limits_, cost_};
+  for (const auto& stream : leaving_)
+    leaving += static_cast<int64_t>(stream->sequence.blocks.size()) - stream->sequence.shared_blocks;
+  return {waiting_view_,    running_view_,
+          clock_->now_ns(), kv_->total_blocks() - held_blocks_,
+          leaving,          tier_ ? tier_->free_tokens() : 0,
+          limits_,          cost_};
 }
 
 void EngineCore::begin_step(std::vector<TokenEvent>& events) {
@@ -252,14 +275,17 @@ const StepPlan& EngineCore::step(std::vector<TokenEvent>& events) {
   for (const PlannedPreemption& preemption : plan_.preempted_for_blocks) preempt(preemption);
   run_chunks(events);
   part_loads();
-  const bool moves = !leaving_.empty() || std::ranges::any_of(running_, [](const StreamPtr& stream) { return stream->sequence.phase == StreamPhase::loading; });
+  const bool moves = !leaving_.empty() || std::ranges::any_of(running_, [](const StreamPtr& stream) {
+    return stream->sequence.phase == StreamPhase::loading;
+  });
   planner_->observe_step(!work_.empty(), moves);
   if (plan_.empty() && loads_ > 0 && events.empty()) store_->wait();
   return plan_;
 }
 
 Result<void> EngineCore::replay(const StepPlan& plan, std::vector<TokenEvent>& events) {
-  const Error misfit = Error::user(fmt::format("step plan: does not fit the streams as they stand: {}", plan.to_string()));
+  const Error misfit =
+      Error::user(fmt::format("step plan: does not fit the streams as they stand: {}", plan.to_string()));
   begin_step(events);
   mark_answers();
   for (const PlannedPreemption& preemption : plan.preempted)
@@ -283,7 +309,8 @@ Result<void> EngineCore::check_chunks(const StepPlan& plan) const {
     auto found = streams_.find(chunk.request);
     if (found == streams_.end()) return bad;
     const Sequence& s = found->second->sequence;
-    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining()) return bad;
+    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining())
+      return bad;
     if (chunk.sample != (chunk.count == s.remaining())) return bad;
     for (size_t j = 0; j < i; ++j)
       if (plan.chunks[j].request == chunk.request) return bad;
@@ -300,7 +327,8 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
   for (size_t i = 0; i < plan_.chunks.size();) {
     const PlannedChunk chunk = plan_.chunks[i];
     LiveStream& stream = *find(chunk.request);
-    if (!reserve_blocks(stream, chunk.first + chunk.count)) {  // the prefix index could not give back what was counted on
+    if (!reserve_blocks(stream,
+                        chunk.first + chunk.count)) {  // the prefix index could not give back what was counted on
       plan_.chunks.erase(plan_.chunks.begin() + static_cast<ptrdiff_t>(i));
       if (stream.sequence.non_preemptible) continue;  // it waits
       plan_.preempted_for_blocks.push_back({chunk.request, false});
@@ -333,7 +361,12 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     s.computed = chunk.first + chunk.count;
     const int64_t kept = std::max<int64_t>(0, s.computed - s.furthest);
     s.furthest += kept;
-    planner_->observe({.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = chunk.count, .sampled = chunk.sample, .seconds = seconds, .kept = kept});
+    planner_->observe({.kind = ScheduleEvent::Kind::ran,
+                       .stream = &s,
+                       .tokens = chunk.count,
+                       .sampled = chunk.sample,
+                       .seconds = seconds,
+                       .kept = kept});
   }
   if (store_)
     for (const StepWork& item : work_)
@@ -376,8 +409,10 @@ bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<Token
   if (!*stopped && s.size() < s.max_total) {
     event.request = request_of(s.id);
     event.answer = answer_of(s.id);
-    if (stream.answers) stream.answers->tell(std::move(event), 0, events);
-    else events.push_back(std::move(event));
+    if (stream.answers)
+      stream.answers->tell(std::move(event), 0, events);
+    else
+      events.push_back(std::move(event));
     return true;
   }
   finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
@@ -396,15 +431,21 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   event.timings = timings(s, s.generated());
   if (event.made_ns == 0) event.made_ns = clock_->now_ns();
   stats_.cached_tokens += s.cached;
-  planner_->observe({.kind = ScheduleEvent::Kind::left, .stream = &s, .whole = reason == FinishReason::stop || reason == FinishReason::length});
+  planner_->observe({.kind = ScheduleEvent::Kind::left,
+                     .stream = &s,
+                     .whole = reason == FinishReason::stop || reason == FinishReason::length});
   const double score = s.generated() > 0 ? stream.logprob_sum / static_cast<double>(s.generated()) : 0;
-  if (stream.answers) stream.answers->tell(std::move(event), score, events);
-  else events.push_back(std::move(event));
+  if (stream.answers)
+    stream.answers->tell(std::move(event), score, events);
+  else
+    events.push_back(std::move(event));
   forget(stream);
 }
 
 RequestTimings EngineCore::timings(const Sequence& s, int64_t generated) const {
-  auto seconds = [](int64_t from, int64_t to) { return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0; };
+  auto seconds = [](int64_t from, int64_t to) {
+    return from > 0 && to > from ? static_cast<double>(to - from) * 1e-9 : 0.0;
+  };
   RequestTimings t;
   t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
   t.cached_tokens = s.cached;
@@ -427,8 +468,8 @@ EngineStats EngineCore::stats() const {
   stats.kv_blocks_cached = prefix_ ? prefix_->size() : 0;
   if (prefix_) {
     const PrefixStats index = prefix_->stats();
-    stats.prefix = {index.queries,          index.query_tokens,    index.hit_tokens,  index.blocks.stored, index.blocks.erased,
-                    index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
+    stats.prefix = {index.queries,       index.query_tokens,    index.hit_tokens,  index.blocks.stored,
+                    index.blocks.erased, index.blocks.lifetime, index.blocks.idle, index.blocks.reuse_gap};
   }
   stats.livelocks = planner_->livelocks();
   stats.kv_bytes = kv_->bytes();

@@ -1,7 +1,9 @@
 // EngineCore: intake, plan, forward, choose, commit, emit; one step at a time, on one thread. Engine (engine.cc) wraps
-// it in a thread; tests step it by hand; a simulation steps it with another executor on a virtual clock. Not thread-safe.
+// it in a thread; tests step it by hand; a simulation steps it with another executor on a virtual clock. Not
+// thread-safe.
 //
-//   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission, preemption,
+//   engine_core.cc    requests, the step, tokens          engine_places.cc   who holds which blocks: admission,
+//   preemption,
 //                                                                            swap, sharing among a request's answers
 //   engine_beams.cc   beam search                          engine_prefix.cc   the prefix index
 //   engine_store.cc   the prefix store: what leaves the prefix index for the disk, and what comes back
@@ -19,15 +21,15 @@
 #include "base/clock.h"
 #include "engine/answer_group.h"
 #include "engine/beam_search.h"
-#include "run/executor.h"
-#include "run/live_stream.h"
+#include "engine/prefix_scopes.h"
 #include "engine/snapshot_recorder.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
-#include "engine/prefix_scopes.h"
 #include "kv/prefix_index.h"
 #include "millrace/engine.h"
 #include "millrace/snapshot.h"
+#include "run/executor.h"
+#include "run/live_stream.h"
 #include "schedule/planner.h"
 
 namespace millrace {
@@ -36,17 +38,20 @@ class EngineCore {
  public:
   ~EngineCore();  // what the prefix index holds goes to the prefix store, if there is one
   // `clock` must outlive the core; null: the machine's.
-  static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options,
-                                                    const Clock* clock = nullptr);
-  // The same loop over any executor, whose memory and limits are its own, and any policy; null: the one that the options name.
+  static Result<std::unique_ptr<EngineCore>> create(std::shared_ptr<const LanguageModel> model,
+                                                    const EngineOptions& options, const Clock* clock = nullptr);
+  // The same loop over any executor, whose memory and limits are its own, and any policy; null: the one that the
+  // options name.
   static Result<std::unique_ptr<EngineCore>> create(std::unique_ptr<Executor> executor, const EngineOptions& options,
-                                                    const Clock* clock = nullptr, std::unique_ptr<SchedulerPolicy> policy = nullptr);
+                                                    const Clock* clock = nullptr,
+                                                    std::unique_ptr<SchedulerPolicy> policy = nullptr);
 
   // What submit() would refuse. Const after construction, so any thread may ask.
   Result<void> check(const Request& request) const;
 
-  // Queues a request that check() accepts, with all its answers or not at all. Ids ascend and stay below 2^48. Errors: resource (the queue is full, or the
-  // policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0: since now.
+  // Queues a request that check() accepts, with all its answers or not at all. Ids ascend and stay below 2^48. Errors:
+  // resource (the queue is full, or the policy refuses). `submitted_ns`: since when it waits, by the core's clock; 0:
+  // since now.
   Result<void> add(RequestId id, Request request, int64_t submitted_ns = 0);
   void cancel(RequestId id);  // takes effect in the next step, which frees all that it held
   bool idle() const { return streams_.empty(); }
@@ -59,7 +64,8 @@ class EngineCore {
 
   EngineStats stats() const;
   const Planner& planner() const { return *planner_; }
-  // What there is to see now, and since the last snapshot. Recording begins with the first one, and ends when none comes.
+  // What there is to see now, and since the last snapshot. Recording begins with the first one, and ends when none
+  // comes.
   EngineSnapshot snapshot();
   // Of the request's prompt, what its prefix index holds now; what a router wants to know.
   int64_t cached_tokens(const Request& request);
@@ -147,13 +153,13 @@ class EngineCore {
   void add_cells(const std::vector<const Sequence*>& shown, EngineSnapshot& snapshot) const;
 
   std::unique_ptr<Executor> executor_;
-  KvPool* kv_ = nullptr;                 // the executor's
+  KvPool* kv_ = nullptr;      // the executor's
   SteadyClock steady_clock_;  // outlives the prefix index, which reads it to the end
   const Clock* clock_ = nullptr;
   std::unique_ptr<PrefixStore> store_;   // null: what leaves the prefix index is lost; outlives the index
   std::unique_ptr<PrefixIndex> prefix_;  // null: switched off
   PrefixScopes scopes_;
-  std::unique_ptr<KvTier> tier_;         // null: who gives way is computed again
+  std::unique_ptr<KvTier> tier_;  // null: who gives way is computed again
   std::unique_ptr<Planner> planner_;
   std::unique_ptr<CostModel> own_cost_;  // null: the executor's counts
   CostModel* cost_ = nullptr;
@@ -169,13 +175,13 @@ class EngineCore {
   int64_t held_blocks_ = 0;       // that have at least one
   int64_t next_arrival_ = 1;
   int64_t answers_waiting_ = 0, limited_ = 0;  // streams in the queue with a parent; streams with a time limit
-  double store_fetch_ = 1;        // of what is found in the store, so much is fetched
-  int64_t loads_ = 0;             // streams whose blocks are on their way from the store
-  bool joins_early_ = false;      // streams may run while their last layers are on their way
+  double store_fetch_ = 1;                     // of what is found in the store, so much is fetched
+  int64_t loads_ = 0;                          // streams whose blocks are on their way from the store
+  bool joins_early_ = false;                   // streams may run while their last layers are on their way
   bool closing_ = false;
-  int64_t closing_skips_ = 0;     // blocks that would only be written to be displaced
-  bool cancelled_ = false;        // somebody was, since the last step
-  int64_t submitted_ns_ = 0;      // of the request that is being added; 0: now
+  int64_t closing_skips_ = 0;  // blocks that would only be written to be displaced
+  bool cancelled_ = false;     // somebody was, since the last step
+  int64_t submitted_ns_ = 0;   // of the request that is being added; 0: now
 
   StepPlan plan_;
   std::vector<StepWork> work_;

@@ -1,13 +1,13 @@
-// What the engine refuses, at the edge of what it takes: every limit of its options and of a request is tried at the last
-// good value and at the first bad one, on both sides, and the refusal names the option.
+// What the engine refuses, at the edge of what it takes: every limit of its options and of a request is tried at the
+// last good value and at the first bad one, on both sides, and the refusal names the option.
 #include <gtest/gtest.h>
 
 #include <functional>
 #include <limits>
 
 #include "engine/engine_core.h"
-#include "run/simulated_executor.h"
 #include "kv/pool.h"
+#include "run/simulated_executor.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {
@@ -30,7 +30,7 @@ Result<std::unique_ptr<EngineCore>> make(const EngineOptions& options, ManualClo
 
 struct Limit {
   const char* name;
-  int64_t EngineOptions::* option;
+  int64_t EngineOptions::*option;
   int64_t least, most;
 };
 
@@ -50,7 +50,8 @@ TEST(EngineOptionLimits, AreWhereTheySayTheyAre) {
       ManualClock clock;
       EXPECT_TRUE(make(options, clock).ok()) << limit.name << " " << value;
     }
-    for (int64_t value : {limit.least - 1, limit.most + 1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
+    for (int64_t value :
+         {limit.least - 1, limit.most + 1, std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max()}) {
       EngineOptions options = good_options();
       options.*limit.option = value;
       ManualClock clock;
@@ -153,7 +154,8 @@ TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
   EXPECT_EQ(refused([](Request& r) { r.max_tokens = 0; }), "");
   EXPECT_EQ(refused([](Request& r) { r.max_tokens = -2; }).find("max_tokens"), 0u);
   EXPECT_EQ(refused([](Request& r) { r.min_tokens = -1; }).find("min_tokens"), 0u);
-  for (const auto& [name, member] : {std::pair{"deadline", &Request::deadline_seconds}, {"time limit", &Request::time_limit_seconds},
+  for (const auto& [name, member] : {std::pair{"deadline", &Request::deadline_seconds},
+                                     {"time limit", &Request::time_limit_seconds},
                                      {"keep", &Request::keep_seconds}}) {
     const auto field = member;
     for (double value : {0.0, 1e9}) EXPECT_EQ(refused([&](Request& r) { r.*field = value; }), "") << name;
@@ -164,16 +166,24 @@ TEST_F(RequestLimits, OfThePromptAndTheAnswer) {
 
 TEST_F(RequestLimits, OfTheNumberOfAnswers) {
   for (int64_t n : {1, 128}) EXPECT_EQ(refused([&](Request& r) { r.n = n; }), "") << n;
-  for (int64_t n : {-1, 0, 129}) EXPECT_EQ(refused([&](Request& r) { r.n = n; }).find("n: must be between 1 and 128"), 0u) << n;
+  for (int64_t n : {-1, 0, 129})
+    EXPECT_EQ(refused([&](Request& r) { r.n = n; }).find("n: must be between 1 and 128"), 0u) << n;
   for (int64_t best : {0, 3, 128}) EXPECT_EQ(refused([&](Request& r) { r.n = 3, r.best_of = best; }), "") << best;
-  for (int64_t best : {-1, 1, 2, 129}) EXPECT_EQ(refused([&](Request& r) { r.n = 3, r.best_of = best; }).find("best_of: must be between 3"), 0u) << best;
-  for (int64_t beams : {0, 129}) EXPECT_EQ(refused([&](Request& r) { r.beams = beams; }).find("beams: must be between 1 and 128"), 0u) << beams;
-  EXPECT_EQ(refused([](Request& r) { r.beams = 4, r.n = 2, r.best_of = 3; }).find("best_of: does not go with beams"), 0u);
+  for (int64_t best : {-1, 1, 2, 129})
+    EXPECT_EQ(refused([&](Request& r) { r.n = 3, r.best_of = best; }).find("best_of: must be between 3"), 0u) << best;
+  for (int64_t beams : {0, 129})
+    EXPECT_EQ(refused([&](Request& r) { r.beams = beams; }).find("beams: must be between 1 and 128"), 0u) << beams;
+  EXPECT_EQ(refused([](Request& r) { r.beams = 4, r.n = 2, r.best_of = 3; }).find("best_of: does not go with beams"),
+            0u);
   EXPECT_EQ(refused([](Request& r) { r.beams = 2, r.n = 3; }).find("n: 3 answers of 2 beams"), 0u);
   for (double penalty : {-100.5, 100.5, std::numeric_limits<double>::quiet_NaN()})
-    EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.length_penalty = penalty; }).find("length penalty"), 0u) << penalty;
+    EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.length_penalty = penalty; }).find("length penalty"), 0u)
+        << penalty;
   for (double penalty : {-100.0, 100.0}) {  // what else a simulation refuses comes after
-    EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty; }).find("beams: simulated"), 0u);
+    EXPECT_EQ(refused([&](Request& r) {
+                r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty;
+              }).find("beams: simulated"),
+              0u);
     EXPECT_EQ(refused([&](Request& r) { r.length_penalty = 10 * penalty; }), "") << "without beams nobody looks at it";
   }
 }

@@ -1,5 +1,5 @@
-// The part of EngineCore that moves streams between the queue, the pool and the tier, and keeps count of who holds which
-// blocks. The planner decided; what happens here is what its plan says.
+// The part of EngineCore that moves streams between the queue, the pool and the tier, and keeps count of who holds
+// which blocks. The planner decided; what happens here is what its plan says.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,8 +65,10 @@ void EngineCore::mark_answers() {
     Sequence& s = stream->sequence;
     if (s.parent == 0 || s.phase != StreamPhase::waiting) continue;
     const LiveStream* first = find(s.parent);
-    const bool alive = first && first->sequence.phase != StreamPhase::swapped && first->sequence.phase != StreamPhase::swapping_out;
-    const bool stored = alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
+    const bool alive =
+        first && first->sequence.phase != StreamPhase::swapped && first->sequence.phase != StreamPhase::swapping_out;
+    const bool stored =
+        alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
     s.held_back = alive && !stored && s.generated() == 0;
     s.shared_blocks = stored && s.generated() == 0 ? (s.prompt_tokens - 1) / limits_.block_tokens : 0;
   }
@@ -78,13 +80,15 @@ bool EngineCore::share_prompt(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (s.parent == 0 || s.generated() > 0) return false;
   LiveStream* first = find(s.parent);
-  if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens) return false;
+  if (!first || first->sequence.phase != StreamPhase::running || first->sequence.computed < s.prompt_tokens)
+    return false;
   share_blocks(first->sequence, stream, s.prompt_tokens - 1);
   return s.computed > 0;
 }
 
 // A stream without blocks takes over the keys and values of the first `tokens` tokens, which are the owner's too: full
-// blocks shared, the partly filled one copied. Where there is no block for the copy, its tokens are left to be computed.
+// blocks shared, the partly filled one copied. Where there is no block for the copy, its tokens are left to be
+// computed.
 void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
   const int64_t full = tokens / limits_.block_tokens;
@@ -106,7 +110,8 @@ void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t token
 int64_t EngineCore::cached_tokens(const Request& request) {
   if (!prefix_ || !request.cache_prompt || request.prompt.empty()) return 0;
   const uint64_t scope = scopes_.of(request.tenant, request.prefix_group);
-  return prefix_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), scope) * limits_.block_tokens;
+  return prefix_->known_blocks(std::span(request.prompt).first(request.prompt.size() - 1), scope) *
+         limits_.block_tokens;
 }
 
 void EngineCore::load_swapped(LiveStream& stream) {
@@ -178,12 +183,15 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   running_.erase(at);
   s.donor = 0;
   s.held_back = false;
-  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.donor == s.id; })) store_prefix(*stream);
+  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.donor == s.id; }))
+    store_prefix(*stream);
   ++s.preemptions;
   ++stats_.preemptions;
   abandon_load(*stream);
   if (preemption.swap && tier_ && s.computed > 0) {
-    if (auto ticket = tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored()); ticket.ok()) {
+    if (auto ticket =
+            tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored());
+        ticket.ok()) {
       stream->ticket = *ticket;
       s.phase = StreamPhase::swapping_out;
       s.reserved_blocks = 0;
@@ -249,9 +257,11 @@ Result<void> EngineCore::check_blocks() const {
       ++held[static_cast<size_t>(s.blocks[i])];
       private_holders[static_cast<size_t>(s.blocks[i])] += static_cast<int64_t>(i) >= s.shared_blocks;
     }
-    if (s.left_out > 0 && s.caches) return Error::internal(fmt::format("stream {}: went without {} tokens and may leave prefixes", id, s.left_out));
+    if (s.left_out > 0 && s.caches)
+      return Error::internal(fmt::format("stream {}: went without {} tokens and may leave prefixes", id, s.left_out));
     if (kv_->blocks_for(s.stored()) > static_cast<int64_t>(s.blocks.size()) && s.phase != StreamPhase::swapped)
-      return Error::internal(fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
+      return Error::internal(
+          fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
   }
   int64_t in_use = 0, counted = 0, expected = prefix_ ? prefix_->size() : 0, held_blocks = 0;
   for (BlockId block = 0; block < kv_->ids(); ++block) {
@@ -260,15 +270,19 @@ Result<void> EngineCore::check_blocks() const {
     counted += kv_->references(block);
     expected += held[i];
     held_blocks += held[i] > 0;
-    if (held[i] != holders_[i]) return Error::internal(fmt::format("KV block {}: {} streams counted, {} hold it", block, holders_[i], held[i]));
+    if (held[i] != holders_[i])
+      return Error::internal(fmt::format("KV block {}: {} streams counted, {} hold it", block, holders_[i], held[i]));
     if (private_holders[i] > 1 || (private_holders[i] == 1 && held[i] > 1))
       return Error::internal(fmt::format("KV block {}: a stream's own block is held by {}", block, held[i]));
   }
   if (in_use + kv_->free_blocks() != kv_->total_blocks()) {
-    return Error::internal(fmt::format("KV blocks: {} held + {} free != {}", in_use, kv_->free_blocks(), kv_->total_blocks()));
+    return Error::internal(
+        fmt::format("KV blocks: {} held + {} free != {}", in_use, kv_->free_blocks(), kv_->total_blocks()));
   }
-  if (counted != expected) return Error::internal(fmt::format("KV blocks: {} references counted, {} held", counted, expected));
-  if (held_blocks != held_blocks_) return Error::internal(fmt::format("KV blocks: {} held by streams, {} counted", held_blocks, held_blocks_));
+  if (counted != expected)
+    return Error::internal(fmt::format("KV blocks: {} references counted, {} held", counted, expected));
+  if (held_blocks != held_blocks_)
+    return Error::internal(fmt::format("KV blocks: {} held by streams, {} counted", held_blocks, held_blocks_));
   return {};
 }
 

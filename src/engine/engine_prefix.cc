@@ -1,9 +1,10 @@
-// The part of EngineCore that finds and leaves prompts' beginnings in the prefix index. What a running stream has computed
-// is stored as soon as somebody can use it, and who is admitted while another stream computes the same beginning waits for
-// that stream: many requests that arrive together with one long prefix compute it once.
+// The part of EngineCore that finds and leaves prompts' beginnings in the prefix index. What a running stream has
+// computed is stored as soon as somebody can use it, and who is admitted while another stream computes the same
+// beginning waits for that stream: many requests that arrive together with one long prefix compute it once.
 //
 //   running   a: [prefix........|rest]   computes
-//             b: [prefix........|other]  holds its place and no blocks until a has the common full blocks, then finds them
+//             b: [prefix........|other]  holds its place and no blocks until a has the common full blocks, then finds
+//             them
 #include <algorithm>
 
 #include "engine/beam_group.h"
@@ -16,7 +17,8 @@ constexpr int64_t kPatience = 4;  // steps that a stream may stand still while o
 
 int64_t common_tokens(const Sequence& a, const Sequence& b) {
   const auto most = std::min(a.tokens.size(), b.tokens.size());
-  return std::mismatch(a.tokens.begin(), a.tokens.begin() + static_cast<ptrdiff_t>(most), b.tokens.begin()).first - a.tokens.begin();
+  return std::mismatch(a.tokens.begin(), a.tokens.begin() + static_cast<ptrdiff_t>(most), b.tokens.begin()).first -
+         a.tokens.begin();
 }
 
 }  // namespace
@@ -25,7 +27,8 @@ int64_t common_tokens(const Sequence& a, const Sequence& b) {
 void EngineCore::store_prefix(const LiveStream& stream) {
   const Sequence& s = stream.sequence;
   if (!s.caches || s.computed == 0) return;
-  prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, s.prefix_scope, s.request.keep_seconds, stream.importance);
+  prefix_->insert(std::span(s.tokens).first(static_cast<size_t>(s.computed)), s.blocks, s.prefix_scope,
+                  s.request.keep_seconds, stream.importance);
 }
 
 void EngineCore::find_prefix(LiveStream& stream) {
@@ -49,8 +52,8 @@ void EngineCore::find_prefix(LiveStream& stream) {
   load_stored(stream);
 }
 
-// On admission: false when no other running stream has more of this one's beginning than the index. What it has computed
-// already is stored and found; for what it is computing this one waits.
+// On admission: false when no other running stream has more of this one's beginning than the index. What it has
+// computed already is stored and found; for what it is computing this one waits.
 bool EngineCore::wait_for_prefix(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!s.caches || s.size() <= limits_.block_tokens) return false;
@@ -58,10 +61,14 @@ bool EngineCore::wait_for_prefix(LiveStream& stream) {
   LiveStream* donor = nullptr;
   for (const StreamPtr& other : running_) {
     const Sequence& o = other->sequence;
-    if (other.get() == &stream || o.phase != StreamPhase::running || o.held_back || !o.caches || o.prefix_scope != s.prefix_scope) continue;
+    if (other.get() == &stream || o.phase != StreamPhase::running || o.held_back || !o.caches ||
+        o.prefix_scope != s.prefix_scope)
+      continue;
     const int64_t common = std::min(common_tokens(s, o), s.size() - 1) / limits_.block_tokens * limits_.block_tokens;
     if (common == 0) continue;
-    if (known < 0) known = prefix_->known_blocks(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix_scope) * limits_.block_tokens;
+    if (known < 0)
+      known = prefix_->known_blocks(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix_scope) *
+              limits_.block_tokens;
     if (common <= known) continue;
     known = common;
     donor = other.get();
@@ -80,7 +87,8 @@ bool EngineCore::wait_for_prefix(LiveStream& stream) {
 void EngineCore::end_wait(LiveStream& stream, bool again) {
   Sequence& s = stream.sequence;
   const LiveStream* donor = find(s.donor);
-  if (donor && (donor->sequence.phase == StreamPhase::running || donor->sequence.phase == StreamPhase::swapping_out)) store_prefix(*donor);
+  if (donor && (donor->sequence.phase == StreamPhase::running || donor->sequence.phase == StreamPhase::swapping_out))
+    store_prefix(*donor);
   s.donor = 0;
   s.held_back = false;
   if (again && wait_for_prefix(stream)) return;

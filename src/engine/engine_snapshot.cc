@@ -22,8 +22,10 @@ EngineSnapshot EngineCore::snapshot() {
   std::vector<const Sequence*> shown;
   const auto show = [&](const auto& streams) {
     for (const auto& stream : streams) {
-      if (static_cast<int64_t>(shown.size()) < kMaxSnapshotStreams) shown.push_back(&stream->sequence);
-      else ++snapshot.streams_left_out;
+      if (static_cast<int64_t>(shown.size()) < kMaxSnapshotStreams)
+        shown.push_back(&stream->sequence);
+      else
+        ++snapshot.streams_left_out;
     }
   };
   show(running_);
@@ -49,8 +51,10 @@ void EngineCore::add_cells(const std::vector<const Sequence*>& shown, EngineSnap
       cell.streams = streams;
       cell.owner = owners[static_cast<size_t>(id)];
     }
-    if (!snapshot.cells.empty() && snapshot.cells.back().same(cell)) ++snapshot.cells.back().count;
-    else snapshot.cells.push_back(cell);
+    if (!snapshot.cells.empty() && snapshot.cells.back().same(cell))
+      ++snapshot.cells.back().count;
+    else
+      snapshot.cells.push_back(cell);
   }
 }
 

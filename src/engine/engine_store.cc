@@ -1,7 +1,7 @@
-// The part of EngineCore that deals with the prefix store: blocks that leave the prefix index go there, and a prompt that
-// goes on past what the pool holds gets them back. The stream stays in phase `loading` until they are there, and the
-// others go on; when what is left to load takes less time than its next chunk, it joins them, and each layer's attention
-// waits for that layer. What does not come back is computed.
+// The part of EngineCore that deals with the prefix store: blocks that leave the prefix index go there, and a prompt
+// that goes on past what the pool holds gets them back. The stream stays in phase `loading` until they are there, and
+// the others go on; when what is left to load takes less time than its next chunk, it joins them, and each layer's
+// attention waits for that layer. What does not come back is computed.
 #include <algorithm>
 #include <cmath>
 #include <functional>
@@ -41,13 +41,14 @@ EngineCore::~EngineCore() {
   prefix_.reset();
 }
 
-// Which of the blocks that were found are fetched: all of them, or the most important share, always with the first one and
-// the last. Requests with several answers share what is computed of their prompts, and get it whole.
+// Which of the blocks that were found are fetched: all of them, or the most important share, always with the first one
+// and the last. Requests with several answers share what is computed of their prompts, and get it whole.
 std::vector<size_t> EngineCore::choose_stored(const LiveStream& stream, std::span<const ChainLink> found) const {
   std::vector<size_t> chosen(found.size());
   std::iota(chosen.begin(), chosen.end(), size_t{0});
   if (store_fetch_ >= 1 || stream.answers || stream.beams || found.size() < 3) return chosen;
-  const auto count = std::clamp<size_t>(static_cast<size_t>(std::ceil(store_fetch_ * static_cast<double>(found.size()))), 2, found.size());
+  const auto count = std::clamp<size_t>(
+      static_cast<size_t>(std::ceil(store_fetch_ * static_cast<double>(found.size()))), 2, found.size());
   std::vector<float> importance;
   for (const ChainLink& link : found) {
     const float seen = store_->importance(link);
@@ -64,7 +65,8 @@ std::vector<size_t> EngineCore::choose_stored(const LiveStream& stream, std::spa
 void EngineCore::load_stored(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!store_) return;
-  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, s.prefix_scope);
+  const auto chain =
+      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, s.prefix_scope);
   const int64_t first = s.computed / limits_.block_tokens;
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);
@@ -73,7 +75,8 @@ void EngineCore::load_stored(LiveStream& stream) {
   const auto chosen = choose_stored(stream, behind.first(static_cast<size_t>(found)));
   const int64_t tokens = std::ssize(chosen) * limits_.block_tokens, end = s.computed + found * limits_.block_tokens;
   const double load = cost_->load_seconds(tokens + store_->loading_blocks() * limits_.block_tokens);
-  const double compute = cost_->prefill_seconds(end, limits_.batch_tokens) - cost_->prefill_seconds(s.computed, limits_.batch_tokens);
+  const double compute =
+      cost_->prefill_seconds(end, limits_.batch_tokens) - cost_->prefill_seconds(s.computed, limits_.batch_tokens);
   if (load >= compute) {
     stats_.store.passed_tokens += end - s.computed;
     return;
@@ -82,7 +85,8 @@ void EngineCore::load_stored(LiveStream& stream) {
   std::vector<ChainLink> fetched;
   for (size_t i : chosen) fetched.push_back(behind[i]);
   if (std::ssize(fetched) == found) take_importance(stream, fetched);
-  stream.store_ticket = store_->load(fetched, std::span(s.blocks).subspan(static_cast<size_t>(first)).first(fetched.size()));
+  stream.store_ticket =
+      store_->load(fetched, std::span(s.blocks).subspan(static_cast<size_t>(first)).first(fetched.size()));
   stream.store_blocks = std::ssize(fetched);
   stream.store_from = s.computed;
   stream.store_left_out = (found - std::ssize(fetched)) * limits_.block_tokens;
@@ -90,8 +94,8 @@ void EngineCore::load_stored(LiveStream& stream) {
   ++loads_;
 }
 
-// Behind the first block that is missing there may be others: what is missing goes back as soon as it is computed, and the
-// others are looked at then.
+// Behind the first block that is missing there may be others: what is missing goes back as soon as it is computed, and
+// the others are looked at then.
 void EngineCore::mend_gap(LiveStream& stream, std::span<const ChainLink> behind, int64_t first, int64_t found) {
   int64_t last = std::ssize(behind);
   while (last > found && !store_->holds(behind[static_cast<size_t>(last - 1)])) --last;
@@ -99,15 +103,18 @@ void EngineCore::mend_gap(LiveStream& stream, std::span<const ChainLink> behind,
   stream.mend_end = first + last;
 }
 
-// Hands the store what it had lost of the stream's prompt and is computed now, in the same pass: who asks next finds it.
+// Hands the store what it had lost of the stream's prompt and is computed now, in the same pass: who asks next finds
+// it.
 void EngineCore::mend_store(LiveStream& stream) {
   const Sequence& s = stream.sequence;
   const int64_t end = std::min(stream.mend_end, s.computed / limits_.block_tokens);
   if (stream.mend_from >= end || !s.caches || s.left_out > 0 || !store_->has_room()) return;
-  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(end * limits_.block_tokens)), limits_.block_tokens, s.prefix_scope);
+  const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(end * limits_.block_tokens)),
+                                  limits_.block_tokens, s.prefix_scope);
   for (; stream.mend_from < end && store_->has_room(); ++stream.mend_from) {
     ChainLink link = chain[static_cast<size_t>(stream.mend_from)];
-    if (static_cast<size_t>(stream.mend_from) < stream.importance.size()) link.importance = stream.importance[static_cast<size_t>(stream.mend_from)];
+    if (static_cast<size_t>(stream.mend_from) < stream.importance.size())
+      link.importance = stream.importance[static_cast<size_t>(stream.mend_from)];
     store_->put(link, s.blocks[static_cast<size_t>(stream.mend_from)], false);
   }
 }
@@ -131,17 +138,20 @@ bool EngineCore::may_join(const LiveStream& stream, int64_t layers) const {
   const int64_t end = stream.store_from + stream.store_blocks * limits_.block_tokens;
   StepShape next;
   next.add(end, std::min(limits_.batch_tokens, s.size() - end), true);
-  const double left = cost_->load_seconds(store_->loading_blocks() * limits_.block_tokens) * static_cast<double>(all - layers) / static_cast<double>(all);
+  const double left = cost_->load_seconds(store_->loading_blocks() * limits_.block_tokens) *
+                      static_cast<double>(all - layers) / static_cast<double>(all);
   return left <= cost_->step_seconds(next);
 }
 
-// For one step those that may run as if their blocks were there; each layer's attention waits for them (wait_layer), and a
-// chunk that ran over damaged ones is not committed. Outside of the step `computed` counts only what is there.
+// For one step those that may run as if their blocks were there; each layer's attention waits for them (wait_layer),
+// and a chunk that ran over damaged ones is not committed. Outside of the step `computed` counts only what is there.
 void EngineCore::join_loads() {
   if (loads_ == 0 || !joins_early_) return;
   for (auto& stream : running_) {
     Sequence& s = stream->sequence;
-    if (stream->store_ticket == 0 || stream->store_left_out > 0 || !may_join(*stream, store_->poll(stream->store_ticket).layers)) continue;
+    if (stream->store_ticket == 0 || stream->store_left_out > 0 ||
+        !may_join(*stream, store_->poll(stream->store_ticket).layers))
+      continue;
     s.computed = stream->store_from + stream->store_blocks * limits_.block_tokens;
     s.phase = StreamPhase::running;
   }
@@ -183,10 +193,11 @@ bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
   return progress.blocks == stream.store_blocks;
 }
 
-// A load that left blocks out: all of it counts, or nothing. From now on the stream's keys and values are no prompt's, and
-// are nobody else's.
+// A load that left blocks out: all of it counts, or nothing. From now on the stream's keys and values are no prompt's,
+// and are nobody else's.
 //
-//   tokens  | from the pool | stored: A  B  C  D  E  F | computed ...        slots  | from the pool | A C F | computed ...
+//   tokens  | from the pool | stored: A  B  C  D  E  F | computed ...        slots  | from the pool | A C F | computed
+//   ...
 bool EngineCore::end_partial_load(LiveStream& stream, const LoadProgress& progress) {
   Sequence& s = stream.sequence;
   s.computed = stream.store_from;

@@ -130,7 +130,8 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   start(true);
   const std::string good = read_all(cache_);
   ASSERT_GT(good.size(), size_t{2} << 20);
-  for (size_t length : {size_t{1}, size_t{63}, size_t{64}, size_t{500}, size_t{2} << 20, good.size() - 1}) expect_refused(good.substr(0, length), "");
+  for (size_t length : {size_t{1}, size_t{63}, size_t{64}, size_t{500}, size_t{2} << 20, good.size() - 1})
+    expect_refused(good.substr(0, length), "");
   expect_refused(good + "x", "bytes");
   const size_t header = good.find_last_not_of('\0', (size_t{2} << 20) - 1) + 1;
   ASSERT_LT(header, size_t{1} << 16);
@@ -170,13 +171,16 @@ TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
   ASSERT_EQ(ref.warnings.size(), 1u);
   EXPECT_NE(ref.warnings[0].find("instruction set"), std::string::npos) << ref.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
-  if (asked) setenv("MILLRACE_ISA", before.c_str(), 1);
-  else unsetenv("MILLRACE_ISA");
+  if (asked)
+    setenv("MILLRACE_ISA", before.c_str(), 1);
+  else
+    unsetenv("MILLRACE_ISA");
 }
 
 TEST_F(PackedCacheTest, UsualPlaces) {
   EXPECT_EQ(default_packed_cache_path(model_.string()), cache_.string());
-  EXPECT_EQ(default_packed_cache_path(folder_.string() + "/"), (folder_ / (folder_.filename().string() + ".millrace-packed")).string());
+  EXPECT_EQ(default_packed_cache_path(folder_.string() + "/"),
+            (folder_ / (folder_.filename().string() + ".millrace-packed")).string());
 }
 
 }  // namespace

@@ -1,8 +1,9 @@
-// PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the same
-// prefix group share with each other, whatever their tenants, and with nobody else; and what was computed with adapters is
-// found with the same ones alone. Each scope is a number that enters the prefix index's keys: a hash of its name, so that it is
-// the same after a restart, kept free of collisions here, so that no name can be made up that reads another's prefixes. The
-// oldest of very many names is forgotten: names that anybody may choose are to be given as digests.
+// PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the
+// same prefix group share with each other, whatever their tenants, and with nobody else; and what was computed with
+// adapters is found with the same ones alone. Each scope is a number that enters the prefix index's keys: a hash of its
+// name, so that it is the same after a restart, kept free of collisions here, so that no name can be made up that reads
+// another's prefixes. The oldest of very many names is forgotten: names that anybody may choose are to be given as
+// digests.
 #pragma once
 
 #include <fmt/format.h>

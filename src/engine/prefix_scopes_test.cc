@@ -10,7 +10,8 @@ namespace {
 TEST(PrefixScopes, TenantsGroupsAndAdaptersAreApart) {
   PrefixScopes scopes;
   EXPECT_EQ(scopes.of("", ""), 0u);
-  const std::set<uint64_t> all = {0, scopes.of("a", ""), scopes.of("b", ""), scopes.of("", "a"), scopes.of("a", "", "x"), scopes.of("", "", "x")};
+  const std::set<uint64_t> all = {
+      0, scopes.of("a", ""), scopes.of("b", ""), scopes.of("", "a"), scopes.of("a", "", "x"), scopes.of("", "", "x")};
   EXPECT_EQ(all.size(), 6u);
   EXPECT_EQ(scopes.of("a", ""), scopes.of("a", ""));
   EXPECT_EQ(scopes.of("a", "g"), scopes.of("b", "g"));
@@ -20,7 +21,8 @@ TEST(PrefixScopes, TenantsGroupsAndAdaptersAreApart) {
 TEST(PrefixScopes, TheOldestOfVeryManyIsForgotten) {
   PrefixScopes scopes;
   const uint64_t first = scopes.of("first", "");
-  for (size_t i = 0; i < 2 * PrefixScopes::kMostNames; ++i) EXPECT_NE(scopes.of("", "salt " + std::to_string(i)), first);
+  for (size_t i = 0; i < 2 * PrefixScopes::kMostNames; ++i)
+    EXPECT_NE(scopes.of("", "salt " + std::to_string(i)), first);
   EXPECT_EQ(scopes.size(), PrefixScopes::kMostNames);
   EXPECT_NE(scopes.of("new", ""), 0u);
   EXPECT_EQ(scopes.of("first", ""), first);

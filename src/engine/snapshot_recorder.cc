@@ -35,7 +35,8 @@ StreamSnapshot stream_snapshot(const Sequence& s) {
   return out;
 }
 
-void SnapshotRecorder::step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns, double took) {
+void SnapshotRecorder::step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns,
+                            double took) {
   if (static_cast<int64_t>(steps_.size()) == kMaxSnapshotSteps) {
     steps_.pop_front();
     ++missed_;

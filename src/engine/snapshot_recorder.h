@@ -1,5 +1,5 @@
-// SnapshotRecorder: the steps and ended streams since the last snapshot, while somebody watches. Owned by the engine thread; a
-// watcher that does not come back for a while is forgotten, and then a step costs nothing again.
+// SnapshotRecorder: the steps and ended streams since the last snapshot, while somebody watches. Owned by the engine
+// thread; a watcher that does not come back for a while is forgotten, and then a step costs nothing again.
 //
 //   snapshot() ... step, step, end, step ... snapshot()      what is between two snapshots, the latest of each
 #pragma once
@@ -7,10 +7,10 @@
 #include <deque>
 #include <vector>
 
-#include "run/executor.h"
 #include "flow/sequence.h"
 #include "flow/step_plan.h"
 #include "millrace/snapshot.h"
+#include "run/executor.h"
 
 namespace millrace {
 

@@ -148,7 +148,8 @@ TEST_F(SnapshotTest, ListsAreBounded) {
   EXPECT_EQ(snapshot.steps.back().number, core->stats().steps);
   EXPECT_EQ(static_cast<int64_t>(snapshot.streams.size()), kMaxSnapshotStreams);
   EXPECT_GT(snapshot.streams_left_out, 0);
-  for (const StepSnapshot& step : snapshot.steps) EXPECT_LE(static_cast<int64_t>(step.chunks.size()), kMaxSnapshotStreams);
+  for (const StepSnapshot& step : snapshot.steps)
+    EXPECT_LE(static_cast<int64_t>(step.chunks.size()), kMaxSnapshotStreams);
 }
 
 TEST_F(SnapshotTest, ManyBlocksShareACell) {

@@ -37,7 +37,8 @@ TokenDivergence compare_rows(const float* reference, const float* log_probs, int
   }
   const auto n = static_cast<size_t>(vocab);
   out.reference_nll = -static_cast<double>(reference[target]);
-  out.probability_change = std::exp(static_cast<double>(log_probs[target])) - std::exp(static_cast<double>(reference[target]));
+  out.probability_change =
+      std::exp(static_cast<double>(log_probs[target])) - std::exp(static_cast<double>(reference[target]));
   out.same_top = argmax(std::span(reference, n)) == argmax(std::span(log_probs, n));
   return out;
 }

@@ -10,8 +10,8 @@
 namespace millrace {
 
 struct TokenDivergence {
-  double kl = 0;              // sum p_ref (log p_ref - log p), natural logarithm
-  double reference_nll = 0;   // of the token that came
+  double kl = 0;                  // sum p_ref (log p_ref - log p), natural logarithm
+  double reference_nll = 0;       // of the token that came
   double probability_change = 0;  // p(token) - p_ref(token)
   bool same_top = false;
 };

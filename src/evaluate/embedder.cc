@@ -20,15 +20,18 @@ struct Embedder::Cursor {
   int64_t position = 0;  // in it
 };
 
-Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const LanguageModel> model, const EmbedderOptions& options) {
+Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const LanguageModel> model,
+                                                   const EmbedderOptions& options) {
   const auto& parts = model->parts();
   if (options.context < 1 || options.context > std::min(kMostContext, parts.model->context()))
-    return Error::user(fmt::format("context: must be 1 to {} tokens, is {}", std::min(kMostContext, parts.model->context()), options.context));
+    return Error::user(fmt::format("context: must be 1 to {} tokens, is {}",
+                                   std::min(kMostContext, parts.model->context()), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMostContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostContext, options.batch_tokens));
   const Format* format = find_format(options.kv_format);
   if (!format || !parts.kernels.find_attention(format))
-    return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
+    return Error::user(
+        fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
   embedder->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
@@ -36,16 +39,20 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
   KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
   MILLRACE_TRY_VOID(layout.check());
   // The longest text, and a batch of short ones whose last blocks are half empty.
-  const int64_t blocks = (options.context + kBlockTokens - 1) / kBlockTokens + 2 * (options.batch_tokens + kBlockTokens - 1) / kBlockTokens;
+  const int64_t blocks = (options.context + kBlockTokens - 1) / kBlockTokens +
+                         2 * (options.batch_tokens + kBlockTokens - 1) / kBlockTokens;
   const ForwardLimits limits{options.batch_tokens, 1, options.context};
-  const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, embedder->pool_->threads(), kBlockTokens);
-  for (const auto& [name, bytes] : {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations + forward.logits}}) {
+  const ForwardBytes forward =
+      ForwardContext::plan(parts.model->spec(), limits, embedder->pool_->threads(), kBlockTokens);
+  for (const auto& [name, bytes] :
+       {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations + forward.logits}}) {
     MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "embed shorter texts, or raise the budget"));
     embedder->memory_.push_back(std::move(hold));
   }
   MILLRACE_TRY(auto kv, KvPool::create(layout, blocks));
   embedder->kv_ = std::make_unique<KvPool>(std::move(kv));
-  MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, *embedder->pool_, *embedder->kv_, limits));
+  MILLRACE_TRY(auto context,
+               ForwardContext::create(parts.model->spec(), parts.kernels, *embedder->pool_, *embedder->kv_, limits));
   embedder->context_ = std::make_unique<ForwardContext>(std::move(context));
   embedder->context_->hidden_only = true;
   embedder->model_ = std::move(model);
@@ -56,9 +63,11 @@ Result<void> Embedder::check(std::span<const std::vector<TokenId>> texts) const 
   const int64_t vocab = model_->info().vocab;
   for (size_t i = 0; i < texts.size(); ++i) {
     const auto count = static_cast<int64_t>(texts[i].size());
-    if (count < 1 || count > longest_) return Error::user(fmt::format("text {}: must have 1 to {} tokens, has {}", i, longest_, count));
+    if (count < 1 || count > longest_)
+      return Error::user(fmt::format("text {}: must have 1 to {} tokens, has {}", i, longest_, count));
     for (TokenId token : texts[i])
-      if (token < 0 || token >= vocab) return Error::user(fmt::format("text {}: token {} is outside the model's vocabulary of {}", i, token, vocab));
+      if (token < 0 || token >= vocab)
+        return Error::user(fmt::format("text {}: token {} is outside the model's vocabulary of {}", i, token, vocab));
   }
   return {};
 }
@@ -79,7 +88,8 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
       }
     }
     const int64_t take = std::min(count - cursor.position, most - batch_.size());
-    batch_.spans.push_back({batch_.size(), take, cursor.position, static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(open_blocks_.size())});
+    batch_.spans.push_back({batch_.size(), take, cursor.position, static_cast<int64_t>(batch_.block_tables.size()),
+                            static_cast<int64_t>(open_blocks_.size())});
     batch_.block_tables.insert(batch_.block_tables.end(), open_blocks_.begin(), open_blocks_.end());
     for (int64_t i = cursor.position; i < cursor.position + take; ++i) {
       const bool wanted = pooling == Pooling::last ? i + 1 == count : pooling == Pooling::cls ? i == 0 : true;
@@ -114,7 +124,8 @@ Result<void> Embedder::take_rows(std::span<const std::vector<TokenId>> texts, Po
     if (!rows_[r].last) continue;
     if (pooling == Pooling::mean) {
       values_.resize(size);
-      for (size_t i = 0; i < size; ++i) values_[i] = static_cast<float>(sum_[i] / static_cast<double>(texts[rows_[r].text].size()));
+      for (size_t i = 0; i < size; ++i)
+        values_[i] = static_cast<float>(sum_[i] / static_cast<double>(texts[rows_[r].text].size()));
       sum_.clear();
     }
     MILLRACE_TRY_VOID(sink(rows_[r].text, std::exchange(values_, {})));

@@ -1,6 +1,6 @@
-// Embedder: texts to vectors, by pooling what the last norm leaves of their tokens. Like Scorer, it runs a model over keys
-// and values of its own. Each text is a stream of its own, so that its vector does not depend on what else is in a batch.
-// Not thread-safe.
+// Embedder: texts to vectors, by pooling what the last norm leaves of their tokens. Like Scorer, it runs a model over
+// keys and values of its own. Each text is a stream of its own, so that its vector does not depend on what else is in a
+// batch. Not thread-safe.
 //
 //   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may go on in the next one
 //   rows     last: only each text's last token    mean, none: every token    cls: the first
@@ -13,11 +13,11 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "run/language_model.h"
 #include "evaluate/pooling.h"
 #include "flow/batch.h"
 #include "kv/pool.h"
 #include "models/forward_context.h"
+#include "run/language_model.h"
 
 namespace millrace {
 
@@ -31,7 +31,8 @@ struct EmbedderOptions {
 class Embedder {
  public:
   // Errors: user (options), resource.
-  static Result<std::unique_ptr<Embedder>> create(std::shared_ptr<const LanguageModel> model, const EmbedderOptions& options);
+  static Result<std::unique_ptr<Embedder>> create(std::shared_ptr<const LanguageModel> model,
+                                                  const EmbedderOptions& options);
 
   // Takes one text's vector [width], or with Pooling::none its vectors [tokens, width], as they are: not normalized. In
   // the order of the texts. Returns an error to stop; run() then returns it.

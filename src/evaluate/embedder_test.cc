@@ -1,4 +1,5 @@
-// Hidden states against the reference's logits, poolings against each other, and texts that do not see their batch mates.
+// Hidden states against the reference's logits, poolings against each other, and texts that do not see their batch
+// mates.
 #include "evaluate/embedder.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +27,8 @@ std::shared_ptr<const LanguageModel> load(const fs::path& path) {
   return model.ok() ? *model : nullptr;
 }
 
-std::vector<std::vector<float>> embed(const std::shared_ptr<const LanguageModel>& model, const std::vector<std::vector<TokenId>>& texts, Pooling pooling,
+std::vector<std::vector<float>> embed(const std::shared_ptr<const LanguageModel>& model,
+                                      const std::vector<std::vector<TokenId>>& texts, Pooling pooling,
                                       EmbedderOptions options = {}) {
   options.threads = std::max(1, options.threads);
   options.context = std::min(options.context, model->parts().model->context());
@@ -44,7 +46,8 @@ std::vector<std::vector<float>> embed(const std::shared_ptr<const LanguageModel>
 
 std::vector<TokenId> some_tokens(uint64_t seed, uint64_t count, int64_t vocab) {
   std::vector<TokenId> out;
-  for (uint64_t i = 0; i < count; ++i) out.push_back(static_cast<TokenId>(philox_uniform(7, seed, i) * static_cast<double>(vocab)));
+  for (uint64_t i = 0; i < count; ++i)
+    out.push_back(static_cast<TokenId>(philox_uniform(7, seed, i) * static_cast<double>(vocab)));
   return out;
 }
 
@@ -66,7 +69,10 @@ std::vector<float> decode_floats(const std::string& base64) {
 
 // The reference's logits are its hidden states times the head: so must ours be.
 TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
-  for (const auto& [name, head] : {std::pair("llama", "lm_head.weight"), {"qwen3", "model.embed_tokens.weight"}, {"olmo2", "lm_head.weight"}, {"gpt2", "wte.weight"}}) {
+  for (const auto& [name, head] : {std::pair("llama", "lm_head.weight"),
+                                   {"qwen3", "model.embed_tokens.weight"},
+                                   {"olmo2", "lm_head.weight"},
+                                   {"gpt2", "wte.weight"}}) {
     const auto model = load(kGolden / name);
     ASSERT_TRUE(model) << name;
     std::ifstream file(kGolden / name / "expected.json");
@@ -74,13 +80,16 @@ TEST(Embedder, HiddenStatesGiveTheReferencesLogits) {
     const auto tokens = expected["tokens"].get<std::vector<TokenId>>();
     const auto logits = decode_floats(expected["logits"].get<std::string>());
     const auto hidden = embed(model, {tokens}, Pooling::none, {.kv_format = "f32"}).at(0);
-    const auto width = static_cast<size_t>(model->parts().model->spec().width), vocab = static_cast<size_t>(model->info().vocab);
+    const auto width = static_cast<size_t>(model->parts().model->spec().width),
+               vocab = static_cast<size_t>(model->info().vocab);
     ASSERT_EQ(hidden.size(), tokens.size() * width) << name;
     const StoredTensor* stored = model->parts().files->find(head);
     ASSERT_TRUE(stored) << name;
     std::vector<float> weight(vocab * width);
     for (size_t v = 0; v < vocab; ++v)
-      stored->tensor.format->decode(stored->tensor.data + static_cast<int64_t>(v) * stored->tensor.format->row_bytes(static_cast<int64_t>(width)), weight.data() + v * width, static_cast<int64_t>(width));
+      stored->tensor.format->decode(
+          stored->tensor.data + static_cast<int64_t>(v) * stored->tensor.format->row_bytes(static_cast<int64_t>(width)),
+          weight.data() + v * width, static_cast<int64_t>(width));
     double worst = 0, largest = 0;
     for (size_t t = 0; t < tokens.size(); ++t) {
       for (size_t v = 0; v < vocab; ++v) {
@@ -100,8 +109,10 @@ TEST(Embedder, PoolingsAreOfTheSameHiddenStates) {
   const auto tokens = some_tokens(1, 21, model->info().vocab);
   const auto all = embed(model, {tokens}, Pooling::none).at(0);
   const size_t width = all.size() / tokens.size();
-  EXPECT_EQ(embed(model, {tokens}, Pooling::last).at(0), std::vector<float>(all.end() - static_cast<ptrdiff_t>(width), all.end()));
-  EXPECT_EQ(embed(model, {tokens}, Pooling::cls).at(0), std::vector<float>(all.begin(), all.begin() + static_cast<ptrdiff_t>(width)));
+  EXPECT_EQ(embed(model, {tokens}, Pooling::last).at(0),
+            std::vector<float>(all.end() - static_cast<ptrdiff_t>(width), all.end()));
+  EXPECT_EQ(embed(model, {tokens}, Pooling::cls).at(0),
+            std::vector<float>(all.begin(), all.begin() + static_cast<ptrdiff_t>(width)));
   const auto mean = embed(model, {tokens}, Pooling::mean).at(0);
   ASSERT_EQ(mean.size(), width);
   for (size_t i = 0; i < width; ++i) {
@@ -121,7 +132,9 @@ TEST(Embedder, NeitherBatchesNorThreadsShow) {
       std::vector<std::vector<float>> alone;
       for (const auto& text : texts) alone.push_back(embed(model, {text}, pooling).at(0));
       EXPECT_EQ(embed(model, texts, pooling), alone) << name;
-      for (int64_t batch : {1, 7, 40}) EXPECT_EQ(embed(model, texts, pooling, {.threads = 2, .context = 40, .batch_tokens = batch}), alone) << name << batch;
+      for (int64_t batch : {1, 7, 40})
+        EXPECT_EQ(embed(model, texts, pooling, {.threads = 2, .context = 40, .batch_tokens = batch}), alone)
+            << name << batch;
     }
   }
 }
@@ -139,7 +152,8 @@ TEST(Embedder, RefusesWhatDoesNotFit) {
     ++taken;
     return {};
   };
-  for (const auto& bad : {std::vector<TokenId>{}, std::vector<TokenId>(9, 1), std::vector<TokenId>{-1}, std::vector<TokenId>{1 << 30}}) {
+  for (const auto& bad :
+       {std::vector<TokenId>{}, std::vector<TokenId>(9, 1), std::vector<TokenId>{-1}, std::vector<TokenId>{1 << 30}}) {
     const std::vector<std::vector<TokenId>> texts = {{1, 2}, bad};
     EXPECT_FALSE((*embedder)->run(texts, Pooling::last, sink).ok());
   }
@@ -184,7 +198,8 @@ TEST(Pooling, IsWhatTheModelSays) {
   ModelFiles gguf;
   gguf.architecture = "llama";
   const auto with = [&](nlohmann::ordered_json value) {
-    gguf.config = std::make_shared<const nlohmann::ordered_json>(nlohmann::ordered_json{{"llama.pooling_type", std::move(value)}});
+    gguf.config = std::make_shared<const nlohmann::ordered_json>(
+        nlohmann::ordered_json{{"llama.pooling_type", std::move(value)}});
     return model_pooling(gguf);
   };
   EXPECT_EQ(*with(0), Pooling::none);

@@ -40,13 +40,15 @@ std::string part_name(const std::string& path) { return path + ".part"; }
 Result<LogitsWriter> LogitsWriter::create(const std::string& path, LogitsElement element, int64_t vocab, int64_t rows) {
   LogitsWriter writer;
   writer.file_.reset(std::fopen(part_name(path).c_str(), "wb"));
-  if (!writer.file_) return Error::user(fmt::format("{}: cannot be created: {}", part_name(path), std::strerror(errno)));
+  if (!writer.file_)
+    return Error::user(fmt::format("{}: cannot be created: {}", part_name(path), std::strerror(errno)));
   writer.path_ = path;
   writer.element_ = element;
   writer.vocab_ = vocab;
   writer.rows_ = rows;
   writer.row_.resize(static_cast<size_t>(row_bytes(element, vocab)));
-  Header header{{}, kVersion, static_cast<uint32_t>(element), static_cast<uint64_t>(vocab), static_cast<uint64_t>(rows)};
+  Header header{
+      {}, kVersion, static_cast<uint32_t>(element), static_cast<uint64_t>(vocab), static_cast<uint64_t>(rows)};
   std::memcpy(header.magic, kMagic, sizeof(kMagic));
   if (std::fwrite(&header, sizeof(header), 1, writer.file_.get()) != 1)
     return Error::resource(fmt::format("{}: cannot be written: {}", part_name(path), std::strerror(errno)));
@@ -97,19 +99,26 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   reader.file_.reset(std::fopen(path.c_str(), "rb"));
   if (!reader.file_) return Error::corrupt(fmt::format("{}: cannot be opened: {}", path, std::strerror(errno)));
   Header header;
-  if (std::fread(&header, sizeof(header), 1, reader.file_.get()) != 1 || std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
-    return Error::corrupt(fmt::format("{}: is no file of saved log-probabilities; make one with perplexity --save-logits", path));
-  if (header.version != kVersion) return Error::unsupported(fmt::format("{}: version {}; this build reads {}", path, header.version, kVersion));
+  if (std::fread(&header, sizeof(header), 1, reader.file_.get()) != 1 ||
+      std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
+    return Error::corrupt(
+        fmt::format("{}: is no file of saved log-probabilities; make one with perplexity --save-logits", path));
+  if (header.version != kVersion)
+    return Error::unsupported(fmt::format("{}: version {}; this build reads {}", path, header.version, kVersion));
   const auto element = find_enumerator<LogitsElement>(header.element);
-  if (!element) return Error::unsupported(fmt::format("{}: element type {}; this build reads 0 (F32) and 1 (F16)", path, header.element));
-  if (header.vocab == 0 || header.vocab > kMostVocab) return Error::corrupt(fmt::format("{}: vocabulary of {} is outside 1 to {}", path, header.vocab, kMostVocab));
+  if (!element)
+    return Error::unsupported(
+        fmt::format("{}: element type {}; this build reads 0 (F32) and 1 (F16)", path, header.element));
+  if (header.vocab == 0 || header.vocab > kMostVocab)
+    return Error::corrupt(fmt::format("{}: vocabulary of {} is outside 1 to {}", path, header.vocab, kMostVocab));
   reader.element_ = *element;
   reader.vocab_ = static_cast<int64_t>(header.vocab);
   std::error_code error;
   const uint64_t size = std::filesystem::file_size(path, error);
   const auto row = static_cast<uint64_t>(row_bytes(reader.element_, reader.vocab_));
   if (error || header.rows == 0 || (size - sizeof(header)) / row != header.rows || (size - sizeof(header)) % row != 0)
-    return Error::corrupt(fmt::format("{}: {} rows of {} bytes after a head of 32 do not make the file's {} bytes", path, header.rows, row, error ? 0 : size));
+    return Error::corrupt(fmt::format("{}: {} rows of {} bytes after a head of 32 do not make the file's {} bytes",
+                                      path, header.rows, row, error ? 0 : size));
   reader.rows_ = static_cast<int64_t>(header.rows);
   reader.row_.resize(static_cast<size_t>(row));
   return reader;
@@ -117,7 +126,8 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
 
 Result<void> LogitsReader::next(TokenId* target, float* log_probs) {
   if (read_ == rows_) return Error::corrupt(fmt::format("{}: holds only {} rows", path_, rows_));
-  if (std::fread(row_.data(), row_.size(), 1, file_.get()) != 1) return Error::corrupt(fmt::format("{}: row {} cannot be read", path_, read_));
+  if (std::fread(row_.data(), row_.size(), 1, file_.get()) != 1)
+    return Error::corrupt(fmt::format("{}: row {} cannot be read", path_, read_));
   std::memcpy(target, row_.data(), 4);
   for (int64_t i = 0; i < vocab_; ++i) {
     if (element_ == LogitsElement::f16) {
@@ -128,7 +138,8 @@ Result<void> LogitsReader::next(TokenId* target, float* log_probs) {
       std::memcpy(log_probs + i, row_.data() + 4 + i * 4, 4);
     }
     if (!(log_probs[i] <= 0.01f && log_probs[i] >= -1e30f))
-      return Error::corrupt(fmt::format("{}: row {} holds {} for token {}, which is no log-probability", path_, read_, log_probs[i], i));
+      return Error::corrupt(
+          fmt::format("{}: row {} holds {} for token {}, which is no log-probability", path_, read_, log_probs[i], i));
   }
   ++read_;
   return {};

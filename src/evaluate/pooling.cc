@@ -41,12 +41,16 @@ Result<Pooling> from_folder(const ModelFiles& files) {
   MILLRACE_TRY(const auto file, MappedFile::open(path));
   const std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   MILLRACE_TRY(const Json config, parse_json_object(text, path.string(), {.bytes = 1 << 20}));
-  const std::pair<const char*, Pooling> modes[] = {{"pooling_mode_mean_tokens", Pooling::mean}, {"pooling_mode_cls_token", Pooling::cls}, {"pooling_mode_lasttoken", Pooling::last}};
+  const std::pair<const char*, Pooling> modes[] = {{"pooling_mode_mean_tokens", Pooling::mean},
+                                                   {"pooling_mode_cls_token", Pooling::cls},
+                                                   {"pooling_mode_lasttoken", Pooling::last}};
   std::optional<Pooling> out;
   for (const auto& [key, value] : config.items()) {
     if (!key.starts_with("pooling_mode_") || !value.is_boolean() || !value.get<bool>()) continue;
     const auto* mode = std::ranges::find(modes, key, [](const auto& one) { return std::string_view(one.first); });
-    if (mode == std::end(modes) || out) return Error::unsupported(fmt::format("{}: {} is not supported; mean, cls or last tokens alone are", path.string(), key));
+    if (mode == std::end(modes) || out)
+      return Error::unsupported(
+          fmt::format("{}: {} is not supported; mean, cls or last tokens alone are", path.string(), key));
     out = mode->second;
   }
   return out.value_or(Pooling::last);
@@ -58,7 +62,9 @@ const char* pooling_name(Pooling pooling) { return kNames[pooling]; }
 
 std::optional<Pooling> find_pooling(std::string_view name) { return kNames.find(name); }
 
-Result<Pooling> model_pooling(const ModelFiles& files) { return files.kind == ModelFiles::Kind::gguf ? from_gguf(files) : from_folder(files); }
+Result<Pooling> model_pooling(const ModelFiles& files) {
+  return files.kind == ModelFiles::Kind::gguf ? from_gguf(files) : from_folder(files);
+}
 
 void normalize(std::vector<float>& values) {
   double squares = 0;

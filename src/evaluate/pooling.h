@@ -12,7 +12,7 @@ namespace millrace {
 enum class Pooling {
   none,  // every token's
   mean,
-  cls,   // the first token's
+  cls,  // the first token's
   last,
 };
 

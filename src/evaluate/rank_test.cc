@@ -1,5 +1,5 @@
-// Rerankers against an independent reference: the tokens of their pairs and the scores of their heads; pairs that do not see
-// each other; documents that are cut.
+// Rerankers against an independent reference: the tokens of their pairs and the scores of their heads; pairs that do
+// not see each other; documents that are cut.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -9,8 +9,8 @@
 #include <nlohmann/json.hpp>
 
 #include "evaluate/embedder.h"
-#include "run/rank_prompt.h"
 #include "models/ranking_head.h"
+#include "run/rank_prompt.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -38,8 +38,11 @@ std::optional<RankingHead> head_of(const LanguageModel& model) {
   return head.ok() ? *head : std::nullopt;
 }
 
-std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model, const std::vector<std::vector<TokenId>>& pairs, int64_t batch_tokens, bool activated = false) {
-  auto embedder = Embedder::create(model, {.threads = 1, .context = 128, .batch_tokens = batch_tokens, .kv_format = "f32"});
+std::vector<double> scores(const std::shared_ptr<const LanguageModel>& model,
+                           const std::vector<std::vector<TokenId>>& pairs, int64_t batch_tokens,
+                           bool activated = false) {
+  auto embedder =
+      Embedder::create(model, {.threads = 1, .context = 128, .batch_tokens = batch_tokens, .kv_format = "f32"});
   EXPECT_TRUE(embedder.ok());
   const auto head = head_of(*model);
   std::vector<double> out;
@@ -64,12 +67,14 @@ TEST_P(Reranker, HasTheReferencesTokensAndScores) {
   ASSERT_TRUE(prompt.ok()) << prompt.error().message;
   std::vector<std::vector<TokenId>> pairs;
   for (size_t i = 0; i < reference()["documents"].size(); ++i) {
-    const auto tokens = prompt->tokens(reference()["query"].get<std::string>(), reference()["documents"][i].get<std::string>());
+    const auto tokens =
+        prompt->tokens(reference()["query"].get<std::string>(), reference()["documents"][i].get<std::string>());
     ASSERT_TRUE(tokens.ok()) << tokens.error().message;
     EXPECT_EQ(*tokens, expected["tokens"][i].get<std::vector<TokenId>>());
     pairs.push_back(*tokens);
   }
-  const auto together = scores(model, pairs, 512), in_pieces = scores(model, pairs, 7), activated = scores(model, pairs, 512, true);
+  const auto together = scores(model, pairs, 512), in_pieces = scores(model, pairs, 7),
+             activated = scores(model, pairs, 512, true);
   for (size_t i = 0; i < pairs.size(); ++i) {
     EXPECT_NEAR(together[i], expected["scores"][i].get<double>(), 1e-4 * 5) << i;
     EXPECT_EQ(together[i], in_pieces[i]) << i;
@@ -91,7 +96,8 @@ TEST(RankingHead, WithoutAYesRanksNothing) {
 }
 
 TEST(RankingHead, IsNotThereInOtherModels) {
-  const auto model = LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
+  const auto model =
+      LanguageModel::load(fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/qwen3/model.gguf", {.threads = 1});
   ASSERT_TRUE(model.ok());
   EXPECT_FALSE(head_of(**model));
 }
@@ -124,7 +130,8 @@ TEST(RankPrompt, TakesATemplateInJinja) {
   fs::remove_all(folder);
   fs::copy(kRerankers / "folder", folder);
   fs::create_directory(folder / "additional_chat_templates");
-  std::ofstream(folder / "additional_chat_templates" / "rerank.jinja") << "{{ messages[0]['content'] }}<|eos|>{{ messages[1].content }}|{{ query }}";
+  std::ofstream(folder / "additional_chat_templates" / "rerank.jinja")
+      << "{{ messages[0]['content'] }}<|eos|>{{ messages[1].content }}|{{ query }}";
   auto model = LanguageModel::load(folder, {.threads = 1});
   ASSERT_TRUE(model.ok()) << model.error().message;
   const auto prompt = RankPrompt::create(**model);

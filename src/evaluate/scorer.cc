@@ -48,18 +48,22 @@ struct Scorer::Cursor {
   int64_t position = 0;  // in the window
 };
 
-Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model, const ScorerOptions& options) {
+Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model,
+                                               const ScorerOptions& options) {
   if (options.context < 2 || options.context > kMostContext)
     return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostContext, options.context));
   if (options.context > model->parts().model->context())
-    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model->parts().model->context(), options.context));
+    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for",
+                                   model->parts().model->context(), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMostContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostContext, options.batch_tokens));
   const Format* format = find_format(options.kv_format);
-  if (!format) return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
+  if (!format)
+    return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
   const auto& parts = model->parts();
   if (!parts.kernels.find_attention(format))
-    return Error::user(fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
+    return Error::user(
+        fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
   scorer->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
@@ -70,11 +74,15 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->slot_blocks_ = (options.context + kBlockTokens - 1) / kBlockTokens;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
-  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens), scorer->slot_blocks_ * kBlockTokens};
-  const ForwardBytes forward = ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kBlockTokens);
-  for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()), {"activations", forward.activations},
+  const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
+                             scorer->slot_blocks_ * kBlockTokens};
+  const ForwardBytes forward =
+      ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kBlockTokens);
+  for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()),
+                                    {"activations", forward.activations},
                                     {"logits", forward.logits}}) {
-    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "lower the context or the batch, or raise the budget"));
+    MILLRACE_TRY(auto hold,
+                 MemoryHold::take(parts.accounts, name, bytes, "lower the context or the batch, or raise the budget"));
     scorer->memory_.push_back(std::move(hold));
   }
   MILLRACE_TRY(auto kv, KvPool::create(layout, scorer->slots_ * scorer->slot_blocks_));
@@ -83,14 +91,16 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
     MILLRACE_TRY(BlockId block, scorer->kv_->allocate());
     scorer->batch_.block_tables.push_back(block);
   }
-  MILLRACE_TRY(auto context, ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_, limits));
+  MILLRACE_TRY(auto context,
+               ForwardContext::create(parts.model->spec(), parts.kernels, *scorer->pool_, *scorer->kv_, limits));
   scorer->context_ = std::make_unique<ForwardContext>(std::move(context));
   scorer->model_ = std::move(model);
   return scorer;
 }
 
 // Takes windows in order until the batch is full of tokens or of rows, so rows come out in the order of the text.
-void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, Cursor& cursor) {
+void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
+                        Cursor& cursor) {
   batch_.tokens.clear();
   batch_.positions.clear();
   batch_.spans.clear();
@@ -109,7 +119,8 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
         batch_.output_rows.push_back(static_cast<int32_t>(batch_.size()));
         rows_.push_back({tokens[static_cast<size_t>(at + 1)], nullptr});
       }
-      batch_.tokens.push_back(cursor.position == 0 && window_start >= 0 ? window_start : tokens[static_cast<size_t>(at)]);
+      batch_.tokens.push_back(cursor.position == 0 && window_start >= 0 ? window_start
+                                                                        : tokens[static_cast<size_t>(at)]);
       batch_.positions.push_back(static_cast<int32_t>(cursor.position));
     }
     if (span.count > 0) batch_.spans.push_back(span);
@@ -119,16 +130,20 @@ void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWi
   }
 }
 
-Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, const Sink& sink) {
+Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
+                         const Sink& sink) {
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] < 0 || tokens[i] >= vocab())
-      return Error::user(fmt::format("token {} of the text: id {} is outside the model's vocabulary of {}", i, tokens[i], vocab()));
+      return Error::user(
+          fmt::format("token {} of the text: id {} is outside the model's vocabulary of {}", i, tokens[i], vocab()));
   if (window_start >= vocab())
-    return Error::user(fmt::format("start token: id {} is outside the model's vocabulary of {}", window_start, vocab()));
+    return Error::user(
+        fmt::format("start token: id {} is outside the model's vocabulary of {}", window_start, vocab()));
   for (const ScoreWindow& w : windows)
     if (w.begin < 0 || w.count < 2 || w.count > longest_ || w.first_scored < 1 || w.first_scored > w.count ||
         w.begin > static_cast<int64_t>(tokens.size()) - w.count)
-      return Error::user(fmt::format("window at token {}: {} tokens do not fit a context of {} and a text of {}", w.begin, w.count, longest_, tokens.size()));
+      return Error::user(fmt::format("window at token {}: {} tokens do not fit a context of {} and a text of {}",
+                                     w.begin, w.count, longest_, tokens.size()));
   Cursor cursor;
   while (cursor.window < windows.size()) {
     fill_batch(tokens, windows, window_start, cursor);

@@ -12,10 +12,10 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "run/language_model.h"
 #include "flow/batch.h"
 #include "kv/pool.h"
 #include "models/forward_context.h"
+#include "run/language_model.h"
 
 namespace millrace {
 
@@ -32,16 +32,17 @@ struct ScoreWindow {
 // The text cut into whole chunks of `context` tokens, the rest left out; the second half of each is scored: what
 // llama.cpp's perplexity does, so that figures compare. Token context/2 itself is not scored.
 std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context);
-// A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context - 1).
+// A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context -
+// 1).
 std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride);
 // Every token but the first is scored once: the first window whole, then the second half of windows that overlap by
 // half a context; the last one is cut at the text's end.
 std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context);
 
 struct ScorerOptions {
-  int threads = 0;               // 0: every core
-  int64_t context = 512;         // of the longest window
-  int64_t batch_tokens = 512;    // in one forward pass
+  int threads = 0;             // 0: every core
+  int64_t context = 512;       // of the longest window
+  int64_t batch_tokens = 512;  // in one forward pass
   std::string kv_format = "f16";
 };
 
@@ -53,14 +54,16 @@ struct ScoredRow {
 class Scorer {
  public:
   // Errors: user (options), resource.
-  static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LanguageModel> model, const ScorerOptions& options);
+  static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LanguageModel> model,
+                                                const ScorerOptions& options);
 
   // Returns an error to stop; run() then returns it.
   using Sink = std::function<Result<void>(std::span<const ScoredRow> rows)>;
 
   // `window_start`, if not negative, takes the place of each window's first token (BOS), as llama.cpp has it.
   // Errors: user (a token outside the vocabulary, a window longer than the context), or the sink's.
-  Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, const Sink& sink);
+  Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
+                   const Sink& sink);
 
   ThreadPool& pool() { return *pool_; }
   int64_t vocab() const { return model_->info().vocab; }
@@ -68,7 +71,8 @@ class Scorer {
  private:
   struct Cursor;
   Scorer() = default;
-  void fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start, Cursor& cursor);
+  void fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
+                  Cursor& cursor);
 
   std::shared_ptr<const LanguageModel> model_;
   std::unique_ptr<ThreadPool> pool_;

@@ -44,13 +44,15 @@ TEST(Windows, DocumentsScoreEveryTokenButTheFirstOnce) {
         for (int64_t i = w.first_scored; i < w.count; ++i) ++scored.at(static_cast<size_t>(w.begin + i));
       }
       EXPECT_EQ(scored[0], 0);
-      for (size_t i = 1; i < scored.size(); ++i) EXPECT_EQ(scored[i], 1) << i << " of " << tokens << ", context " << context;
+      for (size_t i = 1; i < scored.size(); ++i)
+        EXPECT_EQ(scored[i], 1) << i << " of " << tokens << ", context " << context;
     }
   }
 }
 
 std::shared_ptr<const LanguageModel> golden() {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1, .context = 32});
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf",
+                                   {.threads = 1, .context = 32});
   return model.ok() ? *model : nullptr;
 }
 
@@ -58,7 +60,8 @@ TEST(Scorer, BatchesDoNotShow) {
   const auto model = golden();
   ASSERT_TRUE(model);
   std::vector<TokenId> tokens;
-  for (uint64_t i = 0; i < 75; ++i) tokens.push_back(static_cast<TokenId>(philox_uniform(1, 2, i) * static_cast<double>(model->info().vocab)));
+  for (uint64_t i = 0; i < 75; ++i)
+    tokens.push_back(static_cast<TokenId>(philox_uniform(1, 2, i) * static_cast<double>(model->info().vocab)));
   const auto windows = document_windows(75, 16);
   std::vector<float> expected;
   for (int64_t batch : {512, 1, 7, 16, 40}) {
@@ -99,7 +102,8 @@ TEST(Scorer, RefusesWhatDoesNotFit) {
   EXPECT_FALSE(run({1, 2, 3}, {1, 3, 1}, -1));
   EXPECT_FALSE(run({1, 2, 3}, {0, 3, 0}, -1));
   EXPECT_FALSE(run(std::vector<TokenId>(40, 1), {0, 17, 1}, -1));
-  auto stopped = (*scorer)->run(std::vector<TokenId>{1, 2}, std::vector<ScoreWindow>{{0, 2, 1}}, -1, [](auto) { return Result<void>(Error::cancelled("stop")); });
+  auto stopped = (*scorer)->run(std::vector<TokenId>{1, 2}, std::vector<ScoreWindow>{{0, 2, 1}}, -1,
+                                [](auto) { return Result<void>(Error::cancelled("stop")); });
   ASSERT_FALSE(stopped.ok());
   EXPECT_EQ(stopped.error().kind, ErrorKind::cancelled);
 }
@@ -159,7 +163,8 @@ TEST(LogitsFile, NothingIsLeftOfAnUnfinishedOne) {
 }
 
 TEST(Divergence, OfKnownDistributions) {
-  const std::vector<float> a = {std::log(0.5f), std::log(0.25f), std::log(0.25f)}, b = {std::log(0.25f), std::log(0.5f), std::log(0.25f)};
+  const std::vector<float> a = {std::log(0.5f), std::log(0.25f), std::log(0.25f)},
+                           b = {std::log(0.25f), std::log(0.5f), std::log(0.25f)};
   std::vector<float> p(3), q(3);
   log_softmax(a.data(), 3, p.data());
   log_softmax(b.data(), 3, q.data());

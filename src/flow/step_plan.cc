@@ -53,7 +53,8 @@ class PlanReader {
   }
   bool chunk(std::vector<PlannedChunk>& out) {
     PlannedChunk c;
-    if (!(number(c.request) && skip(":[") && number(c.first) && skip("+") && number(c.count) && skip("]"))) return false;
+    if (!(number(c.request) && skip(":[") && number(c.first) && skip("+") && number(c.count) && skip("]")))
+      return false;
     c.sample = skip("*");
     out.push_back(c);
     return c.count > 0;
@@ -100,10 +101,14 @@ Result<StepPlan> StepPlan::parse(std::string_view text) {
   bool good = true;
   while (good && !in.done()) {
     in.skip(" ");
-    if (in.skip("preempt")) good = in.preemptions(plan.preempted);
-    else if (in.skip("admit")) good = in.ids(plan.admitted);
-    else if (in.skip("squeeze")) good = in.preemptions(plan.preempted_for_blocks);
-    else good = in.chunk(plan.chunks);
+    if (in.skip("preempt"))
+      good = in.preemptions(plan.preempted);
+    else if (in.skip("admit"))
+      good = in.ids(plan.admitted);
+    else if (in.skip("squeeze"))
+      good = in.preemptions(plan.preempted_for_blocks);
+    else
+      good = in.chunk(plan.chunks);
   }
   if (!good) return Error::user(fmt::format("step plan: cannot be read: {}", text));
   return plan;

@@ -29,10 +29,10 @@ struct PlannedPreemption {
 };
 
 struct StepPlan {
-  std::vector<PlannedPreemption> preempted;  // before anybody is admitted
-  std::vector<RequestId> admitted;           // from the queue, in order
-  std::vector<PlannedPreemption> preempted_for_blocks;   // after that, so that the chunks have their blocks
-  std::vector<PlannedChunk> chunks;          // in batch order
+  std::vector<PlannedPreemption> preempted;             // before anybody is admitted
+  std::vector<RequestId> admitted;                      // from the queue, in order
+  std::vector<PlannedPreemption> preempted_for_blocks;  // after that, so that the chunks have their blocks
+  std::vector<PlannedChunk> chunks;                     // in batch order
 
   int64_t tokens() const;
   bool empty() const { return preempted.empty() && admitted.empty() && preempted_for_blocks.empty() && chunks.empty(); }

@@ -13,9 +13,7 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
   for (int64_t i = 0; i < n; ++i) store_u16(destination + i * 2, f32_to_f16(clamp_finite(source[i], kLargestF16)));
 }
 
-int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_value<uint16_t>(source, n, 0x7c00);
-}
+int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<uint16_t>(source, n, 0x7c00); }
 
 }  // namespace
 

@@ -18,9 +18,7 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
   }
 }
 
-int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_value<uint32_t>(source, n, 0x7f800000);
-}
+int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<uint32_t>(source, n, 0x7f800000); }
 
 }  // namespace
 

@@ -40,9 +40,7 @@ void encode(const float* source, uint8_t* destination, int64_t n) {
   for (int64_t i = 0; i < n; ++i) destination[i] = from_f32(clamp_finite(source[i], kLargest));
 }
 
-int64_t find_non_finite(const uint8_t* source, int64_t n) {
-  return find_value<uint8_t>(source, n, 0x7f);
-}
+int64_t find_non_finite(const uint8_t* source, int64_t n) { return find_value<uint8_t>(source, n, 0x7f); }
 
 }  // namespace
 

@@ -12,8 +12,9 @@ namespace millrace {
 // numeric definition (the same on every instruction set), laid out by kernels/activation.h.
 //   f32   as they are
 //   bf16  rounded to bfloat16, products summed in f32
-//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group; for weights of 8 bits
-//   q8_shift  int8 in groups of 32 with a power of two as scale, times one f32 for the whole row: half a multiplication
+//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group; for weights of
+//   8 bits q8_shift  int8 in groups of 32 with a power of two as scale, times one f32 for the whole row: half a
+//   multiplication
 //             less, and at most twice the rounding of q8, which is nothing beside that of weights of 6 bits and fewer
 enum class Activation : uint8_t { f32, bf16, q8, q8_shift };
 inline constexpr Activation kActivations[] = {Activation::f32, Activation::bf16, Activation::q8, Activation::q8_shift};
@@ -43,8 +44,8 @@ struct Format {
 
 // Every built-in format, in a fixed order.
 std::span<const Format* const> formats();
-const Format* find_format(std::string_view name);          // "q4_0"; null if unknown
-const Format* find_format_gguf(int gguf_type);             // null if unknown
+const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
+const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);
 
 }  // namespace millrace

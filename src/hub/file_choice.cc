@@ -26,7 +26,9 @@ size_t part_tail(std::string_view name) {
   return kForm.size();
 }
 
-bool is_gguf(const std::string& file) { return file.ends_with(".gguf") && !base_name(file).starts_with("mmproj") && !base_name(file).starts_with("imatrix"); }
+bool is_gguf(const std::string& file) {
+  return file.ends_with(".gguf") && !base_name(file).starts_with("mmproj") && !base_name(file).starts_with("imatrix");
+}
 
 // "model-Q4_K_M.gguf", "Q4_K_M/model-00001-of-00002.gguf" are of Q4_K_M; "model-IQ4_K_M.gguf" is not.
 bool has_tag(const std::string& file, const std::string& tag) {
@@ -42,9 +44,11 @@ FileChoice gguf_choice(const std::vector<std::string>& all, const std::string& c
   const size_t tail = part_tail(chosen);
   if (tail == 0) return {{chosen}, chosen};
   FileChoice out;
-  const std::string first = chosen.substr(0, chosen.size() - tail), last = chosen.substr(chosen.size() - 14);  // "-of-00003.gguf"
+  const std::string first = chosen.substr(0, chosen.size() - tail),
+                    last = chosen.substr(chosen.size() - 14);  // "-of-00003.gguf"
   for (const std::string& file : all)
-    if (file.size() == chosen.size() && file.starts_with(first) && file.ends_with(last) && part_tail(file) > 0) out.files.push_back(file);
+    if (file.size() == chosen.size() && file.starts_with(first) && file.ends_with(last) && part_tail(file) > 0)
+      out.files.push_back(file);
   std::ranges::sort(out.files);
   out.main = out.files.front();
   return out;
@@ -55,8 +59,11 @@ FileChoice folder_choice(const std::vector<std::string>& all) {
   const bool indexed = std::ranges::find(all, "model.safetensors.index.json") != all.end();
   for (const std::string& file : all) {
     if (file.find('/') != std::string::npos) continue;
-    const bool weights = file.ends_with(".safetensors") && !file.starts_with("consolidated") && !file.starts_with("adapter_") && (!indexed || file != "model.safetensors");
-    if (weights || file.ends_with(".json") || file.ends_with(".jinja") || file == "tokenizer.model" || file == "merges.txt" || file == "vocab.txt") out.files.push_back(file);
+    const bool weights = file.ends_with(".safetensors") && !file.starts_with("consolidated") &&
+                         !file.starts_with("adapter_") && (!indexed || file != "model.safetensors");
+    if (weights || file.ends_with(".json") || file.ends_with(".jinja") || file == "tokenizer.model" ||
+        file == "merges.txt" || file == "vocab.txt")
+      out.files.push_back(file);
   }
   return out;
 }
@@ -73,14 +80,16 @@ Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::
       if (has_tag(file, upper(wanted))) return gguf_choice(all, file);
     std::string there;
     for (size_t i = 0; i < std::min<size_t>(ggufs.size(), 20); ++i) there += (i == 0 ? "" : ", ") + ggufs[i];
-    return Error::user(fmt::format("file: '{}' is not there; there are {}", wanted, there.empty() ? "no GGUF files" : there));
+    return Error::user(
+        fmt::format("file: '{}' is not there; there are {}", wanted, there.empty() ? "no GGUF files" : there));
   }
   for (const char* tag : {"Q4_K_M", "Q8_0"})
     for (const std::string& file : ggufs)
       if (has_tag(file, tag)) return gguf_choice(all, file);
   if (!ggufs.empty()) return gguf_choice(all, ggufs.front());
   FileChoice folder = folder_choice(all);
-  const bool weights = std::ranges::any_of(folder.files, [](const std::string& file) { return file.ends_with(".safetensors"); });
+  const bool weights =
+      std::ranges::any_of(folder.files, [](const std::string& file) { return file.ends_with(".safetensors"); });
   if (!weights || std::ranges::find(folder.files, "config.json") == folder.files.end())
     return Error::user("files: neither a GGUF file nor safetensors with a config.json are there");
   return folder;

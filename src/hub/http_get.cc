@@ -1,8 +1,8 @@
 #include "hub/http_get.h"
 
-#include <fmt/format.h>
 #include <arpa/inet.h>
 #include <fcntl.h>
+#include <fmt/format.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -52,7 +52,8 @@ class AnswerParser : public http::basic_parser<false> {
   void on_response_impl(int code, View, int, ErrorCode&) override { answer.status = code; }
   void on_field_impl(http::field, View name, View value, ErrorCode&) override {
     std::string lower(name.data(), name.size());
-    std::ranges::transform(lower, lower.begin(), [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
+    std::ranges::transform(lower, lower.begin(),
+                           [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c + 32) : c; });
     answer.headers[lower] = std::string(value.data(), value.size());
   }
   void on_header_impl(ErrorCode&) override {}
@@ -90,7 +91,8 @@ class Connection {
   Result<void> open(double timeout) {
     addrinfo wish{}, *found = nullptr;
     wish.ai_socktype = SOCK_STREAM;
-    if (const int failed = ::getaddrinfo(url_.host.c_str(), url_.port.c_str(), &wish, &found); failed != 0) return lost(::gai_strerror(failed));
+    if (const int failed = ::getaddrinfo(url_.host.c_str(), url_.port.c_str(), &wish, &found); failed != 0)
+      return lost(::gai_strerror(failed));
     const std::unique_ptr<addrinfo, decltype(&::freeaddrinfo)> addresses(found, ::freeaddrinfo);
     std::string why = "no address";
     for (const addrinfo* address = found; address && socket_ < 0; address = address->ai_next) {
@@ -106,7 +108,8 @@ class Connection {
   Result<void> send(std::string_view bytes) {
     while (!bytes.empty()) {
       const auto most = static_cast<int>(std::min<size_t>(bytes.size(), 1 << 20));
-      const ssize_t sent = tls_ ? SSL_write(tls_.get(), bytes.data(), most) : ::send(socket_, bytes.data(), static_cast<size_t>(most), MSG_NOSIGNAL);
+      const ssize_t sent = tls_ ? SSL_write(tls_.get(), bytes.data(), most)
+                                : ::send(socket_, bytes.data(), static_cast<size_t>(most), MSG_NOSIGNAL);
       if (sent <= 0) return lost("the request could not be sent");
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
@@ -117,7 +120,11 @@ class Connection {
   Result<size_t> receive(char* into, size_t size) {
     const ssize_t got = tls_ ? SSL_read(tls_.get(), into, static_cast<int>(size)) : ::recv(socket_, into, size, 0);
     if (got > 0) return static_cast<size_t>(got);
-    if (!tls_) return got == 0 ? Result<size_t>(size_t{0}) : lost(errno == EAGAIN || errno == EWOULDBLOCK ? "no byte within the time limit" : std::strerror(errno)).error();
+    if (!tls_)
+      return got == 0 ? Result<size_t>(size_t{0})
+                      : lost(errno == EAGAIN || errno == EWOULDBLOCK ? "no byte within the time limit"
+                                                                     : std::strerror(errno))
+                            .error();
     const int why = SSL_get_error(tls_.get(), static_cast<int>(got));
     if (why == SSL_ERROR_ZERO_RETURN) return size_t{0};
     return lost(why == SSL_ERROR_WANT_READ ? "no byte within the time limit" : "the connection was cut").error();
@@ -145,7 +152,8 @@ class Connection {
     }
     const int blocking = ::fcntl(socket_, F_GETFL) & ~O_NONBLOCK;
     ::fcntl(socket_, F_SETFL, blocking);
-    const timeval limit{static_cast<time_t>(timeout), static_cast<suseconds_t>((timeout - static_cast<double>(static_cast<time_t>(timeout))) * 1e6)};
+    const timeval limit{static_cast<time_t>(timeout),
+                        static_cast<suseconds_t>((timeout - static_cast<double>(static_cast<time_t>(timeout))) * 1e6)};
     ::setsockopt(socket_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
     ::setsockopt(socket_, SOL_SOCKET, SO_SNDTIMEO, &limit, sizeof(limit));
     return true;
@@ -161,7 +169,8 @@ class Connection {
     tls_.reset(SSL_new(context_.get()));
     if (!tls_) return lost(tls_error());
     in6_addr scratch;
-    const bool address = ::inet_pton(AF_INET, url_.host.c_str(), &scratch) == 1 || ::inet_pton(AF_INET6, url_.host.c_str(), &scratch) == 1;
+    const bool address = ::inet_pton(AF_INET, url_.host.c_str(), &scratch) == 1 ||
+                         ::inet_pton(AF_INET6, url_.host.c_str(), &scratch) == 1;
     if (address) {
       X509_VERIFY_PARAM_set1_ip_asc(SSL_get0_param(tls_.get()), url_.host.c_str());
     } else {
@@ -170,7 +179,9 @@ class Connection {
     }
     if (SSL_set_fd(tls_.get(), socket_) != 1 || SSL_connect(tls_.get()) != 1) {
       const long verified = SSL_get_verify_result(tls_.get());
-      return lost(verified != X509_V_OK ? fmt::format("its certificate is not trusted: {}", X509_verify_cert_error_string(verified)) : "TLS: " + tls_error());
+      return lost(verified != X509_V_OK
+                      ? fmt::format("its certificate is not trusted: {}", X509_verify_cert_error_string(verified))
+                      : "TLS: " + tls_error());
     }
     return {};
   }
@@ -186,13 +197,17 @@ Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bea
   MILLRACE_TRY_VOID(connection.open(get.timeout_seconds));
   const bool usual = url.port == (url.tls ? "443" : "80");
   const std::string host = url.host.find(':') == std::string::npos ? url.host : "[" + url.host + "]";
-  std::string head = fmt::format("GET {} HTTP/1.1\r\nHost: {}{}\r\nUser-Agent: millrace\r\nAccept: */*\r\nAccept-Encoding: identity\r\nConnection: close\r\n", url.target, host,
-                                 usual ? "" : ":" + url.port);
+  std::string head = fmt::format(
+      "GET {} HTTP/1.1\r\nHost: {}{}\r\nUser-Agent: millrace\r\nAccept: */*\r\nAccept-Encoding: "
+      "identity\r\nConnection: close\r\n",
+      url.target, host, usual ? "" : ":" + url.port);
   for (const auto& [name, value] : get.headers) head += fmt::format("{}: {}\r\n", name, value);
   if (with_bearer && !get.bearer.empty()) head += fmt::format("Authorization: Bearer {}\r\n", get.bearer);
   MILLRACE_TRY_VOID(connection.send(head + "\r\n"));
   const auto redirects = [](int status) { return status >= 300 && status < 400; };
-  AnswerParser parser([&](const HttpAnswer& answer, std::string_view bytes) { return !redirects(answer.status) && (!get.body || get.body(answer, bytes)); });
+  AnswerParser parser([&](const HttpAnswer& answer, std::string_view bytes) {
+    return !redirects(answer.status) && (!get.body || get.body(answer, bytes));
+  });
   std::string held;
   char bytes[64 << 10];
   while (!parser.is_done() && !parser.enough) {
@@ -200,7 +215,8 @@ Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bea
     ErrorCode failed;
     if (got == 0) {
       parser.put_eof(failed);
-      if (failed || !parser.is_done()) return Error::resource(fmt::format("{}: the connection ended in the middle of the answer", url.origin()));
+      if (failed || !parser.is_done())
+        return Error::resource(fmt::format("{}: the connection ended in the middle of the answer", url.origin()));
       break;
     }
     held.append(bytes, got);
@@ -219,7 +235,8 @@ Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bea
 }  // namespace
 
 std::string HubUrl::origin() const {
-  return fmt::format("{}://{}:{}", tls ? "https" : "http", host.find(':') == std::string::npos ? host : "[" + host + "]", port);
+  return fmt::format("{}://{}:{}", tls ? "https" : "http",
+                     host.find(':') == std::string::npos ? host : "[" + host + "]", port);
 }
 
 std::string HttpAnswer::header(const std::string& name) const {
@@ -230,7 +247,9 @@ std::string HttpAnswer::header(const std::string& name) const {
 Result<HubUrl> parse_hub_url(std::string_view text) {
   const Error bad = Error::user(fmt::format("URL: wants http://HOST or https://HOST, got '{}'", text.substr(0, 200)));
   HubUrl url;
-  if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7F; }) || text.size() > 16384) return bad;
+  if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7F; }) ||
+      text.size() > 16384)
+    return bad;
   if (text.starts_with("https://")) {
     url.tls = true;
     text.remove_prefix(8);
@@ -241,19 +260,23 @@ Result<HubUrl> parse_hub_url(std::string_view text) {
   }
   const size_t path = text.find_first_of("/?#");
   std::string_view host = text.substr(0, path);
-  if (path != std::string_view::npos) url.target = (text[path] == '/' ? "" : "/") + std::string(text.substr(path, text.find('#') - path));
+  if (path != std::string_view::npos)
+    url.target = (text[path] == '/' ? "" : "/") + std::string(text.substr(path, text.find('#') - path));
   if (host.find('@') != std::string_view::npos) return bad;  // a name and password of the URL's own
   url.port = url.tls ? "443" : "80";
   const size_t colon = host.rfind(':'), bracket = host.rfind(']');
   if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
     url.port = host.substr(colon + 1);
     host = host.substr(0, colon);
-    if (url.port.empty() || url.port.size() > 5 || !std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; })) return bad;
+    if (url.port.empty() || url.port.size() > 5 ||
+        !std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; }))
+      return bad;
   }
   constexpr std::string_view kAddress = "0123456789abcdefABCDEF:.";  // of IPv6
   if (host.starts_with('[')) {
     host = host.ends_with(']') ? host.substr(1, host.size() - 2) : "";
-    if (host.find(':') == std::string_view::npos || host.find_first_not_of(kAddress) != std::string_view::npos) return bad;
+    if (host.find(':') == std::string_view::npos || host.find_first_not_of(kAddress) != std::string_view::npos)
+      return bad;
   } else if (host.empty() || host.find_first_of("[]:") != std::string_view::npos) {
     return bad;
   }

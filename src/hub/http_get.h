@@ -36,15 +36,15 @@ struct HttpAnswer {
 
 struct HttpGet {
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string bearer;          // sent to the first host only, wherever it redirects to
-  double timeout_seconds = 30; // without a byte
+  std::string bearer;           // sent to the first host only, wherever it redirects to
+  double timeout_seconds = 30;  // without a byte
   int most_redirects = 5;
   // The body as it comes, redirects' excluded; false: enough, the connection is closed.
   std::function<bool(const HttpAnswer&, std::string_view)> body;
 };
 
-// Follows redirects. `*last`, if not null, is where the answer came from. Errors: resource (no connection, cut, timed out),
-// corrupt (no HTTP), user (the URL, too many redirects).
+// Follows redirects. `*last`, if not null, is where the answer came from. Errors: resource (no connection, cut, timed
+// out), corrupt (no HTTP), user (the URL, too many redirects).
 Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last = nullptr);
 
 }  // namespace millrace

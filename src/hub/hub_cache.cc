@@ -36,17 +36,23 @@ std::string first_line(const fs::path& path) {
 }
 
 bool is_name(std::string_view text) {
-  return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' && text.find("..") == std::string_view::npos &&
-         text.find("--") == std::string_view::npos &&
-         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' || c == '_'; });
+  return !text.empty() && text.size() <= 96 && text.front() != '.' && text.front() != '-' &&
+         text.find("..") == std::string_view::npos && text.find("--") == std::string_view::npos &&
+         std::ranges::all_of(text, [](char c) {
+           return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' || c == '-' ||
+                  c == '_';
+         });
 }
 
-Error failed_at(const fs::path& path, const std::string& why) { return Error::resource(fmt::format("{}: {}", path.string(), why)); }
+Error failed_at(const fs::path& path, const std::string& why) {
+  return Error::resource(fmt::format("{}: {}", path.string(), why));
+}
 
 }  // namespace
 
 Result<HubName> parse_hub_name(std::string_view text) {
-  const Error bad = Error::user(fmt::format("model: wants OWNER/NAME or OWNER/NAME:FILE, got '{}'", text.substr(0, 200)));
+  const Error bad =
+      Error::user(fmt::format("model: wants OWNER/NAME or OWNER/NAME:FILE, got '{}'", text.substr(0, 200)));
   if (text.starts_with("hf:")) text.remove_prefix(3);
   HubName out;
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
@@ -55,14 +61,16 @@ Result<HubName> parse_hub_name(std::string_view text) {
     if (!is_safe_path(out.wanted)) return bad;
   }
   const size_t slash = text.find('/');
-  if (slash == std::string_view::npos || !is_name(text.substr(0, slash)) || !is_name(text.substr(slash + 1))) return bad;
+  if (slash == std::string_view::npos || !is_name(text.substr(0, slash)) || !is_name(text.substr(slash + 1)))
+    return bad;
   out.repository = text;
   return out;
 }
 
 bool is_safe_path(std::string_view path) {
   if (path.empty() || path.size() > 1024) return false;
-  if (std::ranges::any_of(path, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\\' || c == 0x7F; })) return false;
+  if (std::ranges::any_of(path, [](char c) { return static_cast<unsigned char>(c) < ' ' || c == '\\' || c == 0x7F; }))
+    return false;
   for (size_t at = 0; at <= path.size();) {
     const size_t end = std::min(path.find('/', at), path.size());
     const std::string_view part = path.substr(at, end - at);
@@ -73,7 +81,8 @@ bool is_safe_path(std::string_view path) {
 }
 
 bool is_hash(std::string_view text) {
-  return (text.size() == 40 || text.size() == 64) && std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
+  return (text.size() == 40 || text.size() == 64) &&
+         std::ranges::all_of(text, [](char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); });
 }
 
 HubCache::HubCache(std::string folder) : folder_(std::move(folder)) {
@@ -97,7 +106,8 @@ std::optional<std::string> HubCache::commit_of(const std::string& name, const st
   return commit.size() == 40 && is_hash(commit) ? std::optional(commit) : std::nullopt;
 }
 
-Result<void> HubCache::set_commit(const std::string& name, const std::string& revision, const std::string& commit) const {
+Result<void> HubCache::set_commit(const std::string& name, const std::string& revision,
+                                  const std::string& commit) const {
   if (revision == commit) return {};
   const fs::path path = repository(name) / "refs" / revision, fresh = path.string() + "." + std::to_string(::getpid());
   std::error_code failed;
@@ -118,13 +128,15 @@ std::vector<std::string> HubCache::files(const std::string& name, const std::str
   std::error_code failed;
   for (fs::recursive_directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     std::error_code ignored;
-    if (fs::is_regular_file(at->path(), ignored)) out.push_back(at->path().lexically_relative(folder).string());  // a link's file must be there
+    if (fs::is_regular_file(at->path(), ignored))
+      out.push_back(at->path().lexically_relative(folder).string());  // a link's file must be there
   }
   std::ranges::sort(out);
   return out;
 }
 
-Result<void> HubCache::link(const std::string& name, const std::string& commit, const std::string& file, const std::string& hash) const {
+Result<void> HubCache::link(const std::string& name, const std::string& commit, const std::string& file,
+                            const std::string& hash) const {
   const fs::path path = snapshot(name, commit) / file, fresh = path.string() + ".link" + std::to_string(::getpid());
   std::error_code failed;
   fs::create_directories(path.parent_path(), failed);

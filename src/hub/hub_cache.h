@@ -37,8 +37,12 @@ class HubCache {
   explicit HubCache(std::string folder = {});
 
   std::filesystem::path repository(const std::string& name) const;
-  std::filesystem::path blob(const std::string& name, const std::string& hash) const { return repository(name) / "blobs" / hash; }
-  std::filesystem::path snapshot(const std::string& name, const std::string& commit) const { return repository(name) / "snapshots" / commit; }
+  std::filesystem::path blob(const std::string& name, const std::string& hash) const {
+    return repository(name) / "blobs" / hash;
+  }
+  std::filesystem::path snapshot(const std::string& name, const std::string& commit) const {
+    return repository(name) / "snapshots" / commit;
+  }
   std::filesystem::path lock_file(const std::string& name, const std::string& hash) const;
 
   // The commit that a branch, tag or commit stood for when it was last asked for.
@@ -47,7 +51,8 @@ class HubCache {
   // The files of a snapshot that are there whole, by their names in the repository.
   std::vector<std::string> files(const std::string& name, const std::string& commit) const;
   // Makes `file` of the snapshot a link to its blob.
-  Result<void> link(const std::string& name, const std::string& commit, const std::string& file, const std::string& hash) const;
+  Result<void> link(const std::string& name, const std::string& commit, const std::string& file,
+                    const std::string& hash) const;
 
  private:
   std::filesystem::path folder_;
@@ -55,8 +60,8 @@ class HubCache {
 
 // $HF_TOKEN, or the contents of $HF_TOKEN_PATH or the cache's token file; "": none.
 std::string hub_token();
-bool hub_offline();               // $HF_HUB_OFFLINE
-std::string hub_endpoint();       // $HF_ENDPOINT, or https://huggingface.co
+bool hub_offline();          // $HF_HUB_OFFLINE
+std::string hub_endpoint();  // $HF_ENDPOINT, or https://huggingface.co
 
 // Held by one process at a time, by any of several threads at a time; waits.
 class FileLock {

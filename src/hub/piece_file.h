@@ -34,7 +34,8 @@ class PieceFile {
   Result<void> finish();
 
  private:
-  PieceFile(const std::filesystem::path& blob, const RemoteFile& file, int64_t piece_bytes) : blob_(blob), file_(file), piece_bytes_(piece_bytes) {}
+  PieceFile(const std::filesystem::path& blob, const RemoteFile& file, int64_t piece_bytes)
+      : blob_(blob), file_(file), piece_bytes_(piece_bytes) {}
   Result<std::string> hash() const;
 
   std::filesystem::path blob_;

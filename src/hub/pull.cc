@@ -29,9 +29,11 @@ Error refused(const HttpAnswer& answer, const std::string& what) {
   const std::string said = answer.header("x-error-message").substr(0, 300);
   const std::string more = said.empty() ? "" : fmt::format(" ({})", said);
   if (answer.status == 401 || answer.status == 403)
-    return Error::user(fmt::format("{}: the hub gives no access (status {}){}; a token with access goes into HF_TOKEN", what, answer.status, more));
+    return Error::user(fmt::format("{}: the hub gives no access (status {}){}; a token with access goes into HF_TOKEN",
+                                   what, answer.status, more));
   if (answer.status == 404) return Error::user(fmt::format("{}: is not there (status 404){}", what, more));
-  if (answer.status == 429 || answer.status >= 500) return Error::resource(fmt::format("{}: the hub answers with status {}{}", what, answer.status, more));
+  if (answer.status == 429 || answer.status >= 500)
+    return Error::resource(fmt::format("{}: the hub answers with status {}{}", what, answer.status, more));
   return Error::user(fmt::format("{}: the hub answers with status {}{}", what, answer.status, more));
 }
 
@@ -54,7 +56,8 @@ class Pull {
   Pull(const HubName& name, const PullOptions& options) : name_(name), options_(options), cache_(options.cache) {}
 
   Result<PulledModel> run() {
-    if (!is_safe_path(options_.revision) || options_.revision.size() > 255) return Error::user(fmt::format("revision: '{}' is none", options_.revision.substr(0, 200)));
+    if (!is_safe_path(options_.revision) || options_.revision.size() > 255)
+      return Error::user(fmt::format("revision: '{}' is none", options_.revision.substr(0, 200)));
     if (options_.piece_bytes < 1 || options_.connections < 1) return Error::user("connections: must be 1 or more");
     return options_.offline ? from_cache() : from_hub();
   }
@@ -63,12 +66,17 @@ class Pull {
   Result<PulledModel> from_cache() const {
     const auto commit = cache_.commit_of(name_.repository, options_.revision);
     const auto files = commit ? cache_.files(name_.repository, *commit) : std::vector<std::string>();
-    if (files.empty()) return Error::user(fmt::format("{}: revision {} is not in the cache, and this is offline", name_.repository, options_.revision));
+    if (files.empty())
+      return Error::user(
+          fmt::format("{}: revision {} is not in the cache, and this is offline", name_.repository, options_.revision));
     auto choice = choose_files(files, name_.wanted);
     if (!choice.ok()) return Error::user(fmt::format("{}: in the cache: {}", name_.repository, choice.error().message));
-    PulledModel out{.path = (cache_.snapshot(name_.repository, *commit) / choice->main).string(), .commit = *commit, .files = choice->files};
+    PulledModel out{.path = (cache_.snapshot(name_.repository, *commit) / choice->main).string(),
+                    .commit = *commit,
+                    .files = choice->files};
     std::error_code ignored;
-    for (const std::string& file : out.files) out.bytes += static_cast<int64_t>(fs::file_size(cache_.snapshot(name_.repository, *commit) / file, ignored));
+    for (const std::string& file : out.files)
+      out.bytes += static_cast<int64_t>(fs::file_size(cache_.snapshot(name_.repository, *commit) / file, ignored));
     if (choice->main.empty()) out.path.pop_back();
     return out;
   }
@@ -78,22 +86,29 @@ class Pull {
     std::vector<std::string> names;
     for (const RemoteFile& file : repository_.files) names.push_back(file.name);
     auto choice = choose_files(names, name_.wanted);
-    if (!choice.ok()) return Error{choice.error().kind, fmt::format("{}: {}", name_.repository, choice.error().message)};
+    if (!choice.ok())
+      return Error{choice.error().kind, fmt::format("{}: {}", name_.repository, choice.error().message)};
     std::vector<RemoteFile> chosen;
     for (const RemoteFile& file : repository_.files)
       if (std::ranges::find(choice->files, file.name) != choice->files.end()) chosen.push_back(file);
     MILLRACE_TRY_VOID(plan(chosen));
     const int64_t before = have_;
     MILLRACE_TRY_VOID(transfer());
-    for (const RemoteFile& file : chosen) MILLRACE_TRY_VOID(cache_.link(name_.repository, repository_.commit, file.name, file.hash));
+    for (const RemoteFile& file : chosen)
+      MILLRACE_TRY_VOID(cache_.link(name_.repository, repository_.commit, file.name, file.hash));
     MILLRACE_TRY_VOID(cache_.set_commit(name_.repository, options_.revision, repository_.commit));
     const fs::path folder = cache_.snapshot(name_.repository, repository_.commit);
-    return PulledModel{.path = choice->main.empty() ? folder.string() : (folder / choice->main).string(), .commit = repository_.commit, .files = choice->files,
-                       .bytes = total_, .downloaded = total_ - before};
+    return PulledModel{.path = choice->main.empty() ? folder.string() : (folder / choice->main).string(),
+                       .commit = repository_.commit,
+                       .files = choice->files,
+                       .bytes = total_,
+                       .downloaded = total_ - before};
   }
 
   Result<RemoteRepository> list() const {
-    MILLRACE_TRY(const HubUrl url, parse_hub_url(fmt::format("{}/api/models/{}/revision/{}?blobs=true", options_.endpoint, name_.repository, in_url(options_.revision))));
+    MILLRACE_TRY(const HubUrl url,
+                 parse_hub_url(fmt::format("{}/api/models/{}/revision/{}?blobs=true", options_.endpoint,
+                                           name_.repository, in_url(options_.revision))));
     std::string text;
     HttpGet get{.bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
     get.body = [&](const HttpAnswer&, std::string_view bytes) {
@@ -112,7 +127,8 @@ class Pull {
     files.erase(same.begin(), same.end());
     std::error_code failed;
     fs::create_directories(cache_.repository(name_.repository) / "blobs", failed);
-    if (failed) return Error::resource(fmt::format("{}: {}", cache_.repository(name_.repository).string(), failed.message()));
+    if (failed)
+      return Error::resource(fmt::format("{}: {}", cache_.repository(name_.repository).string(), failed.message()));
     const auto there = [&](const RemoteFile& file) {
       std::error_code ignored;
       const fs::path blob = cache_.blob(name_.repository, file.hash);
@@ -133,8 +149,10 @@ class Pull {
       have_ += file.size;
     }
     const auto space = fs::space(cache_.repository(name_.repository), failed);
-    if (!failed && wanted.size() > 0 && static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX)) < missing + kSpareBytes)
-      return Error::resource(fmt::format("{}: {} are missing, and the disk has {} left", name_.repository, millions(missing), millions(static_cast<int64_t>(space.available))));
+    if (!failed && wanted.size() > 0 &&
+        static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX)) < missing + kSpareBytes)
+      return Error::resource(fmt::format("{}: {} are missing, and the disk has {} left", name_.repository,
+                                         millions(missing), millions(static_cast<int64_t>(space.available))));
     for (Transfer& one : wanted) {
       auto pieces = PieceFile::open(cache_.blob(name_.repository, one.file.hash), one.file, options_.piece_bytes);
       if (!pieces.ok()) return pieces.error();
@@ -224,8 +242,11 @@ class Pull {
 
   Result<void> fetch_from(Transfer& transfer, int64_t end, int64_t& at) {
     const RemoteFile& file = transfer.file;
-    MILLRACE_TRY(const HubUrl url, parse_hub_url(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, name_.repository, repository_.commit, in_url(file.name))));
-    HttpGet get{.headers = {{"Range", fmt::format("bytes={}-{}", at, end - 1)}}, .bearer = options_.token, .timeout_seconds = options_.timeout_seconds};
+    MILLRACE_TRY(const HubUrl url, parse_hub_url(fmt::format("{}/{}/resolve/{}/{}", options_.endpoint, name_.repository,
+                                                             repository_.commit, in_url(file.name))));
+    HttpGet get{.headers = {{"Range", fmt::format("bytes={}-{}", at, end - 1)}},
+                .bearer = options_.token,
+                .timeout_seconds = options_.timeout_seconds};
     Result<void> wrote;
     const int64_t first = at;
     int64_t skip = first;  // a server without ranges begins at the beginning
@@ -248,7 +269,8 @@ class Pull {
     if (!wrote.ok()) return Error::internal(wrote.error().message);  // the disk: no use in trying again
     if (!answer.ok()) return answer.error();
     if (answer->status == 416 || (answer->status == 206 && !range_is(*answer, first, file.size)))
-      return Error::corrupt(fmt::format("{}: its size is not the {} bytes that the hub promised", file.name, file.size));
+      return Error::corrupt(
+          fmt::format("{}: its size is not the {} bytes that the hub promised", file.name, file.size));
     if (answer->status != 200 && answer->status != 206) return refused(*answer, file.name);
     return {};
   }

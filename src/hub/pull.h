@@ -18,19 +18,19 @@ struct PullProgress {
 struct PullOptions {
   std::string endpoint = hub_endpoint();  // "http://host:port" without a '/' at its end
   std::string token = hub_token();
-  std::string revision = "main";          // branch, tag or commit
-  std::string cache;                      // "": by the environment
-  bool offline = hub_offline();           // only what is in the cache
+  std::string revision = "main";  // branch, tag or commit
+  std::string cache;              // "": by the environment
+  bool offline = hub_offline();   // only what is in the cache
   int connections = 4;
   int64_t piece_bytes = int64_t{16} << 20;
-  double timeout_seconds = 30;            // without a byte
-  int attempts = 5;                       // for a piece, without a byte between them
-  double wait_seconds = 0.5;              // before the second; doubled from one to the next
+  double timeout_seconds = 30;                        // without a byte
+  int attempts = 5;                                   // for a piece, without a byte between them
+  double wait_seconds = 0.5;                          // before the second; doubled from one to the next
   std::function<void(const PullProgress&)> progress;  // on the caller's thread, some times a second; may be null
 };
 
 struct PulledModel {
-  std::string path;    // what to open: the file, or the folder of the snapshot
+  std::string path;  // what to open: the file, or the folder of the snapshot
   std::string commit;
   std::vector<std::string> files;
   int64_t bytes = 0;       // of all files

@@ -32,7 +32,8 @@ int64_t size_of(const Json& object) {
 std::string in_url(std::string_view path) {
   std::string out;
   for (const char c : path) {
-    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || std::string_view("-._~/").find(c) != std::string_view::npos;
+    const bool plain = (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+                       std::string_view("-._~/").find(c) != std::string_view::npos;
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
@@ -45,16 +46,19 @@ Result<RemoteRepository> parse_repository(const std::string& text) {
   out.commit = text_of(json, "sha");
   if (out.commit.size() != 40 || !is_hash(out.commit)) return Error::corrupt("hub: its list of files names no commit");
   const auto list = json.find("siblings");
-  if (list == json.end() || !list->is_array() || list->size() > kMostFiles) return Error::corrupt("hub: its list of files is not there, or too long");
+  if (list == json.end() || !list->is_array() || list->size() > kMostFiles)
+    return Error::corrupt("hub: its list of files is not there, or too long");
   for (const Json& one : *list) {
     if (!one.is_object()) return Error::corrupt("hub: its list of files holds something else");
     RemoteFile file{.name = text_of(one, "rfilename"), .size = size_of(one), .hash = text_of(one, "blobId")};
-    if (!is_safe_path(file.name)) return Error::corrupt(fmt::format("hub: lists a file '{}', which would lie elsewhere", file.name.substr(0, 200)));
+    if (!is_safe_path(file.name))
+      return Error::corrupt(fmt::format("hub: lists a file '{}', which would lie elsewhere", file.name.substr(0, 200)));
     if (const auto lfs = one.find("lfs"); lfs != one.end() && lfs->is_object()) {
       file.hash = text_of(*lfs, "sha256");
       if (const int64_t size = size_of(*lfs); size >= 0) file.size = size;
     }
-    if (!is_hash(file.hash) || file.size < 0 || file.size > kMostBytes) return Error::corrupt(fmt::format("hub: gives no size or no hash of {}", file.name));
+    if (!is_hash(file.hash) || file.size < 0 || file.size > kMostBytes)
+      return Error::corrupt(fmt::format("hub: gives no size or no hash of {}", file.name));
     out.files.push_back(std::move(file));
   }
   return out;

@@ -12,8 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;  // bytes one thread reads at a time
-constexpr int kPasses = 4;  // at least
-constexpr double kRunSeconds = 2e-3;  // a run of a loop: longer than a wake-up, shorter than a time slice
+constexpr int kPasses = 4;                    // at least
+constexpr double kRunSeconds = 2e-3;          // a run of a loop: longer than a wake-up, shorter than a time slice
 
 RoofKernels kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -91,9 +91,8 @@ double measure_read_bandwidth(ThreadPool& pool, int64_t bytes, double budget) {
   int pass = 0;
   const double best = best_seconds(budget, [&] {
     const auto read = pass++ % 2 == 0 ? kernels.read : kernels.read_ahead;
-    pool.parallel_for(pieces, [&](int64_t i, int) {
-      sink.fetch_add(read(data + i * kPiece, kPiece), std::memory_order_relaxed);
-    });
+    pool.parallel_for(
+        pieces, [&](int64_t i, int) { sink.fetch_add(read(data + i * kPiece, kPiece), std::memory_order_relaxed); });
   });
   return static_cast<double>(pieces * kPiece) / best / 1e9;
 }
@@ -132,7 +131,9 @@ double measure_cache_bandwidth(ThreadPool& pool, int64_t bytes_each, double budg
   return static_cast<double>(bytes_each * pool.threads()) / best / 1e9;
 }
 
-int64_t l2_buffer_bytes() { return std::clamp<int64_t>(cache_bytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10) / 2, 64 << 10, 1 << 20); }
+int64_t l2_buffer_bytes() {
+  return std::clamp<int64_t>(cache_bytes(_SC_LEVEL2_CACHE_SIZE, 512 << 10) / 2, 64 << 10, 1 << 20);
+}
 
 int64_t l3_buffer_bytes() {
   const int64_t half = cache_bytes(_SC_LEVEL3_CACHE_SIZE, 16 << 20) / 2 / available_cores();

@@ -11,12 +11,13 @@
 
 namespace millrace {
 
-// Bytes read a second in GB/s (10^9), with every thread of the pool: the best of the passes that fit into `seconds` over a
-// buffer of `bytes` that no cache holds, by loads alone and by loads with software prefetch in turns. Another 50 ms for the default to touch the memory. 0 if it cannot be had.
+// Bytes read a second in GB/s (10^9), with every thread of the pool: the best of the passes that fit into `seconds`
+// over a buffer of `bytes` that no cache holds, by loads alone and by loads with software prefetch in turns. Another 50
+// ms for the default to touch the memory. 0 if it cannot be had.
 double measure_read_bandwidth(ThreadPool& pool, int64_t bytes = int64_t{256} << 20, double seconds = 0.05);
 
-// Plain reads to be taken in turns with something else that reads: a machine's memory changes its speed from one second to
-// the next, so that only what was measured beside each other compares.
+// Plain reads to be taken in turns with something else that reads: a machine's memory changes its speed from one second
+// to the next, so that only what was measured beside each other compares.
 class PlainReads {
  public:
   // Keeps a buffer of `bytes` for it. Errors: resource.
@@ -25,7 +26,8 @@ class PlainReads {
   double once();
 
  private:
-  PlainReads(ThreadPool& pool, AlignedBuffer buffer, int64_t pieces) : pool_(&pool), buffer_(std::move(buffer)), pieces_(pieces) {}
+  PlainReads(ThreadPool& pool, AlignedBuffer buffer, int64_t pieces)
+      : pool_(&pool), buffer_(std::move(buffer)), pieces_(pieces) {}
   ThreadPool* pool_;
   AlignedBuffer buffer_;
   int64_t pieces_;
@@ -53,7 +55,8 @@ ComputePeaks measure_compute_peaks(ThreadPool& pool, Isa isa, double seconds = 0
 // One instruction set's loops, each in its own file (ref/roof.cc, x86/roof_*.cc).
 struct RoofKernels {
   uint64_t (*read)(const uint8_t* data, int64_t bytes) = nullptr;  // 64-byte aligned, a multiple of 1024 bytes
-  // The same, asking for lines some kilobytes ahead as the kernels do: which of the two is faster changes from hour to hour.
+  // The same, asking for lines some kilobytes ahead as the kernels do: which of the two is faster changes from hour to
+  // hour.
   uint64_t (*read_ahead)(const uint8_t* data, int64_t bytes) = nullptr;
   float (*fma)(int64_t rounds) = nullptr;
   int64_t fma_operations = 0;  // a round

@@ -20,11 +20,11 @@ struct MatmulArgs {
   int64_t cols = 0;                  // inputs
   int64_t row_begin = 0;             // this call's outputs; row_begin is a multiple of row_tile
   int64_t row_end = 0;
-  const uint8_t* x = nullptr;        // [tokens] rows in the format's Activation (kernels/activation.h)
-  int64_t x_stride = 0;              // bytes from one activation row to the next
+  const uint8_t* x = nullptr;  // [tokens] rows in the format's Activation (kernels/activation.h)
+  int64_t x_stride = 0;        // bytes from one activation row to the next
   int64_t tokens = 0;
-  float* y = nullptr;                // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
-  int64_t y_stride = 0;              // floats
+  float* y = nullptr;    // [tokens, y_stride]; y[t][r] is written for r in [row_begin, row_end)
+  int64_t y_stride = 0;  // floats
 };
 
 // One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many
@@ -53,24 +53,24 @@ struct AttentionArgs {
   const float* q = nullptr;  // query i, head g at q + i * q_stride + g * head_dim; already scaled
   int64_t q_stride = 0;      // floats
   int64_t queries = 0;
-  int64_t group = 1;         // query heads that share this KV head
-  int64_t head_dim = 0;      // of keys and values
-  int64_t first_query = 0;   // slot of query 0
-  int64_t key_begin = 0;     // a multiple of kAttentionPartition
-  int64_t key_end = 0;       // exclusive, at most key_begin + kAttentionPartition
-  int64_t window = 0;        // 0: all
-  float softcap = 0;         // 0: none; else score = cap * tanh(score / cap)
+  int64_t group = 1;        // query heads that share this KV head
+  int64_t head_dim = 0;     // of keys and values
+  int64_t first_query = 0;  // slot of query 0
+  int64_t key_begin = 0;    // a multiple of kAttentionPartition
+  int64_t key_end = 0;      // exclusive, at most key_begin + kAttentionPartition
+  int64_t window = 0;       // 0: all
+  float softcap = 0;        // 0: none; else score = cap * tanh(score / cap)
   // Block b holds slots [b * block_tokens, (b + 1) * block_tokens): rows of row_bytes each, in the KV format.
   const uint8_t* const* k_blocks = nullptr;  // start of this head's rows in each block, indexed from slot 0
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
-  int64_t row_bytes = 0;     // bytes from one slot's row to the next
-  int64_t key_ahead = 0;     // k_blocks holds the slots up to here too, which a later call reads: worth asking for
-  bool cold = false;         // no call before this one had these keys in its key_ahead
+  int64_t row_bytes = 0;  // bytes from one slot's row to the next
+  int64_t key_ahead = 0;  // k_blocks holds the slots up to here too, which a later call reads: worth asking for
+  bool cold = false;      // no call before this one had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
-  float* max = nullptr;      // [queries * group]; -inf where the row sees no key of this partition
-  float* sum = nullptr;      // [queries * group]
-  float* acc = nullptr;      // [queries * group, head_dim]
+  float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition
+  float* sum = nullptr;  // [queries * group]
+  float* acc = nullptr;  // [queries * group, head_dim]
 };
 
 struct AttentionKernel {
@@ -91,9 +91,9 @@ struct RowCodec {
 // ---- the table ----------------------------------------------------------------------------------
 struct KernelTable {
   Isa isa = Isa::ref;
-  std::vector<MatmulKernel> matmul;      // one per format
+  std::vector<MatmulKernel> matmul;        // one per format
   std::vector<AttentionKernel> attention;  // one per KV format
-  std::vector<RowCodec> codecs;          // one per format
+  std::vector<RowCodec> codecs;            // one per format
 
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
@@ -102,8 +102,9 @@ struct KernelTable {
   void (*attention_join)(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
                          float* total_max, float* total_sum, float* total_acc) = nullptr;
 
-  // Joins partials in order, from none, and divides by the sum: partial p of row r at max[p * rows + r] etc. Writes out[r * head_dim ...];
-  // a row that saw no key at all gets zeros. `sink`, when not null, adds exp(sink[r % group]) to the sum.
+  // Joins partials in order, from none, and divides by the sum: partial p of row r at max[p * rows + r] etc. Writes
+  // out[r * head_dim ...]; a row that saw no key at all gets zeros. `sink`, when not null, adds exp(sink[r % group]) to
+  // the sum.
   void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
                           const float* sum, const float* acc, const float* sink, float* out) = nullptr;
 
@@ -114,15 +115,15 @@ struct KernelTable {
   // Rotates the first `rotated` dims of one head in place; cos, sin: [rotated / 2]. half: pairs (i, i + rotated/2);
   // otherwise pairs (2i, 2i + 1).
   void (*rope)(float* head, const float* cos, const float* sin, int64_t rotated, bool half) = nullptr;
-  void (*softmax)(float* x, int64_t n) = nullptr;                                      // in place
+  void (*softmax)(float* x, int64_t n) = nullptr;                                       // in place
   void (*silu_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;  // y = silu(gate) * up
   void (*gelu_tanh_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
   void (*gelu_erf_mul)(const float* gate, const float* up, float* y, int64_t n) = nullptr;
   void (*gelu_tanh)(float* x, int64_t n) = nullptr;  // in place
   void (*gelu_erf)(float* x, int64_t n) = nullptr;
   void (*relu)(float* x, int64_t n) = nullptr;
-  void (*softcap)(float* x, float cap, int64_t n) = nullptr;                 // x = cap * tanh(x / cap)
-  void (*add)(const float* x, float* y, int64_t n) = nullptr;                // y += x
+  void (*softcap)(float* x, float cap, int64_t n) = nullptr;                       // x = cap * tanh(x / cap)
+  void (*add)(const float* x, float* y, int64_t n) = nullptr;                      // y += x
   void (*add_scaled)(const float* x, float scale, float* y, int64_t n) = nullptr;  // y += scale * x
   void (*scale)(float* x, float factor, int64_t n) = nullptr;
 

@@ -12,10 +12,12 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide how it starts
-constexpr int64_t kLeastBytes = 128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
-constexpr int64_t kWorthThreads = 1 << 15;      // multiply-adds: below, starting a job costs more than the work
-constexpr int64_t kWorthValues = 1 << 12;       // the same for values that are rounded
+constexpr int64_t kMostBytes =
+    512 << 10;  // of packed weights at once: a run of memory long enough to hide how it starts
+constexpr int64_t kLeastBytes =
+    128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
+constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below, starting a job costs more than the work
+constexpr int64_t kWorthValues = 1 << 12;   // the same for values that are rounded
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
@@ -24,7 +26,8 @@ int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + ker
 // How many row tiles a thread takes at once, of a job of `tiles` that are `bytes` long and meet so many tokens.
 ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
-  const int64_t most = std::max<int64_t>(2, kMostBytes / tile_bytes);  // two: kernels multiply one token by some together
+  const int64_t most =
+      std::max<int64_t>(2, kMostBytes / tile_bytes);  // two: kernels multiply one token by some together
   return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 
@@ -193,7 +196,9 @@ void linear(ThreadPool& pool, std::span<LinearPart> parts) {
     return;
   }
   const ThreadPool::Claims each = claims(tiles, bytes, parts.front().x.tokens);
-  if (parts.size() > kFewParts) return pool.parallel_ranges(tiles, each, [parts](int64_t begin, int64_t end, int) { run_tiles(parts, begin, end); });
+  if (parts.size() > kFewParts)
+    return pool.parallel_ranges(tiles, each,
+                                [parts](int64_t begin, int64_t end, int) { run_tiles(parts, begin, end); });
   FewParts few{.count = parts.size()};
   std::ranges::copy(parts, few.parts);
   pool.parallel_ranges(tiles, each, few);

@@ -10,8 +10,8 @@
 //                   y = fma(scale, u, y)
 //   and at the end  y = y * unit
 //
-// where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots are exact
-// integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
+// where unit, shift, scale, the sums and the int8 x come from the activation row (kernels/activation.h) and the dots
+// are exact integers of (level - offset), or of table[level], with x. So ref, AVX2 and AVX-512 agree bit for bit.
 // Formats: docs of GGUF's block formats; OCP Microscaling (MX) v1.0 for MXFP4.
 #pragma once
 

@@ -1,7 +1,6 @@
 #include "kv/pool.h"
 
 #include <fmt/format.h>
-
 #include <unistd.h>
 
 #include <algorithm>
@@ -12,8 +11,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kIdsAimed = int64_t{1} << 20;           // of a contiguous pool: each costs a few bytes here and in the engine
-constexpr int64_t kMostAddresses = int64_t{1} << 45;      // bytes of address space; a process has 2^47 or more
+constexpr int64_t kIdsAimed = int64_t{1} << 20;  // of a contiguous pool: each costs a few bytes here and in the engine
+constexpr int64_t kMostAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
 
@@ -29,16 +28,20 @@ Result<void> KvLayout::check() const {
   constexpr int64_t kMaxDim = 1 << 20;
   if (!format) return Error::internal("KV cache: no format");
   if (block_tokens < 1 || block_tokens > kMostBlockTokens) {
-    return Error::user(fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMostBlockTokens, block_tokens));
+    return Error::user(
+        fmt::format("KV block size: must be between 1 and {} tokens, got {}", kMostBlockTokens, block_tokens));
   }
   for (size_t i = 0; i < layers.size(); ++i) {
     const auto& layer = layers[i];
     if (layer.kv_heads < 1 || layer.head_dim < 1 || layer.kv_heads > kMaxDim || layer.head_dim > kMaxDim) {
-      return Error::user(fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
+      return Error::user(
+          fmt::format("KV cache: layer {} has {} heads of {} values", i, layer.kv_heads, layer.head_dim));
     }
     if (layer.head_dim % format->block_values != 0) {
-      return Error::unsupported(fmt::format("KV format {}: needs a head size that is a multiple of {}, the model has {}; "
-                                            "choose f16, bf16 or f32", format->name, format->block_values, layer.head_dim));
+      return Error::unsupported(
+          fmt::format("KV format {}: needs a head size that is a multiple of {}, the model has {}; "
+                      "choose f16, bf16 or f32",
+                      format->name, format->block_values, layer.head_dim));
     }
   }
   return {};
@@ -59,8 +62,8 @@ Result<KvPoolMode> find_kv_pool_mode(const std::string& name) {
   return Error::user(fmt::format("KV pool: 'paged' or 'virtual', got '{}'", name));
 }
 
-// A range for every block that may outlive its stream, as far as that is cheap; twice the blocks at least, so that there
-// is always one to be found.
+// A range for every block that may outlive its stream, as far as that is cheap; twice the blocks at least, so that
+// there is always one to be found.
 int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
   const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
   const int64_t aimed = std::min(blocks + options.streams + 1, std::max<int64_t>(1, kIdsAimed / range));
@@ -70,11 +73,13 @@ int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions&
 Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptions& options) {
   MILLRACE_TRY_VOID(layout.check());
   if (blocks < 1) return Error::user(fmt::format("KV cache: needs at least one block, got {}", blocks));
-  if (blocks > INT32_MAX) return Error::resource(fmt::format("KV cache: {} blocks are more than can be addressed; lower the KV tokens", blocks));
+  if (blocks > INT32_MAX)
+    return Error::resource(
+        fmt::format("KV cache: {} blocks are more than can be addressed; lower the KV tokens", blocks));
   int64_t per_block = layout.block_bytes();
   if (per_block > 0 && blocks > INT64_MAX / per_block) {
-    return Error::resource(fmt::format("KV cache: {} blocks of {} bytes do not fit; lower the context or the number of streams",
-                                       blocks, per_block));
+    return Error::resource(fmt::format(
+        "KV cache: {} blocks of {} bytes do not fit; lower the context or the number of streams", blocks, per_block));
   }
   KvPool pool;
   pool.is_virtual_ = options.mode == KvPoolMode::virtual_ranges;
@@ -83,10 +88,14 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   if (pool.is_virtual_) {
     const int64_t page = system_page_bytes();
     if (layout.page_block_tokens(page) != layout.block_tokens)
-      return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are", layout.block_tokens, layout.page_block_tokens(page)));
+      return Error::user(fmt::format("KV pool: a block of a virtual pool is whole pages; {} tokens are not, {} are",
+                                     layout.block_tokens, layout.page_block_tokens(page)));
     ids = kv_pool_ids(layout, blocks, options);
     if (ids > INT32_MAX || ids > kMostAddresses / std::max<int64_t>(1, per_block))
-      return Error::resource(fmt::format("KV cache: {} ids of {} bytes are more addresses than a process has; lower the context or the number of streams", ids, per_block));
+      return Error::resource(
+          fmt::format("KV cache: {} ids of {} bytes are more addresses than a process has; lower the context or the "
+                      "number of streams",
+                      ids, per_block));
     pool.huge_pages_ = layout.page_block_tokens(kHugePageBytes) == layout.block_tokens;
     const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
     pool.ranges_ = VirtualRanges(blocks, range, ids / range);
@@ -94,7 +103,8 @@ Result<KvPool> KvPool::create(KvLayout layout, int64_t blocks, const KvPoolOptio
   for (const auto& layer : layout.layers) {
     int64_t row = layout.format->row_bytes(layer.head_dim);
     const int64_t bytes = ids * 2 * layer.kv_heads * layout.block_tokens * row;
-    MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_) : AlignedBuffer::allocate(bytes, "KV cache"));
+    MILLRACE_TRY(auto buffer, pool.is_virtual_ ? AlignedBuffer::reserve(bytes, "KV cache", pool.huge_pages_)
+                                               : AlignedBuffer::allocate(bytes, "KV cache"));
     pool.row_bytes_.push_back(row);
     pool.buffers_.push_back(std::move(buffer));
   }
@@ -129,8 +139,10 @@ Result<BlockId> KvPool::allocate(KvRange& range) {
 void KvPool::release(BlockId block) {
   assert(references_[block] > 0);
   if (--references_[block] > 0) return;
-  if (is_virtual_) ranges_.release(block);
-  else free_.push_back(block);
+  if (is_virtual_)
+    ranges_.release(block);
+  else
+    free_.push_back(block);
 }
 
 // Neighbours of one head lie together: one piece a plane.

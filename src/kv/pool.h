@@ -2,9 +2,10 @@
 // Request, and no policy. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
 //
 // Two modes behind the same ids. `paged`: an id for every block that there is memory for; a stream gets what is free.
-// `virtual`: many more ids than memory, cut into ranges as long as the longest stream; a stream's own blocks follow each
-// other in a range of its own, and pages come when they are written and go when another needs them (virtual_ranges.h).
-// Either way free_blocks() + blocks with a reference == total_blocks(), which is what the memory holds.
+// `virtual`: many more ids than memory, cut into ranges as long as the longest stream; a stream's own blocks follow
+// each other in a range of its own, and pages come when they are written and go when another needs them
+// (virtual_ranges.h). Either way free_blocks() + blocks with a reference == total_blocks(), which is what the memory
+// holds.
 //
 // One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
@@ -36,7 +37,7 @@ struct KvLayout {
 
   int64_t block_bytes() const;  // of one block in all layers, keys and values
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
-  Result<void> check() const;   // head_dim is whole format blocks, sizes do not overflow
+  Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
   // The least block size, from block_tokens up, whose rows of one head fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
@@ -63,7 +64,9 @@ class KvPool {
 
   const KvLayout& layout() const { return layout_; }
   int64_t total_blocks() const { return total_blocks_; }  // that the memory holds
-  int64_t free_blocks() const { return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size()); }
+  int64_t free_blocks() const {
+    return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
+  }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
   int64_t bytes() const { return total_blocks() * layout_.block_bytes(); }
   // Blocks whose pages are there, in use or not; of a pool of pages all, from the beginning.
@@ -73,7 +76,9 @@ class KvPool {
   Result<BlockId> allocate();  // one reference; errors: resource when none is free
   // The next block of a stream with a range of its own. Close the range when the stream lets go of its blocks.
   Result<BlockId> allocate(KvRange& range);
-  void close(KvRange& range) { if (is_virtual_) ranges_.close(range); }
+  void close(KvRange& range) {
+    if (is_virtual_) ranges_.close(range);
+  }
   void share(BlockId block) { ++references_[block]; }
   void release(BlockId block);  // back to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }

@@ -11,28 +11,35 @@ std::string refused(const KvLayout& layout, int64_t blocks, const KvPoolOptions&
   return pool.ok() ? "" : pool.error().message;
 }
 
-KvLayout small(int64_t block_tokens = 4, int64_t heads = 1, int64_t dim = 32) { return {find_format("f16"), block_tokens, {{heads, dim}}}; }
+KvLayout small(int64_t block_tokens = 4, int64_t heads = 1, int64_t dim = 32) {
+  return {find_format("f16"), block_tokens, {{heads, dim}}};
+}
 
 TEST(KvPoolLimits, OfTheLayout) {
   EXPECT_EQ(refused(small(), 1), "");
   EXPECT_EQ(refused(small(), 0), "KV cache: needs at least one block, got 0");
   EXPECT_EQ(refused(small(1), 1), "");
   EXPECT_EQ(refused(small(kMostBlockTokens), 1), "");
-  for (int64_t tokens : {int64_t{0}, kMostBlockTokens + 1}) EXPECT_EQ(refused(small(tokens), 1).find("KV block size: must be between 1 and 65536"), 0u);
+  for (int64_t tokens : {int64_t{0}, kMostBlockTokens + 1})
+    EXPECT_EQ(refused(small(tokens), 1).find("KV block size: must be between 1 and 65536"), 0u);
   EXPECT_EQ(small(1, 1 << 20, 1 << 20).check().ok(), true) << "the most of both";
   for (auto [heads, dim] : {std::pair{0, 32}, {1, 0}, {-1, 32}, {1, -32}, {(1 << 20) + 1, 32}, {1, (1 << 20) + 1}})
     EXPECT_EQ(refused(small(4, heads, dim), 1).find("KV cache: layer 0 has"), 0u) << heads << " " << dim;
   EXPECT_EQ((KvLayout{nullptr, 4, {{1, 32}}}.check().error().kind), ErrorKind::internal);
-  EXPECT_EQ(refused({find_format("q8_0"), 4, {{1, 32}, {1, 33}}}, 1).find("KV format q8_0: needs a head size that is a multiple of 32, the model has 33"), 0u);
+  EXPECT_EQ(refused({find_format("q8_0"), 4, {{1, 32}, {1, 33}}}, 1)
+                .find("KV format q8_0: needs a head size that is a multiple of 32, the model has 33"),
+            0u);
 }
 
 TEST(KvPoolLimits, OfTheBlocks) {
-  EXPECT_EQ(refused(small(), int64_t{INT32_MAX} + 1).find("KV cache: 2147483648 blocks are more than can be addressed"), 0u);
+  EXPECT_EQ(refused(small(), int64_t{INT32_MAX} + 1).find("KV cache: 2147483648 blocks are more than can be addressed"),
+            0u);
   const KvLayout huge{find_format("f16"), kMostBlockTokens, {{1 << 14, 1 << 14}}};  // 2^46 bytes a block
   ASSERT_EQ(huge.block_bytes(), int64_t{1} << 46);
   EXPECT_EQ(refused(huge, int64_t{1} << 17).find("KV cache: 131072 blocks of"), 0u);
   EXPECT_NE(refused(huge, int64_t{1} << 17).find("do not fit"), std::string::npos);
-  EXPECT_EQ(refused(huge, (int64_t{1} << 17) - 1).find("KV cache: 131071 blocks"), std::string::npos) << "may be counted; the memory is not there";
+  EXPECT_EQ(refused(huge, (int64_t{1} << 17) - 1).find("KV cache: 131071 blocks"), std::string::npos)
+      << "may be counted; the memory is not there";
   EXPECT_NE(refused(huge, (int64_t{1} << 17) - 1), "");
 }
 
@@ -53,7 +60,9 @@ TEST(KvPoolLimits, OfAddresses) {
 
 TEST(KvPoolLimits, ARangeIsALongestStreamsBlocks) {
   const KvLayout page = small(64);
-  const auto ids = [&](int64_t blocks, int64_t longest, int64_t streams) { return kv_pool_ids(page, blocks, {KvPoolMode::virtual_ranges, longest, streams}); };
+  const auto ids = [&](int64_t blocks, int64_t longest, int64_t streams) {
+    return kv_pool_ids(page, blocks, {KvPoolMode::virtual_ranges, longest, streams});
+  };
   // A range for each block that may outlive its stream, for the streams, and one more.
   EXPECT_EQ(ids(10, 65, 2), 2 * 13);
   EXPECT_EQ(ids(10, 128, 2), 2 * 13);
@@ -75,7 +84,8 @@ TEST(KvPoolLimits, BlocksOfTokensAndTheirBytes) {
   EXPECT_EQ(pool->layout().block_bytes(), 2 * 4 * (2 * 64 + 128));
   EXPECT_EQ(pool->layout().bytes_per_token(), 2 * (2 * 64 + 128));
   EXPECT_EQ(pool->bytes(), 3 * pool->layout().block_bytes());
-  for (auto [tokens, blocks] : {std::pair{0, 0}, {1, 1}, {4, 1}, {5, 2}, {8, 2}}) EXPECT_EQ(pool->blocks_for(tokens), blocks);
+  for (auto [tokens, blocks] : {std::pair{0, 0}, {1, 1}, {4, 1}, {5, 2}, {8, 2}})
+    EXPECT_EQ(pool->blocks_for(tokens), blocks);
   EXPECT_EQ(pool->ids(), 3);
   EXPECT_EQ(pool->committed_blocks(), 3);
   EXPECT_FALSE(pool->huge_pages());

@@ -7,14 +7,18 @@ namespace millrace {
 using Node = PrefixTree::Node;
 
 PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
-    : pool_(pool), identity_(options.identity), clock_(options.clock), leaving_(options.leaving),
+    : pool_(pool),
+      identity_(options.identity),
+      clock_(options.clock),
+      leaving_(options.leaving),
       tree_(options.evictor ? *options.evictor : *prefix_evictors().front()) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
   const auto found = nodes_.find(key);
   if (found == nodes_.end()) return PrefixTree::kNone;
   const Entry& entry = entries_[static_cast<size_t>(found->second)];
-  if (tree_.parent(found->second) != parent || entry.tenant != tenant || !std::ranges::equal(entry.tokens, tokens)) return PrefixTree::kNone;
+  if (tree_.parent(found->second) != parent || entry.tenant != tenant || !std::ranges::equal(entry.tokens, tokens))
+    return PrefixTree::kNone;
   return found->second;
 }
 
@@ -58,8 +62,8 @@ bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) con
   return known_blocks(tokens, tenant) == static_cast<int64_t>(tokens.size()) / pool_.layout().block_tokens;
 }
 
-void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant, double keep_seconds,
-                         std::span<const float> importance) {
+void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant,
+                         double keep_seconds, std::span<const float> importance) {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);
   const double keep_until = keep_seconds > 0 ? now() + keep_seconds : 0;
   PrefixKey above = root_key(tenant, identity_);
@@ -89,7 +93,8 @@ void PrefixIndex::erase(Node leaf) {
   Entry& entry = entries_[static_cast<size_t>(leaf)];
   if (leaving_) {
     const Node parent = tree_.parent(leaf);
-    const PrefixKey above = parent == PrefixTree::kNone ? root_key(entry.tenant, identity_) : entries_[static_cast<size_t>(parent)].key;
+    const PrefixKey above =
+        parent == PrefixTree::kNone ? root_key(entry.tenant, identity_) : entries_[static_cast<size_t>(parent)].key;
     leaving_({entry.key, above, entry.tokens, static_cast<float>(tree_.use_of(leaf).importance)}, entry.block);
   }
   pool_.release(entry.block);
@@ -118,7 +123,8 @@ int64_t PrefixIndex::evict(int64_t count) {
 }
 
 int64_t PrefixIndex::evictable() const {
-  return std::ranges::count_if(entries_, [&](const Entry& entry) { return entry.block >= 0 && pool_.references(entry.block) == 1; });
+  return std::ranges::count_if(
+      entries_, [&](const Entry& entry) { return entry.block >= 0 && pool_.references(entry.block) == 1; });
 }
 
 void PrefixIndex::clear() {

@@ -20,9 +20,9 @@
 namespace millrace {
 
 struct PrefixIndexOptions {
-  uint64_t identity = 0;                     // separates what must not be shared: model, KV format, adapter
-  const PrefixEvictor* evictor = nullptr;    // null: the first of prefix_evictors()
-  const Clock* clock = nullptr;              // outlives the index; null: no time passes
+  uint64_t identity = 0;                   // separates what must not be shared: model, KV format, adapter
+  const PrefixEvictor* evictor = nullptr;  // null: the first of prefix_evictors()
+  const Clock* clock = nullptr;            // outlives the index; null: no time passes
   // Told of every block that leaves the index, while its bytes are still there; may be empty.
   std::function<void(const ChainLink&, BlockId)> leaving = {};
 };
@@ -37,13 +37,14 @@ struct PrefixStats {
 class PrefixIndex {
  public:
   PrefixIndex(KvPool& pool, const PrefixIndexOptions& options);
-  PrefixIndex(KvPool& pool, uint64_t identity) : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, {}}) {}
+  PrefixIndex(KvPool& pool, uint64_t identity)
+      : PrefixIndex(pool, PrefixIndexOptions{identity, nullptr, nullptr, {}}) {}
   ~PrefixIndex() { clear(); }
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // The longest run of indexed full blocks that `tokens` begins with, each with one more reference. Prompts of different
-  // tenants never meet; equal salts share by choice.
+  // The longest run of indexed full blocks that `tokens` begins with, each with one more reference. Prompts of
+  // different tenants never meet; equal salts share by choice.
   std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
   // Whether the index holds all full blocks of `tokens`; counts as no use.
@@ -53,10 +54,10 @@ class PrefixIndex {
 
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).
   // A block whose content is already indexed elsewhere is left alone. For `keep_seconds` they go only when nothing else
-  // is left: a wish, for memory that was promised to a stream is never withheld. `importance`: of the first blocks, where
-  // it was observed.
-  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0, double keep_seconds = 0,
-              std::span<const float> importance = {});
+  // is left: a wish, for memory that was promised to a stream is never withheld. `importance`: of the first blocks,
+  // where it was observed.
+  void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0,
+              double keep_seconds = 0, std::span<const float> importance = {});
 
   // Lets go of up to `count` blocks that nobody else holds, in the evictor's order. Returns how many: fewer only when
   // there are no more such blocks.
@@ -74,7 +75,8 @@ class PrefixIndex {
     std::vector<TokenId> tokens;
     BlockId block = -1;  // -1: the node is unused
   };
-  PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant, std::span<const TokenId> tokens) const;
+  PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant,
+                        std::span<const TokenId> tokens) const;
   void erase(PrefixTree::Node leaf);
   bool held(PrefixTree::Node node) const { return pool_.references(entries_[static_cast<size_t>(node)].block) > 1; }
   double now() const { return clock_ ? static_cast<double>(clock_->now_ns()) * 1e-9 : 0; }

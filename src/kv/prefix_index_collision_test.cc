@@ -1,6 +1,7 @@
-// Blocks whose hashes are equal and whose tokens are not, made for XXH3: in the long form each 64-bit word of the input adds
-// to its neighbour's sum, and to its own the product of its two halves, each xored with the secret. A word whose lower half
-// is the secret's adds nothing to its own; the upper halves of two such words in one column may change places.
+// Blocks whose hashes are equal and whose tokens are not, made for XXH3: in the long form each 64-bit word of the input
+// adds to its neighbour's sum, and to its own the product of its two halves, each xored with the secret. A word whose
+// lower half is the secret's adds nothing to its own; the upper halves of two such words in one column may change
+// places.
 #include <gtest/gtest.h>
 
 #include "kv/prefix_index.h"
@@ -8,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlock = 64;                                   // 256 bytes: the long form begins at 241
+constexpr int64_t kBlock = 64;                                       // 256 bytes: the long form begins at 241
 constexpr TokenId kSecretAt0 = 0x396cfeb8, kSecretAt8 = 0x2c81017c;  // of XXH3's secret, bytes 0..3 and 8..11
 
 std::vector<TokenId> colliding(TokenId first, TokenId second) {

@@ -18,7 +18,8 @@ KvPool make_pool(int64_t blocks) {
 }
 
 // Stores a prompt as a stream that has just finished would: its blocks are the index's alone afterwards.
-std::vector<BlockId> store(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& tokens, uint64_t tenant = 0, double keep_seconds = 0) {
+std::vector<BlockId> store(PrefixIndex& index, KvPool& pool, const std::vector<TokenId>& tokens, uint64_t tenant = 0,
+                           double keep_seconds = 0) {
   std::vector<BlockId> blocks;
   for (size_t i = 0; i < tokens.size() / kBlock; ++i) blocks.push_back(*pool.allocate());
   index.insert(tokens, blocks, tenant, keep_seconds);
@@ -70,7 +71,7 @@ TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
   };
   store_weighed({1, 1}, {3});
   store_weighed({2, 2}, {0.25f});
-  store_weighed({3, 3}, {});        // nobody looked: an even share
+  store_weighed({3, 3}, {});  // nobody looked: an even share
   store_weighed({4, 4, 5, 5}, {0.1f, 0.5f});
   const auto gone = [&](const std::vector<TokenId>& tokens) { return !index.contains(tokens); };
   ASSERT_EQ(index.evict(1), 1);
@@ -164,7 +165,9 @@ struct Model {
   }
   bool leaf(const std::pair<uint64_t, Prefix>& key) const {
     for (const auto& [other, block] : blocks)
-      if (other.first == key.first && other.second.size() == key.second.size() + kBlock && std::equal(key.second.begin(), key.second.end(), other.second.begin())) return false;
+      if (other.first == key.first && other.second.size() == key.second.size() + kBlock &&
+          std::equal(key.second.begin(), key.second.end(), other.second.begin()))
+        return false;
     return true;
   }
   // The least rank among the leaves, and how many have it: ties may fall either way.
@@ -228,7 +231,8 @@ TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
   EXPECT_EQ(pool.free_blocks(), pool.total_blocks());
 }
 
-INSTANTIATE_TEST_SUITE_P(Evictors, PrefixIndexRandom, ::testing::ValuesIn(prefix_evictors().begin(), prefix_evictors().end()),
+INSTANTIATE_TEST_SUITE_P(Evictors, PrefixIndexRandom,
+                         ::testing::ValuesIn(prefix_evictors().begin(), prefix_evictors().end()),
                          [](const auto& member) { return std::string(member.param->name); });
 
 }  // namespace

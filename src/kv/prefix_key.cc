@@ -11,7 +11,8 @@ PrefixKey next_key(const PrefixKey& parent, std::span<const TokenId> tokens) {
   return {key.low64, key.high64};
 }
 
-std::vector<ChainLink> prefix_chain(std::span<const TokenId> tokens, int64_t block_tokens, uint64_t tenant, uint64_t identity) {
+std::vector<ChainLink> prefix_chain(std::span<const TokenId> tokens, int64_t block_tokens, uint64_t tenant,
+                                    uint64_t identity) {
   std::vector<ChainLink> chain;
   const auto step = static_cast<size_t>(block_tokens);
   PrefixKey parent = root_key(tenant, identity);

@@ -34,6 +34,7 @@ inline PrefixKey root_key(uint64_t tenant, uint64_t identity) { return {tenant, 
 PrefixKey next_key(const PrefixKey& parent, std::span<const TokenId> tokens);
 
 // The full blocks of `tokens`.
-std::vector<ChainLink> prefix_chain(std::span<const TokenId> tokens, int64_t block_tokens, uint64_t tenant, uint64_t identity = 0);
+std::vector<ChainLink> prefix_chain(std::span<const TokenId> tokens, int64_t block_tokens, uint64_t tenant,
+                                    uint64_t identity = 0);
 
 }  // namespace millrace

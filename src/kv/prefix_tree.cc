@@ -7,14 +7,18 @@ namespace millrace {
 void PrefixTree::list(Node node) {
   Entry& entry = nodes_[static_cast<size_t>(node)];
   entry.kept = entry.use.keep_until > now_;
-  if (entry.kept) kept_.emplace(entry.use.keep_until, node);
-  else leaves_.emplace(evictor_->rank(entry.use), node);
+  if (entry.kept)
+    kept_.emplace(entry.use.keep_until, node);
+  else
+    leaves_.emplace(evictor_->rank(entry.use), node);
 }
 
 void PrefixTree::unlist(Node node) {
   const Entry& entry = nodes_[static_cast<size_t>(node)];
-  if (entry.kept) kept_.erase({entry.use.keep_until, node});
-  else leaves_.erase({evictor_->rank(entry.use), node});
+  if (entry.kept)
+    kept_.erase({entry.use.keep_until, node});
+  else
+    leaves_.erase({evictor_->rank(entry.use), node});
 }
 
 void PrefixTree::release_expired(double now_seconds) {
@@ -28,8 +32,10 @@ void PrefixTree::release_expired(double now_seconds) {
 
 PrefixTree::Node PrefixTree::add(Node parent, double keep_until) {
   Node node = static_cast<Node>(nodes_.size());
-  if (unused_.empty()) nodes_.emplace_back();
-  else node = unused_.back(), unused_.pop_back();
+  if (unused_.empty())
+    nodes_.emplace_back();
+  else
+    node = unused_.back(), unused_.pop_back();
   Entry entry;
   entry.parent = parent;
   entry.use.uses = 1;

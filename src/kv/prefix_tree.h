@@ -18,7 +18,7 @@
 namespace millrace {
 
 struct PrefixTreeStats {
-  int64_t stored = 0;      // blocks, ever
+  int64_t stored = 0;  // blocks, ever
   int64_t erased = 0;
   AgeHistogram lifetime;   // of erased blocks: since they were stored
   AgeHistogram idle;       // of erased blocks: since their last use
@@ -40,8 +40,8 @@ class PrefixTree {
   // One lookup or store of a prompt; all uses until the next one count as simultaneous.
   void begin_use(double now_seconds) { ++tick_, now_ = std::max(now_, now_seconds); }
   Node add(Node parent, double keep_until = 0);  // kNone: at the root
-  void use(Node node);      // found by a lookup
-  void refresh(Node node);  // stored once more: as recent, and no use more
+  void use(Node node);                           // found by a lookup
+  void refresh(Node node);                       // stored once more: as recent, and no use more
   void keep(Node node, double until);            // prolongs, never shortens
   void weigh(Node node, double importance);      // what was observed of it; the most counts
 
@@ -72,7 +72,7 @@ class PrefixTree {
     bool kept = false;  // stands in kept_, when it is a leaf
   };
   void touch(Node node, int64_t uses);
-  void list(Node node);    // a leaf, into leaves_ or kept_
+  void list(Node node);  // a leaf, into leaves_ or kept_
   void unlist(Node node);
   void release_expired(double now_seconds);
 

@@ -59,8 +59,13 @@ TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
       const Node node = tree.add(parent, keep);
       ASSERT_FALSE(plain.contains(node));
       Plain fresh{.parent = parent};
-      fresh.use = {.depth = parent == PrefixTree::kNone ? 0 : plain[parent].use.depth + 1, .uses = 1, .last_use = tick, .stored_seconds = now,
-                   .last_seconds = now, .importance = 0, .keep_until = keep};
+      fresh.use = {.depth = parent == PrefixTree::kNone ? 0 : plain[parent].use.depth + 1,
+                   .uses = 1,
+                   .last_use = tick,
+                   .stored_seconds = now,
+                   .last_seconds = now,
+                   .importance = 0,
+                   .keep_until = keep};
       if (parent != PrefixTree::kNone) ++plain[parent].children;
       plain[node] = fresh;
       ++stored;
@@ -136,8 +141,11 @@ TEST(Evictors, RanksAreWhatTheirSummariesSay) {
   EXPECT_EQ(find_prefix_evictor("nobody"), nullptr);
   const PrefixUse often_old{.depth = 1, .uses = 5, .last_use = 3}, rare_new{.depth = 2, .uses = 1, .last_use = 9};
   EXPECT_LT(find_prefix_evictor("lru")->rank(often_old), find_prefix_evictor("lru")->rank(rare_new));
-  for (const char* name : {"lfu", "length_aware", "importance"}) EXPECT_GT(find_prefix_evictor(name)->rank(often_old), find_prefix_evictor(name)->rank(rare_new)) << name;
-  const auto importance = [](double value, int64_t uses = 1) { return find_prefix_evictor("importance")->rank({.depth = 0, .uses = uses, .last_use = 1, .importance = value}); };
+  for (const char* name : {"lfu", "length_aware", "importance"})
+    EXPECT_GT(find_prefix_evictor(name)->rank(often_old), find_prefix_evictor(name)->rank(rare_new)) << name;
+  const auto importance = [](double value, int64_t uses = 1) {
+    return find_prefix_evictor("importance")->rank({.depth = 0, .uses = uses, .last_use = 1, .importance = value});
+  };
   EXPECT_EQ(importance(0), importance(1)) << "what nobody has looked at counts as an even share";
   EXPECT_LT(importance(0.5), importance(0));
   EXPECT_LT(importance(1), importance(1.01));

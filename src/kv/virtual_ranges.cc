@@ -115,14 +115,17 @@ Result<void> VirtualRanges::check() const {
   int64_t in_use = 0, idle_blocks = 0;
   for (size_t i = 0; i < ranges_.size(); ++i) {
     const auto first = state_.begin() + base(static_cast<int32_t>(i));
-    const int64_t u = std::count(first, first + range_blocks_, used), w = std::count(first, first + range_blocks_, idle);
+    const int64_t u = std::count(first, first + range_blocks_, used),
+                  w = std::count(first, first + range_blocks_, idle);
     if (u != ranges_[i].in_use || w != ranges_[i].idle)
-      return Error::internal(fmt::format("KV range {}: {} in use and {} idle, {} and {} counted", i, u, w, ranges_[i].in_use, ranges_[i].idle));
+      return Error::internal(fmt::format("KV range {}: {} in use and {} idle, {} and {} counted", i, u, w,
+                                         ranges_[i].in_use, ranges_[i].idle));
     in_use += u;
     idle_blocks += w;
   }
   if (in_use != in_use_ || in_use + idle_blocks != committed_ || committed_ > limit_)
-    return Error::internal(fmt::format("KV ranges: {} in use, {} idle; {} in use, {} committed of {} counted", in_use, idle_blocks, in_use_, committed_, limit_));
+    return Error::internal(fmt::format("KV ranges: {} in use, {} idle; {} in use, {} committed of {} counted", in_use,
+                                       idle_blocks, in_use_, committed_, limit_));
   return {};
 }
 

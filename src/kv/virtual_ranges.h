@@ -50,7 +50,7 @@ class VirtualRanges {
  private:
   enum State : uint8_t { bare = 0, idle = 1, used = 3 };
   struct Range {
-    int32_t next = 0;    // where the owner goes on
+    int32_t next = 0;  // where the owner goes on
     int32_t in_use = 0;
     int32_t idle = 0;
     bool open = false;
@@ -67,11 +67,11 @@ class VirtualRanges {
   int64_t range_blocks_ = 1;
   int64_t in_use_ = 0;
   int64_t committed_ = 0;
-  std::vector<State> state_;     // by id
+  std::vector<State> state_;  // by id
   std::vector<Range> ranges_;
-  std::vector<int32_t> empty_;   // closed ranges with nothing in use; the last one, whose pages are warm, goes first
-  int32_t hand_ = 0;             // the range that is asked next for idle blocks
-  BlockId cursor_ = 0;           // where the search for any block goes on
+  std::vector<int32_t> empty_;  // closed ranges with nothing in use; the last one, whose pages are warm, goes first
+  int32_t hand_ = 0;            // the range that is asked next for idle blocks
+  BlockId cursor_ = 0;          // where the search for any block goes on
 };
 
 }  // namespace millrace

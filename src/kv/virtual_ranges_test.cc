@@ -59,9 +59,9 @@ TEST(VirtualRanges, MemoryComesFromRangesThatNobodyOwnsFirst) {
   for (int i = 0; i < 4; ++i) ranges.take(a, note);
   for (int i = 0; i < 3; ++i) ranges.take(b, note);
   ranges.take(c, note);
-  for (BlockId block : {1, 2}) ranges.release(block);   // a goes on
+  for (BlockId block : {1, 2}) ranges.release(block);  // a goes on
   for (BlockId block : {4, 5}) ranges.release(block);
-  ranges.close(b);                                      // of b, 6 is in use
+  ranges.close(b);  // of b, 6 is in use
   EXPECT_TRUE(given.empty()) << "not before the limit is reached";
   ranges.take(d, note);
   EXPECT_EQ(given, (Given{{4, 2}})) << "all idle blocks that lie together, of the range that nobody owns";

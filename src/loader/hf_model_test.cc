@@ -272,9 +272,9 @@ TEST(HuggingFaceTokenizers, VocabAndMerges) {
 TEST(HuggingFaceTokenizers, TokenizerJson) {
   MILLRACE_NEEDS_SHARED("tokenizers/phi3/tokenizer.json.xz");
   TemporaryFolder folder;
-  auto model =
-      open_with_tokenizer(folder, R"({"model_type":"phi3"})", "phi3",
-                          {{"tokenizer.json.xz", "tokenizer.json"}, {"tokenizer_config.json", "tokenizer_config.json"}});
+  auto model = open_with_tokenizer(
+      folder, R"({"model_type":"phi3"})", "phi3",
+      {{"tokenizer.json.xz", "tokenizer.json"}, {"tokenizer_config.json", "tokenizer_config.json"}});
   ASSERT_TRUE(model.ok()) << model.error().message;
   EXPECT_EQ(encoded(*model, "Hello world"), (std::vector<TokenId>{15043, 3186}));
   EXPECT_FALSE(model->chat_template.empty());

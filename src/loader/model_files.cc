@@ -25,7 +25,8 @@ void ModelFiles::release(const uint8_t* begin, const uint8_t* end) const {
     const std::span<const uint8_t> bytes = file->bytes();
     const uint8_t* first = std::max(begin, bytes.data(), before);
     const uint8_t* last = std::min(end, bytes.data() + bytes.size(), before);
-    if (before(first, last)) file->release(static_cast<size_t>(first - bytes.data()), static_cast<size_t>(last - first));
+    if (before(first, last))
+      file->release(static_cast<size_t>(first - bytes.data()), static_cast<size_t>(last - first));
   }
 }
 

@@ -82,12 +82,15 @@ std::string fill_pattern(std::string_view pattern, std::string_view layer, std::
 
 Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   auto bad = [&](const std::string& what) { return Error::corrupt(fmt::format("{}: {}", source, what)); };
-  if (spec.head_dim < 1) return bad(fmt::format("head size {} (width {}, {} heads)", spec.head_dim, spec.width, spec.heads));
-  if (spec.heads % spec.kv_heads != 0) return bad(fmt::format("{} query heads cannot share {} KV heads", spec.heads, spec.kv_heads));
+  if (spec.head_dim < 1)
+    return bad(fmt::format("head size {} (width {}, {} heads)", spec.head_dim, spec.width, spec.heads));
+  if (spec.heads % spec.kv_heads != 0)
+    return bad(fmt::format("{} query heads cannot share {} KV heads", spec.heads, spec.kv_heads));
   if (spec.heads * spec.head_dim > kMaxWidth) return bad(fmt::format("{} heads of {} dims", spec.heads, spec.head_dim));
   if (spec.vocab < 1 || spec.vocab > kMaxVocab) return bad(fmt::format("vocabulary of {} tokens", spec.vocab));
   if (!(spec.norm_eps >= 0.0f && spec.norm_eps < 1.0f)) return bad(fmt::format("norm epsilon {}", spec.norm_eps));
-  for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale, spec.attention_softcap, spec.final_softcap})
+  for (float scale : {spec.embedding_scale, spec.attention_scale, spec.residual_scale, spec.logit_scale,
+                      spec.attention_softcap, spec.final_softcap})
     if (!std::isfinite(scale)) return bad(fmt::format("a scale or soft-cap of the configuration is {}", scale));
   for (const auto& rope : spec.ropes) {
     if (!(rope.factor > 0.0)) return bad(fmt::format("rope scaling factor {}", rope.factor));
@@ -110,7 +113,8 @@ const Arch* find_arch(const ModelFiles& files) {
   // Qwen3ForSequenceClassification: the family's decoder under a ranking head (models/ranking_head.h).
   if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
     const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
-    const auto found = std::ranges::find(archs(), std::string_view(type), [](const Arch* arch) { return arch->huggingface_type; });
+    const auto found =
+        std::ranges::find(archs(), std::string_view(type), [](const Arch* arch) { return arch->huggingface_type; });
     return type.empty() || found == archs().end() ? nullptr : *found;
   }
   for (const Arch* arch : archs()) {
@@ -130,7 +134,8 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
   if (!arch) {
     std::string known;
     for (const Arch* member : archs()) known += (known.empty() ? "" : ", ") + std::string(member->name);
-    return Error::unsupported(fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, known));
+    return Error::unsupported(
+        fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, known));
   }
   ArchSpec spec;
   spec.arch = arch->name;

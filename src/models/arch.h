@@ -23,16 +23,16 @@ struct TensorName {
 };
 
 struct Arch {
-  std::string_view name;                         // GGUF's general.architecture
-  std::vector<std::string_view> huggingface;     // class names in config.json's architectures
-  std::string_view huggingface_type;             // config.json's model_type; stands in where no class is named
+  std::string_view name;                      // GGUF's general.architecture
+  std::vector<std::string_view> huggingface;  // class names in config.json's architectures
+  std::string_view huggingface_type;          // config.json's model_type; stands in where no class is named
   std::string_view summary;
   std::string_view paper;
-  RopeStyle gguf_rope = RopeStyle::half;         // GGUF stores llama's Q and K rows permuted for interleaved pairs
+  RopeStyle gguf_rope = RopeStyle::half;  // GGUF stores llama's Q and K rows permuted for interleaved pairs
   // Called after the common fields are filled; either may be null.
   void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
   void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;
-  std::vector<TensorName> names = {};            // in addition to, and before, the common ones
+  std::vector<TensorName> names = {};  // in addition to, and before, the common ones
   // Writing (models/convert/). GGUF's architecture where it is another member's; such a member takes a GGUF file whose
   // spec `takes` accepts, and the member of that name takes the rest.
   std::string_view gguf_name = {};

@@ -19,26 +19,26 @@ struct RopeSpec {
   int64_t rotated = 0;  // dims of each head that turn
   double theta = 10000.0;
   Scaling scaling = Scaling::none;
-  double factor = 1.0;             // context is stretched by this much
+  double factor = 1.0;  // context is stretched by this much
   int64_t original_context = 0;
-  double low_freq_factor = 1.0;    // llama3
+  double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
-  double beta_fast = 32.0;         // yarn (Peng et al., 2023)
+  double beta_fast = 32.0;  // yarn (Peng et al., 2023)
   double beta_slow = 1.0;
-  double attention_factor = 0.0;   // yarn, longrope: scales cos and sin; 0: the method's own default
-  std::vector<float> long_factors; // per-frequency divisors: longrope past original_context, and GGUF's rope_freqs
+  double attention_factor = 0.0;    // yarn, longrope: scales cos and sin; 0: the method's own default
+  std::vector<float> long_factors;  // per-frequency divisors: longrope past original_context, and GGUF's rope_freqs
   std::vector<float> short_factors;
 
   bool operator==(const RopeSpec&) const = default;
 };
 
 struct MoeSpec {
-  int64_t experts = 0;          // 0: dense
-  int64_t used = 0;             // experts per token
-  int64_t hidden = 0;           // width of one expert
-  int64_t shared_hidden = 0;    // width of the shared expert; 0: none
-  bool shared_gate = false;     // shared expert's output times sigmoid of a learned gate
-  bool normalize = true;        // chosen experts' weights sum to 1
+  int64_t experts = 0;        // 0: dense
+  int64_t used = 0;           // experts per token
+  int64_t hidden = 0;         // width of one expert
+  int64_t shared_hidden = 0;  // width of the shared expert; 0: none
+  bool shared_gate = false;   // shared expert's output times sigmoid of a learned gate
+  bool normalize = true;      // chosen experts' weights sum to 1
 
   bool operator==(const MoeSpec&) const = default;
 };
@@ -52,16 +52,16 @@ struct LayerSpec {
 };
 
 struct ArchSpec {
-  std::string arch;          // "llama"
-  std::string name;          // general.name or the folder, for people
+  std::string arch;  // "llama"
+  std::string name;  // general.name or the folder, for people
   int64_t vocab = 0;
-  int64_t context = 0;       // trained length
+  int64_t context = 0;  // trained length
   int64_t width = 0;
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
-  int64_t hidden = 0;        // of the dense MLP
-  bool gated = true;         // down(act(gate x) * up x), or down(act(up x))
+  int64_t hidden = 0;  // of the dense MLP
+  bool gated = true;   // down(act(gate x) * up x), or down(act(up x))
   HiddenActivation activation = HiddenActivation::silu;
   NormKind norm = NormKind::rms;
   float norm_eps = 1e-5f;
@@ -73,7 +73,7 @@ struct ArchSpec {
   RopeStyle rope_style = RopeStyle::half;
   std::vector<RopeSpec> ropes;
   float embedding_scale = 1.0f;
-  float attention_scale = 0.0f;   // of q k; 0: 1 / sqrt(head_dim)
+  float attention_scale = 0.0f;  // of q k; 0: 1 / sqrt(head_dim)
   float residual_scale = 1.0f;
   float logit_scale = 1.0f;
   float attention_softcap = 0.0f;

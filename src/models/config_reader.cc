@@ -66,7 +66,8 @@ double ConfigReader::number_or(std::string_view key, double otherwise) {
   if (!value) return otherwise;
   double number = value->is_number() ? value->get<double>() : NAN;
   if (!std::isfinite(number)) {
-    fail(Error::corrupt(fmt::format("{}: {}{} must be a number, is {}", source_, prefix_, key, value->dump().substr(0, 60))));
+    fail(Error::corrupt(
+        fmt::format("{}: {}{} must be a number, is {}", source_, prefix_, key, value->dump().substr(0, 60))));
     return otherwise;
   }
   return number;

@@ -53,27 +53,27 @@ class ForwardContext {
   bool hidden_only = false;
 
   // Scratch of one step, shapes in [ ]; T = limits.tokens.
-  AlignedBuffer residual;    // [T, width]
-  AlignedBuffer normed;      // [T, width]
-  AlignedBuffer block_out;   // [T, width]
-  AlignedBuffer q, k, v;     // [T, heads * dim], [T, kv_heads * dim]
-  AlignedBuffer attended;    // [T, heads * dim]
-  AlignedBuffer gate, up;    // [T * used experts, hidden]
-  AlignedBuffer encoded;     // activation rows of the widest input
-  AlignedBuffer encoded_hidden;  // activation rows of the MLP's inner width
-  AlignedBuffer rope;        // [ropes][T][cos, sin][rotated / 2]
-  AlignedBuffer partials;    // attention: see attention/full.cc
-  AlignedBuffer router;      // [T, experts]
-  AlignedBuffer expert_in;   // gathered activation rows
-  AlignedBuffer expert_out;  // [T * used, width]
-  std::vector<int32_t> chosen;       // [T, used] experts
-  std::vector<float> chosen_weight;  // [T, used]
-  std::vector<int32_t> expert_rows;  // rows grouped by expert
-  std::vector<int64_t> expert_begin; // [experts + 1]
-  std::vector<LinearPart> expert_parts;  // [2 * experts]
-  AttentionMass mass;                // what is to be observed beside the step
-  LoraRows lora;                     // which rows use adapters
-  Batch outputs;                     // the last layer's, when logits of some tokens only are wanted
+  AlignedBuffer residual;                      // [T, width]
+  AlignedBuffer normed;                        // [T, width]
+  AlignedBuffer block_out;                     // [T, width]
+  AlignedBuffer q, k, v;                       // [T, heads * dim], [T, kv_heads * dim]
+  AlignedBuffer attended;                      // [T, heads * dim]
+  AlignedBuffer gate, up;                      // [T * used experts, hidden]
+  AlignedBuffer encoded;                       // activation rows of the widest input
+  AlignedBuffer encoded_hidden;                // activation rows of the MLP's inner width
+  AlignedBuffer rope;                          // [ropes][T][cos, sin][rotated / 2]
+  AlignedBuffer partials;                      // attention: see attention/full.cc
+  AlignedBuffer router;                        // [T, experts]
+  AlignedBuffer expert_in;                     // gathered activation rows
+  AlignedBuffer expert_out;                    // [T * used, width]
+  std::vector<int32_t> chosen;                 // [T, used] experts
+  std::vector<float> chosen_weight;            // [T, used]
+  std::vector<int32_t> expert_rows;            // rows grouped by expert
+  std::vector<int64_t> expert_begin;           // [experts + 1]
+  std::vector<LinearPart> expert_parts;        // [2 * experts]
+  AttentionMass mass;                          // what is to be observed beside the step
+  LoraRows lora;                               // which rows use adapters
+  Batch outputs;                               // the last layer's, when logits of some tokens only are wanted
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 
  private:

@@ -8,8 +8,8 @@
 
 namespace millrace {
 
-Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> files, const KernelTable& table, ThreadPool& pool,
-                                           const ModelOptions& options) {
+Result<std::unique_ptr<Model>> Model::load(std::shared_ptr<const ModelFiles> files, const KernelTable& table,
+                                           ThreadPool& pool, const ModelOptions& options) {
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(*files));
   const Arch& arch = *find_arch(*files);
   return ModelBuilder(std::move(files), arch, std::move(spec)).build(table, pool, options);
@@ -23,11 +23,13 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
   const int64_t width = spec_.width;
   const KernelTable& kernels = context.kernels();
   float* row = context.residual.as<float>() + t * width;
-  kernels.find_codec(embedding_.format)->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
+  kernels.find_codec(embedding_.format)
+      ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
   float* position = context.normed.as<float>() + t * width;  // free until the first norm
-  positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position, width);
+  positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position,
+                            width);
   kernels.add(position, row, width);
 }
 
@@ -38,8 +40,10 @@ void Model::add_row(const NormWeights& post_norm, int64_t t, ForwardContext& con
   float* out = context.block_out.as<float>() + t * width;
   float* residual = context.residual.as<float>() + t * width;
   if (!post_norm.scale.empty()) norm_row(spec_, post_norm, kernels, out, out);
-  if (spec_.residual_scale == 1.0f) kernels.add(out, residual, width);
-  else kernels.add_scaled(out, spec_.residual_scale, residual, width);
+  if (spec_.residual_scale == 1.0f)
+    kernels.add(out, residual, width);
+  else
+    kernels.add_scaled(out, spec_.residual_scale, residual, width);
 }
 
 void Model::forward(const Batch& all, ForwardContext& context) const {
@@ -78,9 +82,12 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
     }
     attention_block(spec_, layer, i, weights, *batch, context);
     const Weight& first = layer.moe ? weights.router : weights.mlp.up;
-    const ActivationRows y = start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });
-    if (layer.moe) moe_block(spec_, weights, y, context);
-    else mlp_block(spec_, weights.mlp, spec_.hidden, y, context);
+    const ActivationRows y =
+        start_block(weights.mlp_norm, first, [&](int64_t t) { add_row(weights.attention_post_norm, t, context); });
+    if (layer.moe)
+      moe_block(spec_, weights, y, context);
+    else
+      mlp_block(spec_, weights.mlp, spec_.hidden, y, context);
     last_post_norm = &weights.mlp_post_norm;
   }
   const ActivationRows x = start_block(output_norm_, head_, [&](int64_t t) { add_row(*last_post_norm, t, context); });
@@ -90,7 +97,11 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
 void Model::output(const ActivationRows& x, ForwardContext& context) const {
   const KernelTable& kernels = context.kernels();
   float* logits = context.logits();
-  LinearPart head{.weight = &head_, .x = x, .y = logits, .y_stride = spec_.vocab, .bias = head_bias_.empty() ? nullptr : head_bias_.data()};
+  LinearPart head{.weight = &head_,
+                  .x = x,
+                  .y = logits,
+                  .y_stride = spec_.vocab,
+                  .bias = head_bias_.empty() ? nullptr : head_bias_.data()};
   linear(context.pool(), {&head, 1});
   if (!context.lora.empty()) add_lora(context, head_, context.normed.as<float>(), logits);
   if (spec_.logit_scale == 1.0f && spec_.final_softcap <= 0.0f) return;

@@ -57,9 +57,9 @@ class Model {
 
   const ArchSpec& spec() const { return spec_; }
   int64_t context() const { return context_; }
-  int64_t weight_bytes() const { return weight_bytes_; }  // packed
+  int64_t weight_bytes() const { return weight_bytes_; }       // packed
   bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights lie in a mapped packed cache
-  int64_t bytes_per_token() const { return token_bytes_; }  // weight bytes that one decode step reads
+  int64_t bytes_per_token() const { return token_bytes_; }     // weight bytes that one decode step reads
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
@@ -79,8 +79,8 @@ class Model {
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
   int64_t token_bytes_ = 0;
-  std::shared_ptr<const ModelFiles> files_;  // the embedding table is read where it lies
-  AlignedBuffer packed_;  // every matrix; the Weights view their parts ...
+  std::shared_ptr<const ModelFiles> files_;        // the embedding table is read where it lies
+  AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...
   std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
   Tensor embedding_;
   Tensor positions_;  // learned positions

@@ -17,11 +17,13 @@ ModelBuilder::ModelBuilder(std::shared_ptr<const ModelFiles> files, const Arch& 
   model_->spec_ = std::move(spec);
 }
 
-Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, ThreadPool& pool,
+                                                   const ModelOptions& options) {
   const ArchSpec& spec = model_->spec_;
   model_->context_ = options.context > 0 ? options.context : std::min(spec.context, kDefaultContext);
   if (spec.learned_positions && model_->context_ > spec.context) {
-    return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path, spec.context, options.context));
+    return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path,
+                                   spec.context, options.context));
   }
   for (const auto& rope : spec.ropes) {
     model_->rope_frequencies_.push_back(rope_frequencies(rope, model_->context_));
@@ -39,7 +41,8 @@ Result<void> ModelBuilder::load_embeddings() {
   MILLRACE_TRY(Weight embedding, loader_.matrix("token_embd.weight", spec.vocab, spec.width));
   const StoredTensor* stored = loader_.find("token_embd.weight");
   model_->embedding_ = stored->tensor;
-  if (!stored->scales.values.empty()) return Error::unsupported(fmt::format("{}: embedding with block scales", files_->path));
+  if (!stored->scales.values.empty())
+    return Error::unsupported(fmt::format("{}: embedding with block scales", files_->path));
   if (spec.learned_positions) {
     MILLRACE_TRY(Weight positions, loader_.matrix("position_embd.weight", spec.context, spec.width));
     tables_.push_back(std::move(positions));
@@ -47,8 +50,10 @@ Result<void> ModelBuilder::load_embeddings() {
   }
   MILLRACE_TRY(model_->output_norm_, load_norm("output_norm", true));
   MILLRACE_TRY(model_->head_, loader_.optional_matrix("output.weight", spec.vocab, spec.width));
-  if (model_->head_.present()) tables_.push_back(std::move(embedding));
-  else model_->head_ = std::move(embedding);  // tied
+  if (model_->head_.present())
+    tables_.push_back(std::move(embedding));
+  else
+    model_->head_ = std::move(embedding);  // tied
   MILLRACE_TRY(model_->head_bias_, loader_.optional_vector("output.bias", spec.vocab));
   return {};
 }
@@ -113,7 +118,8 @@ Result<void> ModelBuilder::load_mlp(const std::string& prefix, LayerWeights& lay
   MlpWeights& mlp = layer.mlp;
   if (spec.gated && !loader_.find(prefix + "ffn_gate.weight")) {  // fused: gate's rows, then up's
     MILLRACE_TRY(mlp.gate, loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, 0, spec.hidden, spec.width));
-    MILLRACE_TRY(mlp.up, loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, spec.hidden, spec.hidden, spec.width));
+    MILLRACE_TRY(mlp.up,
+                 loader_.rows_of(prefix + "ffn_up.weight", 2 * spec.hidden, spec.hidden, spec.hidden, spec.width));
   } else {
     if (spec.gated) {
       MILLRACE_TRY(mlp.gate, loader_.matrix(prefix + "ffn_gate.weight", spec.hidden, spec.width));
@@ -140,8 +146,8 @@ Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, int64_t 
   MILLRACE_TRY(mlp.up, load("ffn_up", spec.moe.hidden, spec.width));
   MILLRACE_TRY(mlp.down, load("ffn_down", spec.width, spec.moe.hidden));
   if (mlp.gate.format->activation != mlp.up.format->activation)
-    return Error::unsupported(fmt::format("{}: experts' gate ({}) and up ({}) formats do not share activations", files_->path,
-                                          mlp.gate.format->name, mlp.up.format->name));
+    return Error::unsupported(fmt::format("{}: experts' gate ({}) and up ({}) formats do not share activations",
+                                          files_->path, mlp.gate.format->name, mlp.up.format->name));
   return mlp;
 }
 
@@ -152,17 +158,21 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
     // moe_block() rounds the layer's input once for all of them, and their inner rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
-      return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
-                                            expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
+      return Error::unsupported(
+          fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+                      expert.gate.name, expert.gate.format->name, layer.experts[0].gate.format->name));
     if (e > 0 && expert.down.format->activation != layer.experts[0].down.format->activation)
-      return Error::unsupported(fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
-                                            expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
+      return Error::unsupported(
+          fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
+                      expert.down.name, expert.down.format->name, layer.experts[0].down.format->name));
     layer.experts.push_back(std::move(expert));
   }
   if (spec.moe.shared_hidden > 0) {
-    MILLRACE_TRY(layer.shared.gate, loader_.matrix(prefix + "ffn_gate_shexp.weight", spec.moe.shared_hidden, spec.width));
+    MILLRACE_TRY(layer.shared.gate,
+                 loader_.matrix(prefix + "ffn_gate_shexp.weight", spec.moe.shared_hidden, spec.width));
     MILLRACE_TRY(layer.shared.up, loader_.matrix(prefix + "ffn_up_shexp.weight", spec.moe.shared_hidden, spec.width));
-    MILLRACE_TRY(layer.shared.down, loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, spec.moe.shared_hidden));
+    MILLRACE_TRY(layer.shared.down,
+                 loader_.matrix(prefix + "ffn_down_shexp.weight", spec.width, spec.moe.shared_hidden));
     if (spec.moe.shared_gate) {
       MILLRACE_TRY(layer.shared_gate, loader_.matrix(prefix + "ffn_gate_inp_shexp.weight", 1, spec.width));
     }
@@ -184,25 +194,29 @@ std::vector<Weight*> ModelBuilder::all_weights() {
 }
 
 // Takes what the weights will hold, and for as long as it is wanted what reading their files holds beside.
-Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool, const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
+Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
+                                             const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
   if (!accounts) return MemoryHold();
   const char* advice = "choose a smaller model or format, or raise the budget";
   int64_t unpacked = 0, lying = 0;
   for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
   // Tables are read where they lie, a little around each row; of an image in the program's own file, all was read.
   for (const auto& stored : files_->tensors)
-    if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data || stored.tensor.data == model_->positions_.data))
+    if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
+                                 stored.tensor.data == model_->positions_.data))
       lying += stored.tensor.format->row_bytes(stored.tensor.values());
   if (unpacked > 0) MILLRACE_TRY_VOID(accounts->take("unpacked tensors", unpacked, advice));
   MILLRACE_TRY_VOID(accounts->take("tables in files", lying + kHugePageBytes, advice));
   MILLRACE_TRY_VOID(accounts->take("weights", packer.packed_bytes(), advice));
   if (files_->files.empty()) return MemoryHold();
-  if (accounts->budget() > 0) *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
+  if (accounts->budget() > 0)
+    *window = std::clamp(accounts->left(), WeightPacker::kNarrowestWindow, WeightPacker::kWidestWindow);
   return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window), advice);
 }
 
 // Maps the packed cache, or packs (and writes the cache where one is wanted).
-Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options) {
+Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                                        const ModelOptions& options) {
   const auto warn = [&](const std::string& message) {
     if (options.warn) options.warn(message);
   };
@@ -237,7 +251,8 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   packer.arrange();
   for (const auto& file : files_->files) file->release(0, file->bytes().size());  // metadata that was read
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
-  for (const auto& file : files_->files) file->release(0, file->bytes().size());  // what is read from now on are rows of tables
+  for (const auto& file : files_->files)
+    file->release(0, file->bytes().size());  // what is read from now on are rows of tables
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;

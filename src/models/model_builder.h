@@ -25,8 +25,10 @@ class ModelBuilder {
   Result<MlpWeights> load_expert(const std::string& prefix, int64_t expert);
   Result<NormWeights> load_norm(const std::string& name, bool wanted);
   std::vector<Weight*> all_weights();
-  Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool, const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window);
-  Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
+  Result<MemoryHold> take_memory(const WeightPacker& packer, const ThreadPool& pool,
+                                 const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window);
+  Result<void> place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
+                            const ModelOptions& options);
   Result<void> pack(const KernelTable& table, ThreadPool& pool, const ModelOptions& options);
 
   std::shared_ptr<const ModelFiles> files_;

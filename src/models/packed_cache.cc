@@ -39,7 +39,8 @@ std::string describe_files(const ModelFiles& files) {
   for (const auto& file : files.files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min<size_t>(bytes.size(), kIdentityBytesOfFile));
-    out += fmt::format("file {} bytes, modified {}, begins {:016x}{:016x}\n", bytes.size(), file->modified_ns(), hash.high64, hash.low64);
+    out += fmt::format("file {} bytes, modified {}, begins {:016x}{:016x}\n", bytes.size(), file->modified_ns(),
+                       hash.high64, hash.low64);
   }
   return out;
 }
@@ -62,7 +63,9 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
 // A file that goes away again unless it is kept.
 class TemporaryFile {
  public:
-  explicit TemporaryFile(std::string path) : path_(std::move(path)) { fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644); }
+  explicit TemporaryFile(std::string path) : path_(std::move(path)) {
+    fd_ = ::open(path_.c_str(), O_CREAT | O_EXCL | O_WRONLY | O_CLOEXEC, 0644);
+  }
   ~TemporaryFile() {
     if (fd_ < 0) return;
     ::close(fd_);
@@ -73,7 +76,8 @@ class TemporaryFile {
 
   bool write(const void* data, int64_t bytes, int64_t at) {
     for (int64_t done = 0; fd_ >= 0 && done < bytes;) {
-      const ssize_t wrote = ::pwrite(fd_, static_cast<const uint8_t*>(data) + done, static_cast<size_t>(std::min(kWriteBytes, bytes - done)), at + done);
+      const ssize_t wrote = ::pwrite(fd_, static_cast<const uint8_t*>(data) + done,
+                                     static_cast<size_t>(std::min(kWriteBytes, bytes - done)), at + done);
       if (wrote < 0 && errno == EINTR) continue;
       if (wrote <= 0) return false;
       done += wrote;
@@ -107,13 +111,15 @@ PackedCache::PackedCache(std::string path, const ModelFiles& files, Isa isa, con
   for (const auto& planned : packer.planned()) {
     if (!planned.weight) continue;
     const Weight& weight = *planned.weight;
-    identity_ += fmt::format("matrix {} {} {} {} x {} at {}: {} bytes\n", weight.name, weight.format->name, weight.kernel->layout, weight.rows,
-                             weight.cols, planned.offset, planned.bytes);
+    identity_ += fmt::format("matrix {} {} {} {} x {} at {}: {} bytes\n", weight.name, weight.format->name,
+                             weight.kernel->layout, weight.rows, weight.cols, planned.offset, planned.bytes);
     ++matrices_;
   }
 }
 
-size_t PackedCache::blocks() const { return static_cast<size_t>((packer_.packed_bytes() + kBlockBytes - 1) / kBlockBytes); }
+size_t PackedCache::blocks() const {
+  return static_cast<size_t>((packer_.packed_bytes() + kBlockBytes - 1) / kBlockBytes);
+}
 
 int64_t PackedCache::block_bytes(size_t block) const {
   return std::min(kBlockBytes, packer_.packed_bytes() - static_cast<int64_t>(block) * kBlockBytes);
@@ -143,28 +149,35 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
   Prelude prelude;
   if (bytes.size() < sizeof prelude) return Error::corrupt(fmt::format("{}: has only {} bytes", path_, bytes.size()));
   std::memcpy(&prelude, bytes.data(), sizeof prelude);
-  if (std::memcmp(prelude.magic, kMagic, sizeof kMagic) != 0) return Error::corrupt(fmt::format("{}: is no packed cache", path_));
+  if (std::memcmp(prelude.magic, kMagic, sizeof kMagic) != 0)
+    return Error::corrupt(fmt::format("{}: is no packed cache", path_));
   if (prelude.version != kPackedCacheVersion)
     return Error::corrupt(fmt::format("{}: has version {}, this is {}", path_, prelude.version, kPackedCacheVersion));
   const uint64_t rest = bytes.size() - sizeof prelude;
   if (prelude.identity_bytes > rest || prelude.blocks > (rest - prelude.identity_bytes) / sizeof(uint64_t))
     return Error::corrupt(fmt::format("{}: the header does not fit in {} bytes", path_, bytes.size()));
-  const auto at = static_cast<uint64_t>(payload_at(sizeof prelude + prelude.identity_bytes + prelude.blocks * sizeof(uint64_t)));
-  if (at > bytes.size()) return Error::corrupt(fmt::format("{}: is cut off in the header, after {} bytes", path_, bytes.size()));
+  const auto at =
+      static_cast<uint64_t>(payload_at(sizeof prelude + prelude.identity_bytes + prelude.blocks * sizeof(uint64_t)));
+  if (at > bytes.size())
+    return Error::corrupt(fmt::format("{}: is cut off in the header, after {} bytes", path_, bytes.size()));
   std::string header(reinterpret_cast<const char*>(bytes.data()), at);
   std::memset(header.data() + offsetof(Prelude, hash), 0, sizeof prelude.hash);
-  if (XXH3_64bits(header.data(), header.size()) != prelude.hash) return Error::corrupt(fmt::format("{}: the header is damaged", path_));
+  if (XXH3_64bits(header.data(), header.size()) != prelude.hash)
+    return Error::corrupt(fmt::format("{}: the header is damaged", path_));
   const std::string_view identity = std::string_view(header).substr(sizeof prelude, prelude.identity_bytes);
-  if (identity != identity_) return Error::corrupt(fmt::format("{}: is of another model or machine: {}", path_, first_difference(identity_, identity)));
+  if (identity != identity_)
+    return Error::corrupt(
+        fmt::format("{}: is of another model or machine: {}", path_, first_difference(identity_, identity)));
   // The identity holds the matrices and their places: what the prelude says of them can only agree.
   const auto payload = static_cast<uint64_t>(packer_.packed_bytes());
-  if (prelude.blocks != blocks() || prelude.payload_at != at || prelude.payload_bytes != payload || bytes.size() != at + payload)
+  if (prelude.blocks != blocks() || prelude.payload_at != at || prelude.payload_bytes != payload ||
+      bytes.size() != at + payload)
     return Error::corrupt(fmt::format("{}: has {} bytes, must have {}", path_, bytes.size(), at + payload));
   return {};
 }
 
-// Packs the first tile of some matrices, or all of every one, and compares: catches a changed layout of the same name, and
-// a model's file that was changed in place.
+// Packs the first tile of some matrices, or all of every one, and compares: catches a changed layout of the same name,
+// and a model's file that was changed in place.
 Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
   std::vector<uint8_t> again;
   const size_t step = all ? 1 : std::max<size_t>(1, matrices_ / kMatricesTried);
@@ -183,7 +196,8 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
 }
 
 // Reads every block in and compares its hash with the header's.
-Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress) const {
+Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
+                                       const std::function<void(double)>& progress) const {
   const uint8_t* stored = file.bytes().data() + sizeof(Prelude) + identity_.size();
   const auto first = static_cast<size_t>(packed - file.bytes().data());
   const auto count = static_cast<int64_t>(blocks());
@@ -202,10 +216,12 @@ Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* pa
   });
   if (damaged == count) return {};
   const int64_t at = static_cast<int64_t>(first) + damaged * kBlockBytes;
-  return Error::corrupt(fmt::format("{}: the packed weights are damaged between bytes {} and {}", path_, at, at + block_bytes(static_cast<size_t>(damaged.load()))));
+  return Error::corrupt(fmt::format("{}: the packed weights are damaged between bytes {} and {}", path_, at,
+                                    at + block_bytes(static_cast<size_t>(damaged.load()))));
 }
 
-Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const {
+Result<PackedCache::Opened> PackedCache::open(ThreadPool& pool, bool verify,
+                                              const std::function<void(double)>& progress) const {
   std::error_code ignored;
   if (!std::filesystem::exists(path_, ignored)) return Opened{};
   MILLRACE_TRY(auto file, MappedFile::open(path_));
@@ -226,7 +242,8 @@ Result<void> PackedCache::write(ThreadPool& pool, const uint8_t* packed) const {
   TemporaryFile file(fmt::format("{}.{}.tmp", path_, ::getpid()));
   const bool written = file.write(head.data(), static_cast<int64_t>(head.size()), 0) &&
                        file.write(packed, packer_.packed_bytes(), payload_at(head.size())) && file.keep_as(path_);
-  if (!written) return Error::resource(fmt::format("{}: cannot write the packed cache: {}", path_, std::strerror(errno)));
+  if (!written)
+    return Error::resource(fmt::format("{}: cannot write the packed cache: {}", path_, std::strerror(errno)));
   return {};
 }
 

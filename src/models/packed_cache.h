@@ -1,14 +1,15 @@
 // The packed cache: a file that holds a model's packed weights, so that the next start maps it instead of packing anew.
 //
-//   | prelude: 64 bytes | identity text | one XXH3-64 a block | zeros to 2 MiB | packed weights, as WeightPacker has them |
+//   | prelude: 64 bytes | identity text | one XXH3-64 a block | zeros to 2 MiB | packed weights, as WeightPacker has
+//   them |
 //                                                                              |  block: 8 MiB  |  block  |  ...  |
 //
-// The identity says line by line what the payload depends on: instruction set, the size, time and first bytes of each of
-// the model's files, and name, format, layout, shape and place of each matrix. A cache is used only if its identity is,
-// to the letter, the one that would be written now, the prelude's hash fits everything before the payload, each block's
-// hash fits the block, and the first rows of some matrices, packed anew, give the bytes that it holds. So every byte of
-// the file is covered by a hash, and read once before the first answer; what the file holds later, while it is mapped, is
-// in the hands of the system.
+// The identity says line by line what the payload depends on: instruction set, the size, time and first bytes of each
+// of the model's files, and name, format, layout, shape and place of each matrix. A cache is used only if its identity
+// is, to the letter, the one that would be written now, the prelude's hash fits everything before the payload, each
+// block's hash fits the block, and the first rows of some matrices, packed anew, give the bytes that it holds. So every
+// byte of the file is covered by a hash, and read once before the first answer; what the file holds later, while it is
+// mapped, is in the hands of the system.
 //
 // Written under a temporary name, synced, then renamed: a crash leaves the old file or none. Everything on disk is
 // little-endian and frozen; a change of it needs a new kPackedCacheVersion.
@@ -36,8 +37,8 @@ class PackedCache {
     std::shared_ptr<const MappedFile> file;
     const uint8_t* packed = nullptr;
   };
-  // Maps the file, reads it in and checks every hash; `file` is null where there is none. `verify`: also packs every matrix
-  // anew and compares. Errors: corrupt (damaged, or of another model, machine or version; the message says
+  // Maps the file, reads it in and checks every hash; `file` is null where there is none. `verify`: also packs every
+  // matrix anew and compares. Errors: corrupt (damaged, or of another model, machine or version; the message says
   // which), resource.
   Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const;
 
@@ -50,7 +51,8 @@ class PackedCache {
   std::string header(const uint8_t* hashes) const;
   Result<void> check_header(const MappedFile& file) const;
   Result<void> check_rows(const uint8_t* packed, bool all) const;
-  Result<void> check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool, const std::function<void(double)>& progress) const;
+  Result<void> check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
+                            const std::function<void(double)>& progress) const;
   size_t blocks() const;
   int64_t block_bytes(size_t block) const;
 

@@ -1,10 +1,10 @@
-// RankingHead: what a reranker has behind its last norm, beside its output head or in its place. It turns the last token's
-// final hidden state into a number for each label, and those into how relevant a document is.
+// RankingHead: what a reranker has behind its last norm, beside its output head or in its place. It turns the last
+// token's final hidden state into a number for each label, and those into how relevant a document is.
 //
 //   hidden [width] -> dense [width, width] + bias, tanh (where there is one) -> out [labels, width] + bias -> logits
 //
-// One label: its logit is the score. Several, as in conversions of Qwen3-Reranker with "yes" and "no": softmax over them,
-// and "yes" is the score. Sums are taken in double, one after the other: the same bits on every instruction set.
+// One label: its logit is the score. Several, as in conversions of Qwen3-Reranker with "yes" and "no": softmax over
+// them, and "yes" is the score. Sums are taken in double, one after the other: the same bits on every instruction set.
 #pragma once
 
 #include <optional>
@@ -29,8 +29,8 @@ class RankingHead {
   // Which label says "relevant"; null: it classifies, and does not rank.
   std::optional<size_t> relevant() const { return relevant_; }
 
-  // `hidden` [width], as the last norm leaves it. Of one label the logit, or with `activated` its sigmoid; of several the
-  // probability of relevant(), which must be there.
+  // `hidden` [width], as the last norm leaves it. Of one label the logit, or with `activated` its sigmoid; of several
+  // the probability of relevant(), which must be there.
   double score(std::span<const float> hidden, bool activated) const;
 
  private:

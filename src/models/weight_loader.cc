@@ -64,16 +64,20 @@ const StoredTensor* WeightLoader::find(std::string_view canonical, bool* transpo
 
 Result<const StoredTensor*> WeightLoader::require(std::string_view canonical, bool* transposed) const {
   if (const StoredTensor* stored = find(canonical, transposed)) return stored;
-  std::string name = files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : huggingface_name(arch_, canonical);
+  std::string name =
+      files_.kind == ModelFiles::Kind::gguf ? std::string(canonical) : huggingface_name(arch_, canonical);
   return Error::corrupt(fmt::format("{}: tensor {} is missing", files_.path, name.empty() ? canonical : name));
 }
 
-Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols) {
+Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin,
+                                             int64_t rows, int64_t cols) {
   const Tensor& tensor = stored.tensor;
   const Format& format = *tensor.format;
-  if (tensor.rank != 2 || tensor.dims[0] != cols || tensor.dims[1] != total_rows) return wrong_shape(files_, stored, cols, total_rows);
+  if (tensor.rank != 2 || tensor.dims[0] != cols || tensor.dims[1] != total_rows)
+    return wrong_shape(files_, stored, cols, total_rows);
   if (format.block_values != 1)
-    return Error::unsupported(fmt::format("{}: tensor {} is stored transposed and in blocks ({})", files_.path, stored.name, format.name));
+    return Error::unsupported(
+        fmt::format("{}: tensor {} is stored transposed and in blocks ({})", files_.path, stored.name, format.name));
   Weight weight;
   weight.name = stored.name;
   weight.format = find_format("f32");
@@ -85,13 +89,15 @@ Result<Weight> WeightLoader::transposed_rows(const StoredTensor& stored, int64_t
   return weight;
 }
 
-Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols) {
+Result<Weight> WeightLoader::rows_of(std::string_view canonical, int64_t total_rows, int64_t begin, int64_t rows,
+                                     int64_t cols) {
   bool transposed = false;
   MILLRACE_TRY(const StoredTensor* stored, require(canonical, &transposed));
   MILLRACE_TRY_VOID(check_format(files_, *stored));
   if (transposed) return transposed_rows(*stored, total_rows, begin, rows, cols);
   const Tensor& tensor = stored->tensor;
-  if (tensor.cols() != cols || tensor.rows() != total_rows || (tensor.rank > 2 && begin == 0 && rows == total_rows && tensor.dims[0] != 1))
+  if (tensor.cols() != cols || tensor.rows() != total_rows ||
+      (tensor.rank > 2 && begin == 0 && rows == total_rows && tensor.dims[0] != 1))
     return wrong_shape(files_, *stored, total_rows, cols);
   if (cols % tensor.format->block_values != 0) {
     return Error::corrupt(fmt::format("{}: tensor {} has {} columns, not whole blocks of {} ({})", files_.path,
@@ -121,7 +127,8 @@ Result<std::vector<float>> WeightLoader::vector(std::string_view canonical, int6
   tensor.format->decode(tensor.data, out.data(), n);
   for (float value : out) {
     if (!(value - value == 0.0f))
-      return Error::corrupt(fmt::format("{}: tensor {} at offset {} holds NaN or infinity", files_.path, stored->name, stored->offset));
+      return Error::corrupt(
+          fmt::format("{}: tensor {} at offset {} holds NaN or infinity", files_.path, stored->name, stored->offset));
   }
   return out;
 }

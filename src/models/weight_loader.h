@@ -31,7 +31,8 @@ class WeightLoader {
 
  private:
   Result<const StoredTensor*> require(std::string_view canonical, bool* transposed) const;
-  Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows, int64_t cols);
+  Result<Weight> transposed_rows(const StoredTensor& stored, int64_t total_rows, int64_t begin, int64_t rows,
+                                 int64_t cols);
   const ModelFiles& files_;
   const Arch& arch_;
 };

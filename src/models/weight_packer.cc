@@ -15,9 +15,10 @@ namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;     // of the file: large enough to stream, small enough to balance
 constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: a part of a small L2
-constexpr int64_t kStretchBytes = int64_t{16} << 20;  // released together, at most: a release interrupts the other cores
+constexpr int64_t kStretchBytes = int64_t{16}
+                                  << 20;  // released together, at most: a release interrupts the other cores
 constexpr int64_t kShortestStretch = int64_t{2} << 20;
-constexpr int64_t kAlignment = 4096;                  // of a matrix in the packed memory
+constexpr int64_t kAlignment = 4096;  // of a matrix in the packed memory
 
 int64_t stored_row_bytes(const Weight& weight) {
   return weight.column_format ? weight.cols * weight.column_format->block_bytes : weight.format->row_bytes(weight.cols);
@@ -63,7 +64,9 @@ struct WeightPacker::Piece {
   Stretch* stretch = nullptr;
 
   // Of the file. A transposed matrix's rows are spread over all of its bytes.
-  const uint8_t* first() const { return weight->column_format ? weight->data : weight->data + begin * stored_row_bytes(*weight); }
+  const uint8_t* first() const {
+    return weight->column_format ? weight->data : weight->data + begin * stored_row_bytes(*weight);
+  }
   const uint8_t* last() const {
     if (weight->column_format) return weight->data + weight->cols * weight->column_stride;
     return weight->data + end * stored_row_bytes(*weight);
@@ -90,7 +93,8 @@ Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end)
 
 Result<void> WeightPacker::add_table(const Weight& weight) {
   for (float scale : weight.scales.values) {
-    if (!(scale - scale == 0.0f)) return Error::corrupt(fmt::format("tensor {}: a block scale is NaN or infinite", weight.name));
+    if (!(scale - scale == 0.0f))
+      return Error::corrupt(fmt::format("tensor {}: a block scale is NaN or infinite", weight.name));
   }
   planned_.push_back({.stored = &weight});
   return {};
@@ -121,7 +125,8 @@ std::vector<WeightPacker::Piece> WeightPacker::cut() const {
   for (size_t i = 0; i < planned_.size(); ++i) {
     const Weight& weight = *planned_[i].stored;
     const int64_t tile = planned_[i].weight ? weight.kernel->row_tile : 1;
-    const int64_t rows = std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
+    const int64_t rows =
+        std::max<int64_t>(1, kPieceBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
     for (int64_t begin = 0; begin < weight.rows; begin += rows) {
       const int64_t end = std::min(weight.rows, begin + rows);
       pieces.push_back({&weight, i, begin, end, (end - begin) * stored_row_bytes(weight)});
@@ -136,7 +141,8 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
   const Weight& weight = *piece.weight;
   const Planned& planned = planned_[piece.planned];
   const int64_t tile = planned.weight ? weight.kernel->row_tile : 1;
-  const int64_t rows = std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
+  const int64_t rows =
+      std::max<int64_t>(1, kCachedBytes / std::max<int64_t>(1, tile * stored_row_bytes(weight))) * tile;
   for (int64_t begin = piece.begin; begin < piece.end; begin += rows) {
     const int64_t end = std::min(piece.end, begin + rows);
     MILLRACE_TRY_VOID(check_rows_finite(weight, begin, end));
@@ -145,8 +151,8 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
   return {};
 }
 
-// Each worker has a range of pieces of its own, so a stretch that lies across two ranges stays until both are there; ranges
-// that others take over end in the middle of one too.
+// Each worker has a range of pieces of its own, so a stretch that lies across two ranges stays until both are there;
+// ranges that others take over end in the middle of one too.
 constexpr int64_t open_stretches(int threads) { return 3 * threads + 1; }
 
 int64_t WeightPacker::stretch_bytes(int threads, int64_t window) const {
@@ -161,17 +167,19 @@ int64_t WeightPacker::most_in_memory(int threads, int64_t window) const {
     if (planned.stored->column_format) transposed = std::max(transposed, bytes);
   }
   // A page that begins before a stretch, or a huge one, comes whole.
-  return std::min(stored, open_stretches(threads) * (stretch_bytes(threads, window) + kPieceBytes + kHugePageBytes) + transposed);
+  return std::min(
+      stored, open_stretches(threads) * (stretch_bytes(threads, window) + kPieceBytes + kHugePageBytes) + transposed);
 }
 
-Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window) const {
+Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<void(double)>& progress,
+                                         int64_t window) const {
   const int64_t stretch = stretch_bytes(pool.threads(), window);
   MILLRACE_TRY_VOID(check_memory(packed_bytes_, "weights", "choose a smaller model or format"));
   MILLRACE_TRY(AlignedBuffer packed, AlignedBuffer::allocate(packed_bytes_, "weights"));
   std::vector<Piece> pieces = cut();
   std::deque<Stretch> stretches;
   int64_t total = 0;
-  for (int64_t in_stretch = 0; Piece& piece : pieces) {
+  for (int64_t in_stretch = 0; Piece & piece : pieces) {
     if (stretches.empty() || in_stretch >= stretch) {
       in_stretch = 0;
       stretches.emplace_back().begin = piece.first();
@@ -186,7 +194,8 @@ Result<AlignedBuffer> WeightPacker::pack(ThreadPool& pool, const std::function<v
   std::atomic<int64_t> done{0};
   pool.parallel_for(static_cast<int64_t>(pieces.size()), [&](int64_t i, int worker) {
     const Piece& piece = pieces[static_cast<size_t>(i)];
-    if (auto packed_piece = pack_piece(piece, packed.data()); !packed_piece.ok()) failure.set(piece.planned, packed_piece.error());
+    if (auto packed_piece = pack_piece(piece, packed.data()); !packed_piece.ok())
+      failure.set(piece.planned, packed_piece.error());
     if (piece.stretch->left.fetch_sub(1) == 1) files_.release(piece.stretch->begin, piece.stretch->end);
     const int64_t bytes = done.fetch_add(piece.stored_bytes) + piece.stored_bytes;
     if (worker == 0 && progress) progress(static_cast<double>(bytes) / static_cast<double>(total));

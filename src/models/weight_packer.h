@@ -21,7 +21,7 @@ namespace millrace {
 
 class WeightPacker {
  public:
-  static constexpr int64_t kWidestWindow = int64_t{1} << 40;   // as wide as is good for speed
+  static constexpr int64_t kWidestWindow = int64_t{1} << 40;  // as wide as is good for speed
   static constexpr int64_t kNarrowestWindow = int64_t{32} << 20;
 
   struct Planned {
@@ -47,7 +47,8 @@ class WeightPacker {
   // Checks and packs everything. `progress` gets the fraction done, on the calling thread; may be null.
   // Errors: corrupt (NaN or infinity; of the first weight that was added), resource.
   // Of the files, about `window` bytes are in memory at a time.
-  Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress, int64_t window = kWidestWindow) const;
+  Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress,
+                             int64_t window = kWidestWindow) const;
   // Of the files' bytes, what packing within `window` can have in memory at once: all of a matrix that lies transposed.
   int64_t most_in_memory(int threads, int64_t window) const;
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
@@ -64,7 +65,8 @@ class WeightPacker {
   int64_t packed_bytes_ = 0;
 };
 
-// "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; scales beside the matrix are not looked at.
+// "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; scales beside the matrix are not looked
+// at.
 Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end);
 
 }  // namespace millrace

@@ -28,11 +28,13 @@ std::pair<std::string, std::string> named_adapter(const std::string& given) {
 }
 
 Result<void> AdapterRegistry::load(const std::string& name, const std::string& path) {
-  if (name.empty() || name.size() > kLongestName) return Error::user(fmt::format("adapter: a name has 1 to {} characters", kLongestName));
+  if (name.empty() || name.size() > kLongestName)
+    return Error::user(fmt::format("adapter: a name has 1 to {} characters", kLongestName));
   const LanguageModel::Parts& parts = model_->parts();
   MILLRACE_TRY(auto adapter, LoraAdapter::load(path, *parts.model, *parts.files, parts.kernels, parts.accounts));
   std::lock_guard lock(mutex_);
-  if (adapters_.size() >= kMostAdapters && !adapters_.contains(name)) return Error::resource(fmt::format("adapters: {} are loaded already; unload one", adapters_.size()));
+  if (adapters_.size() >= kMostAdapters && !adapters_.contains(name))
+    return Error::resource(fmt::format("adapters: {} are loaded already; unload one", adapters_.size()));
   adapters_[name] = std::move(adapter);
   return {};
 }
@@ -45,22 +47,27 @@ bool AdapterRegistry::unload(const std::string& name) {
 std::vector<AdapterInfo> AdapterRegistry::list() const {
   std::lock_guard lock(mutex_);
   std::vector<AdapterInfo> out;
-  for (const auto& [name, adapter] : adapters_) out.push_back({name, adapter->path(), adapter->rank(), adapter->matrices(), adapter->bytes()});
+  for (const auto& [name, adapter] : adapters_)
+    out.push_back({name, adapter->path(), adapter->rank(), adapter->matrices(), adapter->bytes()});
   return out;
 }
 
 Result<LoraMix> AdapterRegistry::find(const std::vector<AdapterUse>& uses) const {
   LoraMix mix;
-  if (uses.size() > kMostUses) return Error::user(fmt::format("adapters: at most {} for one request, got {}", kMostUses, uses.size()));
+  if (uses.size() > kMostUses)
+    return Error::user(fmt::format("adapters: at most {} for one request, got {}", kMostUses, uses.size()));
   std::lock_guard lock(mutex_);
   for (const AdapterUse& use : uses) {
     const auto found = adapters_.find(use.name);
     if (found == adapters_.end()) {
       std::string known;
       for (const auto& [name, adapter] : adapters_) known += (known.empty() ? "" : ", ") + name;
-      return Error::user(fmt::format("adapter '{}': is not loaded; there {}", use.name, known.empty() ? "is none" : "are: " + known));
+      return Error::user(
+          fmt::format("adapter '{}': is not loaded; there {}", use.name, known.empty() ? "is none" : "are: " + known));
     }
-    if (!(std::abs(use.scale) <= kMostScale)) return Error::user(fmt::format("adapter '{}': scale must be between -{} and {}", use.name, kMostScale, kMostScale));
+    if (!(std::abs(use.scale) <= kMostScale))
+      return Error::user(
+          fmt::format("adapter '{}': scale must be between -{} and {}", use.name, kMostScale, kMostScale));
     if (use.scale != 0) mix.push_back({found->second, static_cast<float>(use.scale)});
   }
   return mix;

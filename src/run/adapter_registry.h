@@ -21,7 +21,7 @@ class AdapterRegistry {
 
   // A name that is there already is replaced. Errors: as LoraAdapter::load; user (the name), resource (too many).
   Result<void> load(const std::string& name, const std::string& path);
-  bool unload(const std::string& name);  // false: there is none of that name
+  bool unload(const std::string& name);   // false: there is none of that name
   std::vector<AdapterInfo> list() const;  // by name
 
   // Errors: user, naming what is there.

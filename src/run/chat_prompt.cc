@@ -26,7 +26,8 @@ std::string plain_text(const Json& messages) {
 bool has_chat_template(const LanguageModel& model) { return !model.parts().files->chat_template.empty(); }
 
 Result<std::string> chat_text(const LanguageModel& model, const Json& input, bool add_generation_prompt) {
-  if (has_chat_template(model)) return model.apply_chat_template(input.dump(-1, ' ', false, Json::error_handler_t::replace), add_generation_prompt);
+  if (has_chat_template(model))
+    return model.apply_chat_template(input.dump(-1, ' ', false, Json::error_handler_t::replace), add_generation_prompt);
   return plain_text(input.is_object() && input.contains("messages") ? input["messages"] : input);
 }
 

@@ -10,10 +10,11 @@ namespace millrace {
 
 bool has_chat_template(const LanguageModel& model);
 
-// `input`: an array of {"role", "content"} objects, or an object with "messages" and further template variables. A model
-// without a template gets everything as one text, in which what a person wrote begins on a new line.
-// Errors: user, or what the template raises (corrupt).
-Result<std::string> chat_text(const LanguageModel& model, const nlohmann::ordered_json& input, bool add_generation_prompt);
+// `input`: an array of {"role", "content"} objects, or an object with "messages" and further template variables. A
+// model without a template gets everything as one text, in which what a person wrote begins on a new line. Errors:
+// user, or what the template raises (corrupt).
+Result<std::string> chat_text(const LanguageModel& model, const nlohmann::ordered_json& input,
+                              bool add_generation_prompt);
 
 // The text's tokens: a template writes its own start token.
 Result<std::vector<TokenId>> encode_chat(const LanguageModel& model, const std::string& text);

@@ -14,7 +14,8 @@ constexpr int kCompilesAtOnce = 2;                 // a short one beside a long 
 // At most: a node for each byte, and what sorting takes.
 int64_t vocabulary_bytes(const Tokenizer& tokenizer) {
   int64_t bytes = 0;
-  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token) bytes += static_cast<int64_t>(tokenizer.piece(token).size()) * 14 + 96;
+  for (TokenId token = 0; token < tokenizer.vocab_size(); ++token)
+    bytes += static_cast<int64_t>(tokenizer.piece(token).size()) * 14 + 96;
   return bytes;
 }
 
@@ -33,7 +34,8 @@ int64_t default_constraint_memory(const Tokenizer* tokenizer, int64_t budget) {
   return least > budget / 4 ? 0 : std::max(least, std::min(kMostDefault, budget / 16));
 }
 
-ConstraintMemory::ConstraintMemory(const Tokenizer& tokenizer, std::shared_ptr<MemoryAccounts> accounts, int64_t bytes, int64_t streams)
+ConstraintMemory::ConstraintMemory(const Tokenizer& tokenizer, std::shared_ptr<MemoryAccounts> accounts, int64_t bytes,
+                                   int64_t streams)
     : tokenizer_(tokenizer), accounts_(std::move(accounts)), bytes_(bytes), streams_(std::max<int64_t>(1, streams)) {}
 
 Result<void> ConstraintMemory::open() {
@@ -41,9 +43,11 @@ Result<void> ConstraintMemory::open() {
   if (accounts_ && accounts_->budget() > 0) {
     const int64_t vocabulary = vocabulary_bytes(tokenizer_);
     if (bytes_ < vocabulary + kLeastBytes)
-      return Error::unsupported(fmt::format("constraint: of the memory budget of {}, {} are kept for structured output, and this vocabulary needs {}; raise the budget, "
-                                         "lower the context or the KV tokens, or set --constraint-memory", format_bytes(accounts_->budget()), format_bytes(bytes_),
-                                         format_bytes(vocabulary + kLeastBytes)));
+      return Error::unsupported(
+          fmt::format("constraint: of the memory budget of {}, {} are kept for structured output, and this vocabulary "
+                      "needs {}; raise the budget, "
+                      "lower the context or the KV tokens, or set --constraint-memory",
+                      format_bytes(accounts_->budget()), format_bytes(bytes_), format_bytes(vocabulary + kLeastBytes)));
     const int64_t rest = bytes_ - vocabulary, compile = rest / 4 / kCompilesAtOnce;
     bounds.mask_bytes = bounds.grammar_bytes = static_cast<size_t>(rest / 8);
     bounds.used_bytes = static_cast<size_t>(rest / 8 + rest / 4);

@@ -6,11 +6,11 @@
 #include <algorithm>
 
 #include "base/cpu.h"
+#include "kv/tiers/memory_tier.h"
+#include "kv/tiers/ssd_store.h"
 #include "run/kv_identity.h"
 #include "run/language_model.h"
 #include "run/memory_plan.h"
-#include "kv/tiers/memory_tier.h"
-#include "kv/tiers/ssd_store.h"
 #include "sampling/logprobs.h"
 #include "sampling/schema.h"
 #include "sampling/setup.h"
@@ -24,11 +24,15 @@ constexpr int64_t kDefaultKvTokens = 65536;
 Result<void> check_beams(const Request& request) {
   if (request.beams == 1) return {};
   const SamplingOptions& s = request.sampling;
-  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("beams: constraints are not supported with beam search");
-  if (request.thinking.tokens >= 0) return Error::unsupported("beams: a thinking budget is not supported with beam search");
+  if (request.constraint.kind != Constraint::Kind::none)
+    return Error::unsupported("beams: constraints are not supported with beam search");
+  if (request.thinking.tokens >= 0)
+    return Error::unsupported("beams: a thinking budget is not supported with beam search");
   if (!request.stop.empty()) return Error::unsupported("beams: stop strings are not supported with beam search");
-  const bool penalties = s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
-  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() || !s.allowed_tokens.empty()) {
+  const bool penalties =
+      s.repetition_penalty != 1 || s.frequency_penalty != 0 || s.presence_penalty != 0 || s.dry_multiplier != 0;
+  if (penalties || !request.bad_words.empty() || !s.logit_bias.empty() || !s.banned_tokens.empty() ||
+      !s.allowed_tokens.empty()) {
     return Error::unsupported("beams: penalties, biases, banned and allowed tokens are not supported with beam search");
   }
   return {};
@@ -36,7 +40,8 @@ Result<void> check_beams(const Request& request) {
 
 }  // namespace
 
-Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options) {
+Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const LanguageModel> model,
+                                                      const EngineOptions& options) {
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
@@ -53,12 +58,14 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   const Model& model = *model_->parts().model;
   limits_.context = options.context > 0 ? options.context : model.context();
   if (limits_.context > model.context()) {
-    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
+    return Error::user(
+        fmt::format("context: the model was loaded for {} tokens, {} asked for", model.context(), limits_.context));
   }
   const Format* format = find_format(options.kv_format);
   if (!format || !model_->parts().kernels.find_attention(format)) {
     std::string known;
-    for (const auto& kernel : model_->parts().kernels.attention) known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
+    for (const auto& kernel : model_->parts().kernels.attention)
+      known += fmt::format("{}{}", known.empty() ? "" : ", ", kernel.kv_format->name);
     return Error::unsupported(fmt::format("KV format '{}'; supported: {}", options.kv_format, known));
   }
   KvLayout layout{format, options.block_tokens, model.kv_layers()};
@@ -74,19 +81,24 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   const std::shared_ptr<MemoryAccounts>& accounts = model_->parts().accounts;
   const bool budget = accounts->budget() > 0;
   int64_t kv_tokens = options.kv_tokens;
-  if (kv_tokens == 0 && !budget) kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
+  if (kv_tokens == 0 && !budget)
+    kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
   const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout, tokenizer, accounts->budget()));
+  MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout,
+                                                       tokenizer, accounts->budget()));
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
-  if (!planned.ok() && options.constraint_memory == 0 && memory.constraints > 0) {  // as above: without it there is an engine, maybe
+  if (!planned.ok() && options.constraint_memory == 0 &&
+      memory.constraints > 0) {  // as above: without it there is an engine, maybe
     memory.constraints = 0;
-    if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok()) planned = std::move(again);
+    if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok())
+      planned = std::move(again);
   }
   MILLRACE_TRY(const int64_t blocks, std::move(planned));
   MILLRACE_TRY(memory_, take_engine_memory(memory, layout, places, blocks, accounts));
   if (budget) limits_.request_bytes = memory.requests;
-  if (tokenizer) grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
+  if (tokenizer)
+    grammars_ = std::make_unique<ConstraintMemory>(*tokenizer, accounts, memory.constraints, options.max_streams);
   MILLRACE_TRY(auto pool, KvPool::create(std::move(layout), blocks, places));
   kv_ = std::make_unique<KvPool>(std::move(pool));
   MILLRACE_TRY(auto context, ForwardContext::create(model.spec(), model_->parts().kernels, *pool_, *kv_, forward));
@@ -110,8 +122,11 @@ Result<std::unique_ptr<PrefixStore>> CpuExecutor::make_store(const EngineOptions
   MILLRACE_TRY(std::string identity, kv_identity(*model_, *context_, *kv_));
   MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
   for (const auto& layer : model_->parts().model->spec().layers)
-    if (options.kv_ssd_fetch < 1 && layer.window > 0) return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
-  return make_ssd_store(*kv_, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
+    if (options.kv_ssd_fetch < 1 && layer.window > 0)
+      return Error::unsupported("KV store: this model has layers that see a window; fetch all of a prompt's blocks");
+  return make_ssd_store(
+      *kv_,
+      {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = std::move(identity), .order = order});
 }
 
 bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
@@ -122,19 +137,23 @@ bool CpuExecutor::before_attention(std::function<void(int64_t)> ready) {
 Result<void> CpuExecutor::check(const Request& request) const {
   const int64_t vocab = model_->parts().model->spec().vocab;
   for (TokenId token : request.prompt)
-    if (token < 0 || token >= vocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
+    if (token < 0 || token >= vocab)
+      return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, vocab));
   MILLRACE_TRY_VOID(validate(request.sampling, vocab));
-  if (!request.stop.empty() && !model_->parts().tokenizer) return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
+  if (!request.stop.empty() && !model_->parts().tokenizer)
+    return Error::unsupported("stop: the model has no tokenizer, so there is no text to match");
   if (auto stop = StopMatcher::create(request.stop, request.include_stop); !stop.ok()) return stop.error();
   MILLRACE_TRY_VOID(check_beams(request));
   if (!request.adapters.empty()) MILLRACE_TRY_VOID(adapters_->find(request.adapters));
-  if (request.constraint.kind != Constraint::Kind::none && !grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  if (request.constraint.kind != Constraint::Kind::none && !grammars_)
+    return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   return {};
 }
 
 Result<CompiledConstraint> CpuExecutor::compile(const Constraint& constraint, const CompileOrder& order) const {
   if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
-  if (!grammars_) return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
+  if (!grammars_)
+    return Error::unsupported("constraint: the model has no tokenizer, so there is no text to hold to it");
   MILLRACE_TRY(const CompiledGrammar compiled, grammars_->get(constraint, order));
   return CompiledConstraint{compiled.grammar->notes.weakened, compiled.grammar};
 }
@@ -153,7 +172,9 @@ Result<void> CpuExecutor::begin(LiveStream& stream) const {
   SamplerSetup setup;
   if (tokenizer) {
     setup = make_sampler_setup(request, *tokenizer);
-    const DetokenizerOptions shown{.skip_special = request.skip_special, .markers = request.show_markers || request.constraint.kind != Constraint::Kind::none};
+    const DetokenizerOptions shown{
+        .skip_special = request.skip_special,
+        .markers = request.show_markers || request.constraint.kind != Constraint::Kind::none};
     stream.detokenizer = std::make_unique<Detokenizer>(*tokenizer, shown);
   } else {
     setup.options = request.sampling;
@@ -174,7 +195,8 @@ Result<void> CpuExecutor::begin_adapters(LiveStream& stream) const {
   for (const LoraUse& use : stream.adapters) {
     const int64_t bytes = context_->lora.wanted(spec, use.adapter->rank());
     if (bytes == 0) continue;
-    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes, "unload an adapter, or raise the budget"));
+    MILLRACE_TRY(MemoryHold hold, MemoryHold::take(model_->parts().accounts, "adapters", bytes,
+                                                   "unload an adapter, or raise the budget"));
     MILLRACE_TRY_VOID(context_->lora.reserve(spec, use.adapter->rank()));
     memory_.push_back(std::move(hold));
   }
@@ -187,8 +209,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out, static_cast<int64_t>(batch_.block_tables.size()),
-                   static_cast<int64_t>(s.blocks.size())};
+    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out,
+                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.blocks.size())};
     batch_.spans.push_back(span);
     if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
     batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
@@ -203,7 +225,8 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   if (observes_) take_mass(work);
 }
 
-// The last query of every chunk of a prompt, in the middle layer; a window layer only where there is no other behind it.
+// The last query of every chunk of a prompt, in the middle layer; a window layer only where there is no other behind
+// it.
 void CpuExecutor::ask_mass(std::span<const StepWork> work) {
   AttentionMass& mass = context_->mass;
   const auto& layers = model_->parts().model->spec().layers;
@@ -215,7 +238,8 @@ void CpuExecutor::ask_mass(std::span<const StepWork> work) {
   }
   mass.spans.clear();
   for (size_t i = 0; i < work.size(); ++i)
-    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches) mass.spans.push_back(static_cast<int64_t>(i));
+    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches)
+      mass.spans.push_back(static_cast<int64_t>(i));
 }
 
 // In even shares, so that blocks of long and short prompts compare.
@@ -250,7 +274,8 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
     event.top_logprobs = std::move(logprobs.top);
   }
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
-  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) || std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
+  event.end_token = (tokenizer && tokenizer->is_eog(event.token) && !request.ignore_eos) ||
+                    std::ranges::find(request.stop_tokens, event.token) != request.stop_tokens.end();
   if (event.end_token) return true;
   if (!stream.detokenizer) return false;
   event.text = stream.stop.push(stream.detokenizer->push(event.token));

@@ -5,19 +5,20 @@
 #include <vector>
 
 #include "base/thread_pool.h"
-#include "run/adapter_registry.h"
-#include "run/constraint_memory.h"
-#include "run/executor.h"
 #include "flow/batch.h"
 #include "millrace/model.h"
 #include "models/forward_context.h"
+#include "run/adapter_registry.h"
+#include "run/constraint_memory.h"
+#include "run/executor.h"
 
 namespace millrace {
 
 class CpuExecutor final : public Executor {
  public:
   // Errors: user (an option), unsupported (KV format), resource (memory). The options are in range.
-  static Result<std::unique_ptr<Executor>> create(std::shared_ptr<const LanguageModel> model, const EngineOptions& options);
+  static Result<std::unique_ptr<Executor>> create(std::shared_ptr<const LanguageModel> model,
+                                                  const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }

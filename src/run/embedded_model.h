@@ -8,7 +8,7 @@
 namespace millrace {
 
 struct EmbeddedModel {
-  std::string_view name;  // "millrace-stories"
+  std::string_view name;           // "millrace-stories"
   std::span<const uint8_t> image;  // a GGUF file
 };
 

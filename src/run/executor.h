@@ -8,12 +8,12 @@
 #include <span>
 
 #include "base/memory_accounts.h"
-#include "run/live_stream.h"
 #include "flow/step_plan.h"
 #include "kv/pool.h"
 #include "kv/tiers/prefix_store.h"
 #include "millrace/constraint.h"
 #include "millrace/options.h"
+#include "run/live_stream.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {
@@ -21,9 +21,9 @@ namespace millrace {
 class AdapterRegistry;
 
 struct ExecutorLimits {
-  int64_t context = 0;        // tokens of the longest stream
-  int64_t tokens = 0;         // in one step
-  int64_t outputs = 0;        // sampled chunks in one step
+  int64_t context = 0;  // tokens of the longest stream
+  int64_t tokens = 0;   // in one step
+  int64_t outputs = 0;  // sampled chunks in one step
   int64_t scratch_bytes = 0;
   int64_t request_bytes = 0;  // of all open requests (request_memory()); 0: no limit
 };
@@ -44,17 +44,21 @@ class Executor {
   // Memory for the keys and values of streams that have to give way, `tokens` of them. Errors: resource.
   virtual Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) = 0;
   // The file that options.kv_ssd names, for blocks that leave the prefix index. Errors: user, resource, unsupported.
-  virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) { return Error::unsupported("KV store: not with this executor"); }
+  virtual Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) {
+    return Error::unsupported("KV store: not with this executor");
+  }
   // Has `ready(layer)` called in every forward() before the layer's attention, on the thread of that call. False: this
   // executor cannot, and streams must have all their blocks before they run.
   virtual bool before_attention(std::function<void(int64_t)>) { return false; }
   // What steps take, where that is known beforehand; null: the engine learns it.
   virtual CostModel* cost() { return nullptr; }
 
-  // What cannot be asked of this executor, whatever the constraint says; any thread may call it. Errors: user, unsupported.
+  // What cannot be asked of this executor, whatever the constraint says; any thread may call it. Errors: user,
+  // unsupported.
   virtual Result<void> check(const Request& request) const = 0;
-  // What the answer is held to, compiled on the calling thread, which any may be; begin() finds it as long as somebody has it.
-  // compiled() never compiles: nothing where that would be needed. Errors: user, unsupported, resource, cancelled.
+  // What the answer is held to, compiled on the calling thread, which any may be; begin() finds it as long as somebody
+  // has it. compiled() never compiles: nothing where that would be needed. Errors: user, unsupported, resource,
+  // cancelled.
   virtual Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder&) const {
     if (constraint.kind == Constraint::Kind::none) return CompiledConstraint();
     return Error::unsupported("constraint: is not supported by this executor");

@@ -8,21 +8,28 @@ namespace millrace {
 namespace {
 
 // Qwen-coder and Granite; StarCoder and SantaCoder; DeepSeek-coder; CodeLlama; GLM.
-constexpr std::string_view kPrefixes[] = {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "▁<PRE>", "<PRE>", "<|code_prefix|>"};
-constexpr std::string_view kSuffixes[] = {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "▁<SUF>", "<SUF>", "<|code_suffix|>"};
-constexpr std::string_view kMiddles[] = {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "▁<MID>", "<MID>", "<|code_middle|>"};
-constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<repo_name>", "<reponame>", "<fim-repo>"};
+constexpr std::string_view kPrefixes[] = {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>",   "<｜fim▁begin｜>",
+                                          "▁<PRE>",         "<PRE>",        "<|code_prefix|>"};
+constexpr std::string_view kSuffixes[] = {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>",   "<｜fim▁hole｜>",
+                                          "▁<SUF>",         "<SUF>",        "<|code_suffix|>"};
+constexpr std::string_view kMiddles[] = {"<|fim_middle|>", "<fim_middle>", "<fim-middle>",   "<｜fim▁end｜>",
+                                         "▁<MID>",         "<MID>",        "<|code_middle|>"};
+constexpr std::string_view kRepositories[] = {"<|fim_repo|>", "<|repo_name|>", "<repo_name>", "<reponame>",
+                                              "<fim-repo>"};
 constexpr std::string_view kFiles[] = {"<|file_sep|>", "<file_sep>", "<filename>"};
 
 constexpr const char* kProject = "project\n";
 constexpr const char* kThisFile = "file\n";
 constexpr const char* kBetweenFiles = "\n\n--- snippet ---\n\n";
 
-void find_spelling(const std::string& token, TokenId id, std::span<const std::string_view> spellings, std::optional<TokenId>& out) {
+void find_spelling(const std::string& token, TokenId id, std::span<const std::string_view> spellings,
+                   std::optional<TokenId>& out) {
   if (!out && std::ranges::find(spellings, token) != spellings.end()) out = id;
 }
 
-void append(std::vector<TokenId>& out, const std::vector<TokenId>& more) { out.insert(out.end(), more.begin(), more.end()); }
+void append(std::vector<TokenId>& out, const std::vector<TokenId>& more) {
+  out.insert(out.end(), more.begin(), more.end());
+}
 
 }  // namespace
 
@@ -40,18 +47,23 @@ Result<InfillTokens> find_infill_tokens(const TokenizerSpec& spec) {
     find_spelling(token, id, kFiles, out.file);
   }
   if (!prefix || !suffix || !middle)
-    return Error::unsupported("infill: this model has no tokens for the text before, after and in the middle, so it was not trained to fill in; use a coder model that was");
+    return Error::unsupported(
+        "infill: this model has no tokens for the text before, after and in the middle, so it was not trained to fill "
+        "in; use a coder model that was");
   out.prefix = *prefix;
   out.suffix = *suffix;
   out.middle = *middle;
   return out;
 }
 
-Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before, const InfillText& text, int64_t most_tokens) {
+Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before,
+                                   const InfillText& text, int64_t most_tokens) {
   const Tokenizer* tokenizer = model.parts().tokenizer.get();
   if (!tokenizer) return Error::unsupported("infill: the model has no tokenizer");
   MILLRACE_TRY(const InfillTokens special, find_infill_tokens(tokenizer->spec()));
-  const auto encode = [&](const std::string& part) { return tokenizer->encode(part, {.add_special = false, .parse_special = false}); };
+  const auto encode = [&](const std::string& part) {
+    return tokenizer->encode(part, {.add_special = false, .parse_special = false});
+  };
 
   std::vector<TokenId> files;
   if (!text.files.empty()) {

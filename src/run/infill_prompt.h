@@ -41,6 +41,7 @@ struct InfillPrompt {
 
 // `before`: the tokens before the middle, without a start token. Other files are cut so that the prompt has at most
 // `most_tokens`; the rest is never cut. Errors: unsupported (the model has no such tokens).
-Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before, const InfillText& text, int64_t most_tokens);
+Result<InfillPrompt> infill_prompt(const LanguageModel& model, const std::vector<TokenId>& before,
+                                   const InfillText& text, int64_t most_tokens);
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Which models can fill in, and the prompt that has them do it, on a golden model whose vocabulary was given the tokens.
+// Which models can fill in, and the prompt that has them do it, on a golden model whose vocabulary was given the
+// tokens.
 #include "run/infill_prompt.h"
 
 #include <gtest/gtest.h>
@@ -27,12 +28,14 @@ struct Coder {
   std::vector<TokenId> ids;
 
   explicit Coder(const std::vector<std::string>& spellings) {
-    path = fs::temp_directory_path() / ("millrace_coder_" + std::to_string(getpid()) + "_" + std::to_string(spellings.size()));
+    path = fs::temp_directory_path() /
+           ("millrace_coder_" + std::to_string(getpid()) + "_" + std::to_string(spellings.size()));
     fs::remove_all(path);
     fs::create_directories(path);
     for (const auto& entry : fs::directory_iterator(kGolden)) {
       const auto name = entry.path().filename();
-      if (entry.path().extension() != ".gguf" && name != "tokenizer.json") fs::create_symlink(entry.path(), path / name);
+      if (entry.path().extension() != ".gguf" && name != "tokenizer.json")
+        fs::create_symlink(entry.path(), path / name);
     }
     std::ifstream file(kGolden / "tokenizer.json");
     Json json = Json::parse(file);
@@ -48,12 +51,19 @@ struct Coder {
       vocab = std::move(kept);
       Json merges = Json::array();  // without those that make the token that is gone, or come of it
       for (const Json& merge : json["model"]["merges"]) {
-        const std::string pair = merge.is_string() ? merge.get<std::string>() : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+        const std::string pair = merge.is_string() ? merge.get<std::string>()
+                                                   : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
         const std::string left = pair.substr(0, pair.find(' ')), right = pair.substr(pair.find(' ') + 1);
         if (left + right != old && left != old && right != old) merges.push_back(merge);
       }
       json["model"]["merges"] = std::move(merges);
-      json["added_tokens"].push_back({{"id", id}, {"content", text}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+      json["added_tokens"].push_back({{"id", id},
+                                      {"content", text},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}});
       ids.push_back(id);
     }
     std::ofstream(path / "tokenizer.json") << json.dump();
@@ -102,7 +112,13 @@ TEST(Infill, PromptHoldsBothSidesAndWhatIsBegun) {
   const auto before = coder.encode("ab <|fim_middle|>");  // not the token: what stands in a text is text
   const auto prompt = infill_prompt(*coder.model, before, {"yz", "m", {}}, 100);
   ASSERT_TRUE(prompt.ok()) << prompt.error().message;
-  EXPECT_EQ(prompt->tokens, joined({start_of(*coder.model), {coder.ids[0]}, before, coder.encode("m"), {coder.ids[1]}, coder.encode("yz"), {coder.ids[2]}}));
+  EXPECT_EQ(prompt->tokens, joined({start_of(*coder.model),
+                                    {coder.ids[0]},
+                                    before,
+                                    coder.encode("m"),
+                                    {coder.ids[1]},
+                                    coder.encode("yz"),
+                                    {coder.ids[2]}}));
   EXPECT_EQ(std::ranges::count(prompt->tokens, coder.ids[2]), 1);
   EXPECT_EQ(prompt->dropped_tokens, 0);
 }
@@ -112,8 +128,16 @@ TEST(Infill, OtherFilesComeFirstAndAreCutFromTheirBeginning) {
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab");
   const InfillText text{"yz", "", {{"one", "uvw"}, {"two", "xyz"}}};
-  const auto files = joined({{coder.ids[3]}, coder.encode("project\n"), {coder.ids[4]}, coder.encode("one\n"), coder.encode("uvw"), {coder.ids[4]},
-                             coder.encode("two\n"), coder.encode("xyz"), {coder.ids[4]}, coder.encode("file\n")});
+  const auto files = joined({{coder.ids[3]},
+                             coder.encode("project\n"),
+                             {coder.ids[4]},
+                             coder.encode("one\n"),
+                             coder.encode("uvw"),
+                             {coder.ids[4]},
+                             coder.encode("two\n"),
+                             coder.encode("xyz"),
+                             {coder.ids[4]},
+                             coder.encode("file\n")});
   const auto rest = joined({{coder.ids[0]}, before, {coder.ids[1]}, coder.encode("yz"), {coder.ids[2]}});
   const auto whole = infill_prompt(*coder.model, before, text, 1000);
   ASSERT_TRUE(whole.ok());

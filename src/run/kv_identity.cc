@@ -21,7 +21,8 @@ constexpr size_t kBytesOfFile = 1 << 20;
 Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& context, KvPool& pool) {
   const LanguageModel::Parts& parts = model.parts();
   MILLRACE_TRY(const BlockId block, pool.allocate());
-  const int64_t tokens = std::min({kTokensTried, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
+  const int64_t tokens =
+      std::min({kTokensTried, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
   Batch batch;
   batch.spans.push_back({0, tokens, 0, 0, 1});
   batch.block_tables.push_back(block);
@@ -40,8 +41,8 @@ Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& cont
     }
   }
   pool.release(block);
-  std::string text = fmt::format("model {}\narithmetic {}, {} tokens give {:016x}\ncontext {}\n", model.info().name, kArithmetic, tokens, probe,
-                                 parts.model->context());
+  std::string text = fmt::format("model {}\narithmetic {}, {} tokens give {:016x}\ncontext {}\n", model.info().name,
+                                 kArithmetic, tokens, probe, parts.model->context());
   for (const auto& file : parts.files->files) {
     const std::span<const uint8_t> bytes = file->bytes();
     const XXH128_hash_t hash = XXH3_128bits(bytes.data(), std::min(bytes.size(), kBytesOfFile));

@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// A text that is the same for two engines exactly when their keys and values are: the sizes and beginnings of the model's
-// files, and a hash of the keys and values that this engine computes for a few fixed tokens, which has all layers' weights
-// in it, the instruction set's roundings, the positions' frequencies and the KV format. Takes one step of the model. Uses
-// one block of the pool while it runs. Errors: resource.
+// A text that is the same for two engines exactly when their keys and values are: the sizes and beginnings of the
+// model's files, and a hash of the keys and values that this engine computes for a few fixed tokens, which has all
+// layers' weights in it, the instruction set's roundings, the positions' frequencies and the KV format. Takes one step
+// of the model. Uses one block of the pool while it runs. Errors: resource.
 Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& context, KvPool& pool);
 
 }  // namespace millrace

@@ -36,15 +36,16 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
   if (!options.packed_cache_path.empty()) return options.packed_cache_path;
   std::string path = model_path.empty() ? std::string() : default_packed_cache_path(model_path);
   if (path.empty() && options.warn)
-    options.warn(model_path.empty() ? "packed cache: the built-in model has none" : "packed cache: no folder to keep it in; name a file");
+    options.warn(model_path.empty() ? "packed cache: the built-in model has none"
+                                    : "packed cache: no folder to keep it in; name a file");
   return path;
 }
 
-// What the program holds by itself, and what is too small for an account of its own: code that was not used yet, stacks,
-// the heap's small pieces.
+// What the program holds by itself, and what is too small for an account of its own: code that was not used yet,
+// stacks, the heap's small pieces.
 constexpr int64_t kProgramBytes = int64_t{24} << 20;
 constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, where the system makes everything huge pages
-constexpr int64_t kTokenBytes = 256;  // of a vocabulary, in its tables
+constexpr int64_t kTokenBytes = 256;                // of a vocabulary, in its tables
 constexpr const char* kBudgetAdvice = "raise the budget";
 
 Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
@@ -59,10 +60,12 @@ Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options
   if (options.memory > 0) {
     const AvailableMemory total = total_memory(), available = available_memory();
     if (options.memory > total.bytes) {
-      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(options.memory), total.limit, format_bytes(total.bytes)));
+      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(options.memory),
+                                         total.limit, format_bytes(total.bytes)));
     }
     if (options.memory > available.bytes && options.warn) {
-      options.warn(fmt::format("memory: the budget is {}, {} has {} left now", format_bytes(options.memory), available.limit, format_bytes(available.bytes)));
+      options.warn(fmt::format("memory: the budget is {}, {} has {} left now", format_bytes(options.memory),
+                               available.limit, format_bytes(available.bytes)));
     }
   }
   MILLRACE_TRY_VOID(accounts->take("program", program_memory() + threads * kThreadBytes, kBudgetAdvice));
@@ -85,7 +88,8 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   const int64_t before = peak_resident_bytes();
   MILLRACE_TRY(auto files, open_model(path));
   if (!options.chat_template.empty()) {
-    if (auto parsed = ChatTemplate::parse(options.chat_template); !parsed.ok()) return Error{parsed.error().kind, "chat template: " + parsed.error().message};
+    if (auto parsed = ChatTemplate::parse(options.chat_template); !parsed.ok())
+      return Error{parsed.error().kind, "chat template: " + parsed.error().message};
     files.chat_template = options.chat_template;
   }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
@@ -97,16 +101,23 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
   if (parts.accounts->budget() > 0) {  // first, so that what it takes can be told from the weights
     tokenizer.wait();
     // The peak says nothing of a process that was larger before.
-    const int64_t least = parts.accounts->shares() && parts.files->tokenizer ? static_cast<int64_t>(parts.files->tokenizer->tokens.size()) * kTokenBytes : 0;
-    MILLRACE_TRY_VOID(parts.accounts->take("tokenizer", std::max(least, peak_resident_bytes() - before), kBudgetAdvice));
+    const int64_t least = parts.accounts->shares() && parts.files->tokenizer
+                              ? static_cast<int64_t>(parts.files->tokenizer->tokens.size()) * kTokenBytes
+                              : 0;
+    MILLRACE_TRY_VOID(
+        parts.accounts->take("tokenizer", std::max(least, peak_resident_bytes() - before), kBudgetAdvice));
   }
   ThreadPool pool(options.threads > 0 ? options.threads : available_cores());
-  ModelOptions model_options = {.context = options.context, .progress = options.progress, .verify_packed_cache = options.verify_packed_cache,
-                                .warn = options.warn, .accounts = parts.accounts};
+  ModelOptions model_options = {.context = options.context,
+                                .progress = options.progress,
+                                .verify_packed_cache = options.verify_packed_cache,
+                                .warn = options.warn,
+                                .accounts = parts.accounts};
   if (options.packed_cache) model_options.packed_cache = packed_cache_path(path, options);
   auto loaded_model = Model::load(parts.files, parts.kernels, pool, model_options);
   auto made = tokenizer.get();
-  if (!made.ok()) return Error{made.error().kind, fmt::format("{}: tokenizer: {}", parts.files->path, made.error().message)};
+  if (!made.ok())
+    return Error{made.error().kind, fmt::format("{}: tokenizer: {}", parts.files->path, made.error().message)};
   parts.tokenizer = std::move(made).value();
   MILLRACE_TRY(auto model, std::move(loaded_model));
   ModelInfo& info = parts.info;
@@ -126,7 +137,8 @@ const ModelInfo& LanguageModel::info() const { return parts_->info; }
 
 Result<std::vector<TokenId>> LanguageModel::encode(std::string_view text, bool add_special, bool parse_special) const {
   if (!parts_->tokenizer) {
-    return Error::unsupported(fmt::format("{}: no tokenizer in the model's files; give token ids instead of text", parts_->files->path));
+    return Error::unsupported(
+        fmt::format("{}: no tokenizer in the model's files; give token ids instead of text", parts_->files->path));
   }
   return parts_->tokenizer->encode(text, {add_special, parse_special});
 }
@@ -135,9 +147,11 @@ std::string LanguageModel::decode(const std::vector<TokenId>& tokens, bool skip_
   return parts_->tokenizer ? parts_->tokenizer->decode(tokens, skip_special) : std::string();
 }
 
-Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json, bool add_generation_prompt) const {
+Result<std::string> LanguageModel::apply_chat_template(std::string_view messages_json,
+                                                       bool add_generation_prompt) const {
   auto input = parse_json(messages_json);
-  if (input.is_discarded()) return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMostJsonDepth));
+  if (input.is_discarded())
+    return Error::user(fmt::format("messages: not valid JSON, or nested deeper than {}", kMostJsonDepth));
   ChatContextOptions options;
   options.add_generation_prompt = add_generation_prompt;
   nlohmann::ordered_json messages = input;
@@ -150,7 +164,8 @@ Result<std::string> LanguageModel::apply_chat_template(std::string_view messages
   if (parts_->tokenizer) {
     const TokenizerSpec& spec = parts_->tokenizer->spec();
     auto text = [&](const std::optional<TokenId>& id) {
-      return id && *id >= 0 && *id < parts_->tokenizer->vocab_size() ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+      return id && *id >= 0 && *id < parts_->tokenizer->vocab_size() ? spec.tokens[static_cast<size_t>(*id)]
+                                                                     : std::string();
     };
     options.bos_token = text(spec.bos);
     options.eos_token = text(spec.eos);

@@ -14,7 +14,7 @@ namespace millrace {
 
 struct LanguageModel::Parts {
   std::shared_ptr<MemoryAccounts> accounts;  // of the model, and of the engines over it
-  KernelTable kernels;  // the weights are packed for this table
+  KernelTable kernels;                       // the weights are packed for this table
   std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<const Model> model;
   std::unique_ptr<const Tokenizer> tokenizer;  // null: the files hold none

@@ -12,7 +12,8 @@ namespace {
 class Templates : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
-    auto loaded = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1});
+    auto loaded =
+        LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1});
     ASSERT_TRUE(loaded.ok()) << loaded.error().message;
     model_ = std::move(*loaded);
   }

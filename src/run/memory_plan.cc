@@ -5,21 +5,22 @@
 #include <algorithm>
 
 #include "base/memory.h"
-#include "run/constraint_memory.h"
 #include "kv/tiers/ssd_store.h"
+#include "run/constraint_memory.h"
 
 namespace millrace {
 namespace {
 
-constexpr int64_t kRequestBytes = 16 << 10;    // of a request beside its tokens: sampler, stop strings, queue entry
-constexpr int64_t kTokenBytes = 16;            // prompt, stream and table entries of one token
-constexpr int64_t kUnreadEvents = 4096;        // of a stream whose reader is slow ...
-constexpr int64_t kEventBytes = 256;           // ... each
-constexpr int64_t kLeastRequests = 8 << 20;    // of all of them, so that short contexts have a queue too
-constexpr int64_t kPrefixBlockBytes = 512;     // node, key and order of one block in the prefix index, beside its tokens
-constexpr int64_t kIdBytes = 12;               // references, holders and state of one id
-constexpr int64_t kBlockTableBytes = 16;       // its places in the tables of a step
-constexpr const char* kAdvice = "lower the context, the KV tokens or their format, the streams or the batch, or raise the budget";
+constexpr int64_t kRequestBytes = 16 << 10;  // of a request beside its tokens: sampler, stop strings, queue entry
+constexpr int64_t kTokenBytes = 16;          // prompt, stream and table entries of one token
+constexpr int64_t kUnreadEvents = 4096;      // of a stream whose reader is slow ...
+constexpr int64_t kEventBytes = 256;         // ... each
+constexpr int64_t kLeastRequests = 8 << 20;  // of all of them, so that short contexts have a queue too
+constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block in the prefix index, beside its tokens
+constexpr int64_t kIdBytes = 12;             // references, holders and state of one id
+constexpr int64_t kBlockTableBytes = 16;     // its places in the tables of a step
+constexpr const char* kAdvice =
+    "lower the context, the KV tokens or their format, the streams or the batch, or raise the budget";
 
 int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_t blocks) {
   const int64_t ids = places.mode == KvPoolMode::virtual_ranges ? kv_pool_ids(layout, blocks, places) : blocks;
@@ -28,30 +29,40 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 
 }  // namespace
 
-int64_t request_memory(int64_t tokens) { return kRequestBytes + tokens * kTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes; }
+int64_t request_memory(int64_t tokens) {
+  return kRequestBytes + tokens * kTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
+}
 
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout,
-                                        const Tokenizer* tokenizer, int64_t budget) {
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
+                                        int threads, const KvLayout& layout, const Tokenizer* tokenizer,
+                                        int64_t budget) {
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout.block_tokens);
   memory.activations = forward.activations;
   memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates, its raw form
-  memory.requests = std::max(kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
+  memory.requests = std::max(
+      kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   memory.swap = (options.swap_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
   if (!options.kv_ssd.empty()) {
     MILLRACE_TRY(const StoreOrder order, find_store_order(options.kv_ssd_order));
-    MILLRACE_TRY(memory.store, ssd_store_memory(layout, {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
+    MILLRACE_TRY(
+        memory.store,
+        ssd_store_memory(layout,
+                         {.path = options.kv_ssd, .bytes = options.kv_ssd_size, .identity_text = {}, .order = order}));
   }
-  memory.constraints = options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
-  if (budget > 0 && tokenizer && options.constraint_memory > 0 && options.constraint_memory < least_constraint_memory(*tokenizer))
-    return Error::user(fmt::format("constraint memory: this vocabulary needs {} at least, got {}", format_bytes(least_constraint_memory(*tokenizer)),
+  memory.constraints =
+      options.constraint_memory > 0 ? options.constraint_memory : default_constraint_memory(tokenizer, budget);
+  if (budget > 0 && tokenizer && options.constraint_memory > 0 &&
+      options.constraint_memory < least_constraint_memory(*tokenizer))
+    return Error::user(fmt::format("constraint memory: this vocabulary needs {} at least, got {}",
+                                   format_bytes(least_constraint_memory(*tokenizer)),
                                    format_bytes(options.constraint_memory)));
   memory.prefix_block = options.prefix_cache ? kPrefixBlockBytes + 4 * layout.block_tokens : 0;
   return memory;
 }
 
-Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory, const MemoryAccounts& accounts,
-                               int64_t wanted, int64_t least) {
+Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
+                               const MemoryAccounts& accounts, int64_t wanted, int64_t least) {
   const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
   const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
   if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // which KvPool refuses
@@ -59,7 +70,9 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
   int64_t fit = std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2);
   if (accounts.budget() > 0) {
     const int64_t left = accounts.left() - memory.fixed();
-    const auto cost = [&](int64_t blocks) { return blocks * (block_bytes + memory.prefix_block) + tables_bytes(layout, places, blocks); };
+    const auto cost = [&](int64_t blocks) {
+      return blocks * (block_bytes + memory.prefix_block) + tables_bytes(layout, places, blocks);
+    };
     int64_t blocks = std::clamp<int64_t>(left / block_bytes, 0, fit);
     while (blocks > 0 && cost(blocks) > left) blocks -= std::max<int64_t>(1, (cost(blocks) - left) / (2 * block_bytes));
     if (blocks < blocks_of(least)) {
@@ -67,12 +80,15 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
       std::string held;
       for (const MemoryAccount& one : accounts.list())
         if (one.bytes > 0) held += fmt::format("{} {}, ", one.name, format_bytes(one.bytes));
-      return Error::resource(fmt::format("memory: a KV cache of {} tokens does not fit in the budget of {} beside {}activations {}, logits {}, requests {}{}{}; "
-                                         "{} to {}", least, format_bytes(accounts.budget()), held, format_bytes(memory.activations),
-                                         format_bytes(memory.logits), format_bytes(memory.requests),
-                                         memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
-                                         (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
-                                             (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""), kAdvice, need));
+      return Error::resource(fmt::format(
+          "memory: a KV cache of {} tokens does not fit in the budget of {} beside {}activations {}, logits {}, "
+          "requests {}{}{}; "
+          "{} to {}",
+          least, format_bytes(accounts.budget()), held, format_bytes(memory.activations), format_bytes(memory.logits),
+          format_bytes(memory.requests), memory.swap > 0 ? ", swap " + format_bytes(memory.swap) : "",
+          (memory.store > 0 ? ", KV store " + format_bytes(memory.store) : "") +
+              (memory.constraints > 0 ? ", constraints " + format_bytes(memory.constraints) : ""),
+          kAdvice, need));
     }
     fit = blocks;
     if (wanted == 0) return fit;
@@ -83,7 +99,8 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
   return std::max(blocks_of(least), fit);
 }
 
-Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, const KvLayout& layout, const KvPoolOptions& places, int64_t blocks,
+Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, const KvLayout& layout,
+                                                   const KvPoolOptions& places, int64_t blocks,
                                                    const std::shared_ptr<MemoryAccounts>& accounts) {
   std::vector<MemoryHold> holds;
   const std::pair<const char*, int64_t> parts[] = {{"KV", blocks * layout.block_bytes()},

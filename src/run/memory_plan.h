@@ -1,6 +1,7 @@
 // What an engine takes of memory, and how much of it is left for keys and values: the sum behind a memory budget.
 //
-//   budget | process, weights, ... | activations | logits | requests | swap, store | KV: blocks x (bytes + their tables) |
+//   budget | process, weights, ... | activations | logits | requests | swap, store | KV: blocks x (bytes + their
+//   tables) |
 //            taken at load           fixed by the options                     what is left, or what was asked for
 #pragma once
 
@@ -18,7 +19,7 @@ class Tokenizer;
 struct EngineMemory {
   int64_t activations = 0;
   int64_t logits = 0;
-  int64_t requests = 0;      // the running streams' tokens and unread events, and as much again for those that wait
+  int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for those that wait
   int64_t swap = 0;
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
@@ -29,19 +30,21 @@ struct EngineMemory {
 
 // Errors: user (the prefix store's size, too little for constraints).
 // `budget` is that of the model, `tokenizer` null where it has none.
-Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits, int threads, const KvLayout& layout,
-                                        const Tokenizer* tokenizer, int64_t budget);
+Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
+                                        int threads, const KvLayout& layout, const Tokenizer* tokenizer,
+                                        int64_t budget);
 
 // Of one request that may grow to `tokens`, with what has come of it and was not read.
 int64_t request_memory(int64_t tokens);
 
-// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short; with a budget and `wanted` 0, as many
-// as it leaves room for. Errors: resource.
-Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory, const MemoryAccounts& accounts,
-                               int64_t wanted, int64_t least);
+// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short; with a budget and `wanted` 0, as
+// many as it leaves room for. Errors: resource.
+Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
+                               const MemoryAccounts& accounts, int64_t wanted, int64_t least);
 
 // Takes everything from its account.
-Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, const KvLayout& layout, const KvPoolOptions& places, int64_t blocks,
+Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, const KvLayout& layout,
+                                                   const KvPoolOptions& places, int64_t blocks,
                                                    const std::shared_ptr<MemoryAccounts>& accounts);
 
 std::vector<MemoryUse> memory_uses(const MemoryAccounts& accounts);

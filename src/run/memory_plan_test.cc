@@ -1,5 +1,5 @@
-// How many KV blocks a budget leaves room for: as many as fit and not one more, no fewer than are needed, and where these do
-// not fit, a refusal with the figures.
+// How many KV blocks a budget leaves room for: as many as fit and not one more, no fewer than are needed, and where
+// these do not fit, a refusal with the figures.
 #include "run/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -24,7 +24,8 @@ EngineMemory some_memory() {
   return memory;
 }
 
-Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t least, const EngineMemory& memory = some_memory(), const KvPoolOptions& places = {}) {
+Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t least,
+                     const EngineMemory& memory = some_memory(), const KvPoolOptions& places = {}) {
   return plan_kv_blocks(layout(), places, memory, accounts, wanted, least);
 }
 
@@ -39,7 +40,8 @@ int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& p
 TEST(MemoryPlan, WithoutABudgetWhatIsWantedComes) {
   EXPECT_EQ(layout().block_bytes(), kBlockBytes);
   const MemoryAccounts none;
-  for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}, {160, 10}, {161, 11}}) EXPECT_EQ(*plan(none, tokens, tokens), blocks);
+  for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}, {160, 10}, {161, 11}})
+    EXPECT_EQ(*plan(none, tokens, tokens), blocks);
 }
 
 TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
@@ -56,7 +58,8 @@ TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
         EXPECT_GT(taken(memory, *blocks + 1, places), budget - 2'000'000) << *blocks;
         EXPECT_EQ(*plan(accounts, 10 * kBlock, kBlock, memory, places), 10) << "what is wanted fits: no more is taken";
         EXPECT_EQ(*plan(accounts, *blocks * kBlock, kBlock, memory, places), *blocks);
-        EXPECT_EQ(*plan(accounts, *blocks * kBlock + 1, kBlock, memory, places), *blocks) << "a wish gives way, down to the least";
+        EXPECT_EQ(*plan(accounts, *blocks * kBlock + 1, kBlock, memory, places), *blocks)
+            << "a wish gives way, down to the least";
         EXPECT_EQ(*plan(accounts, 0, *blocks * kBlock, memory, places), *blocks);
         EXPECT_FALSE(plan(accounts, 0, *blocks * kBlock + 1, memory, places).ok());
       }
@@ -74,7 +77,8 @@ TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheFigures) {
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   const std::string& message = refused.error().message;
-  for (const char* part : {"1000 tokens", "budget of 6.0 MB", "weights 1.5 MB", "activations 1.0 MB", "logits 200.0 kB", "requests 3.0 MB"})
+  for (const char* part : {"1000 tokens", "budget of 6.0 MB", "weights 1.5 MB", "activations 1.0 MB", "logits 200.0 kB",
+                           "requests 3.0 MB"})
     EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
   for (const char* part : {"swap", "KV store", "gone"}) EXPECT_EQ(message.find(part), std::string::npos) << message;
   // The budget that it names is the one that is needed: 63 blocks and what they bring along.
@@ -103,7 +107,13 @@ TEST(MemoryPlan, WhatNoNumberHoldsIsNotCutToWhatFits) {
 }
 
 TEST(MemoryPlan, EveryPartIsTakenFromItsAccount) {
-  EngineMemory memory{.activations = 1, .logits = 20, .requests = 300, .swap = 4000, .constraints = 50'000, .store = 600'000, .prefix_block = 7};
+  EngineMemory memory{.activations = 1,
+                      .logits = 20,
+                      .requests = 300,
+                      .swap = 4000,
+                      .constraints = 50'000,
+                      .store = 600'000,
+                      .prefix_block = 7};
   EXPECT_EQ(memory.fixed(), 654'321);
   auto accounts = std::make_shared<MemoryAccounts>(int64_t{1} << 40);
   const auto holds = take_engine_memory(memory, layout(), {}, 10, accounts);
@@ -156,9 +166,11 @@ TEST(MemoryPlan, OfAnEngine) {
     EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->swap, blocks * kBlockBytes);
   }
   EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->prefix_block, 512 + 4 * kBlock);
-  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 2 * 150 * request_memory(10'000));
+  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests,
+            2 * 150 * request_memory(10'000));
   options.max_streams = options.resident_streams = 1;
-  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 8 << 20) << "short contexts have a queue too";
+  EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 8 << 20)
+      << "short contexts have a queue too";
   options.kv_ssd = "/tmp/store";
   options.kv_ssd_size = 64 << 20;
   EXPECT_GT(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->store, 0);

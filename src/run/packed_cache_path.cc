@@ -22,8 +22,10 @@ std::string default_packed_cache_path(const std::string& model_path) {
   const fs::path beside = (folder ? model : model.parent_path()) / (name + kEnding);
   if (fs::exists(beside, failed) || ::access(beside.parent_path().c_str(), W_OK) == 0) return beside.string();
   fs::path cache;
-  if (const char* home = std::getenv("XDG_CACHE_HOME"); home && *home) cache = home;
-  else if (const char* own = std::getenv("HOME"); own && *own) cache = fs::path(own) / ".cache";
+  if (const char* home = std::getenv("XDG_CACHE_HOME"); home && *home)
+    cache = home;
+  else if (const char* own = std::getenv("HOME"); own && *own)
+    cache = fs::path(own) / ".cache";
   if (cache.empty()) return "";
   cache /= "millrace";
   fs::create_directories(cache, failed);

@@ -24,9 +24,12 @@ std::string filled(std::string_view words, std::string_view query, std::string_v
   std::string out;
   while (!words.empty()) {
     const bool is_query = words.starts_with(kQuery), is_document = words.starts_with(kDocument);
-    if (is_query) out += query;
-    else if (is_document) out += document;
-    else out += words.front();
+    if (is_query)
+      out += query;
+    else if (is_document)
+      out += document;
+    else
+      out += words.front();
     words.remove_prefix(is_query ? kQuery.size() : is_document ? kDocument.size() : 1);
   }
   return out;
@@ -38,14 +41,18 @@ bool states_pooling(const ModelFiles& files) {
   namespace fs = std::filesystem;
   std::error_code ignored;
   const fs::path given = files.path;
-  if (files.kind == ModelFiles::Kind::huggingface) return fs::exists((fs::is_directory(given, ignored) ? given : given.parent_path()) / "1_Pooling" / "config.json", ignored);
+  if (files.kind == ModelFiles::Kind::huggingface)
+    return fs::exists((fs::is_directory(given, ignored) ? given : given.parent_path()) / "1_Pooling" / "config.json",
+                      ignored);
   const auto found = files.config->find(files.architecture + ".pooling_type");
   return found != files.config->end() && *found != kRankPooling;
 }
 
 Result<RankPrompt> RankPrompt::create(const LanguageModel& model) {
   const auto& parts = model.parts();
-  if (!parts.tokenizer) return Error::unsupported(fmt::format("{}: no tokenizer in the model's files, and so no pairs of texts", parts.files->path));
+  if (!parts.tokenizer)
+    return Error::unsupported(
+        fmt::format("{}: no tokenizer in the model's files, and so no pairs of texts", parts.files->path));
   RankPrompt prompt(model);
   const auto& named = parts.files->named_templates;
   const auto found = named.find(kTemplate);
@@ -63,7 +70,9 @@ Result<RankPrompt> RankPrompt::create(const LanguageModel& model) {
 Result<std::string> RankPrompt::fill(std::string_view query, std::string_view document) const {
   if (!jinja_) return filled(words_, query, document);
   const Json variables = {{"query", query}, {"document", document}};
-  MILLRACE_TRY(const Json context, chat_context(Json::array({{{"role", "query"}, {"content", query}}, {{"role", "document"}, {"content", document}}}), {.extra = &variables}));
+  MILLRACE_TRY(const Json context, chat_context(Json::array({{{"role", "query"}, {"content", query}},
+                                                             {{"role", "document"}, {"content", document}}}),
+                                                {.extra = &variables}));
   return jinja_->render(context);
 }
 
@@ -92,7 +101,8 @@ Result<std::vector<TokenId>> RankPrompt::tokens(std::string_view query, std::str
   return out;
 }
 
-Result<RankPrompt::Cut> RankPrompt::cut(std::string_view query, std::string_view document, int64_t most, int64_t most_own) const {
+Result<RankPrompt::Cut> RankPrompt::cut(std::string_view query, std::string_view document, int64_t most,
+                                        int64_t most_own) const {
   const Tokenizer& tokenizer = *model_->parts().tokenizer;
   const auto own = tokenizer.encode(document, {.add_special = false, .parse_special = true});
   const auto all = static_cast<int64_t>(own.size());
@@ -105,7 +115,9 @@ Result<RankPrompt::Cut> RankPrompt::cut(std::string_view query, std::string_view
     MILLRACE_TRY(auto pair, tokens(query, text));
     const int64_t over = static_cast<int64_t>(pair.size()) - most;
     if (over <= 0) return Cut{std::move(pair), keep < all};
-    if (keep == 0) return Error::user(fmt::format("the query and its template alone have {} tokens, more than {}", pair.size(), most));
+    if (keep == 0)
+      return Error::user(
+          fmt::format("the query and its template alone have {} tokens, more than {}", pair.size(), most));
     keep -= std::min(keep, over);
   }
 }

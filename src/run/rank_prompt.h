@@ -1,8 +1,10 @@
 // From a query and a document to the tokens that a ranking head scores.
 //
-//   "...<Query>: {query}\n<Document>: {document}..."    the model's template for it ("rerank" among its chat templates),
+//   "...<Query>: {query}\n<Document>: {document}..."    the model's template for it ("rerank" among its chat
+//   templates),
 //                                                       with those two words, or in Jinja over messages of these roles
-//   BOS query EOS SEP document EOS                      without one: those of the four that its tokenizer adds to a text
+//   BOS query EOS SEP document EOS                      without one: those of the four that its tokenizer adds to a
+//   text
 #pragma once
 
 #include <optional>
@@ -16,8 +18,8 @@
 
 namespace millrace {
 
-// Whether the files say how to pool, as those of models that are made for embeddings do; a ranking head's pooling does not
-// count.
+// Whether the files say how to pool, as those of models that are made for embeddings do; a ranking head's pooling does
+// not count.
 bool states_pooling(const ModelFiles& files);
 
 class RankPrompt {
@@ -41,7 +43,7 @@ class RankPrompt {
   Result<std::string> fill(std::string_view query, std::string_view document) const;
 
   const LanguageModel* model_;
-  std::string words_;                 // a template with {query} and {document}; "": there is none
+  std::string words_;  // a template with {query} and {document}; "": there is none
   std::optional<ChatTemplate> jinja_;
 };
 

@@ -6,8 +6,8 @@
 #include <unordered_map>
 
 #include "base/philox.h"
-#include "run/simulated_store.h"
 #include "formats/format.h"
+#include "run/simulated_store.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +22,8 @@ class SimulatedExecutor::Tier final : public KvTier {
 
   int64_t free_tokens() const override { return free_tokens_; }
   Result<TierTicket> put(std::span<const BlockId>, int64_t tokens) override {
-    if (tokens > free_tokens_) return Error::resource(fmt::format("KV tier: {} tokens do not fit, {} are free", tokens, free_tokens_));
+    if (tokens > free_tokens_)
+      return Error::resource(fmt::format("KV tier: {} tokens do not fit, {} are free", tokens, free_tokens_));
     free_tokens_ -= tokens;
     entries_[++last_] = {tokens, move(tokens)};
     return last_;
@@ -62,7 +63,8 @@ class SimulatedExecutor::Tier final : public KvTier {
   std::unordered_map<TierTicket, Entry> entries_;
 };
 
-Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost, ManualClock& clock, const EngineOptions& options) {
+Result<std::unique_ptr<SimulatedExecutor>> SimulatedExecutor::create(std::unique_ptr<CostModel> cost,
+                                                                     ManualClock& clock, const EngineOptions& options) {
   auto executor = std::unique_ptr<SimulatedExecutor>(new SimulatedExecutor(clock));
   executor->cost_ = std::move(cost);
   if (options.context < 1) return Error::user("context: a simulation must be given one");
@@ -81,15 +83,19 @@ Result<std::unique_ptr<KvTier>> SimulatedExecutor::make_tier(int64_t tokens) {
 Result<std::unique_ptr<PrefixStore>> SimulatedExecutor::make_store(const EngineOptions& options) {
   if (options.kv_ssd_fetch < 1) return Error::unsupported("KV store: a simulation fetches all of a prompt's blocks");
   const int64_t blocks = options.kv_ssd_size / options.block_tokens;
-  if (blocks < 1) return Error::user(fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
+  if (blocks < 1)
+    return Error::user(
+        fmt::format("KV store: {} tokens are less than a block of {}", options.kv_ssd_size, options.block_tokens));
   return make_simulated_store(clock_, *cost_, blocks, options.block_tokens, disk_free_ns_);
 }
 
 Result<void> SimulatedExecutor::check(const Request& request) const {
   if (request.beams > 1) return Error::unsupported("beams: simulated tokens have no log-probabilities");
-  if (request.constraint.kind != Constraint::Kind::none) return Error::unsupported("constraint: a simulation writes no text");
+  if (request.constraint.kind != Constraint::Kind::none)
+    return Error::unsupported("constraint: a simulation writes no text");
   for (TokenId token : request.prompt)
-    if (token < 0 || token >= kSimulatedVocab) return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
+    if (token < 0 || token >= kSimulatedVocab)
+      return Error::user(fmt::format("prompt: token {} is outside the vocabulary of {}", token, kSimulatedVocab));
   return {};
 }
 
@@ -108,7 +114,8 @@ Result<bool> SimulatedExecutor::choose(LiveStream& stream, int64_t, TokenEvent& 
 }
 
 int64_t SimulatedExecutor::next_move_ns() const {
-  const int64_t now = clock_.now_ns(), bus = bus_free_ns_ > now ? bus_free_ns_ : INT64_MAX, disk = disk_free_ns_ > now ? disk_free_ns_ : INT64_MAX;
+  const int64_t now = clock_.now_ns(), bus = bus_free_ns_ > now ? bus_free_ns_ : INT64_MAX,
+                disk = disk_free_ns_ > now ? disk_free_ns_ : INT64_MAX;
   return std::min(bus, disk) == INT64_MAX ? 0 : std::min(bus, disk);
 }
 

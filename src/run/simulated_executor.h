@@ -1,13 +1,13 @@
-// SimulatedExecutor: steps that take the time a cost model says, on a clock that only they move, and made-up tokens until
-// each request's known length. Its pool has blocks without bytes; its tier moves them at the cost model's speed, one
-// move after the other. Everything above, planner, policies, prefix index, is the engine's own.
+// SimulatedExecutor: steps that take the time a cost model says, on a clock that only they move, and made-up tokens
+// until each request's known length. Its pool has blocks without bytes; its tier moves them at the cost model's speed,
+// one move after the other. Everything above, planner, policies, prefix index, is the engine's own.
 #pragma once
 
 #include <memory>
 
 #include "base/clock.h"
-#include "run/executor.h"
 #include "millrace/options.h"
+#include "run/executor.h"
 
 namespace millrace {
 
@@ -16,7 +16,8 @@ inline constexpr int64_t kSimulatedVocab = 1 << 20;
 class SimulatedExecutor final : public Executor {
  public:
   // Memory and step limits come from the options; context must be given. `clock` must outlive it. Errors: user.
-  static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock, const EngineOptions& options);
+  static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
+                                                           const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }

@@ -10,7 +10,8 @@ namespace {
 
 class SimulatedStore final : public PrefixStore {
  public:
-  SimulatedStore(ManualClock& clock, const CostModel& cost, int64_t blocks, int64_t block_tokens, int64_t& busy_until_ns)
+  SimulatedStore(ManualClock& clock, const CostModel& cost, int64_t blocks, int64_t block_tokens,
+                 int64_t& busy_until_ns)
       : clock_(clock), cost_(cost), block_tokens_(block_tokens), busy_until_ns_(busy_until_ns), index_(blocks) {}
 
   int64_t find(std::span<const ChainLink> chain) override {
@@ -96,8 +97,8 @@ class SimulatedStore final : public PrefixStore {
 
 }  // namespace
 
-std::unique_ptr<PrefixStore> make_simulated_store(ManualClock& clock, const CostModel& cost, int64_t blocks, int64_t block_tokens,
-                                                  int64_t& busy_until_ns) {
+std::unique_ptr<PrefixStore> make_simulated_store(ManualClock& clock, const CostModel& cost, int64_t blocks,
+                                                  int64_t block_tokens, int64_t& busy_until_ns) {
   return std::make_unique<SimulatedStore>(clock, cost, blocks, block_tokens, busy_until_ns);
 }
 

@@ -11,7 +11,7 @@
 namespace millrace {
 
 // `busy_until_ns` is when the disk's last load ends, and is kept up to date. All of them must outlive it.
-std::unique_ptr<PrefixStore> make_simulated_store(ManualClock& clock, const CostModel& cost, int64_t blocks, int64_t block_tokens,
-                                                  int64_t& busy_until_ns);
+std::unique_ptr<PrefixStore> make_simulated_store(ManualClock& clock, const CostModel& cost, int64_t blocks,
+                                                  int64_t block_tokens, int64_t& busy_until_ns);
 
 }  // namespace millrace

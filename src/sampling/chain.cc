@@ -51,7 +51,8 @@ Result<TokenId> draw(SamplingRow& row) {
   const auto& list = row.candidates();
   if (list.empty()) {
     return Error::user(
-        "sampling: no token is left to choose from: the allowed and banned tokens and what the answer is held to have none in common, or the model's logits "
+        "sampling: no token is left to choose from: the allowed and banned tokens and what the answer is held to have "
+        "none in common, or the model's logits "
         "are not finite");
   }
   if (list.size() == 1) return list.front().token;

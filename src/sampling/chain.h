@@ -29,8 +29,8 @@ class SamplerChain {
   // Runs every step: the row is left with the candidates of the final distribution (row.softmax()). Edits `logits`;
   // take log-probabilities (logprobs.h) before.
   void apply(std::span<float> logits, int64_t position, SamplingRow& row);
-  // apply() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), those of steps
-  // that cannot go on (SamplerStep::failure).
+  // apply() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), those of
+  // steps that cannot go on (SamplerStep::failure).
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);

@@ -133,7 +133,8 @@ void SamplingRow::keep_best(size_t k) {
 }
 
 void SamplingRow::keep_tokens(std::span<const TokenId> tokens) {
-  if (!dense_) return keep_if([&](const Candidate& candidate) { return std::ranges::binary_search(tokens, candidate.token); });
+  if (!dense_)
+    return keep_if([&](const Candidate& candidate) { return std::ranges::binary_search(tokens, candidate.token); });
   dense_ = false;
   for (TokenId token : tokens) {
     if (token < 0 || static_cast<size_t>(token) >= logits_.size()) continue;
@@ -161,7 +162,8 @@ void SamplingRow::keep_bits(std::span<const uint64_t> bits) {
   for (size_t word = 0; word < bits.size(); ++word) {
     for (uint64_t left = bits[word]; left != 0; left &= left - 1) {
       const size_t token = word * 64 + static_cast<size_t>(std::countr_zero(left));
-      if (token < logits_.size() && logits_[token] > kNone) list_.push_back({clamp_infinity(logits_[token]), static_cast<TokenId>(token)});
+      if (token < logits_.size() && logits_[token] > kNone)
+        list_.push_back({clamp_infinity(logits_[token]), static_cast<TokenId>(token)});
     }
   }
 }

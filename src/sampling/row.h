@@ -75,10 +75,11 @@ class SamplingRow {
   void keep_best(size_t k);
   // Makes the list those of these tokens (ascending, no duplicates) that are candidates.
   void keep_tokens(std::span<const TokenId> tokens);
-  // Makes this token the one candidate. A dense row has every token, even one with the logit -inf: bans stand below. A list
-  // without it is left empty.
+  // Makes this token the one candidate. A dense row has every token, even one with the logit -inf: bans stand below. A
+  // list without it is left empty.
   void force(TokenId token);
-  // Keeps the tokens whose bit is set in bits[token / 64]; what is behind the bits goes. A row that many are kept of stays dense.
+  // Keeps the tokens whose bit is set in bits[token / 64]; what is behind the bits goes. A row that many are kept of
+  // stays dense.
   void keep_bits(std::span<const uint64_t> bits);
   // Makes the list those with logit >= threshold.
   void keep_above(double threshold);
@@ -105,10 +106,10 @@ class SamplingRow {
   std::span<const double> weights() const { return weights_; }  // exp(logit - max) of each, of the last softmax()
 
  private:
-  size_t place_of(TokenId token) const;        // in the list; its size: it is not there
-  void set_logit(size_t place, float logit);   // -inf and NaN take it from the list
+  size_t place_of(TokenId token) const;       // in the list; its size: it is not there
+  void set_logit(size_t place, float logit);  // -inf and NaN take it from the list
   template <typename Keep>
-  void keep_if(Keep keep);                     // of the list, in its order
+  void keep_if(Keep keep);  // of the list, in its order
   void strike(std::span<const uint64_t> bits);
 
   std::span<float> logits_;

@@ -62,15 +62,30 @@ std::multimap<std::string, std::function<void(SamplerSetup&)>> switches() {
   return {
       {"penalties", [](SamplerSetup& s) { s.options.repetition_penalty = 1.5, s.options.presence_penalty = 1; }},
       {"dry", [](SamplerSetup& s) { s.options.dry_multiplier = 2; }},
-      {"logit_bias", [](SamplerSetup& s) { s.options.logit_bias = {{40, 5.0}, {41, -5.0}, {50, kNone}, {300, 3.0}}; }},
-      {"banned_tokens", [](SamplerSetup& s) { s.options.banned_tokens = {40, 45, 300}; }},
-      {"bad_words", [](SamplerSetup& s) { s.bad_words = {{40}, {43, 44}, {300}}; }},
-      {"end_of_generation", [](SamplerSetup& s) { s.ignore_eos = true, s.end_of_generation = {256, 41}; }},
+      {"logit_bias",
+       [](SamplerSetup& s) {
+         s.options.logit_bias = {{40, 5.0}, {41, -5.0}, {50, kNone}, {300, 3.0}};
+       }},
+      {"banned_tokens",
+       [](SamplerSetup& s) {
+         s.options.banned_tokens = {40, 45, 300};
+       }},
+      {"bad_words",
+       [](SamplerSetup& s) {
+         s.bad_words = {{40}, {43, 44}, {300}};
+       }},
+      {"end_of_generation",
+       [](SamplerSetup& s) {
+         s.ignore_eos = true, s.end_of_generation = {256, 41};
+       }},
       {"allowed_tokens", [](SamplerSetup& s) { s.options.allowed_tokens = {40, 41, 42, 300, 301, 5999}; }},
-      {"thinking_budget", [](SamplerSetup& s) { s.tokenizer = tokenizer.get(), s.thinking = {0, "<", "*", true}; }},
-      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[()*]x"); }},             // few tokens are kept
-      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[^(5]*"); }},             // most are
-      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("Q"); }},                  // none of the list's
+      {"thinking_budget",
+       [](SamplerSetup& s) {
+         s.tokenizer = tokenizer.get(), s.thinking = {0, "<", "*", true};
+       }},
+      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[()*]x"); }},  // few tokens are kept
+      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("[^(5]*"); }},  // most are
+      {"constraint", [](SamplerSetup& s) { s.grammar = compiled("Q"); }},       // none of the list's
       {"greedy", [](SamplerSetup& s) { s.options.temperature = 0; }},
       {"top_n_sigma", [](SamplerSetup& s) { s.options.top_n_sigma = 0.5; }},
       {"top_k", [](SamplerSetup& s) { s.options.top_k = 3; }},
@@ -91,7 +106,8 @@ Left left_by(SamplerStep& step, SamplingRow& row) {
   for (TokenId token : {43, 44, 40, 43, 44, 40, 43}) step.accept(token);
   step.apply(row);
   Left out;
-  for (const Candidate& candidate : row.candidates()) out[candidate.token] = row.candidates().size() == 1 ? 0 : candidate.logit;
+  for (const Candidate& candidate : row.candidates())
+    out[candidate.token] = row.candidates().size() == 1 ? 0 : candidate.logit;
   return out;
 }
 

@@ -251,7 +251,9 @@ struct FieldText {
     for (TokenId token : options.*field) out += (out.empty() ? "" : ",") + std::to_string(token);
     return out;
   }
-  std::string operator()(Strings field) const { return nlohmann::json(options.*field).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace); }
+  std::string operator()(Strings field) const {
+    return nlohmann::json(options.*field).dump(-1, ' ', true, nlohmann::json::error_handler_t::replace);
+  }
   std::string operator()(Bias field) const {
     std::string out;
     for (const auto& [token, bias] : options.*field) out += fmt::format("{}{}:{}", out.empty() ? "" : ",", token, bias);

@@ -11,7 +11,9 @@ SamplerSetup make_sampler_setup(const Request& request, const Tokenizer& tokeniz
   setup.tokenizer = &tokenizer;
   setup.ignore_eos = request.ignore_eos;
   setup.end_of_generation = tokenizer.spec().eog;
-  if (!request.ignore_eos && request.min_tokens > 0) setup.end_of_generation.insert(setup.end_of_generation.end(), request.stop_tokens.begin(), request.stop_tokens.end());
+  if (!request.ignore_eos && request.min_tokens > 0)
+    setup.end_of_generation.insert(setup.end_of_generation.end(), request.stop_tokens.begin(),
+                                   request.stop_tokens.end());
   setup.vocab_size = tokenizer.vocab_size();
   if (request.sampling.dry_multiplier != 0) {
     setup.dry_breakers = tokenize_breakers(request.sampling.dry_breakers, tokenizer);

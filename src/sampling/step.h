@@ -24,9 +24,9 @@ struct SamplerSetup {
   std::vector<std::vector<TokenId>> dry_breakers;  // options.dry_breakers as token sequences (setup.h)
   std::vector<std::vector<TokenId>> bad_words;     // sequences that are never completed
   ThinkingBudget thinking;
-  const Tokenizer* tokenizer = nullptr;            // of thinking's marks; outlives the steps. Null: no budget is kept
+  const Tokenizer* tokenizer = nullptr;  // of thinking's marks; outlives the steps. Null: no budget is kept
   int32_t vocab_size = 0;
-  std::optional<CompiledGrammar> grammar;          // what the request's constraint was compiled to
+  std::optional<CompiledGrammar> grammar;  // what the request's constraint was compiled to
 
   bool greedy() const { return options.temperature == 0; }
   // Truncating steps do nothing for greedy decoding, and mirostat replaces them.
@@ -37,9 +37,9 @@ class SamplerStep {
  public:
   virtual ~SamplerStep() = default;
   virtual void apply(SamplingRow& row) = 0;
-  virtual void accept(TokenId /*token*/) {}  // a token of the prompt, or the one chosen after apply()
-  virtual void reset() {}                    // back to before the first accept()
-  virtual bool ended() const { return false; }  // nothing can follow what was accepted
+  virtual void accept(TokenId /*token*/) {}                 // a token of the prompt, or the one chosen after apply()
+  virtual void reset() {}                                   // back to before the first accept()
+  virtual bool ended() const { return false; }              // nothing can follow what was accepted
   virtual const Error* failure() const { return nullptr; }  // why no further token can be chosen
   virtual std::unique_ptr<SamplerStep> clone() const = 0;
 };

@@ -9,7 +9,10 @@ namespace {
 
 using Type = OptionSpec::Type;
 
-OptionSpec preempt_option() { return {"preempt", Type::boolean, "true", 0, 1, "a waiting stream takes the place of a running one that comes after it"}; }
+OptionSpec preempt_option() {
+  return {
+      "preempt", Type::boolean, "true", 0, 1, "a waiting stream takes the place of a running one that comes after it"};
+}
 
 }  // namespace
 

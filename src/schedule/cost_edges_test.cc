@@ -1,5 +1,5 @@
-// Cost models at the edges of their fields and of their grids: each bound at its last good value and beyond, what a field
-// that is left out stands for, and curves and tables on, between and beyond their points.
+// Cost models at the edges of their fields and of their grids: each bound at its last good value and beyond, what a
+// field that is left out stands for, and curves and tables on, between and beyond their points.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -29,11 +29,15 @@ std::unique_ptr<CostModel> make(const Json& json) {
   return cost.ok() ? std::move(*cost) : nullptr;
 }
 
-StepShape shape(int64_t tokens, int64_t keys = 0, int64_t outputs = 0, double pairs = 0) { return {tokens, outputs, keys, pairs}; }
+StepShape shape(int64_t tokens, int64_t keys = 0, int64_t outputs = 0, double pairs = 0) {
+  return {tokens, outputs, keys, pairs};
+}
 
-const Json kAnalytic = {{"kind", "analytic"}, {"flop_per_token", 1e9}, {"flop_per_pair", 1e6}, {"flops", 1e12}, {"weight_bytes", 1e9},
-                        {"kv_bytes_per_token", 1000}, {"bandwidth", 1e11}, {"step_overhead", 0.001}};
-const Json kTable = {{"kind", "table"}, {"tokens", {1, 11, 31}}, {"keys", {0, 100}}, {"seconds", {{1, 2}, {3, 6}, {4, 8}}}};
+const Json kAnalytic = {{"kind", "analytic"}, {"flop_per_token", 1e9}, {"flop_per_pair", 1e6},
+                        {"flops", 1e12},      {"weight_bytes", 1e9},   {"kv_bytes_per_token", 1000},
+                        {"bandwidth", 1e11},  {"step_overhead", 0.001}};
+const Json kTable = {
+    {"kind", "table"}, {"tokens", {1, 11, 31}}, {"keys", {0, 100}}, {"seconds", {{1, 2}, {3, 6}, {4, 8}}}};
 const Json kPiecewise = {{"kind", "piecewise"}, {"tokens", {{"at", {1, 11, 31}}, {"seconds", {1, 3, 4}}}}};
 
 struct Bound {
@@ -51,7 +55,8 @@ void try_bounds(const Json& good, std::initializer_list<Bound> bounds) {
     }
     for (double value : {bound.least > 0 ? bound.least * 0.99 : -1e-3, bound.most * 1.01}) {
       json[bound.name] = value;
-      EXPECT_EQ(refused(json).find(fmt::format("file: cost model's '{}' must be between", bound.name)), 0u) << bound.name << " " << value;
+      EXPECT_EQ(refused(json).find(fmt::format("file: cost model's '{}' must be between", bound.name)), 0u)
+          << bound.name << " " << value;
     }
     json[bound.name] = "1";
     EXPECT_EQ(refused(json), fmt::format("file: cost model wants a number for '{}'", bound.name));
@@ -61,12 +66,26 @@ void try_bounds(const Json& good, std::initializer_list<Bound> bounds) {
 }
 
 TEST(CostEdges, EachFieldsBounds) {
-  try_bounds(kAnalytic, {{"flop_per_token", 0, 1e18, true}, {"flop_per_pair", 0, 1e15, true}, {"flops", 1e6, 1e21, true}, {"flop_efficiency", 1e-3, 1, false},
-                         {"weight_bytes", 0, 1e15, true}, {"kv_bytes_per_token", 0, 1e9, true}, {"bandwidth", 1e6, 1e16, true}, {"bandwidth_efficiency", 1e-3, 1, false},
-                         {"step_overhead", 1e-9, 10, true}, {"seconds_per_token", 0, 10, false}, {"swap_bandwidth", 1e6, 1e16, false}, {"disk_bandwidth", 1e5, 1e16, false}});
-  try_bounds(kTable, {{"kv_bytes_per_token", 0, 1e9, false}, {"swap_bandwidth", 1e6, 1e16, false}, {"disk_bandwidth", 1e5, 1e16, false}});
-  try_bounds(kPiecewise, {{"kv_bytes_per_token", 0, 1e9, false}, {"swap_bandwidth", 1e6, 1e16, false}, {"disk_bandwidth", 1e5, 1e16, false},
-                          {"slowdown", 1, 100, false}, {"disk_overhead", 0, 10, false}});
+  try_bounds(kAnalytic, {{"flop_per_token", 0, 1e18, true},
+                         {"flop_per_pair", 0, 1e15, true},
+                         {"flops", 1e6, 1e21, true},
+                         {"flop_efficiency", 1e-3, 1, false},
+                         {"weight_bytes", 0, 1e15, true},
+                         {"kv_bytes_per_token", 0, 1e9, true},
+                         {"bandwidth", 1e6, 1e16, true},
+                         {"bandwidth_efficiency", 1e-3, 1, false},
+                         {"step_overhead", 1e-9, 10, true},
+                         {"seconds_per_token", 0, 10, false},
+                         {"swap_bandwidth", 1e6, 1e16, false},
+                         {"disk_bandwidth", 1e5, 1e16, false}});
+  try_bounds(kTable, {{"kv_bytes_per_token", 0, 1e9, false},
+                      {"swap_bandwidth", 1e6, 1e16, false},
+                      {"disk_bandwidth", 1e5, 1e16, false}});
+  try_bounds(kPiecewise, {{"kv_bytes_per_token", 0, 1e9, false},
+                          {"swap_bandwidth", 1e6, 1e16, false},
+                          {"disk_bandwidth", 1e5, 1e16, false},
+                          {"slowdown", 1, 100, false},
+                          {"disk_overhead", 0, 10, false}});
 }
 
 TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
@@ -76,7 +95,8 @@ TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
   EXPECT_DOUBLE_EQ(analytic->swap_seconds(16'000'000), 1);
   EXPECT_DOUBLE_EQ(analytic->load_seconds(3'000'000), 1);
   Json slower = kAnalytic;
-  slower["flop_efficiency"] = 0.5, slower["bandwidth_efficiency"] = 0.25, slower["seconds_per_token"] = 0.01, slower["swap_bandwidth"] = 1e9, slower["disk_bandwidth"] = 1e8;
+  slower["flop_efficiency"] = 0.5, slower["bandwidth_efficiency"] = 0.25, slower["seconds_per_token"] = 0.01,
+  slower["swap_bandwidth"] = 1e9, slower["disk_bandwidth"] = 1e8;
   const auto half = make(slower);
   EXPECT_DOUBLE_EQ(half->step_seconds(shape(100)), 0.001 + 0.2 + 1.0);
   EXPECT_DOUBLE_EQ(half->step_seconds(shape(1)), 0.001 + 0.04 + 0.01);
@@ -95,13 +115,16 @@ TEST(CostEdges, WhatAFieldThatIsLeftOutStandsFor) {
 
 TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
   const auto cost = make(kPiecewise);
-  for (auto [tokens, seconds] : {std::pair{0, 1.0}, {1, 1.0}, {2, 1.2}, {6, 2.0}, {11, 3.0}, {21, 3.5}, {31, 4.0}, {51, 5.0}})
+  for (auto [tokens, seconds] :
+       {std::pair{0, 1.0}, {1, 1.0}, {2, 1.2}, {6, 2.0}, {11, 3.0}, {21, 3.5}, {31, 4.0}, {51, 5.0}})
     EXPECT_NEAR(cost->step_seconds(shape(tokens)), seconds, 1e-12) << tokens;
   Json one = kPiecewise;
   one["tokens"] = {{"at", {5}}, {"seconds", {2}}};
-  for (int64_t tokens : {1, 5, 50}) EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is the same everywhere";
+  for (int64_t tokens : {1, 5, 50})
+    EXPECT_DOUBLE_EQ(make(one)->step_seconds(shape(tokens)), 2) << "one point is the same everywhere";
   Json all = kPiecewise;
-  all["outputs"] = {{"at", {0, 2}}, {"seconds", {0, 0.5}}}, all["keys"] = {{"at", {0, 10}}, {"seconds", {0, 100}}}, all["pairs"] = {{"at", {0, 4}}, {"seconds", {0, 8000}}};
+  all["outputs"] = {{"at", {0, 2}}, {"seconds", {0, 0.5}}}, all["keys"] = {{"at", {0, 10}}, {"seconds", {0, 100}}},
+  all["pairs"] = {{"at", {0, 4}}, {"seconds", {0, 8000}}};
   all["slowdown"] = 2;
   EXPECT_DOUBLE_EQ(make(all)->step_seconds(shape(1, 5, 1, 2)), 2 * (1 + 0.25 + 50 + 4000));
   Json nothing = kPiecewise;
@@ -111,9 +134,19 @@ TEST(CostEdges, CurvesOnBetweenAndBeyondTheirPoints) {
 
 TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
   const auto cost = make(kTable);
-  for (auto [tokens, keys, seconds] : {std::tuple{0, 0, 1.0}, {1, 0, 1.0}, {1, 100, 2.0}, {11, 0, 3.0}, {11, 100, 6.0}, {21, 0, 3.5}, {21, 50, 5.25}, {31, 100, 8.0}, {51, 0, 5.0}, {1, 200, 3.0}})
+  for (auto [tokens, keys, seconds] : {std::tuple{0, 0, 1.0},
+                                       {1, 0, 1.0},
+                                       {1, 100, 2.0},
+                                       {11, 0, 3.0},
+                                       {11, 100, 6.0},
+                                       {21, 0, 3.5},
+                                       {21, 50, 5.25},
+                                       {31, 100, 8.0},
+                                       {51, 0, 5.0},
+                                       {1, 200, 3.0}})
     EXPECT_NEAR(cost->step_seconds(shape(tokens, keys)), seconds, 1e-12) << tokens << " " << keys;
-  const auto one = make({{"kind", "table"}, {"tokens", {7}}, {"keys", {3}}, {"seconds", Json::array({Json::array({0.5})})}});
+  const auto one =
+      make({{"kind", "table"}, {"tokens", {7}}, {"keys", {3}}, {"seconds", Json::array({Json::array({0.5})})}});
   for (int64_t tokens : {1, 7, 70}) EXPECT_DOUBLE_EQ(one->step_seconds(shape(tokens, tokens)), 0.5);
 }
 
@@ -168,7 +201,10 @@ TEST(CostEdges, FilesAreReadUpToSixteenMegabytes) {
   }
   ::close(made);
   ::unlink(path.c_str());
-  EXPECT_NE(load_cost_model("/nowhere").error().message.find("no file /nowhere; built in are llama3-70b-8xa800, llama-7b-a100, "), std::string::npos);
+  EXPECT_NE(load_cost_model("/nowhere")
+                .error()
+                .message.find("no file /nowhere; built in are llama3-70b-8xa800, llama-7b-a100, "),
+            std::string::npos);
 }
 
 TEST(CostEdges, APrefillIsItsChunks) {
@@ -200,7 +236,8 @@ TEST(LearnedCost, LoadsAreLearnedFromLoadsAndSlowlyForgotten) {
   cost->observe(shape(1, 10), 0.01);
   EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * (2e-4 - 1e-3 * 1e-4), 1e-12);
   cost->observe_load(1, 1e-5);
-  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 0.75 * (2e-4 - 1e-3 * 1e-4), 1e-12) << "faster than the overhead: 0 a token";
+  EXPECT_NEAR(cost->load_seconds(1000), 2e-4 + 1000 * 0.75 * (2e-4 - 1e-3 * 1e-4), 1e-12)
+      << "faster than the overhead: 0 a token";
 }
 
 TEST(LearnedCost, BeforeTheFirstStepAndWhateverTheSteps) {
@@ -223,9 +260,11 @@ TEST(LearnedCost, LearnsAnewAfterManyStepsAlike) {
 
 TEST(CostFitEdges, WhatIsAMeasurement) {
   std::vector<MeasuredStep> steps;
-  for (int64_t i = 1; i <= 8; ++i) steps.push_back({shape(i * 4, i * 100, i % 3, static_cast<double>(i * 50)), 0.01 * static_cast<double>(i)});
+  for (int64_t i = 1; i <= 8; ++i)
+    steps.push_back({shape(i * 4, i * 100, i % 3, static_cast<double>(i * 50)), 0.01 * static_cast<double>(i)});
   EXPECT_TRUE(fit_cost_model(steps).ok()) << "eight are enough";
-  EXPECT_NE(fit_cost_model(std::span(steps).first(7)).error().message.find("7 measured steps are too few"), std::string::npos);
+  EXPECT_NE(fit_cost_model(std::span(steps).first(7)).error().message.find("7 measured steps are too few"),
+            std::string::npos);
   for (double seconds : {0.0, -1.0, 1e5, std::numeric_limits<double>::quiet_NaN()}) {
     auto bad = steps;
     bad[3].seconds = seconds;
@@ -235,7 +274,8 @@ TEST(CostFitEdges, WhatIsAMeasurement) {
   none[5].shape.tokens = 0;
   EXPECT_FALSE(fit_cost_model(none).ok());
   const auto plain = Json::parse(*fit_cost_model(steps));
-  for (const char* name : {"kv_bytes_per_token", "swap_bandwidth", "disk_bandwidth", "disk_overhead"}) EXPECT_FALSE(plain.contains(name)) << name;
+  for (const char* name : {"kv_bytes_per_token", "swap_bandwidth", "disk_bandwidth", "disk_overhead"})
+    EXPECT_FALSE(plain.contains(name)) << name;
   const auto full = Json::parse(*fit_cost_model(steps, {10, 1}, {1, 100}));
   EXPECT_EQ(full["kv_bytes_per_token"], 10);
   EXPECT_EQ(full["swap_bandwidth"], 1e6) << "within what the file may hold";
@@ -250,11 +290,14 @@ TEST(CostFitEdges, WhatIsAMeasurement) {
 }
 
 TEST(CostFitEdges, CurvesAreFoundAgainAtTheirKnots) {
-  const auto truth = make({{"kind", "piecewise"}, {"tokens", {{"at", {1, 2, 4, 8, 16, 32, 64}}, {"seconds", {0.01, 0.011, 0.012, 0.02, 0.03, 0.06, 0.2}}}},
-                           {"outputs", {{"at", {0, 4, 16}}, {"seconds", {0, 0.001, 0.01}}}}});
+  const auto truth =
+      make({{"kind", "piecewise"},
+            {"tokens", {{"at", {1, 2, 4, 8, 16, 32, 64}}, {"seconds", {0.01, 0.011, 0.012, 0.02, 0.03, 0.06, 0.2}}}},
+            {"outputs", {{"at", {0, 4, 16}}, {"seconds", {0, 0.001, 0.01}}}}});
   std::vector<MeasuredStep> steps;
   for (uint64_t i = 0; i < 400; ++i) {
-    const StepShape one = shape(1 + static_cast<int64_t>(philox_uniform(1, 1, i) * 64), 0, static_cast<int64_t>(philox_uniform(1, 2, i) * 17));
+    const StepShape one = shape(1 + static_cast<int64_t>(philox_uniform(1, 1, i) * 64), 0,
+                                static_cast<int64_t>(philox_uniform(1, 2, i) * 17));
     steps.push_back({one, truth->step_seconds(one)});
   }
   const auto fitted = parse_cost_model(*fit_cost_model(steps), "fit");

@@ -18,9 +18,9 @@ constexpr double kOutlier = 0.05;  // relative error above which a step counts l
 struct Terms {
   const char* name;
   double (*of)(const StepShape&);
-  bool constant;              // the curve begins above 0, at its first knot
+  bool constant;  // the curve begins above 0, at its first knot
   std::vector<double> knots;
-  size_t first = 0;           // its place among all unknowns
+  size_t first = 0;  // its place among all unknowns
 
   size_t unknowns() const { return knots.size() - 1 + constant; }
   // What a step has of each rise: 1 when it lies beyond the piece.
@@ -56,10 +56,11 @@ std::vector<Terms> make_terms(std::span<const MeasuredStep> steps) {
     for (const MeasuredStep& step : steps) out = std::max(out, of(step.shape));
     return out;
   };
-  std::vector<Terms> terms = {{"tokens", tokens_of, true, knots_up_to(1, 2, most(tokens_of))},
-                              {"outputs", outputs_of, false, knots_up_to(0, 4, most(outputs_of))},
-                              {"keys", keys_of, false, {0, std::max(1.0, most(keys_of) / 4), std::max(2.0, most(keys_of))}},
-                              {"pairs", pairs_of, false, {0, std::max(1.0, most(pairs_of))}}};
+  std::vector<Terms> terms = {
+      {"tokens", tokens_of, true, knots_up_to(1, 2, most(tokens_of))},
+      {"outputs", outputs_of, false, knots_up_to(0, 4, most(outputs_of))},
+      {"keys", keys_of, false, {0, std::max(1.0, most(keys_of) / 4), std::max(2.0, most(keys_of))}},
+      {"pairs", pairs_of, false, {0, std::max(1.0, most(pairs_of))}}};
   size_t first = 0;
   for (Terms& t : terms) {
     t.first = first;
@@ -68,8 +69,10 @@ std::vector<Terms> make_terms(std::span<const MeasuredStep> steps) {
   return terms;
 }
 
-// Least squares with unknowns >= 0: minimizes sum of weight * (row x - 1)^2. Coordinate descent on the normal equations.
-std::vector<double> solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& weights, std::vector<double> x) {
+// Least squares with unknowns >= 0: minimizes sum of weight * (row x - 1)^2. Coordinate descent on the normal
+// equations.
+std::vector<double> solve(const std::vector<std::vector<double>>& rows, const std::vector<double>& weights,
+                          std::vector<double> x) {
   const size_t n = x.size();
   std::vector<double> gram(n * n), right(n);
   for (size_t r = 0; r < rows.size(); ++r) {
@@ -118,7 +121,8 @@ std::vector<double> fit(const std::vector<Terms>& terms, std::span<const Measure
 Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap, const DiskSpeed& disk) {
   if (steps.size() < 8) return Error::user(fmt::format("cost model: {} measured steps are too few", steps.size()));
   for (const MeasuredStep& step : steps)
-    if (!(step.seconds > 0 && step.seconds < 1e5) || step.shape.tokens < 1) return Error::user(fmt::format("cost model: a measured step took {} s", step.seconds));
+    if (!(step.seconds > 0 && step.seconds < 1e5) || step.shape.tokens < 1)
+      return Error::user(fmt::format("cost model: a measured step took {} s", step.seconds));
   const auto terms = make_terms(steps);
   const auto rises = fit(terms, steps);
   nlohmann::ordered_json out = {{"kind", "piecewise"}};
@@ -141,7 +145,8 @@ Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const Sw
 Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> bytes_and_seconds) {
   std::map<double, std::vector<double>> sizes;
   for (const auto& [bytes, seconds] : bytes_and_seconds) {
-    if (!(bytes > 0 && seconds > 0 && seconds < 1e5)) return Error::user(fmt::format("disk: {} bytes took {} s", bytes, seconds));
+    if (!(bytes > 0 && seconds > 0 && seconds < 1e5))
+      return Error::user(fmt::format("disk: {} bytes took {} s", bytes, seconds));
     sizes[bytes].push_back(seconds);
   }
   if (sizes.size() < 2) return Error::user("disk: loads of two sizes or more must be measured");
@@ -158,7 +163,8 @@ Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> byte
 
 std::vector<double> cost_errors(const CostModel& cost, std::span<const MeasuredStep> steps) {
   std::vector<double> out;
-  for (const MeasuredStep& step : steps) out.push_back(std::fabs(cost.step_seconds(step.shape) - step.seconds) / step.seconds);
+  for (const MeasuredStep& step : steps)
+    out.push_back(std::fabs(cost.step_seconds(step.shape) - step.seconds) / step.seconds);
   return out;
 }
 

@@ -22,8 +22,8 @@ struct SwapSpeed {
 };
 
 struct DiskSpeed {
-  double bytes_per_second = 0;   // 0: not known
-  double overhead_seconds = 0;   // of any load
+  double bytes_per_second = 0;  // 0: not known
+  double overhead_seconds = 0;  // of any load
 };
 
 // What loads from a disk take by their bytes: a straight line through the medians of the smallest and the largest size
@@ -32,7 +32,8 @@ Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> byte
 
 // The model as JSON that parse_cost_model() reads. No curve falls: more work never takes less time. Errors: user (fewer
 // than 8 steps, or one whose time is not above 0).
-Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap = {}, const DiskSpeed& disk = {});
+Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap = {},
+                                   const DiskSpeed& disk = {});
 
 // |predicted - measured| / measured of each step.
 std::vector<double> cost_errors(const CostModel& cost, std::span<const MeasuredStep> steps);

@@ -12,15 +12,17 @@ namespace {
 
 // A step of this machine: weights read once, arithmetic above 32 tokens, attention, sampling.
 double machine(const StepShape& s) {
-  return std::max(0.02, 0.02 + 0.0005 * (static_cast<double>(s.tokens) - 32)) + 0.0003 * static_cast<double>(s.outputs) +
-         2e-7 * static_cast<double>(s.keys) + 3e-8 * s.pairs;
+  return std::max(0.02, 0.02 + 0.0005 * (static_cast<double>(s.tokens) - 32)) +
+         0.0003 * static_cast<double>(s.outputs) + 2e-7 * static_cast<double>(s.keys) + 3e-8 * s.pairs;
 }
 
 StepShape draw(uint64_t seed, uint64_t i) {
   StepShape shape;
   const auto decodes = static_cast<int64_t>(philox_uniform(seed, 1, i) * 17);
   for (int64_t n = 0; n < decodes; ++n) shape.add(static_cast<int64_t>(philox_uniform(seed, 2, i) * 2000), 1, true);
-  if (i % 3 != 0 || decodes == 0) shape.add(static_cast<int64_t>(philox_uniform(seed, 3, i) * 1000), 1 + static_cast<int64_t>(philox_uniform(seed, 4, i) * 300), true);
+  if (i % 3 != 0 || decodes == 0)
+    shape.add(static_cast<int64_t>(philox_uniform(seed, 3, i) * 1000),
+              1 + static_cast<int64_t>(philox_uniform(seed, 4, i) * 300), true);
   return shape;
 }
 
@@ -77,7 +79,8 @@ TEST(CostFit, SwapSpeedIsWritten) {
 }
 
 TEST(CostFit, DiskSpeedIsALineThroughMedians) {
-  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9}, {1e6, 0.002}, {1e8, 0.101}, {1e8, 0.101}, {1e8, 3.0}};  // a neighbour, twice
+  const std::pair<double, double> seen[] = {{1e6, 0.002}, {1e6, 0.9},   {1e6, 0.002},
+                                            {1e8, 0.101}, {1e8, 0.101}, {1e8, 3.0}};  // a neighbour, twice
   auto disk = fit_disk_speed(seen);
   ASSERT_TRUE(disk.ok());
   EXPECT_NEAR(disk->bytes_per_second, 1e9, 1);
@@ -89,7 +92,8 @@ TEST(CostFit, DiskSpeedIsALineThroughMedians) {
   EXPECT_NEAR((*cost)->load_seconds(5000), 0.001 + 0.005, 1e-9);
   EXPECT_NEAR((*cost)->swap_seconds(5000), 0.0005, 1e-9);
 
-  const std::pair<double, double> one_size[] = {{1e6, 0.002}}, no_time[] = {{1e6, 0.0}, {2e6, 0.1}}, noise[] = {{1e6, 0.2}, {1e8, 0.1}};
+  const std::pair<double, double> one_size[] = {{1e6, 0.002}}, no_time[] = {{1e6, 0.0}, {2e6, 0.1}},
+                                  noise[] = {{1e6, 0.2}, {1e8, 0.1}};
   EXPECT_FALSE(fit_disk_speed(one_size).ok());
   EXPECT_FALSE(fit_disk_speed(no_time).ok());
   ASSERT_TRUE(fit_disk_speed(noise).ok());

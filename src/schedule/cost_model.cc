@@ -20,7 +20,8 @@ double CostModel::prefill_seconds(int64_t count, int64_t chunk) const {
 
 Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, const std::string& source) {
   const auto json = parse_json<nlohmann::json>(text);
-  if (json.is_discarded() || !json.is_object()) return Error::user(fmt::format("{}: cost model must be a JSON object", source));
+  if (json.is_discarded() || !json.is_object())
+    return Error::user(fmt::format("{}: cost model must be a JSON object", source));
   const auto kind = json.find("kind");
   const CostFields fields{json, source};
   if (kind != json.end() && *kind == "analytic") return make_analytic_cost(fields);
@@ -33,7 +34,8 @@ Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_na
   if (const char* json = builtin_cost(path_or_name)) return parse_cost_model(json, path_or_name);
   constexpr size_t kMost = 16 << 20;
   std::ifstream file(path_or_name, std::ios::binary);
-  if (!file) return Error::user(fmt::format("cost model: no file {}; built in are {}", path_or_name, builtin_cost_names()));
+  if (!file)
+    return Error::user(fmt::format("cost model: no file {}; built in are {}", path_or_name, builtin_cost_names()));
   std::string text(kMost + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -33,14 +33,15 @@ class CostModel {
   virtual double swap_seconds(int64_t tokens) const = 0;  // of moving that many tokens' keys and values one way
   // The same from the disk, where prefixes are stored.
   virtual double load_seconds(int64_t tokens) const { return swap_seconds(tokens); }
-  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}  // a load that was done
+  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // a load that was done
   virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a step that was run
 
   // Computing the tokens [0, count) of a stream in steps of `chunk`, nobody beside it.
   double prefill_seconds(int64_t count, int64_t chunk) const;
 };
 
-// Made for given hardware. `text` is JSON; see costs/analytic.cc, costs/piecewise.cc and costs/table.cc for the fields. Errors: user.
+// Made for given hardware. `text` is JSON; see costs/analytic.cc, costs/piecewise.cc and costs/table.cc for the fields.
+// Errors: user.
 Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, const std::string& source);
 // A file, or the name of a machine that is built in (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);

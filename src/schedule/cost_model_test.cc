@@ -25,8 +25,10 @@ TEST(CostModel, ShapesCountKeysAndPairs) {
 }
 
 TEST(CostModel, AnalyticIsTheLongerOfArithmeticAndTraffic) {
-  auto cost = parse_cost_model(R"({"kind": "analytic", "flop_per_token": 1e9, "flop_per_pair": 0, "flops": 1e12, "weight_bytes": 1e9,
-                                   "kv_bytes_per_token": 1e6, "bandwidth": 1e11, "step_overhead": 0.001, "swap_bandwidth": 1e9})", "test");
+  auto cost = parse_cost_model(
+      R"({"kind": "analytic", "flop_per_token": 1e9, "flop_per_pair": 0, "flops": 1e12, "weight_bytes": 1e9,
+                                   "kv_bytes_per_token": 1e6, "bandwidth": 1e11, "step_overhead": 0.001, "swap_bandwidth": 1e9})",
+      "test");
   ASSERT_TRUE(cost.ok()) << cost.error().message;
   EXPECT_NEAR((*cost)->step_seconds(shape(0, 1)), 0.001 + 0.01 + 1e-5, 1e-9);  // weights and one key
   EXPECT_NEAR((*cost)->step_seconds(shape(0, 100)), 0.001 + 0.1, 1e-9);
@@ -35,7 +37,8 @@ TEST(CostModel, AnalyticIsTheLongerOfArithmeticAndTraffic) {
 }
 
 TEST(CostModel, TablesAreLinearBetweenAndBeyond) {
-  auto cost = parse_cost_model(R"({"kind": "table", "tokens": [1, 11], "keys": [0, 100], "seconds": [[1, 2], [3, 6]]})", "test");
+  auto cost = parse_cost_model(R"({"kind": "table", "tokens": [1, 11], "keys": [0, 100], "seconds": [[1, 2], [3, 6]]})",
+                               "test");
   ASSERT_TRUE(cost.ok()) << cost.error().message;
   StepShape s;
   s.tokens = 6, s.keys = 50;
@@ -47,16 +50,20 @@ TEST(CostModel, TablesAreLinearBetweenAndBeyond) {
 }
 
 TEST(CostModel, PiecewiseIsASumOfCurves) {
-  auto cost = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "outputs": {"at": [0, 2], "seconds": [0, 4]},
-                                   "pairs": {"at": [0, 10], "seconds": [0, 1]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6})", "test");
+  auto cost = parse_cost_model(
+      R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "outputs": {"at": [0, 2], "seconds": [0, 4]},
+                                   "pairs": {"at": [0, 10], "seconds": [0, 1]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6})",
+      "test");
   ASSERT_TRUE(cost.ok()) << cost.error().message;
   StepShape s;
   s.tokens = 6, s.outputs = 1, s.pairs = 20, s.keys = 1000;
   EXPECT_DOUBLE_EQ((*cost)->step_seconds(s), 2.0 + 2.0 + 2.0);
   EXPECT_DOUBLE_EQ((*cost)->swap_seconds(1000), 0.01);
   EXPECT_DOUBLE_EQ((*cost)->load_seconds(1000), 0.01);  // a file that knows no disk
-  auto disk = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6,
-                                   "disk_bandwidth": 1e5, "disk_overhead": 0.5, "slowdown": 1.5})", "test");
+  auto disk = parse_cost_model(
+      R"({"kind": "piecewise", "tokens": {"at": [1, 11], "seconds": [1, 3]}, "kv_bytes_per_token": 10, "swap_bandwidth": 1e6,
+                                   "disk_bandwidth": 1e5, "disk_overhead": 0.5, "slowdown": 1.5})",
+      "test");
   ASSERT_TRUE(disk.ok()) << disk.error().message;
   EXPECT_DOUBLE_EQ((*disk)->load_seconds(1000), 0.6);
   StepShape one;
@@ -69,21 +76,26 @@ TEST(CostModel, DefectsAreNamed) {
                            R"({"kind": "table", "tokens": [2, 1], "keys": [0], "seconds": [[1], [1]]})",
                            R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[1], [1]]})",
                            R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[-1]]})",
-                           R"({"kind": "table", "tokens": ["1"], "keys": [0], "seconds": [[1]]})", R"({"kind": "piecewise"})",
-                           R"({"kind": "piecewise", "tokens": 1})", R"({"kind": "piecewise", "tokens": {"at": [1, 1], "seconds": [1, 2]}})",
-                           R"({"kind": "piecewise", "tokens": {"at": [1, 2], "seconds": [1]}})", R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [-1]}})"}) {
+                           R"({"kind": "table", "tokens": ["1"], "keys": [0], "seconds": [[1]]})",
+                           R"({"kind": "piecewise"})", R"({"kind": "piecewise", "tokens": 1})",
+                           R"({"kind": "piecewise", "tokens": {"at": [1, 1], "seconds": [1, 2]}})",
+                           R"({"kind": "piecewise", "tokens": {"at": [1, 2], "seconds": [1]}})",
+                           R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [-1]}})"}) {
     auto cost = parse_cost_model(text, "costs.json");
     ASSERT_FALSE(cost.ok()) << text;
     EXPECT_EQ(cost.error().kind, ErrorKind::user);
     EXPECT_NE(cost.error().message.find("costs.json"), std::string::npos);
   }
   EXPECT_FALSE(load_cost_model("/nonexistent").ok());
-  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100"}) EXPECT_TRUE(load_cost_model(name).ok()) << name;
+  for (const char* name : {"llama3-70b-8xa800", "llama-7b-a100", "opt-13b-a100", "mistral-7b-a100"})
+    EXPECT_TRUE(load_cost_model(name).ok()) << name;
 }
 
 TEST(CostModel, LearnsWhatStepsTake) {
   auto cost = make_learned_cost();
-  auto truth = [](const StepShape& s) { return 0.002 + 0.0005 * static_cast<double>(s.tokens) + 1e-6 * static_cast<double>(s.keys); };
+  auto truth = [](const StepShape& s) {
+    return 0.002 + 0.0005 * static_cast<double>(s.tokens) + 1e-6 * static_cast<double>(s.keys);
+  };
   for (int i = 0; i < 400; ++i) {
     StepShape s;
     s.tokens = 1 + i * 37 % 200, s.keys = i * 7919 % 50000;

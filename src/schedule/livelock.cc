@@ -11,8 +11,12 @@ namespace {
 
 class RunToCompletion final : public SchedulerPolicy {
  public:
-  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override { share_decodes_first(view, token_budget, out); }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
+  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
+    share_decodes_first(view, token_budget, out);
+  }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
 };
 
 }  // namespace
@@ -48,8 +52,10 @@ void LivelockWatch::begin_anew() {
 void LivelockWatch::step(bool ran, bool moves) { empty_steps_ = ran || moves || streams_ == 0 ? 0 : empty_steps_ + 1; }
 
 std::string LivelockWatch::why() const {
-  if (displaced()) return fmt::format("{} streams were preempted {} times without a new token", streams_at_once_, preemptions_);
-  if (wasteful()) return fmt::format("{} tokens were lost to preemptions while {} were computed for the first time", lost_, kept_);
+  if (displaced())
+    return fmt::format("{} streams were preempted {} times without a new token", streams_at_once_, preemptions_);
+  if (wasteful())
+    return fmt::format("{} tokens were lost to preemptions while {} were computed for the first time", lost_, kept_);
   return fmt::format("nothing ran in {} steps though {} streams are open", empty_steps_, streams_);
 }
 

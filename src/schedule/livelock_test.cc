@@ -11,8 +11,12 @@ namespace {
 
 using namespace testing;
 
-ScheduleEvent ran(const Sequence& s, int64_t kept) { return {.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = kept + 1, .kept = kept}; }
-ScheduleEvent preempted(const Sequence& s, int64_t lost) { return {.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = lost}; }
+ScheduleEvent ran(const Sequence& s, int64_t kept) {
+  return {.kind = ScheduleEvent::Kind::ran, .stream = &s, .tokens = kept + 1, .kept = kept};
+}
+ScheduleEvent preempted(const Sequence& s, int64_t lost) {
+  return {.kind = ScheduleEvent::Kind::preempted, .stream = &s, .lost = lost};
+}
 
 TEST(LivelockWatch, PreemptionsWithoutANewTokenAreOne) {
   LivelockWatch watch;
@@ -129,7 +133,9 @@ class Greedy final : public SchedulerPolicy {
  public:
   explicit Greedy(double gain) : gain_(gain) {}
   void share(const ScheduleView&, int64_t, std::vector<Share>&) override {}
-  const Sequence* victim(const ScheduleView& view, const Sequence&) override { return view.running.empty() ? nullptr : view.running.front(); }
+  const Sequence* victim(const ScheduleView& view, const Sequence&) override {
+    return view.running.empty() ? nullptr : view.running.front();
+  }
   double gain_seconds(const Sequence&, const Sequence&) const override { return gain_; }
 
  private:

@@ -10,7 +10,8 @@ void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::ve
   share_decodes_first(view, token_budget, std::numeric_limits<int64_t>::max(), out);
 }
 
-void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget, std::vector<Share>& out) {
+void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,
+                         std::vector<Share>& out) {
   int64_t left = token_budget;
   for (const Sequence* stream : view.running) {
     if (!stream->decoding()) continue;
@@ -33,8 +34,13 @@ const Sequence* last_arrived(const ScheduleView& view, const Sequence& wanting) 
 }
 
 OptionSpec reserve_option(const char* default_value) {
-  return {"reserve", OptionSpec::Type::text, default_value, 0, 0,
-          "KV blocks promised at admission: whole (all that the request may need) or prompt (what it has; may be preempted)"};
+  return {"reserve",
+          OptionSpec::Type::text,
+          default_value,
+          0,
+          0,
+          "KV blocks promised at admission: whole (all that the request may need) or prompt (what it has; may be "
+          "preempted)"};
 }
 
 Result<Reserve> read_reserve(const OptionValues& options) {

@@ -22,7 +22,8 @@ void sort_by(std::vector<const Sequence*>& queue, Order&& order) {
 // much to each as it can take (Agrawal et al., 2023, Sarathi).
 void share_decodes_first(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out);
 // The same with at most `prompt_budget` tokens for all prompts together.
-void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget, std::vector<Share>& out);
+void share_decodes_first(const ScheduleView& view, int64_t token_budget, int64_t prompt_budget,
+                         std::vector<Share>& out);
 
 // The last of the running streams by (order, arrival), if it stands behind `wanting`; null: none does. Streams that
 // hold nothing and, for a running `wanting`, itself do not count.

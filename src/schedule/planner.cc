@@ -33,12 +33,15 @@ int64_t Planner::promised_blocks(const Sequence& stream, const PlannerLimits& li
 
 Planner::Account Planner::open_account(const ScheduleView& view) {
   residents_.assign(view.running.begin(), view.running.end());
-  Account account{view.free_blocks, view.leaving_blocks, view.swap_tokens_free, static_cast<int64_t>(view.running.size())};
+  Account account{view.free_blocks, view.leaving_blocks, view.swap_tokens_free,
+                  static_cast<int64_t>(view.running.size())};
   for (const Sequence* stream : view.running) account.spare -= promised(*stream);
   return account;
 }
 
-bool Planner::remains(const Sequence& stream) const { return std::ranges::find(residents_, &stream) != residents_.end(); }
+bool Planner::remains(const Sequence& stream) const {
+  return std::ranges::find(residents_, &stream) != residents_.end();
+}
 
 // The policy sees those that may be made to give way, and can name no other. Null: nobody does.
 const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wanting) {
@@ -67,10 +70,12 @@ PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& v
 }
 
 // Whether it is worth what it costs to make the victim give way to one that waits.
-bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate, const Account& account) const {
+bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate,
+                   const Account& account) const {
   if (!view.cost || victim.stored() == 0) return true;
   const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
-  return (swap ? swap_seconds(*view.cost, victim) : again_seconds(*view.cost, victim)) <= acting().gain_seconds(victim, candidate);
+  return (swap ? swap_seconds(*view.cost, victim) : again_seconds(*view.cost, victim)) <=
+         acting().gain_seconds(victim, candidate);
 }
 
 // Makes room for one stream of the queue, if the policy's victims and the free blocks are enough for it.
@@ -78,7 +83,8 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
   const PlannerLimits& limits = view.limits;
   int64_t needed = promised_blocks(candidate, limits) - candidate.shared_blocks;
   // Streams that were promised less than they may need grow: leave them a little, or they would soon be preempted.
-  if (account.streams > 0 && needed + candidate.shared_blocks < blocks_needed(candidate, limits)) needed += limits.total_blocks / 100;
+  if (account.streams > 0 && needed + candidate.shared_blocks < blocks_needed(candidate, limits))
+    needed += limits.total_blocks / 100;
   const Account before = account;
   const size_t preempted_before = plan.preempted.size();
   saved_ = residents_;
@@ -119,7 +125,8 @@ void Planner::observe_step(bool ran, bool moves) {
 // The policy has its say again when those who were there are gone.
 void Planner::end_livelock(const ScheduleView& view) {
   const auto there = [this](const Sequence* stream) { return stream->arrival <= until_arrival_; };
-  if (until_arrival_ > 0 && std::ranges::none_of(view.waiting, there) && std::ranges::none_of(view.running, there)) until_arrival_ = 0;
+  if (until_arrival_ > 0 && std::ranges::none_of(view.waiting, there) && std::ranges::none_of(view.running, there))
+    until_arrival_ = 0;
 }
 
 void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
@@ -127,7 +134,8 @@ void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
   Account account = open_account(view);
   // What running streams lack for what they hold now is not given away: somebody may have left memory for it.
   for (const Sequence* stream : view.running)
-    account.spare -= std::max<int64_t>(0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->reserved_blocks));
+    account.spare -= std::max<int64_t>(
+        0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->reserved_blocks));
   queue_.clear();
   for (const Sequence* stream : view.waiting)
     if (!stream->held_back) queue_.push_back(stream);
@@ -159,8 +167,10 @@ void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account&
   plan.preempted_for_blocks.push_back(send_away(view, victim, account));
 }
 
-// Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have given way itself.
-bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account, StepPlan& plan) {
+// Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have given way
+// itself.
+bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account,
+                          StepPlan& plan) {
   while (account.spare < lacking) {
     if (account.spare + account.arriving >= lacking) return false;  // soon
     const Sequence* victim = ask_victim(view, stream);

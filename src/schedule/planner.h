@@ -6,10 +6,10 @@
 //   2. chunks: how many tokens of each running stream; a stream that lacks a block takes it from the policy's victim
 //
 // Blocks are counted so that no admitted stream ever fails for lack of them. Every running stream is promised
-// reserved_blocks; what it needs beyond that it takes from unpromised blocks, or from a victim, or it is preempted itself:
-// its tokens stay, and it is admitted again when there is room. A preempted stream is spared for a while (preemption.h),
-// whatever the policy says. Where steps make no progress all the same (livelock.h), the open streams run to their end in
-// order of arrival; then the policy decides again.
+// reserved_blocks; what it needs beyond that it takes from unpromised blocks, or from a victim, or it is preempted
+// itself: its tokens stay, and it is admitted again when there is room. A preempted stream is spared for a while
+// (preemption.h), whatever the policy says. Where steps make no progress all the same (livelock.h), the open streams
+// run to their end in order of arrival; then the policy decides again.
 //
 //   total = held by streams + leaving (on their way to a tier) + free or cached
 //                                                                 = promised, not yet taken + spare
@@ -27,7 +27,8 @@ namespace millrace {
 
 class Planner {
  public:
-  explicit Planner(std::unique_ptr<SchedulerPolicy> policy) : policy_(std::move(policy)), to_the_end_(make_run_to_completion()) {}
+  explicit Planner(std::unique_ptr<SchedulerPolicy> policy)
+      : policy_(std::move(policy)), to_the_end_(make_run_to_completion()) {}
   SchedulerPolicy& policy() { return *policy_; }
 
   // What became of a stream, for the policy and the watch.
@@ -50,7 +51,7 @@ class Planner {
     int64_t spare = 0;     // blocks that nobody is promised
     int64_t arriving = 0;  // of streams that are leaving memory, soon spare
     int64_t swap_tokens = 0;
-    int64_t streams = 0;   // resident
+    int64_t streams = 0;  // resident
   };
   Account open_account(const ScheduleView& view);
   bool place(const ScheduleView& view, const Sequence& candidate, Account& account, StepPlan& plan);
@@ -77,8 +78,12 @@ class Planner {
 };
 
 // Blocks for a stream's first `tokens` tokens: what was left out of its attention has none.
-inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) { return limits.blocks_for(tokens - stream.left_out); }
+inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
+  return limits.blocks_for(tokens - stream.left_out);
+}
 // Blocks that it may come to need in all.
-inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) { return blocks_of(stream, stream.max_total, limits); }
+inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) {
+  return blocks_of(stream, stream.max_total, limits);
+}
 
 }  // namespace millrace

@@ -46,7 +46,8 @@ TEST(Planner, APromptPromiseAdmitsMoreAndTheLastGivesWay) {
   EXPECT_EQ(desk.places(), "admit 1 2 3;");  // 1 + 1 + 2 blocks, where whole promises would be 12
   desk.clear();
   // All three fill their blocks; the first one's next token wants another.
-  desk.hold(desk.run(1, 10, 7, 16, 64), 1), desk.hold(desk.run(2, 10, 5, 14, 64), 1), desk.hold(desk.run(3, 20, 10, 29, 64), 2);
+  desk.hold(desk.run(1, 10, 7, 16, 64), 1), desk.hold(desk.run(2, 10, 5, 14, 64), 1),
+      desk.hold(desk.run(3, 20, 10, 29, 64), 2);
   desk.free_blocks = 0;
   EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
 }

@@ -10,8 +10,8 @@ using namespace testing;
 
 TEST(Policies, NamesAndOptionsAreChecked) {
   for (const auto& entry : policies().entries()) EXPECT_TRUE(make_policy(entry.info.name).ok()) << entry.info.name;
-  for (const char* text : {"nobody", "fcfs:reserve=some", "fcfs:chunk=1", "orca:room=small", "vtc:weights=a:0", "vtc:weights=a",
-                           "stall_free:tbt_ms=fast", "shortest_predicted:predictor=dice"}) {
+  for (const char* text : {"nobody", "fcfs:reserve=some", "fcfs:chunk=1", "orca:room=small", "vtc:weights=a:0",
+                           "vtc:weights=a", "stall_free:tbt_ms=fast", "shortest_predicted:predictor=dice"}) {
     auto made = make_policy(text);
     ASSERT_FALSE(made.ok()) << text;
     EXPECT_EQ(made.error().kind, ErrorKind::user);
@@ -59,8 +59,8 @@ TEST(SkipJoinMlfq, LongPromptsJoinLowerAndServiceDemotes) {
   EXPECT_EQ(desk.chunks(), "2:[0+5]*");
   shorter.tokens.push_back(1), shorter.computed = 5;
   desk.ran(shorter, 5, true, 0.015);
-  EXPECT_EQ(desk.chunks(), "2:[5+1]*");  // its quantum is not used up
-  desk.ran(shorter, 1, true, 0.006);     // second level
+  EXPECT_EQ(desk.chunks(), "2:[5+1]*");                         // its quantum is not used up
+  desk.ran(shorter, 1, true, 0.006);                            // second level
   for (int i = 0; i < 3; ++i) desk.ran(shorter, 1, true, 0.5);  // long for the others' sake: its own part is 11 ms
   EXPECT_EQ(desk.chunks(), "2:[5+1]*");
   for (int i = 0; i < 9; ++i) desk.ran(shorter, 1, true, 0.5);  // fourth, where 1 came first
@@ -77,7 +77,7 @@ TEST(SkipJoinMlfq, PromptsLeaveTheirTokenToThoseWhoDecode) {
   desk.limits.batch_tokens = 64;
   desk.limits.max_streams = 2;
   Sequence& decoding = desk.run(1, 8, 5, 12);
-  desk.chunks();  // joins
+  desk.chunks();                                                     // joins
   for (int i = 0; i < 200; ++i) desk.ran(decoding, 1, true, 0.011);  // far down
   desk.run(2, 200, 0, 0);
   EXPECT_EQ(desk.chunks(), "2:[0+63] 1:[12+1]*");

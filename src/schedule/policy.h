@@ -26,12 +26,12 @@ struct ScheduleEvent {
   enum class Kind { queued, admitted, ran, preempted, left };
   Kind kind = Kind::queued;
   const Sequence* stream = nullptr;
-  int64_t tokens = 0;   // ran: of its chunk
+  int64_t tokens = 0;    // ran: of its chunk
   bool sampled = false;  // ran: the step chose a token for it
-  double seconds = 0;   // ran: of the whole step
-  bool whole = false;   // left: its answer came to its own end
-  int64_t kept = 0;     // ran: of its tokens, those that had never been computed
-  int64_t lost = 0;     // preempted: tokens that will be computed again
+  double seconds = 0;    // ran: of the whole step
+  bool whole = false;    // left: its answer came to its own end
+  int64_t kept = 0;      // ran: of its tokens, those that had never been computed
+  int64_t lost = 0;      // preempted: tokens that will be computed again
 };
 
 class SchedulerPolicy {
@@ -53,7 +53,9 @@ class SchedulerPolicy {
 
   // For a waiting `wanting`: seconds that are gained when the victim makes room for it, by the policy's own guess. A
   // preemption that costs more is not made. By default the order counts, whatever it costs.
-  virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const { return std::numeric_limits<double>::infinity(); }
+  virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const {
+    return std::numeric_limits<double>::infinity();
+  }
 
   // Tokens whose blocks a stream is promised when it is admitted. What it needs beyond them it may have to take from a
   // victim.

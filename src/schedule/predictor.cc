@@ -12,7 +12,9 @@ Result<std::unique_ptr<Predictor>> make_predictor(std::string_view text) {
     for (const auto& other : predictors().entries()) known += (known.empty() ? "" : ", ") + other.info.name;
     return Error::user(fmt::format("predictor: no '{}'; there are: {}", text.substr(0, colon), known));
   }
-  MILLRACE_TRY(auto options, parse_options(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1), entry->info.options));
+  MILLRACE_TRY(auto options,
+               parse_options(colon == std::string_view::npos ? std::string_view() : text.substr(colon + 1),
+                             entry->info.options));
   return entry->make(options);
 }
 

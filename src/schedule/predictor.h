@@ -19,7 +19,8 @@ class Predictor {
 using PredictorFactory = std::unique_ptr<Predictor> (*)(const OptionValues& options);
 const Registry<PredictorFactory>& predictors();
 
-// `text` is NAME[:key=value]; as an option of a policy, whose values hold no commas. Errors (user): unknown name or option.
+// `text` is NAME[:key=value]; as an option of a policy, whose values hold no commas. Errors (user): unknown name or
+// option.
 Result<std::unique_ptr<Predictor>> make_predictor(std::string_view text);
 
 }  // namespace millrace

@@ -45,7 +45,8 @@ TEST(Predictors, TheOnesThatAreThereAreNamed) {
   const auto made = make_predictor("dice");
   ASSERT_FALSE(made.ok());
   EXPECT_NE(made.error().message.find("no 'dice'"), std::string::npos);
-  for (const char* name : {"history", "oracle", "constant"}) EXPECT_NE(made.error().message.find(name), std::string::npos) << made.error().message;
+  for (const char* name : {"history", "oracle", "constant"})
+    EXPECT_NE(made.error().message.find(name), std::string::npos) << made.error().message;
   EXPECT_NE(made.error().message.find(", "), std::string::npos);
   EXPECT_FALSE(make_predictor("history:speed=1").ok());
 }

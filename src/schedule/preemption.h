@@ -8,10 +8,10 @@
 //
 //   lost by a stream  <=  3 (prompt + answer)
 //
-// This holds under every policy, whatever it ranks and whichever victim it names. Each preemption costs at least one token
-// more than the one before, so k of them cost at least k (k - 1) / 2. A spared stream is promised the blocks up to the
-// point where it may be preempted again (Planner::promised_blocks), so it never lacks one; the other streams find blocks
-// among themselves.
+// This holds under every policy, whatever it ranks and whichever victim it names. Each preemption costs at least one
+// token more than the one before, so k of them cost at least k (k - 1) / 2. A spared stream is promised the blocks up
+// to the point where it may be preempted again (Planner::promised_blocks), so it never lacks one; the other streams
+// find blocks among themselves.
 #pragma once
 
 #include <algorithm>
@@ -23,15 +23,20 @@ namespace millrace {
 inline constexpr int64_t kMostLost = 2;  // times what the stream has
 
 // Whether the engine can take the stream's blocks away now: the one test, for planner and engine.
-inline bool can_be_preempted(const Sequence& stream) { return stream.phase == StreamPhase::running && !stream.non_preemptible; }
+inline bool can_be_preempted(const Sequence& stream) {
+  return stream.phase == StreamPhase::running && !stream.non_preemptible;
+}
 
 // Whether the planner may preempt it, for a running stream or for one that waits.
 inline bool may_be_victim(const Sequence& stream, bool to_newcomer) {
-  if (!can_be_preempted(stream) || stream.computed < stream.safe_until || stream.lost > kMostLost * stream.size()) return false;
+  if (!can_be_preempted(stream) || stream.computed < stream.safe_until || stream.lost > kMostLost * stream.size())
+    return false;
   return !to_newcomer || stream.computed >= 2 * stream.lost;
 }
 // With so many tokens computed a running stream may always have its blocks.
-inline int64_t spared_tokens(const Sequence& stream) { return std::max(stream.safe_until, (stream.lost + kMostLost - 1) / kMostLost); }
+inline int64_t spared_tokens(const Sequence& stream) {
+  return std::max(stream.safe_until, (stream.lost + kMostLost - 1) / kMostLost);
+}
 
 // The stream is preempted; what it computed is lost, or kept in a tier.
 inline void spare(Sequence& stream, bool loses) {

@@ -14,7 +14,9 @@ namespace millrace::testing {
 // A step takes `step` seconds and `token` more for every token; a swap takes `swap`.
 struct FixedCost final : CostModel {
   double step = 0.01, token = 0.001, swap = 1;
-  double step_seconds(const StepShape& shape) const override { return step + token * static_cast<double>(shape.tokens); }
+  double step_seconds(const StepShape& shape) const override {
+    return step + token * static_cast<double>(shape.tokens);
+  }
   double swap_seconds(int64_t) const override { return swap; }
 };
 

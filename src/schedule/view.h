@@ -11,8 +11,8 @@ namespace millrace {
 
 struct PlannerLimits {
   int64_t batch_tokens = 512;
-  int64_t outputs = 64;       // sampled rows in one step
-  int64_t max_streams = 8;    // chunks in one step
+  int64_t outputs = 64;     // sampled rows in one step
+  int64_t max_streams = 8;  // chunks in one step
   int64_t total_blocks = 0;
   int64_t block_tokens = 16;
   int64_t resident_streams = 0;  // that hold blocks; 0: max_streams
@@ -26,8 +26,8 @@ struct ScheduleView {
   std::span<const Sequence* const> waiting;  // new or preempted, in order of arrival
   std::span<const Sequence* const> running;  // hold blocks; in order of admission
   int64_t now_ns = 0;
-  int64_t free_blocks = 0;     // free, or given back by the prefix index on demand
-  int64_t leaving_blocks = 0;  // of streams that are on their way to a tier
+  int64_t free_blocks = 0;       // free, or given back by the prefix index on demand
+  int64_t leaving_blocks = 0;    // of streams that are on their way to a tier
   int64_t swap_tokens_free = 0;  // room in the tier
   PlannerLimits limits;
   const CostModel* cost = nullptr;  // never null in the engine

@@ -6,7 +6,8 @@ namespace millrace {
 namespace {
 
 TEST(JsonText, IsWrittenAsTheLibraryWritesIt) {
-  for (const std::string text : {"", "plain", "a \"quote\" and a \\", "line\nbreak\ttab", "\x01\x1f\x7f", "caf\u00e9 \u4e16\u754c", "\xff broken \xc3", "</script>"}) {
+  for (const std::string text : {"", "plain", "a \"quote\" and a \\", "line\nbreak\ttab", "\x01\x1f\x7f",
+                                 "caf\u00e9 \u4e16\u754c", "\xff broken \xc3", "</script>"}) {
     std::string out = "x";
     append_json_text(out, text);
     EXPECT_EQ(out, "x" + to_text(Json(text)));

@@ -12,7 +12,8 @@ namespace {
 
 // The page asks nobody but its own server, runs no script but its own, and makes no markup from text.
 constexpr const char* kPolicy =
-    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri 'none'; form-action 'none'; "
+    "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri "
+    "'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 std::string_view trimmed(std::string_view text) {
@@ -21,13 +22,16 @@ std::string_view trimmed(std::string_view text) {
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-bool takes_html(const HttpRequest& request) { return request.header("accept").find("text/html") != std::string_view::npos; }
+bool takes_html(const HttpRequest& request) {
+  return request.header("accept").find("text/html") != std::string_view::npos;
+}
 
 std::string left_out_text() {
   std::string out =
       "millrace serves a model here. This binary was built without the page: build with MILLRACE_PAGE=ON,\n"
       "which needs node, and `npm ci` in web/.\n\nWhat it understands (GET /openapi.json says more):\n\n";
-  for (const Endpoint& endpoint : endpoints()) out += fmt::format("  {:4} {:26} {}\n", endpoint.method, endpoint.path, endpoint.summary);
+  for (const Endpoint& endpoint : endpoints())
+    out += fmt::format("  {:4} {:26} {}\n", endpoint.method, endpoint.path, endpoint.summary);
   return out;
 }
 
@@ -41,7 +45,8 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");
   if (call.service.feed().watch(exchange, std::move(head))) return std::nullopt;
-  return ApiError{ApiErrorKind::overloaded, fmt::format("{} watch already; try again later", LiveFeed::kMostWatchers), ""};
+  return ApiError{ApiErrorKind::overloaded, fmt::format("{} watch already; try again later", LiveFeed::kMostWatchers),
+                  ""};
 }
 
 }  // namespace
@@ -93,13 +98,16 @@ std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequ
 }
 
 bool asks_for_page(const HttpRequest& request) {
-  return request.path == "/" && (request.method == "GET" || request.method == "HEAD") && takes_html(request) && !page_files().empty();
+  return request.path == "/" && (request.method == "GET" || request.method == "HEAD") && takes_html(request) &&
+         !page_files().empty();
 }
 
 std::optional<HttpReply> page_reply(const HttpRequest& request) {
   if (!takes_html(request)) return std::nullopt;
   if (auto page = page_file_reply("/", request)) return page;
-  return HttpReply{.content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}, {"X-Content-Type-Options", "nosniff"}}, .body = left_out_text()};
+  return HttpReply{.content_type = "text/plain; charset=utf-8",
+                   .headers = {{"Vary", "Accept"}, {"X-Content-Type-Options", "nosniff"}},
+                   .body = left_out_text()};
 }
 
 std::vector<Endpoint> page_endpoints() {
@@ -115,8 +123,11 @@ std::vector<Endpoint> page_endpoints() {
   Endpoint& icon = get("/favicon.svg", "The page's icon.");
   icon.handle = asset;
   icon.open = true;
-  get("/live", "What the engine does, as server-sent events, at most five a second: `hello` once, then `look`, or `busy` during a long step. "
-               "docs/page.md says what is in them.").begin = live;
+  get("/live",
+      "What the engine does, as server-sent events, at most five a second: `hello` once, then `look`, or `busy` during "
+      "a long step. "
+      "docs/page.md says what is in them.")
+      .begin = live;
   return list;
 }
 

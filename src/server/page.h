@@ -10,9 +10,9 @@
 namespace millrace {
 
 struct PageFile {
-  const char* path;          // "/assets/index-1a2b3c.js"; the page itself is "/"
+  const char* path;  // "/assets/index-1a2b3c.js"; the page itself is "/"
   const char* content_type;
-  const char* etag;          // with its quotes; the same for all encodings
+  const char* etag;  // with its quotes; the same for all encodings
   std::span<const unsigned char> plain, gzip, brotli;
 };
 

@@ -2,17 +2,20 @@
 
 namespace millrace {
 
-Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
+Result<std::unique_ptr<Server>> Server::start(std::shared_ptr<const LanguageModel> model,
+                                              std::unique_ptr<Engine> engine, ServiceOptions options,
                                               const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
-  return start(std::make_unique<Service>(std::move(model), std::move(engine), std::move(options)), limits, std::move(tls));
+  return start(std::make_unique<Service>(std::move(model), std::move(engine), std::move(options)), limits,
+               std::move(tls));
 }
 
-Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<ModelRegistry> models, ServiceOptions options, const HttpLimits& limits,
-                                              std::shared_ptr<const TlsContext> tls) {
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<ModelRegistry> models, ServiceOptions options,
+                                              const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
   return start(std::make_unique<Service>(std::move(models), std::move(options)), limits, std::move(tls));
 }
 
-Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls) {
+Result<std::unique_ptr<Server>> Server::start(std::unique_ptr<Service> its, const HttpLimits& limits,
+                                              std::shared_ptr<const TlsContext> tls) {
   auto server = std::unique_ptr<Server>(new Server());
   server->service_ = std::move(its);
   Service* service = server->service_.get();
@@ -52,8 +55,8 @@ void Server::drain() {
   http_->drain();
 }
 
-// The sockets first: nobody calls the service after that. The engine's last events go to exchanges whose server is still
-// there and drops them.
+// The sockets first: nobody calls the service after that. The engine's last events go to exchanges whose server is
+// still there and drops them.
 Server::~Server() {
   if (!http_) return;
   service_->drain();

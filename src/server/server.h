@@ -5,17 +5,20 @@
 #include <memory>
 
 #include "server/http/http.h"
-#include "server/service.h"
 #include "server/http/tls_context.h"
+#include "server/service.h"
 
 namespace millrace {
 
 class Server {
  public:
   // Loads nothing and makes no engine: both are handed over. Errors: as HttpServer::start.
-  static Result<std::unique_ptr<Server>> start(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options,
-                                               const HttpLimits& limits, std::shared_ptr<const TlsContext> tls = nullptr);
-  static Result<std::unique_ptr<Server>> start(std::unique_ptr<ModelRegistry> models, ServiceOptions options, const HttpLimits& limits,
+  static Result<std::unique_ptr<Server>> start(std::shared_ptr<const LanguageModel> model,
+                                               std::unique_ptr<Engine> engine, ServiceOptions options,
+                                               const HttpLimits& limits,
+                                               std::shared_ptr<const TlsContext> tls = nullptr);
+  static Result<std::unique_ptr<Server>> start(std::unique_ptr<ModelRegistry> models, ServiceOptions options,
+                                               const HttpLimits& limits,
                                                std::shared_ptr<const TlsContext> tls = nullptr);
   ~Server();  // stops
 
@@ -32,7 +35,8 @@ class Server {
 
  private:
   Server() = default;
-  static Result<std::unique_ptr<Server>> start(std::unique_ptr<Service> service, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
+  static Result<std::unique_ptr<Server>> start(std::unique_ptr<Service> service, const HttpLimits& limits,
+                                               std::shared_ptr<const TlsContext> tls);
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
   std::atomic<const HttpServer*> listening_{nullptr};  // http_, once its threads may see it

@@ -26,15 +26,21 @@ std::mt19937_64& random_source() {
 // What a request's body calls the model, or the query of one without a body.
 std::string wanted_model(const HttpRequest& request, const Json& body) {
   for (const char* field : {"model", "name"})
-    if (const auto found = body.find(field); found != body.end() && found->is_string() && !found->get_ref<const std::string&>().empty()) return found->get<std::string>();
+    if (const auto found = body.find(field);
+        found != body.end() && found->is_string() && !found->get_ref<const std::string&>().empty())
+      return found->get<std::string>();
   const std::string query = "&" + request.query;
   const size_t at = query.find("&model=");
-  return at == std::string::npos ? "" : percent_decoded(std::string_view(query).substr(at + 7, query.find('&', at + 7) - at - 7)).value_or("");
+  return at == std::string::npos
+             ? ""
+             : percent_decoded(std::string_view(query).substr(at + 7, query.find('&', at + 7) - at - 7)).value_or("");
 }
 
-std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, const ServiceOptions& options) {
+std::unique_ptr<ModelRegistry> registry_of_one(std::shared_ptr<const LanguageModel> model,
+                                               std::unique_ptr<Engine> engine, const ServiceOptions& options) {
   auto registry = std::move(*ModelRegistry::create({.any_name = options.any_name}));
-  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine, options.sampling, options.pooling));
+  registry->adopt(std::make_shared<ServedModel>(options.names, std::move(model), std::move(engine), options.engine,
+                                                options.sampling, options.pooling));
   return registry;
 }
 
@@ -66,21 +72,28 @@ struct Service::WaitingAsk {
 Service::Service(std::shared_ptr<const LanguageModel> model, std::unique_ptr<Engine> engine, ServiceOptions options)
     : Service(registry_of_one(std::move(model), std::move(engine), options), options) {}
 
-Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options) : options_(std::move(options)), access_({}), models_(std::move(models)) {
+Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
+    : options_(std::move(options)), access_({}), models_(std::move(models)) {
   telemetry_ = options_.telemetry;
-  if (!telemetry_) telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
+  if (!telemetry_)
+    telemetry_ = Telemetry::create({.log = {.level = "off"}}, models_->resolve("").value_or(""), {}).value();
   change(options_);
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
   // Within a memory budget they are kept where they are a small part of it, and not at all otherwise.
-  const auto accounts = models_->memory() ? models_->memory() : models_->first() ? models_->first()->model->parts().accounts : nullptr;
+  const auto accounts = models_->memory()  ? models_->memory()
+                        : models_->first() ? models_->first()->model->parts().accounts
+                                           : nullptr;
   const bool fits = !accounts || accounts->budget() == 0 || options_.stored_response_bytes <= accounts->budget() / 16;
-  auto room = fits ? MemoryHold::take(accounts && accounts->budget() > 0 ? accounts : nullptr, "responses", options_.stored_response_bytes, "")
+  auto room = fits ? MemoryHold::take(accounts && accounts->budget() > 0 ? accounts : nullptr, "responses",
+                                      options_.stored_response_bytes, "")
                    : Result<MemoryHold>(Error::resource("responses: the memory budget is too small for them"));
-  responses_ = std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
+  responses_ =
+      std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
   if (room.ok()) responses_memory_ = std::move(*room);
-  started_ = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  started_ =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
 Service::~Service() { stop_engine(); }
@@ -121,21 +134,29 @@ void Service::drain() {
   streams_->drain();
 }
 
-std::string Service::new_id() const { return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()())); }
+std::string Service::new_id() const {
+  return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()()));
+}
 uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
 
 std::string Service::metrics_text() const {
   std::vector<EngineAccount> engines;
-  for (const auto& model : models_->loaded()) engines.push_back({model->name(), model->engine->stats(), model->engine_options});
-  return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(), options_.metrics_alias);
+  for (const auto& model : models_->loaded())
+    engines.push_back({model->name(), model->engine->stats(), model->engine_options});
+  return metrics().text(engines, counts_ ? counts_() : HttpCounts(), telemetry_->counts(), constraints_->counts(),
+                        options_.metrics_alias);
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
   std::string there;
   const auto list = models_->list();
-  for (size_t i = 0; i < std::min<size_t>(list.size(), 10); ++i) there += fmt::format("{}'{}'", i == 0 ? "" : ", ", list[i].name);
+  for (size_t i = 0; i < std::min<size_t>(list.size(), 10); ++i)
+    there += fmt::format("{}'{}'", i == 0 ? "" : ", ", list[i].name);
   if (list.size() > 10) there += fmt::format(" and {} more", list.size() - 10);
-  return {ApiErrorKind::no_model, fmt::format("model '{}' is not served here; there is {}", name.substr(0, 200), there.empty() ? "none" : there), "model"};
+  return {
+      ApiErrorKind::no_model,
+      fmt::format("model '{}' is not served here; there is {}", name.substr(0, 200), there.empty() ? "none" : there),
+      "model"};
 }
 
 ApiError Service::model_error(const Error& error) {
@@ -215,18 +236,21 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
 }
 
 // Meanwhile its stream is kept open by pings.
-void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
+void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask,
+                             std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
   if (waiting->request.header("x-request-id").empty()) waiting->request.headers.emplace_back("x-request-id", new_id());
   exchange.on_gone([waiting] { waiting->gone = true; });
   if (endpoint.format && ask.stream && *endpoint.format->ping)
     exchange.ping_with(Generation::stream_head(*endpoint.format, headers(waiting->request)), endpoint.format->ping);
-  models_->acquire(name, ask.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
-    if (waiting->gone) return;
-    guarded(waiting->request, exchange, [&] { go_on(endpoint, *waiting, std::move(served), exchange); });
-  });
+  models_->acquire(
+      name, ask.keep_seconds, [this, &endpoint, waiting, exchange](Result<std::shared_ptr<ServedModel>> served) {
+        if (waiting->gone) return;
+        guarded(waiting->request, exchange, [&] { go_on(endpoint, *waiting, std::move(served), exchange); });
+      });
 }
 
-void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange) {
+void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
+                    const Exchange& exchange) {
   Call call{*this, waiting.request, std::move(waiting.rest), std::move(waiting.body), GenerationRequest{}};
   std::optional<ApiError> wrong;
   if (!served.ok()) wrong = model_error(served.error());
@@ -235,7 +259,9 @@ void Service::go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::
     wrong = read_body(endpoint, call);
   }
   call.ask.waited_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
-  if (wrong) return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)), endpoint.dialect->refuse_in_stream(*wrong));
+  if (wrong)
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
   answer(endpoint, call, exchange);
 }
 
@@ -245,11 +271,13 @@ void Service::answer(const Endpoint& endpoint, Call& call, const Exchange& excha
     return generate(endpoint, std::move(call.ask), call.request, exchange);
   }
   if (endpoint.begin) {
-    if (auto wrong = endpoint.begin(call, exchange)) exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+    if (auto wrong = endpoint.begin(call, exchange))
+      exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
     return;
   }
   Handled handled = endpoint.handle(call);
-  if (const ApiError* wrong = std::get_if<ApiError>(&handled)) return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
+  if (const ApiError* wrong = std::get_if<ApiError>(&handled))
+    return exchange.reply(refused(*endpoint.dialect, *wrong, headers(call.request)));
   HttpReply reply = std::move(std::get<HttpReply>(handled));
   for (auto& header : headers(call.request)) reply.headers.push_back(std::move(header));
   exchange.reply(std::move(reply));
@@ -272,15 +300,19 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& ask) const {
     }
     truncate_prompt(ask, prompt, context);
     const auto count = static_cast<int64_t>(prompt.tokens.size());
-    if (count == 0) return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
+    if (count == 0)
+      return ApiError{ApiErrorKind::bad_request, "prompt: is empty, and this model adds no start token", "prompt"};
     if (count >= context) {
-      ApiError error{ApiErrorKind::too_long, fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}", count, context),
+      ApiError error{ApiErrorKind::too_long,
+                     fmt::format("the prompt has {} tokens, which leaves no room for an answer in a context of {}",
+                                 count, context),
                      ask.messages.is_null() ? "prompt" : "messages"};
       error.prompt_tokens = count;
       error.context = context;
       return error;
     }
-    if (ask.most_context > 0) ask.request.max_tokens = std::min(ask.request.max_tokens < 0 ? context : ask.request.max_tokens, context - count);
+    if (ask.most_context > 0)
+      ask.request.max_tokens = std::min(ask.request.max_tokens < 0 ? context : ask.request.max_tokens, context - count);
   }
   return std::nullopt;
 }
@@ -299,7 +331,9 @@ std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
   if (ask.timeout_seconds > 0) limit = limit > 0 ? std::min(limit, ask.timeout_seconds) : ask.timeout_seconds;
   if (limit > 0 && ask.waited_seconds > 0) {
     limit -= ask.waited_seconds;
-    if (limit <= 0) return ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before its model was loaded", "timeout"};
+    if (limit <= 0)
+      return ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before its model was loaded",
+                      "timeout"};
   }
   for (const AskedPrompt& prompt : ask.prompts) {
     Request request = ask.request;
@@ -314,7 +348,8 @@ std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
 }
 
 // Refuses what would come too late for who asks: he may go elsewhere at once. `expected` is told in a header.
-std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const HttpRequest& request, double& expected) const {
+std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const HttpRequest& request,
+                                            double& expected) const {
   int64_t tokens = 0;
   for (const AskedPrompt& prompt : ask.prompts) tokens += static_cast<int64_t>(prompt.tokens.size());
   expected = ask.served ? ask.served->wait->first_token_seconds(tokens) : 0;
@@ -331,7 +366,10 @@ std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const 
     name = "deadline";
   }
   if (most == 0 || expected <= most) return std::nullopt;
-  ApiError error{ApiErrorKind::overloaded, fmt::format("{}: the first token is to be expected in {:.3f} seconds, not within {:g}", name, expected, most), name};
+  ApiError error{
+      ApiErrorKind::overloaded,
+      fmt::format("{}: the first token is to be expected in {:.3f} seconds, not within {:g}", name, expected, most),
+      name};
   error.retry_seconds = std::max(1.0, expected - most);
   error.expected_ttft = expected;
   return error;
@@ -339,7 +377,8 @@ std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const 
 
 // Requests with the same salt share prefixes, if they would without it.
 std::string salted(const std::string& tenant, const std::string& group, const std::string& salt) {
-  const KeyDigest digest = key_digest(fmt::format("{} {}\n{}", group.empty() ? "tenant" : "group", group.empty() ? tenant : group, salt));
+  const KeyDigest digest =
+      key_digest(fmt::format("{} {}\n{}", group.empty() ? "tenant" : "group", group.empty() ? tenant : group, salt));
   return "salt " + std::string(digest.begin(), digest.end());
 }
 
@@ -350,24 +389,31 @@ std::optional<ApiError> Service::charge(GenerationRequest& ask, const HttpReques
   if (!request.account) return std::nullopt;
   const ApiKey key = request.account->key();
   ask.request.tenant = key.name;
-  ask.request.prefix_group = ask.cache_salt.empty() ? key.cache_group : salted(key.name, key.cache_group, ask.cache_salt);
+  ask.request.prefix_group =
+      ask.cache_salt.empty() ? key.cache_group : salted(key.name, key.cache_group, ask.cache_salt);
   int64_t prompt_tokens = 0;
   for (const AskedPrompt& prompt : ask.prompts) prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
-  const int64_t answers = static_cast<int64_t>(ask.prompts.size()) * std::max({ask.request.n, ask.request.best_of, ask.request.beams});
+  const int64_t answers =
+      static_cast<int64_t>(ask.prompts.size()) * std::max({ask.request.n, ask.request.best_of, ask.request.beams});
   if (auto refused = request.account->begin(prompt_tokens, answers, unix_seconds())) return refused;
   ask.use = std::make_shared<KeyUse>(request.account, prompt_tokens, answers);
   return std::nullopt;
 }
 
-void Service::generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+                       const Exchange& exchange) {
   if (ask.only_load) return Generation::start(*this, endpoint, std::move(ask), headers(request), exchange);
-  if (auto wrong = complete(ask)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
-  if (ask.request.constraint.kind == Constraint::Kind::none) return begin_answer(endpoint, std::move(ask), request, exchange);
+  if (auto wrong = complete(ask))
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
+  if (ask.request.constraint.kind == Constraint::Kind::none)
+    return begin_answer(endpoint, std::move(ask), request, exchange);
   wait_for_constraint(endpoint, std::move(ask), request, exchange);
 }
 
 // Compiling takes its time, and this thread has others to serve.
-void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+                                  const Exchange& exchange) {
   auto waiting = std::make_shared<WaitingAsk>();
   waiting->request = request;
   waiting->ask = std::move(ask);
@@ -377,11 +423,15 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
     constraints_->count_known();
     return constraint_came(endpoint, *waiting, *known, exchange);
   }
-  std::string said = fmt::format("{} {} {} {} {}", static_cast<const void*>(served->engine.get()), static_cast<int>(constraint.kind), constraint.text.size(),
-                                 constraint.trigger.size(), constraint.text + constraint.trigger);
+  std::string said =
+      fmt::format("{} {} {} {} {}", static_cast<const void*>(served->engine.get()), static_cast<int>(constraint.kind),
+                  constraint.text.size(), constraint.trigger.size(), constraint.text + constraint.trigger);
   for (const std::string& choice : constraint.choices) said += fmt::format(" {} {}", choice.size(), choice);
   const KeyDigest digest = key_digest(said);
-  ConstraintWorkers::Work work{.key = std::string(digest.begin(), digest.end()), .tenant = request.account ? request.account->key().name : "", .compile = {}, .done = {}};
+  ConstraintWorkers::Work work{.key = std::string(digest.begin(), digest.end()),
+                               .tenant = request.account ? request.account->key().name : "",
+                               .compile = {},
+                               .done = {}};
   work.compile = [served, constraint](const CompileOrder& order) { return served->engine->compile(constraint, order); };
   work.done = [this, &endpoint, waiting, exchange](const Result<CompiledConstraint>& compiled) {
     exchange.post([this, &endpoint, waiting, exchange, compiled] {
@@ -402,16 +452,23 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
   if (waiting->gone) constraints_->leave(waiting->ticket);  // he may have gone before there was anything to leave
 }
 
-void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange) {
+void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
+                              const Exchange& exchange) {
   std::optional<ApiError> wrong;
   if (!compiled.ok()) wrong = constraint_error(waiting.ask, ApiError::from(compiled.error()));
-  if (!compiled.ok() && compiled.error().kind == ErrorKind::cancelled) wrong = ApiError{ApiErrorKind::draining, "the server is shutting down", ""};
+  if (!compiled.ok() && compiled.error().kind == ErrorKind::cancelled)
+    wrong = ApiError{ApiErrorKind::draining, "the server is shutting down", ""};
   double& limit = waiting.ask.request.time_limit_seconds;
   if (!wrong && limit > 0) {
     limit -= std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
-    if (limit <= 0) wrong = ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before what its answer is held to was compiled", "timeout"};
+    if (limit <= 0)
+      wrong =
+          ApiError{ApiErrorKind::time_limit,
+                   "timeout: the request's time was over before what its answer is held to was compiled", "timeout"};
   }
-  if (wrong) return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)), endpoint.dialect->refuse_in_stream(*wrong));
+  if (wrong)
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
   waiting.ask.compiled = *compiled;
   begin_answer(endpoint, std::move(waiting.ask), waiting.request, exchange);
 }
@@ -430,21 +487,28 @@ std::string weakened_header(const std::vector<std::string>& weakened) {
 
 }  // namespace
 
-void Service::begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange) {
+void Service::begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+                           const Exchange& exchange) {
   double expected = 0;
-  if (auto wrong = check_wait(ask, request, expected)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
-  if (auto wrong = charge(ask, request)) return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)), endpoint.dialect->refuse_in_stream(*wrong));
+  if (auto wrong = check_wait(ask, request, expected))
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
+  if (auto wrong = charge(ask, request))
+    return exchange.end(refused(*endpoint.dialect, *wrong, headers(request)),
+                        endpoint.dialect->refuse_in_stream(*wrong));
   HttpHeaders head = headers(request);
   if (expected > 0) head.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", expected));
   head.emplace_back("Millrace-Seed", std::to_string(ask.request.sampling.seed));
   if (const auto& weakened = ask.compiled.notes; !weakened.empty()) {
     std::string value = weakened_header(weakened);
-    telemetry().log().event(LogLevel::warn, "constraint weakened", {{"request_id", head.front().second}, {"weakened", value}});
+    telemetry().log().event(LogLevel::warn, "constraint weakened",
+                            {{"request_id", head.front().second}, {"weakened", value}});
     head.emplace_back("Millrace-Weakened", std::move(value));
   }
   if (ask.truncated_tokens > 0) head.emplace_back("Millrace-Truncated-Tokens", std::to_string(ask.truncated_tokens));
   Exchange to = exchange;
-  if (const std::string id = stream_id(request); !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
+  if (const std::string id = stream_id(request);
+      !id.empty() && ask.stream && endpoint.format->stream_type == std::string_view("text/event-stream")) {
     if (auto kept = streams_->keep(stream_owner(request), id, exchange)) {
       to = std::move(*kept);
       head.emplace_back("X-Conversation-Id", id);

@@ -1,5 +1,5 @@
-// Service: everything between an HTTP request and the engine. Finds the endpoint, checks key and body, makes the prompts,
-// submits, and has the answer written. Thread-safe: handle() runs on several workers at once.
+// Service: everything between an HTTP request and the engine. Finds the endpoint, checks key and body, makes the
+// prompts, submits, and has the answer written. Thread-safe: handle() runs on several workers at once.
 #pragma once
 
 #include <atomic>
@@ -12,18 +12,18 @@
 #include "base/memory_accounts.h"
 #include "millrace/engine.h"
 #include "server/access/access.h"
+#include "server/access/request_limits.h"
+#include "server/api/endpoint.h"
 #include "server/batch/batch_runner.h"
 #include "server/generation/constraint_workers.h"
-#include "server/api/endpoint.h"
+#include "server/generation/response_store.h"
+#include "server/generation/stream_store.h"
 #include "server/http/http.h"
-#include "server/telemetry/live_feed.h"
-#include "server/telemetry/metrics.h"
 #include "server/models/model_facts.h"
 #include "server/models/model_registry.h"
-#include "server/access/request_limits.h"
-#include "server/generation/response_store.h"
 #include "server/models/served_model.h"
-#include "server/generation/stream_store.h"
+#include "server/telemetry/live_feed.h"
+#include "server/telemetry/metrics.h"
 #include "server/telemetry/telemetry.h"
 
 namespace millrace {
@@ -40,21 +40,21 @@ struct LiveOptions {
 };
 
 struct ServiceOptions : LiveOptions {
-  std::vector<std::string> names;     // the model's, and aliases; the first one is told in answers
-  bool any_name = false;              // whatever a request calls the model
-  SamplingOptions sampling;           // where a request says nothing
-  bool seed_given = false;            // ... the seed too
-  bool local_only = false;            // it listens to this machine, and asks for no keys
-  int64_t stored_responses = 1024;    // of /v1/responses, kept for later
+  std::vector<std::string> names;   // the model's, and aliases; the first one is told in answers
+  bool any_name = false;            // whatever a request calls the model
+  SamplingOptions sampling;         // where a request says nothing
+  bool seed_given = false;          // ... the seed too
+  bool local_only = false;          // it listens to this machine, and asks for no keys
+  int64_t stored_responses = 1024;  // of /v1/responses, kept for later
   int64_t stored_response_bytes = int64_t{64} << 20;
-  EngineOptions engine;               // what the engine was made with
-  std::optional<Pooling> pooling;     // of embeddings; the model's own when absent
-  std::string files_dir;              // for uploads and batches; "": none
+  EngineOptions engine;            // what the engine was made with
+  std::optional<Pooling> pooling;  // of embeddings; the model's own when absent
+  std::string files_dir;           // for uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
-  StreamLimits streams;               // that can be read on after a connection is lost
-  std::string metrics_alias;          // "vllm", "llamacpp": its names beside our own
-  double stuck_seconds = 600;         // a step that takes so long will not end: a step's tokens are bounded
+  StreamLimits streams;                  // that can be read on after a connection is lost
+  std::string metrics_alias;             // "vllm", "llamacpp": its names beside our own
+  double stuck_seconds = 600;            // a step that takes so long will not end: a step's tokens are bounded
   std::shared_ptr<Telemetry> telemetry;  // null: one that counts only
 };
 
@@ -80,11 +80,13 @@ class Service {
   ConstraintWorkers& constraints() const { return *constraints_; }
   // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
   Result<void> open_files();
-  FileStore* files() const { return files_.get(); }      // null: there is no such folder
+  FileStore* files() const { return files_.get(); }        // null: there is no such folder
   BatchRunner* batches() const { return batches_.get(); }  // the same
 
   bool has_keys() const { return !access_.open(); }
-  std::shared_ptr<KeyAccount> account_of(const std::string& key_name) const { return access_.named(key_name); }  // null: there is no such key
+  std::shared_ptr<KeyAccount> account_of(const std::string& key_name) const {
+    return access_.named(key_name);
+  }  // null: there is no such key
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
   ResponseStore& responses() const { return *responses_; }
   const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }
@@ -118,11 +120,13 @@ class Service {
   HttpReply refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const;
   // Headers of every answer to this request: its id, and what browsers ask for.
   HttpHeaders headers(const HttpRequest& request) const;
-  static bool is_id(std::string_view text);  // that a request may bring: 1 to 128 printable characters of ASCII, no space
+  static bool is_id(
+      std::string_view text);  // that a request may bring: 1 to 128 printable characters of ASCII, no space
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 
-  // Text and conversations to the tokens of ask.served, and whether they fit. Fills in ask.prompts[].tokens and, for a chat, .text.
+  // Text and conversations to the tokens of ask.served, and whether they fit. Fills in ask.prompts[].tokens and, for a
+  // chat, .text.
   std::optional<ApiError> make_prompts(GenerationRequest& ask) const;
 
  private:
@@ -131,9 +135,12 @@ class Service {
   void take(HttpRequest& request, const Exchange& exchange);
   void generate(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
   struct WaitingAsk;
-  void wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
-  void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled, const Exchange& exchange);
-  void begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request, const Exchange& exchange);
+  void wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+                           const Exchange& exchange);
+  void constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
+                       const Exchange& exchange);
+  void begin_answer(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
+                    const Exchange& exchange);
   std::optional<ApiError> complete(GenerationRequest& ask) const;
   double place_seconds() const;
   std::optional<ApiError> check_wait(const GenerationRequest& ask, const HttpRequest& request, double& expected) const;
@@ -141,8 +148,10 @@ class Service {
   void answer(const Endpoint& endpoint, Call& call, const Exchange& exchange);
   struct WaitingCall;
   std::optional<ApiError> read_body(const Endpoint& endpoint, Call& call) const;
-  void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask, std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
-  void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served, const Exchange& exchange);
+  void wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask,
+                      std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
+  void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
+             const Exchange& exchange);
   // Runs `work`; what it throws is answered.
   template <typename Work>
   void guarded(const HttpRequest& request, const Exchange& exchange, Work work);

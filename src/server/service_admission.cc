@@ -37,11 +37,12 @@ int64_t retry_after(const ApiError& error, double place_seconds) {
 bool is_local_name(std::string_view host) {
   if (host.empty() || host.starts_with('[')) return true;
   host = host.substr(0, host.rfind(':'));
-  return host == "localhost" || host.ends_with(".localhost") || host.find_first_not_of("0123456789.") == std::string_view::npos;
+  return host == "localhost" || host.ends_with(".localhost") ||
+         host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// A page from elsewhere has the browser ask. Browsers say so of every request, of a script or an image too, which have no
-// Origin; a page may not change it. Other programs say nothing.
+// A page from elsewhere has the browser ask. Browsers say so of every request, of a script or an image too, which have
+// no Origin; a page may not change it. Other programs say nothing.
 bool is_cross_site(const HttpRequest& request) {
   const std::string_view site = request.header("sec-fetch-site");
   return !site.empty() && site != "same-origin" && site != "none";
@@ -56,18 +57,22 @@ std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequ
   request.account = access_.find(request);
   if (needed == Role::nobody) return std::nullopt;
   if (!request.account)
-    return ApiError{ApiErrorKind::unauthorized, "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
+    return ApiError{ApiErrorKind::unauthorized,
+                    "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
   if (needed == Role::admin && !request.account->key().admin)
-    return ApiError{ApiErrorKind::forbidden, fmt::format("{}: is for keys with the role admin", request.path.substr(0, 200)), ""};
+    return ApiError{ApiErrorKind::forbidden,
+                    fmt::format("{}: is for keys with the role admin", request.path.substr(0, 200)), ""};
   return std::nullopt;
 }
 
 bool Service::origin_allowed(std::string_view origin) const {
-  return std::ranges::any_of(live()->origins, [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
+  return std::ranges::any_of(live()->origins,
+                             [&](const std::string& allowed) { return allowed == "*" || allowed == origin; });
 }
 
 bool Service::is_id(std::string_view text) {
-  return !text.empty() && text.size() <= kMostIdBytes && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
+  return !text.empty() && text.size() <= kMostIdBytes &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
 HttpHeaders Service::headers(const HttpRequest& request) const {
@@ -85,7 +90,8 @@ HttpHeaders Service::headers(const HttpRequest& request) const {
 
 HttpReply Service::refuse(const HttpRequest& request, int status, const std::string& message) const {
   HttpReply reply = refused(dialect_of_path(request.path), {kind_of_status(status), message, ""}, headers(request));
-  if (status == 501) reply.status = 501;  // it is the transfer that is not understood, whatever the API says of its fields
+  if (status == 501)
+    reply.status = 501;  // it is the transfer that is not understood, whatever the API says of its fields
   return reply;
 }
 
@@ -112,9 +118,12 @@ HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHe
   reply.why = error.message;
   reply.headers = std::move(headers);
   if (error.kind == ApiErrorKind::unauthorized) reply.headers.emplace_back("WWW-Authenticate", "Bearer");
-  if (error.expected_ttft > 0) reply.headers.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", error.expected_ttft));
+  if (error.expected_ttft > 0)
+    reply.headers.emplace_back("Millrace-Expected-TTFT", fmt::format("{:.6f}", error.expected_ttft));
   if (error.kind == ApiErrorKind::no_quota) reply.headers.emplace_back("x-should-retry", "false");
-  if (const int64_t seconds = retry_after(error, error.kind == ApiErrorKind::overloaded ? place_seconds() : 0); seconds > 0) reply.headers.emplace_back("Retry-After", std::to_string(seconds));
+  if (const int64_t seconds = retry_after(error, error.kind == ApiErrorKind::overloaded ? place_seconds() : 0);
+      seconds > 0)
+    reply.headers.emplace_back("Retry-After", std::to_string(seconds));
   return reply;
 }
 
@@ -127,7 +136,9 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   if (request.method == "OPTIONS" && !origin.empty() && origin_allowed(origin)) {
     HttpReply reply{.status = 204, .content_type = "", .headers = headers(request)};
     reply.headers.emplace_back("Access-Control-Allow-Methods", "GET, POST, DELETE, OPTIONS");
-    reply.headers.emplace_back("Access-Control-Allow-Headers", "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
+    reply.headers.emplace_back(
+        "Access-Control-Allow-Headers",
+        "authorization, content-type, x-api-key, x-request-id, anthropic-version, anthropic-beta");
     reply.headers.emplace_back("Access-Control-Max-Age", "600");
     return reply;
   }
@@ -135,23 +146,34 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
   if (!asks_for_page(request)) {
-    if (auto wrong = admit_caller(endpoint, request)) return refused(dialect_of_path(request.path), *wrong, headers(request));
+    if (auto wrong = admit_caller(endpoint, request))
+      return refused(dialect_of_path(request.path), *wrong, headers(request));
   }
-  if (!endpoint) return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
+  if (!endpoint)
+    return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
   if (wrong_method) {
-    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path, endpoint->method, request.method.substr(0, 20)));
+    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path,
+                                                                   endpoint->method, request.method.substr(0, 20)));
     reply.headers.emplace_back("Allow", endpoint->method);
     return reply;
   }
   if (options_.local_only && !is_local_name(request.header("host")))
-    return refused_for(ApiErrorKind::forbidden, fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public", request.header("host").substr(0, 200)));
-  if (!origin.empty() && access_.open() && !origin_allowed(origin) && !origin.ends_with("://" + std::string(request.header("host"))))
-    return refused_for(ApiErrorKind::forbidden, fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one", origin.substr(0, 200)));
-  if (is_cross_site(request) && access_.open() && !endpoint->open && !asks_for_page(request) && !(!origin.empty() && origin_allowed(origin)))
-    return refused_for(ApiErrorKind::forbidden, "Sec-Fetch-Site: web pages from elsewhere may not ask; --cors-origin allows one");
+    return refused_for(ApiErrorKind::forbidden,
+                       fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public",
+                                   request.header("host").substr(0, 200)));
+  if (!origin.empty() && access_.open() && !origin_allowed(origin) &&
+      !origin.ends_with("://" + std::string(request.header("host"))))
+    return refused_for(ApiErrorKind::forbidden,
+                       fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one",
+                                   origin.substr(0, 200)));
+  if (is_cross_site(request) && access_.open() && !endpoint->open && !asks_for_page(request) &&
+      !(!origin.empty() && origin_allowed(origin)))
+    return refused_for(ApiErrorKind::forbidden,
+                       "Sec-Fetch-Site: web pages from elsewhere may not ask; --cors-origin allows one");
   if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
   if (request.account && request.method == "POST")
-    if (auto wrong = request.account->take_request(unix_seconds())) return refused(dialect_of_path(request.path), *wrong, headers(request));
+    if (auto wrong = request.account->take_request(unix_seconds()))
+      return refused(dialect_of_path(request.path), *wrong, headers(request));
   return std::nullopt;
 }
 

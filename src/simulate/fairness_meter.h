@@ -12,8 +12,8 @@ namespace millrace {
 
 inline constexpr double kAnswerService = 2;  // of one answer token, beside 1 of a prompt token
 
-// The largest difference of two tenants' service over any interval in which every tenant has somebody waiting: the range
-// of (a's service - b's) since that state began.
+// The largest difference of two tenants' service over any interval in which every tenant has somebody waiting: the
+// range of (a's service - b's) since that state began.
 class FairnessMeter {
  public:
   void arrived(const std::string& tenant) { ++tenants_[tenant].waiting; }
@@ -22,7 +22,8 @@ class FairnessMeter {
 
   void tick(double now) {
     now = std::max(now, last_);  // several nodes' steps do not end in order
-    const bool backlogged = tenants_.size() > 1 && std::ranges::all_of(tenants_, [](const auto& t) { return t.second.waiting > 0; });
+    const bool backlogged =
+        tenants_.size() > 1 && std::ranges::all_of(tenants_, [](const auto& t) { return t.second.waiting > 0; });
     if (!backlogged) {
       ranges_.clear();
       last_ = now;

@@ -1,4 +1,5 @@
-// An engine whose policy brings nobody forward serves everybody all the same, and says so; a simulation stops and says why.
+// An engine whose policy brings nobody forward serves everybody all the same, and says so; a simulation stops and says
+// why.
 #include "schedule/livelock.h"
 
 #include <gtest/gtest.h>

@@ -15,7 +15,9 @@ constexpr int64_t kBlock = 16;
 class LinearCost final : public CostModel {
  public:
   explicit LinearCost(double load) : load_(load) {}
-  double step_seconds(const StepShape& shape) const override { return 0.010 + 0.001 * static_cast<double>(shape.tokens); }
+  double step_seconds(const StepShape& shape) const override {
+    return 0.010 + 0.001 * static_cast<double>(shape.tokens);
+  }
   double swap_seconds(int64_t tokens) const override { return 1e-6 * static_cast<double>(tokens); }
   double load_seconds(int64_t tokens) const override { return load_ * static_cast<double>(tokens); }
 

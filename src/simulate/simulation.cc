@@ -7,8 +7,8 @@
 #include <queue>
 
 #include "engine/engine_core.h"
-#include "simulate/fairness_meter.h"
 #include "run/simulated_executor.h"
+#include "simulate/fairness_meter.h"
 
 namespace millrace {
 namespace {
@@ -22,7 +22,8 @@ struct Node {
   std::unique_ptr<EngineCore> core;
   SimulatedNode figures;
   double running_seconds = 0;
-  int64_t open_tokens = 0, open_requests = 0;  // prompts that were sent here and have not ended, by the router's account
+  int64_t open_tokens = 0,
+          open_requests = 0;  // prompts that were sent here and have not ended, by the router's account
 
   double now() const { return static_cast<double>(clock.now_ns() - 1) * 1e-9; }
   // Never back.
@@ -49,7 +50,8 @@ class Simulation {
       auto node = std::make_unique<Node>();
       MILLRACE_TRY(auto executor, SimulatedExecutor::create(std::move(cost), node->clock, engine));
       node->executor = executor.get();
-      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock, options_.policy ? options_.policy() : nullptr));
+      MILLRACE_TRY(node->core, EngineCore::create(std::move(executor), engine, &node->clock,
+                                                  options_.policy ? options_.policy() : nullptr));
       nodes_.push_back(std::move(node));
     }
     policy_name_ = options_.policy ? "under trial" : engine.policy;
@@ -78,7 +80,8 @@ class Simulation {
         if (until == kNever) return live_lock(*behind, "streams are open, none of them runs, and nothing is under way");
         behind->advance_to(until);
       }
-      if (behind && behind->core->planner().livelocks() > 0) return live_lock(*behind, behind->core->planner().last_livelock());
+      if (behind && behind->core->planner().livelocks() > 0)
+        return live_lock(*behind, behind->core->planner().last_livelock());
       if (turns % 1024 == 0 && progress && !progress(ended_)) return Error::cancelled("simulation: interrupted");
     }
     return finish();
@@ -87,8 +90,10 @@ class Simulation {
  private:
   Error live_lock(const Node& node, const std::string& why) const {
     const EngineStats stats = node.core->stats();
-    return Error::internal(fmt::format("simulation: live-lock under policy {} at second {:.3f}: {}; {} preemptions and {} tokens computed again so far", policy_name_, node.now(), why,
-                                       stats.preemptions, stats.recomputed_tokens));
+    return Error::internal(
+        fmt::format("simulation: live-lock under policy {} at second {:.3f}: {}; {} preemptions and {} tokens computed "
+                    "again so far",
+                    policy_name_, node.now(), why, stats.preemptions, stats.recomputed_tokens));
   }
 
   double next_arrival() const {
@@ -124,7 +129,8 @@ class Simulation {
   }
 
   size_t route(int64_t index, const Request& request) const {
-    if (options_.route == SimulatedRoute::in_turn || nodes_.size() == 1) return static_cast<size_t>(index) % nodes_.size();
+    if (options_.route == SimulatedRoute::in_turn || nodes_.size() == 1)
+      return static_cast<size_t>(index) % nodes_.size();
     size_t idlest = 0, best = 0;
     int64_t found = 0;
     for (size_t i = 0; i < nodes_.size(); ++i) {
@@ -206,10 +212,12 @@ class Simulation {
       SimulatedNode& figures = node->figures;
       figures.stats = node->core->stats();
       figures.mean_running = figures.busy_seconds > 0 ? node->running_seconds / figures.busy_seconds : 0;
-      for (auto field : {&EngineStats::running, &EngineStats::waiting, &EngineStats::kv_blocks, &EngineStats::kv_blocks_free, &EngineStats::kv_blocks_cached,
-                         &EngineStats::kv_bytes, &EngineStats::scratch_bytes, &EngineStats::steps, &EngineStats::prompt_tokens, &EngineStats::cached_tokens,
-                         &EngineStats::generated_tokens, &EngineStats::preemptions, &EngineStats::livelocks, &EngineStats::recomputed_tokens, &EngineStats::swapped_out_tokens,
-                         &EngineStats::swapped_in_tokens})
+      for (auto field :
+           {&EngineStats::running, &EngineStats::waiting, &EngineStats::kv_blocks, &EngineStats::kv_blocks_free,
+            &EngineStats::kv_blocks_cached, &EngineStats::kv_bytes, &EngineStats::scratch_bytes, &EngineStats::steps,
+            &EngineStats::prompt_tokens, &EngineStats::cached_tokens, &EngineStats::generated_tokens,
+            &EngineStats::preemptions, &EngineStats::livelocks, &EngineStats::recomputed_tokens,
+            &EngineStats::swapped_out_tokens, &EngineStats::swapped_in_tokens})
         sum.*field += figures.stats.*field;
       result_.seconds = std::max(result_.seconds, node->now());
       result_.busy_seconds += figures.busy_seconds;
@@ -258,14 +266,16 @@ Result<SimulatedRoute> find_simulated_route(const std::string& name) {
   return Error::user(fmt::format("route '{}'; there are: in_turn, prefix, least_loaded", name));
 }
 
-Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs, const EngineOptions& engine,
-                                  const SimulationOptions& options, const std::function<bool(int64_t)>& progress) {
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs,
+                                  const EngineOptions& engine, const SimulationOptions& options,
+                                  const std::function<bool(int64_t)>& progress) {
   Simulation simulation(load, options);
   MILLRACE_TRY_VOID(simulation.start(std::move(costs), engine));
   return simulation.run(progress);
 }
 
-Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost, const EngineOptions& engine, double stop_seconds) {
+Result<SimulationResult> simulate(const SimulatedLoad& load, std::unique_ptr<CostModel> cost,
+                                  const EngineOptions& engine, double stop_seconds) {
   std::vector<std::unique_ptr<CostModel>> costs;
   costs.push_back(std::move(cost));
   return simulate(load, std::move(costs), engine, {.stop_seconds = stop_seconds});

@@ -1,5 +1,5 @@
-// The simulator is the engine on a virtual clock: what it says is repeatable, everybody is served, and the policies do to
-// a load what their papers say they do.
+// The simulator is the engine on a virtual clock: what it says is repeatable, everybody is served, and the policies do
+// to a load what their papers say they do.
 #include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@ namespace {
 
 struct Load {
   int64_t requests = 200;
-  double rate = 2;                 // a second, Poisson
+  double rate = 2;  // a second, Poisson
   int64_t prompt = 200, answer = 50;
-  bool heavy_tail = false;         // of answers: every twentieth is twenty times as long
-  int64_t max_tokens = 0;          // asked for; 0: the true length
-  int tenants = 0;                 // the first sends three times as much as the second
+  bool heavy_tail = false;  // of answers: every twentieth is twenty times as long
+  int64_t max_tokens = 0;   // asked for; 0: the true length
+  int tenants = 0;          // the first sends three times as much as the second
 };
 
 SimulatedLoad make_load(const Load& load) {
@@ -35,7 +35,8 @@ SimulatedLoad make_load(const Load& load) {
   out.request = [load](int64_t i) {
     auto draw = [&](uint64_t stream) { return philox_uniform(1, stream, static_cast<uint64_t>(i)); };
     Request request;
-    request.prompt.assign(static_cast<size_t>(1 + draw(2) * 2 * static_cast<double>(load.prompt)), static_cast<TokenId>(i));
+    request.prompt.assign(static_cast<size_t>(1 + draw(2) * 2 * static_cast<double>(load.prompt)),
+                          static_cast<TokenId>(i));
     request.known_tokens = 1 + static_cast<int64_t>(draw(3) * 2 * static_cast<double>(load.answer));
     if (load.heavy_tail && draw(4) < 0.05) request.known_tokens *= 20;
     request.max_tokens = std::max(load.max_tokens, request.known_tokens);
@@ -91,7 +92,8 @@ TEST(Simulation, EveryPolicyServesEverybodyInLittleMemory) {
       o.kv_tokens = 4096;
       o.resident_streams = 64;
       o.swap_tokens = swap;
-      const SimulationResult result = run({.requests = 150, .rate = 20, .answer = 80, .heavy_tail = true, .max_tokens = 300}, o);
+      const SimulationResult result =
+          run({.requests = 150, .rate = 20, .answer = 80, .heavy_tail = true, .max_tokens = 300}, o);
       ASSERT_EQ(result.requests.size(), 150u) << entry.info.name;
       for (const auto& r : result.requests) {
         ASSERT_EQ(r.finish, FinishReason::stop) << entry.info.name;
@@ -118,7 +120,9 @@ TEST(Simulation, DeadlinesThatCannotBeMetAreRefusedWithTheReason) {
   int64_t refused = 0;
   for (const auto& r : result->requests) {
     refused += r.finish == FinishReason::error;
-    if (r.finish == FinishReason::error) { EXPECT_NE(r.refused.find("deadline"), std::string::npos); }
+    if (r.finish == FinishReason::error) {
+      EXPECT_NE(r.refused.find("deadline"), std::string::npos);
+    }
   }
   EXPECT_GT(refused, 0);
   EXPECT_LT(refused, 100);
@@ -155,7 +159,8 @@ TEST(Simulation, NodesShareALoadAndTheirSumsAreTheWhole) {
     }
     EXPECT_EQ(output, generated);
   }
-  EXPECT_LT(mean_end(*simulate(make_load(load), machines(4), machine("fcfs"), {})), mean_end(run(load, machine("fcfs"))));
+  EXPECT_LT(mean_end(*simulate(make_load(load), machines(4), machine("fcfs"), {})),
+            mean_end(run(load, machine("fcfs"))));
 }
 
 // A node's engine sees what it would see alone: with requests dealt in turn, node 0 of 2 serves what one engine serves
@@ -190,7 +195,8 @@ TEST(Simulation, RoutingByPrefixFindsWhatANodeHolds) {
     for (const SimulatedNode& node : result->nodes) tokens += node.cached_tokens;
     return tokens;
   };
-  EXPECT_EQ(cached(SimulatedRoute::prefix), (120 - 7) * 496);  // all but the last block, which holds the token that runs
+  EXPECT_EQ(cached(SimulatedRoute::prefix),
+            (120 - 7) * 496);  // all but the last block, which holds the token that runs
   EXPECT_EQ(cached(SimulatedRoute::in_turn), (120 - 28) * 496);
 }
 
@@ -268,9 +274,11 @@ TEST(Simulation, VtcBoundsTheDifferenceInService) {
 // Kwon et al., 2023: paging holds more streams than reservations of the longest answer.
 TEST(Simulation, PagingHoldsMoreStreamsThanReservations) {
   const Load load{.requests = 200, .rate = 100, .prompt = 100, .answer = 50, .max_tokens = 2000};
-  EngineOptions paged = machine("fcfs:reserve=prompt"), reserved = machine("orca"), oracle = machine("orca:room=oracle");
+  EngineOptions paged = machine("fcfs:reserve=prompt"), reserved = machine("orca"),
+                oracle = machine("orca:room=oracle");
   for (EngineOptions* o : {&paged, &reserved, &oracle}) o->max_streams = 256, o->kv_tokens = 16384, o->context = 2304;
-  const double paging = run(load, paged).mean_running, reserving = run(load, reserved).mean_running, knowing = run(load, oracle).mean_running;
+  const double paging = run(load, paged).mean_running, reserving = run(load, reserved).mean_running,
+               knowing = run(load, oracle).mean_running;
   EXPECT_GT(paging, 2 * reserving);
   EXPECT_GT(knowing, reserving);
 }

@@ -35,7 +35,8 @@ Result<AlignedBuffer> AlignedBuffer::allocate(int64_t bytes, const char* what) {
   void* memory = large ? map_aligned(size, kHugePageBytes)
                        : mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (memory == MAP_FAILED) {
-    return Error::resource(fmt::format("{}: cannot allocate {} bytes; free memory or choose a smaller size", what, bytes));
+    return Error::resource(
+        fmt::format("{}: cannot allocate {} bytes; free memory or choose a smaller size", what, bytes));
   }
   if (large) madvise(memory, size, MADV_HUGEPAGE);
   buffer.data_ = static_cast<uint8_t*>(memory);
@@ -46,12 +47,15 @@ Result<AlignedBuffer> AlignedBuffer::allocate(int64_t bytes, const char* what) {
 
 Result<AlignedBuffer> AlignedBuffer::reserve(int64_t bytes, const char* what, bool huge) {
   AlignedBuffer buffer;
-  if (bytes < 0 || bytes > INT64_MAX - 2 * kHugePageBytes) return Error::internal(fmt::format("{}: size {}", what, bytes));
+  if (bytes < 0 || bytes > INT64_MAX - 2 * kHugePageBytes)
+    return Error::internal(fmt::format("{}: size {}", what, bytes));
   if (bytes == 0) return buffer;
   void* memory = map_aligned(static_cast<size_t>(bytes), kHugePageBytes, MAP_NORESERVE);
   if (memory == MAP_FAILED) {
-    return Error::resource(fmt::format("{}: cannot reserve {} bytes of addresses; lower the size, or the limits on this process's addresses "
-                                       "(ulimit -v, vm.overcommit_memory)", what, bytes));
+    return Error::resource(fmt::format(
+        "{}: cannot reserve {} bytes of addresses; lower the size, or the limits on this process's addresses "
+        "(ulimit -v, vm.overcommit_memory)",
+        what, bytes));
   }
   madvise(memory, static_cast<size_t>(bytes), huge ? MADV_HUGEPAGE : MADV_NOHUGEPAGE);
   buffer.data_ = static_cast<uint8_t*>(memory);

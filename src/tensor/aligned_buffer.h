@@ -36,8 +36,14 @@ class AlignedBuffer {
 
   uint8_t* data() { return data_; }
   const uint8_t* data() const { return data_; }
-  template <typename T> T* as() { return reinterpret_cast<T*>(data_); }
-  template <typename T> const T* as() const { return reinterpret_cast<const T*>(data_); }
+  template <typename T>
+  T* as() {
+    return reinterpret_cast<T*>(data_);
+  }
+  template <typename T>
+  const T* as() const {
+    return reinterpret_cast<const T*>(data_);
+  }
   int64_t bytes() const { return bytes_; }
   // Whole pages of [offset, offset + bytes) of an own buffer lose their memory and are zero from then on.
   void give_back(int64_t offset, int64_t bytes);

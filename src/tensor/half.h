@@ -30,9 +30,9 @@ inline uint16_t f32_to_f16(float value) {
   uint32_t bits = std::bit_cast<uint32_t>(value);
   uint16_t sign = static_cast<uint16_t>((bits >> 16) & 0x8000u);
   uint32_t magnitude = bits & 0x7fffffffu;
-  if (magnitude > 0x7f800000u) return sign | 0x7e00u;   // NaN
-  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;  // 65520 and above round to infinity
-  if (magnitude < 0x38800000u) {                        // below 2^-14: subnormal or zero
+  if (magnitude > 0x7f800000u) return sign | 0x7e00u;            // NaN
+  if (magnitude >= 0x477ff000u) return sign | 0x7c00u;           // 65520 and above round to infinity
+  if (magnitude < 0x38800000u) {                                 // below 2^-14: subnormal or zero
     float scaled = std::bit_cast<float>(magnitude) * 0x1.0p24f;  // exact: units of 2^-24
     auto whole = static_cast<uint32_t>(scaled);
     float rest = scaled - static_cast<float>(whole);

@@ -20,7 +20,7 @@ TEST(Half, EveryF16BitPatternSurvivesARoundTrip) {
 }
 
 TEST(Half, RoundsToNearestEven) {
-  EXPECT_EQ(f32_to_f16(1.0f + 0x1.0p-11f), f32_to_f16(1.0f));             // tie, down to even
+  EXPECT_EQ(f32_to_f16(1.0f + 0x1.0p-11f), f32_to_f16(1.0f));              // tie, down to even
   EXPECT_EQ(f32_to_f16(1.0f + 0x1.8p-10f), f32_to_f16(1.0f + 0x1.0p-9f));  // tie, up to even
   EXPECT_EQ(f32_to_f16(65519.0f), 0x7bff);
   EXPECT_EQ(f32_to_f16(65520.0f), 0x7c00);

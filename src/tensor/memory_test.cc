@@ -1,11 +1,11 @@
 // AlignedBuffer and MappedFile: alignment, ownership, and which pages are in memory when.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <filesystem>
 #include <fstream>
 #include <string>
-#include <unistd.h>
 
 #include "tensor/aligned_buffer.h"
 #include "tensor/mapped_file.h"
@@ -57,7 +57,8 @@ int64_t resident_kb(const std::string& path) {
 }
 
 TEST(MappedFile, ReleasedPagesLeaveTheProcessAndCanBeReadAgain) {
-  const std::string path = (std::filesystem::temp_directory_path() / ("mapped_file_test." + std::to_string(getpid()))).string();
+  const std::string path =
+      (std::filesystem::temp_directory_path() / ("mapped_file_test." + std::to_string(getpid()))).string();
   constexpr size_t kBytes = 8 << 20;
   std::ofstream(path, std::ios::binary) << std::string(kBytes, 'x');
   {

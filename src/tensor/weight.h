@@ -22,8 +22,8 @@ struct BlockScales {
 struct Weight {
   std::string name;
   const Format* format = nullptr;
-  int64_t rows = 0;  // outputs
-  int64_t cols = 0;  // inputs
+  int64_t rows = 0;               // outputs
+  int64_t cols = 0;               // inputs
   const uint8_t* data = nullptr;  // stored rows in a mapped file, row after row
   BlockScales scales;
   // Where the file holds the transpose, `data` is this matrix's first column of stored numbers in `column_format` (one

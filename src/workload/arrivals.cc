@@ -22,7 +22,8 @@ Result<void> scale_arrivals(std::vector<WorkloadRequest>& requests, double scale
   double factor = 1 / scale;
   if (rate > 0 && requests.size() > 1) {
     const double last = requests.back().arrival_seconds;
-    if (!(last > 0)) return Error::user("rate: the trace has no arrival times to stretch; draw them with --arrivals poisson");
+    if (!(last > 0))
+      return Error::user("rate: the trace has no arrival times to stretch; draw them with --arrivals poisson");
     factor = static_cast<double>(requests.size() - 1) / rate / last;
   }
   for (auto& request : requests) request.arrival_seconds *= factor;

@@ -96,7 +96,9 @@ CacheResult run_cache(std::span<const WorkloadRequest> requests, const CacheSpec
     result.stored.merge(cache.stats());
     most = std::max(most, cache.given());
   }
-  if (result.tokens > 0) result.load_ratio = static_cast<double>(most) * static_cast<double>(spec.nodes) / static_cast<double>(result.tokens);
+  if (result.tokens > 0)
+    result.load_ratio =
+        static_cast<double>(most) * static_cast<double>(spec.nodes) / static_cast<double>(result.tokens);
   return result;
 }
 

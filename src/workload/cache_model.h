@@ -1,8 +1,8 @@
 // CacheModel: what a prefix cache of a given size and policy would have found in a load. It is the prefix index of the
 // engine without tokens and blocks: the same PrefixTree, the same evictors.
 //
-// A request is looked up and then written, both at the moment of its arrival. With several nodes each has a cache of its
-// own; a global cache is one node with the sum of the capacities.
+// A request is looked up and then written, both at the moment of its arrival. With several nodes each has a cache of
+// its own; a global cache is one node with the sum of the capacities.
 #pragma once
 
 #include <span>
@@ -23,7 +23,7 @@ struct CacheSpec {
   const PrefixEvictor* evictor = nullptr;
   int64_t capacity_blocks = 0;  // of each node; 0: unlimited
   int64_t nodes = 1;
-  int64_t token_block = 16;     // for prompts given as tokens
+  int64_t token_block = 16;  // for prompts given as tokens
   CacheRoute route = CacheRoute::in_turn;
 };
 

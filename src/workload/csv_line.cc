@@ -29,7 +29,8 @@ std::vector<std::string_view> split_csv(std::string_view line) {
 
 bool is_header_with(std::string_view first_line, std::span<const std::string_view> columns) {
   const auto names = split_csv(first_line.substr(0, 4096));
-  return std::ranges::all_of(columns, [&](std::string_view column) { return std::ranges::find(names, column) != names.end(); });
+  return std::ranges::all_of(columns,
+                             [&](std::string_view column) { return std::ranges::find(names, column) != names.end(); });
 }
 
 Result<void> CsvColumns::set_header(const TraceLine& line, std::span<const std::string_view> wanted) {
@@ -43,7 +44,8 @@ bool CsvColumns::has(std::string_view column) const { return std::ranges::find(n
 
 Result<void> CsvColumns::set_line(const TraceLine& line) {
   fields_ = split_csv(line.text);
-  if (fields_.size() != names_.size()) return line.defect(fmt::format("has {} fields, the header {}", fields_.size(), names_.size()));
+  if (fields_.size() != names_.size())
+    return line.defect(fmt::format("has {} fields, the header {}", fields_.size(), names_.size()));
   return {};
 }
 

@@ -43,7 +43,8 @@ uint64_t draw_group(const std::vector<double>& sums, double uniform) {
 }  // namespace
 
 Result<LengthDistribution> LengthDistribution::parse(const std::string& name, const std::string& text) {
-  static constexpr EnumTable<Kind, Shape> kShapes(Shape{"fixed", 1, "fixed:N"}, Shape{"uniform", 2, "uniform:MIN:MAX"}, Shape{"lognormal", 2, "lognormal:MU:SIGMA"},
+  static constexpr EnumTable<Kind, Shape> kShapes(Shape{"fixed", 1, "fixed:N"}, Shape{"uniform", 2, "uniform:MIN:MAX"},
+                                                  Shape{"lognormal", 2, "lognormal:MU:SIGMA"},
                                                   Shape{"pareto", 3, "pareto:ALPHA:MIN:MAX"});
   if (text == "sharegpt_prompt") return parse(name, "lognormal:5.487:0.671");
   if (text == "sharegpt_output") return parse(name, "lognormal:3.587:1.223");
@@ -61,11 +62,17 @@ Result<LengthDistribution> LengthDistribution::parse(const std::string& name, co
     if (out.kind_ == Kind::fixed) good = good && out.a_ >= 1 && out.a_ <= kMaxLength;
     if (out.kind_ == Kind::uniform) good = good && out.a_ >= 1 && out.b_ >= out.a_ && out.b_ <= kMaxLength;
     if (out.kind_ == Kind::lognormal) good = good && out.a_ >= 0 && out.a_ <= 16 && out.b_ >= 0 && out.b_ <= 8;
-    if (out.kind_ == Kind::pareto) good = good && out.a_ >= 0.01 && out.a_ <= 100 && out.b_ >= 1 && out.c_ >= out.b_ && out.c_ <= kMaxLength;
-    if (!good) return Error::user(fmt::format("{}: '{}' is not {} with lengths from 1 to {}", name, text, kShapes[kind].usage, kMaxTraceTokens));
+    if (out.kind_ == Kind::pareto)
+      good = good && out.a_ >= 0.01 && out.a_ <= 100 && out.b_ >= 1 && out.c_ >= out.b_ && out.c_ <= kMaxLength;
+    if (!good)
+      return Error::user(fmt::format("{}: '{}' is not {} with lengths from 1 to {}", name, text, kShapes[kind].usage,
+                                     kMaxTraceTokens));
     return out;
   }
-  return Error::user(fmt::format("{}: '{}'; there are fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA, pareto:ALPHA:MIN:MAX, sharegpt_prompt, sharegpt_output", name, text));
+  return Error::user(
+      fmt::format("{}: '{}'; there are fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA, pareto:ALPHA:MIN:MAX, "
+                  "sharegpt_prompt, sharegpt_output",
+                  name, text));
 }
 
 int64_t LengthDistribution::draw(RandomStream& random) const {
@@ -108,10 +115,12 @@ Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
   arrivals.rate = values.number("rate");
   arrivals.burstiness = values.number("burstiness");
   const uint64_t seed = arrivals.seed = static_cast<uint64_t>(values.integer("seed"));
-  const int64_t block = values.integer("block"), prefix_blocks = values.integer("prefix_tokens") / block, tenants = values.integer("tenants");
+  const int64_t block = values.integer("block"), prefix_blocks = values.integer("prefix_tokens") / block,
+                tenants = values.integer("tenants");
   std::vector<double> weights;
   double sum = 0;
-  for (int64_t g = 0; g < values.integer("prefix_groups"); ++g) weights.push_back(sum += std::pow(static_cast<double>(g + 1), -values.number("prefix_skew")));
+  for (int64_t g = 0; g < values.integer("prefix_groups"); ++g)
+    weights.push_back(sum += std::pow(static_cast<double>(g + 1), -values.number("prefix_skew")));
 
   std::vector<WorkloadRequest> requests(static_cast<size_t>(values.integer("requests")));
   using Purpose = RandomStream::Purpose;
@@ -121,12 +130,14 @@ Result<std::vector<WorkloadRequest>> generate_workload(std::string_view text) {
     RandomStream group_draw(seed, Purpose::prefix_group, i), tenant_draw(seed, Purpose::tenant, i);
     request.prompt_tokens = prompt.draw(prompt_draw);
     request.output_tokens = output.draw(output_draw);
-    if (tenants > 1) request.tenant = fmt::format("t{}", static_cast<int64_t>(tenant_draw.uniform() * static_cast<double>(tenants)));
+    if (tenants > 1)
+      request.tenant = fmt::format("t{}", static_cast<int64_t>(tenant_draw.uniform() * static_cast<double>(tenants)));
     if (prefix_blocks == 0 || group_draw.uniform() >= values.number("prefix_share")) continue;
     const uint64_t group = draw_group(weights, group_draw.uniform());
     request.prompt_tokens = std::min(request.prompt_tokens + prefix_blocks * block, kMaxTraceTokens);
     request.hash_block_tokens = block;
-    for (int64_t b = 0; b < prefix_blocks; ++b) request.prefix_hashes.push_back(prefix_hash(seed, group, static_cast<uint64_t>(b)));
+    for (int64_t b = 0; b < prefix_blocks; ++b)
+      request.prefix_hashes.push_back(prefix_hash(seed, group, static_cast<uint64_t>(b)));
   }
   draw_arrivals(requests, arrivals);
   return requests;
@@ -136,7 +147,8 @@ Result<std::vector<WorkloadRequest>> load_workload(const std::string& what, cons
   constexpr std::string_view kPrefix = "gen:";
   if (!what.starts_with(kPrefix)) return read_trace(what, options);
   MILLRACE_TRY(auto requests, generate_workload(std::string_view(what).substr(kPrefix.size())));
-  if (options.limit > 0 && options.limit < static_cast<int64_t>(requests.size())) requests.resize(static_cast<size_t>(options.limit));
+  if (options.limit > 0 && options.limit < static_cast<int64_t>(requests.size()))
+    requests.resize(static_cast<size_t>(options.limit));
   MILLRACE_TRY_VOID(scale_arrivals(requests, options.scale, options.rate));
   return requests;
 }

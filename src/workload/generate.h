@@ -1,5 +1,5 @@
-// Generated loads: arrivals, lengths and shared prefixes drawn from distributions, every draw a function of the seed and
-// the request's place.
+// Generated loads: arrivals, lengths and shared prefixes drawn from distributions, every draw a function of the seed
+// and the request's place.
 //
 // A load is written "gen:key=value,..." wherever a trace's path may stand:
 //   gen:requests=200,rate=4,arrivals=gamma,burstiness=0.3,prompt=lognormal:5.5:0.7,output=pareto:1.1:8:2048
@@ -11,9 +11,10 @@
 
 namespace millrace {
 
-// fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA (of the natural logarithm), pareto:ALPHA:MIN:MAX (bounded, heavy-tailed),
-// and two fits to the 2,026 ShareGPT requests of AIBrix's 8-minute workload: sharegpt_prompt is lognormal:5.487:0.671
-// (theirs: mean 294, median 264, p99 790) and sharegpt_output is lognormal:3.587:1.223 (mean 73, median 34, p99 562).
+// fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA (of the natural logarithm), pareto:ALPHA:MIN:MAX (bounded,
+// heavy-tailed), and two fits to the 2,026 ShareGPT requests of AIBrix's 8-minute workload: sharegpt_prompt is
+// lognormal:5.487:0.671 (theirs: mean 294, median 264, p99 790) and sharegpt_output is lognormal:3.587:1.223 (mean 73,
+// median 34, p99 562).
 class LengthDistribution {
  public:
   static Result<LengthDistribution> parse(const std::string& name, const std::string& text);  // `name` for errors

@@ -36,8 +36,8 @@ TEST(Generate, ArrivalsHaveTheRateAndBurstinessAskedFor) {
 
 TEST(Generate, LengthsFollowTheirDistribution) {
   const auto lognormal = trace_stats(generate("requests=20000,prompt=sharegpt_prompt,output=fixed:7"));
-  EXPECT_NEAR(lognormal.prompt_tokens.p50, 241, 8);   // e^5.487
-  EXPECT_NEAR(lognormal.prompt_tokens.mean, 302, 12); // e^(5.487 + 0.671^2 / 2)
+  EXPECT_NEAR(lognormal.prompt_tokens.p50, 241, 8);    // e^5.487
+  EXPECT_NEAR(lognormal.prompt_tokens.mean, 302, 12);  // e^(5.487 + 0.671^2 / 2)
   EXPECT_EQ(lognormal.output_tokens.min, 7);
   EXPECT_EQ(lognormal.output_tokens.max, 7);
   const auto others = trace_stats(generate("requests=20000,prompt=uniform:3:5,output=pareto:1:10:1000"));
@@ -50,7 +50,8 @@ TEST(Generate, LengthsFollowTheirDistribution) {
 }
 
 TEST(Generate, ADrawDependsOnItsSeedAndPlaceAlone) {
-  const auto a = generate("requests=50,rate=1,seed=3,prompt=uniform:1:1000"), b = generate("requests=90,rate=7,seed=3,prompt=uniform:1:1000,output=fixed:1");
+  const auto a = generate("requests=50,rate=1,seed=3,prompt=uniform:1:1000"),
+             b = generate("requests=90,rate=7,seed=3,prompt=uniform:1:1000,output=fixed:1");
   const auto c = generate("requests=50,rate=1,seed=4,prompt=uniform:1:1000");
   int64_t same = 0;
   for (size_t i = 0; i < a.size(); ++i) {
@@ -62,7 +63,9 @@ TEST(Generate, ADrawDependsOnItsSeedAndPlaceAlone) {
 }
 
 TEST(Generate, SharedPrefixesAreShared) {
-  const auto requests = generate("requests=2000,prompt=fixed:10,prefix_tokens=100,block=16,prefix_groups=4,prefix_share=0.5,prefix_skew=1,tenants=3");
+  const auto requests = generate(
+      "requests=2000,prompt=fixed:10,prefix_tokens=100,block=16,prefix_groups=4,prefix_share=0.5,prefix_skew=1,tenants="
+      "3");
   std::set<uint64_t> first;
   int64_t with = 0;
   for (const auto& request : requests) {
@@ -85,8 +88,10 @@ TEST(Generate, SharedPrefixesAreShared) {
 
 TEST(Generate, RefusesWhatMakesNoSense) {
   EXPECT_EQ(refused("prompt=fixed:0"), "prompt: 'fixed:0' is not fixed:N with lengths from 1 to 16777216");
-  EXPECT_EQ(refused("output=uniform:5:3"), "output: 'uniform:5:3' is not uniform:MIN:MAX with lengths from 1 to 16777216");
-  EXPECT_EQ(refused("output=pareto:1:2"), "output: 'pareto:1:2' is not pareto:ALPHA:MIN:MAX with lengths from 1 to 16777216");
+  EXPECT_EQ(refused("output=uniform:5:3"),
+            "output: 'uniform:5:3' is not uniform:MIN:MAX with lengths from 1 to 16777216");
+  EXPECT_EQ(refused("output=pareto:1:2"),
+            "output: 'pareto:1:2' is not pareto:ALPHA:MIN:MAX with lengths from 1 to 16777216");
   EXPECT_NE(refused("output=zipf:1").find("output: 'zipf:1'; there are fixed:N"), std::string::npos);
   EXPECT_EQ(refused("arrivals=often"), "arrivals 'often'; there are: poisson, gamma, uniform");
   EXPECT_NE(refused("request=5").find("request"), std::string::npos);

@@ -37,17 +37,20 @@ Result<Json> parse_json_line(const TraceLine& line) {
   return object;
 }
 
-Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max, const std::string& what) {
+Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max,
+                             const std::string& what) {
   const Json* value = field(object, key);
   if (!value) return line.defect(fmt::format("{}{}: is missing", what, key));
   const bool huge = value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX);
   if (!value->is_number_integer() || huge || value->get<int64_t>() < min || value->get<int64_t>() > max) {
-    return line.defect(fmt::format("{}{}: must be a whole number from {} to {}, is {}", what, key, min, max, shown(*value)));
+    return line.defect(
+        fmt::format("{}{}: must be a whole number from {} to {}, is {}", what, key, min, max, shown(*value)));
   }
   return value->get<int64_t>();
 }
 
-Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max, const std::string& what) {
+Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max,
+                           const std::string& what) {
   const Json* value = field(object, key);
   if (!value) return line.defect(fmt::format("{}{}: is missing", what, key));
   if (!value->is_number() || !(value->get<double>() >= min && value->get<double>() <= max)) {

@@ -17,8 +17,10 @@ bool is_object_with(std::string_view text, std::initializer_list<const char*> ke
 Result<Json> parse_json_line(const TraceLine& line);
 
 // Field `key` of `object`; `what` in front of its name in errors ("requests[3].").
-Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max, const std::string& what = "");
-Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max, const std::string& what = "");
+Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max,
+                             const std::string& what = "");
+Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max,
+                           const std::string& what = "");
 Result<std::string> json_text(const TraceLine& line, const Json& object, const char* key, const std::string& what = "");
 
 }  // namespace millrace

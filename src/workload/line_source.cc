@@ -13,7 +13,10 @@ namespace millrace {
 namespace {
 constexpr size_t kChunk = 1 << 16;
 constexpr uint64_t kUnpackerMemory = uint64_t{256} << 20;
-constexpr std::string_view kXzMagic("\xfd" "7zXZ\0", 6);
+constexpr std::string_view kXzMagic(
+    "\xfd"
+    "7zXZ\0",
+    6);
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 }  // namespace
 
@@ -61,7 +64,8 @@ Result<bool> LineSource::fill() {
     const size_t n = read_raw(buffer_.data() + old, kChunk);
     buffer_.resize(old + n);
     raw_ended_ = n == 0;
-    if (file_ && std::ferror(file_)) return Error::corrupt(fmt::format("{}: cannot be read: {}", name_, std::strerror(errno)));
+    if (file_ && std::ferror(file_))
+      return Error::corrupt(fmt::format("{}: cannot be read: {}", name_, std::strerror(errno)));
     const bool first = !started_;
     started_ = true;
     if (!first || !std::string_view(buffer_).starts_with(kXzMagic)) {
@@ -69,7 +73,8 @@ Result<bool> LineSource::fill() {
       return n > 0;
     }
     unpacker_ = std::make_unique<Unpacker>();
-    if (lzma_stream_decoder(&unpacker_->stream, kUnpackerMemory, LZMA_CONCATENATED) != LZMA_OK) return Error::resource("out of memory");
+    if (lzma_stream_decoder(&unpacker_->stream, kUnpackerMemory, LZMA_CONCATENATED) != LZMA_OK)
+      return Error::resource("out of memory");
     unpacker_->packed = std::move(buffer_);
     unpacker_->stream.next_in = reinterpret_cast<const uint8_t*>(unpacker_->packed.data());
     unpacker_->stream.avail_in = unpacker_->packed.size();
@@ -90,9 +95,11 @@ Result<bool> LineSource::fill() {
     }
     const lzma_ret status = lzma_code(&u.stream, raw_ended_ ? LZMA_FINISH : LZMA_RUN);
     u.ended = status == LZMA_STREAM_END;
-    if (status == LZMA_MEMLIMIT_ERROR) return Error::resource(fmt::format("{}: unpacking needs more than {} MB", name_, kUnpackerMemory >> 20));
+    if (status == LZMA_MEMLIMIT_ERROR)
+      return Error::resource(fmt::format("{}: unpacking needs more than {} MB", name_, kUnpackerMemory >> 20));
     if (status != LZMA_OK && !u.ended) {
-      return Error::corrupt(fmt::format("{}: the packed data is {} after line {}", name_, raw_ended_ ? "cut off" : "damaged", number_));
+      return Error::corrupt(
+          fmt::format("{}: the packed data is {} after line {}", name_, raw_ended_ ? "cut off" : "damaged", number_));
     }
   }
   buffer_.resize(old + kChunk - u.stream.avail_out);
@@ -108,7 +115,8 @@ Result<bool> LineSource::next(std::string_view& line) {
     if (!found) {
       searched = buffer_.size() - at_;
       if (searched > static_cast<size_t>(kMaxTraceLineBytes)) {
-        return Error::resource(fmt::format("{}:{}: the line is longer than {} MB", name_, number_ + 1, kMaxTraceLineBytes >> 20));
+        return Error::resource(
+            fmt::format("{}:{}: the line is longer than {} MB", name_, number_ + 1, kMaxTraceLineBytes >> 20));
       }
       MILLRACE_TRY(const bool more, fill());
       if (more) continue;

@@ -1,5 +1,5 @@
-// LineSource: the lines of a file, unpacked on the way when the file is packed with xz. Bounded memory whatever the file
-// says: one line at most kMaxTraceLineBytes, the unpacker at most 256 MB.
+// LineSource: the lines of a file, unpacked on the way when the file is packed with xz. Bounded memory whatever the
+// file says: one line at most kMaxTraceLineBytes, the unpacker at most 256 MB.
 #pragma once
 
 #include <cstdio>
@@ -29,16 +29,16 @@ class LineSource {
  private:
   struct Unpacker;
   explicit LineSource(std::string name);
-  Result<bool> fill();          // more bytes behind buffer_; false at the end
+  Result<bool> fill();  // more bytes behind buffer_; false at the end
   size_t read_raw(char* to, size_t size);
 
   std::string name_;
   std::FILE* file_ = nullptr;
-  std::string_view bytes_;      // where there is no file
+  std::string_view bytes_;  // where there is no file
   std::unique_ptr<Unpacker> unpacker_;
   bool started_ = false, raw_ended_ = false;
   std::string buffer_;
-  size_t at_ = 0;               // first byte of buffer_ that no line has used
+  size_t at_ = 0;  // first byte of buffer_ that no line has used
   int64_t number_ = 0;
 };
 

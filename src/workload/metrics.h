@@ -1,7 +1,8 @@
 // What a replay measured, in the terms of `vllm bench serve`.
 //
 //   arrival .. sent .. first token ... last token
-//   |- TTFT -----------|                             from the planned arrival: a load generator that is late is no excuse
+//   |- TTFT -----------|                             from the planned arrival: a load generator that is late is no
+//   excuse
 //   |- E2E ------------------------------------|
 //                      |- (E2E - TTFT) / (n-1) = TPOT of the request; each gap between tokens is an ITL
 #pragma once
@@ -17,14 +18,14 @@ namespace millrace {
 
 // One request's fate. Times are seconds since the start of the run.
 struct RequestRecord {
-  double arrival = 0;               // when it was to be sent
+  double arrival = 0;  // when it was to be sent
   double sent = 0;
-  std::vector<double> tokens;       // when each token came
+  std::vector<double> tokens;  // when each token came
   double finished = 0;
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;        // of the prompt, found in a prefix cache
-  int64_t output_tokens = 0;        // as the other side counts them, where several may come at a time; 0: one a time
-  std::string error;                // empty: it went well
+  int64_t cached_tokens = 0;  // of the prompt, found in a prefix cache
+  int64_t output_tokens = 0;  // as the other side counts them, where several may come at a time; 0: one a time
+  std::string error;          // empty: it went well
   std::string tenant;
 
   bool ok() const { return error.empty() && !tokens.empty(); }
@@ -44,15 +45,15 @@ struct GoodputLimits {
 
 struct LoadMetrics {
   int64_t requests = 0, completed = 0, failed = 0;
-  double seconds = 0;                // from the first arrival to the last token
+  double seconds = 0;                                               // from the first arrival to the last token
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of completed requests
-  double request_rate = 0;           // completed a second
-  double output_rate = 0;            // tokens a second
-  double total_rate = 0;             // with the prompts' tokens
-  Summary ttft, tpot, itl, e2e;      // seconds; TPOT over requests with two tokens or more
-  Summary lag;                       // sent - arrival: how late the generator was
-  int64_t good = 0;                  // requests within the limits, when any are set
-  double goodput = 0;                // of those, a second
+  double request_rate = 0;                                          // completed a second
+  double output_rate = 0;                                           // tokens a second
+  double total_rate = 0;                                            // with the prompts' tokens
+  Summary ttft, tpot, itl, e2e;  // seconds; TPOT over requests with two tokens or more
+  Summary lag;                   // sent - arrival: how late the generator was
+  int64_t good = 0;              // requests within the limits, when any are set
+  double goodput = 0;            // of those, a second
   std::map<std::string, int64_t> errors;
 };
 

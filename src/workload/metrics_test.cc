@@ -33,8 +33,8 @@ TEST(Metrics, AreThoseOfTheDefinitions) {
   const LoadMetrics m = measure_load(records);
   EXPECT_EQ(m.completed, 2);
   EXPECT_DOUBLE_EQ(m.seconds, 4);
-  EXPECT_DOUBLE_EQ(m.ttft.mean, 2);        // 1 and 3
-  EXPECT_DOUBLE_EQ(m.tpot.mean, 1);        // (4 - 2) / 2; one token has none
+  EXPECT_DOUBLE_EQ(m.ttft.mean, 2);  // 1 and 3
+  EXPECT_DOUBLE_EQ(m.tpot.mean, 1);  // (4 - 2) / 2; one token has none
   EXPECT_EQ(m.tpot.count, 1);
   EXPECT_DOUBLE_EQ(m.itl.min, 0.5);
   EXPECT_DOUBLE_EQ(m.itl.max, 1.5);
@@ -78,7 +78,8 @@ TEST(Report, IsOneWholeFileThatRunsNothing) {
   EXPECT_NE(html.find("<h1>a&lt;b&gt;</h1>"), std::string::npos);
   EXPECT_NE(html.find("x&amp;y"), std::string::npos);
   EXPECT_NE(html.find("queue &lt;full&gt; &amp; &quot;closed&quot;"), std::string::npos);
-  for (const char* foreign : {"<script", "http:", "https:", "url(", "<link", "nan", "inf\""}) EXPECT_EQ(html.find(foreign), std::string::npos) << foreign;
+  for (const char* foreign : {"<script", "http:", "https:", "url(", "<link", "nan", "inf\""})
+    EXPECT_EQ(html.find(foreign), std::string::npos) << foreign;
   size_t opened = 0, closed = 0;
   for (size_t at = 0; (at = html.find("<svg", at)) != std::string::npos; ++at) ++opened;
   for (size_t at = 0; (at = html.find("</svg>", at)) != std::string::npos; ++at) ++closed;

@@ -10,7 +10,8 @@ struct PromptBlock {
   int64_t tokens = 0;  // of the prompt; the last block of a recorded trace may be partly filled
 };
 
-// From prefix_hashes, in their block size; else from tokens, whole blocks of `token_block` only. Empty: nothing is known.
+// From prefix_hashes, in their block size; else from tokens, whole blocks of `token_block` only. Empty: nothing is
+// known.
 std::vector<PromptBlock> prompt_blocks(const WorkloadRequest& request, int64_t token_block);
 
 // The block size that prompt_blocks() uses for this request.

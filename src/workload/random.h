@@ -12,11 +12,12 @@ namespace millrace {
 class RandomStream {
  public:
   enum class Purpose : uint64_t { arrivals = 1, prompt_length, output_length, prefix_group, tenant, routing };
-  RandomStream(uint64_t seed, Purpose purpose, uint64_t item) : seed_(seed), stream_(static_cast<uint64_t>(purpose) << 56 ^ item) {}
+  RandomStream(uint64_t seed, Purpose purpose, uint64_t item)
+      : seed_(seed), stream_(static_cast<uint64_t>(purpose) << 56 ^ item) {}
 
   double uniform() { return philox_uniform(seed_, stream_, index_++); }  // [0, 1)
   double exponential() { return -std::log1p(-uniform()); }               // mean 1
-  double normal() {                                                       // Box and Muller, 1958
+  double normal() {                                                      // Box and Muller, 1958
     const double radius = std::sqrt(2 * exponential());
     return radius * std::cos(2 * std::numbers::pi * uniform());
   }

@@ -53,7 +53,10 @@ SvgSeries distribution(const std::string& name, std::vector<double> values) {
 
 std::string charts(std::span<const RequestRecord> records, const LoadMetrics& metrics) {
   Timeline timeline{0, std::max(metrics.seconds, 1e-9) / kWindows};
-  if (!records.empty()) timeline.start = std::min_element(records.begin(), records.end(), [](const auto& a, const auto& b) { return a.arrival < b.arrival; })->arrival;
+  if (!records.empty())
+    timeline.start = std::min_element(records.begin(), records.end(), [](const auto& a, const auto& b) {
+                       return a.arrival < b.arrival;
+                     })->arrival;
   Windows ttft(kWindows), itl(kWindows);
   std::vector<double> tokens(kWindows), in_flight(kWindows), arrivals(kWindows), all_ttft, all_tpot, all_e2e;
   SvgSeries dots{"each", {}, true};
@@ -62,7 +65,8 @@ std::string charts(std::span<const RequestRecord> records, const LoadMetrics& me
     const double end = record.ok() ? record.tokens.back() : record.finished;
     for (size_t w = timeline.of(record.arrival); w <= timeline.of(end); ++w) {
       const double begin_w = timeline.start + static_cast<double>(w) * timeline.width;
-      in_flight[w] += std::max(0.0, std::min(end, begin_w + timeline.width) - std::max(record.arrival, begin_w)) / timeline.width;
+      in_flight[w] +=
+          std::max(0.0, std::min(end, begin_w + timeline.width) - std::max(record.arrival, begin_w)) / timeline.width;
     }
     if (!record.ok()) continue;
     ttft[timeline.of(record.arrival)].push_back(record.ttft());
@@ -82,8 +86,14 @@ std::string charts(std::span<const RequestRecord> records, const LoadMetrics& me
     coming.points.emplace_back(timeline.middle(w), arrivals[w] / timeline.width);
   }
   const SvgChart all[] = {
-      {"Time to first token, by arrival", "seconds of the run", "s", {dots, over_time("p50", timeline, ttft, &Summary::p50), over_time("p99", timeline, ttft, &Summary::p99)}},
-      {"Time between tokens", "seconds of the run", "ms", {over_time("p50", timeline, itl, &Summary::p50), over_time("p99", timeline, itl, &Summary::p99)}},
+      {"Time to first token, by arrival",
+       "seconds of the run",
+       "s",
+       {dots, over_time("p50", timeline, ttft, &Summary::p50), over_time("p99", timeline, ttft, &Summary::p99)}},
+      {"Time between tokens",
+       "seconds of the run",
+       "ms",
+       {over_time("p50", timeline, itl, &Summary::p50), over_time("p99", timeline, itl, &Summary::p99)}},
       {"Output", "seconds of the run", "tokens/s", {rate}},
       {"Requests in flight", "seconds of the run", "requests", {flight}},
       {"Arrivals", "seconds of the run", "requests/s", {coming}},
@@ -97,30 +107,40 @@ std::string charts(std::span<const RequestRecord> records, const LoadMetrics& me
 }
 
 std::string metric_row(const char* name, const Summary& s, double unit) {
-  return fmt::format("<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td></tr>\n", name, s.mean * unit, s.p50 * unit, s.p90 * unit, s.p99 * unit, s.max * unit);
+  return fmt::format(
+      "<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.2f}</td></tr>\n", name,
+      s.mean * unit, s.p50 * unit, s.p90 * unit, s.p99 * unit, s.max * unit);
 }
 
 std::string prediction_table(const LoadMetrics& measured, const LoadMetrics& predicted) {
-  std::string out = "</table>\n<table><tr><th></th><th>measured</th><th>predicted</th><th>predicted / measured</th></tr>\n";
+  std::string out =
+      "</table>\n<table><tr><th></th><th>measured</th><th>predicted</th><th>predicted / measured</th></tr>\n";
   for (const ComparedFigure& row : compare_loads(measured, predicted))
-    out += fmt::format("<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.3f}</td></tr>\n", row.name, row.measured, row.predicted, row.ratio());
+    out += fmt::format("<tr><td>{}</td><td>{:.2f}</td><td>{:.2f}</td><td>{:.3f}</td></tr>\n", row.name, row.measured,
+                       row.predicted, row.ratio());
   return out;
 }
 
 }  // namespace
 
-std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics, const LoadMetrics* predicted) {
+std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
+                               const LoadMetrics& metrics, const LoadMetrics* predicted) {
   std::string out = fmt::format(kHead, html_escape(facts.title));
   out += fmt::format("<h1>{}</h1>\n<table>\n", html_escape(facts.title));
-  const auto line = [&](const std::string& name, const std::string& value) { out += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_escape(name), html_escape(value)); };
+  const auto line = [&](const std::string& name, const std::string& value) {
+    out += fmt::format("<tr><td>{}</td><td>{}</td></tr>\n", html_escape(name), html_escape(value));
+  };
   for (const auto& [name, value] : facts.settings) line(name, value);
   line("requests", fmt::format("{} done, {} failed, in {:.1f} s", metrics.completed, metrics.failed, metrics.seconds));
-  line("throughput", fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} with prompts", metrics.request_rate, metrics.output_rate, metrics.total_rate));
-  line("prompt tokens", fmt::format("{}, of which {} from the prefix cache", metrics.prompt_tokens, metrics.cached_tokens));
+  line("throughput", fmt::format("{:.2f} requests/s, {:.1f} output tokens/s, {:.1f} with prompts", metrics.request_rate,
+                                 metrics.output_rate, metrics.total_rate));
+  line("prompt tokens",
+       fmt::format("{}, of which {} from the prefix cache", metrics.prompt_tokens, metrics.cached_tokens));
   if (metrics.good > 0) line("goodput", fmt::format("{:.2f} requests/s", metrics.goodput));
   for (const auto& [text, count] : metrics.errors) line("error", fmt::format("{} x {}", count, text));
   out += "</table>\n<table><tr><th></th><th>mean</th><th>p50</th><th>p90</th><th>p99</th><th>max</th></tr>\n";
-  out += metric_row("TTFT, s", metrics.ttft, 1) + metric_row("TPOT, ms", metrics.tpot, 1000) + metric_row("ITL, ms", metrics.itl, 1000) + metric_row("E2E, s", metrics.e2e, 1);
+  out += metric_row("TTFT, s", metrics.ttft, 1) + metric_row("TPOT, ms", metrics.tpot, 1000) +
+         metric_row("ITL, ms", metrics.itl, 1000) + metric_row("E2E, s", metrics.e2e, 1);
   if (predicted) out += prediction_table(metrics, *predicted);
   return out + "</table>\n<div class=\"charts\">\n" + charts(records, metrics) + "</div></body></html>\n";
 }

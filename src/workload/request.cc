@@ -24,7 +24,8 @@ std::vector<TokenId> make_prompt(const WorkloadRequest& request, int64_t vocab) 
   std::vector<TokenId> prompt;
   prompt.reserve(static_cast<size_t>(request.prompt_tokens));
   const auto known = std::min<int64_t>(request.prompt_tokens, static_cast<int64_t>(request.tokens.size()));
-  for (int64_t i = 0; i < known; ++i) prompt.push_back(static_cast<TokenId>(request.tokens[static_cast<size_t>(i)] % vocab));
+  for (int64_t i = 0; i < known; ++i)
+    prompt.push_back(static_cast<TokenId>(request.tokens[static_cast<size_t>(i)] % vocab));
   int64_t at = known;
   if (known == 0 && request.hash_block_tokens > 0) {
     for (uint64_t hash : request.prefix_hashes) {

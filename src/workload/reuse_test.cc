@@ -25,7 +25,8 @@ CacheResult cache(const std::vector<WorkloadRequest>& load, const char* policy, 
 }
 
 TEST(Reuse, IsCountedInBlocksAndInTokens) {
-  const std::vector<WorkloadRequest> load = {prompt(0, 25, {1, 2, 3}), prompt(2, 25, {1, 2, 3}), prompt(5, 40, {1, 9}), prompt(6, 10, {8})};
+  const std::vector<WorkloadRequest> load = {prompt(0, 25, {1, 2, 3}), prompt(2, 25, {1, 2, 3}), prompt(5, 40, {1, 9}),
+                                             prompt(6, 10, {8})};
   const ReuseStats r = trace_stats(load).reuse;
   EXPECT_EQ(r.block_tokens, 10);
   EXPECT_EQ(r.blocks, 9);
@@ -61,7 +62,8 @@ TEST(Reuse, PromptsOfTokensAreCutIntoBlocks) {
 }
 
 TEST(Cache, UnlimitedFindsWhatTheStatisticsSay) {
-  const auto load = *generate_workload("requests=500,prompt=uniform:1:300,prefix_tokens=512,prefix_groups=40,prefix_skew=0.8");
+  const auto load =
+      *generate_workload("requests=500,prompt=uniform:1:300,prefix_tokens=512,prefix_groups=40,prefix_skew=0.8");
   const CacheResult result = cache(load, "lru", 0);
   const ReuseStats stats = trace_stats(load).reuse;
   EXPECT_EQ(result.hit_blocks, stats.hit_blocks);
@@ -72,11 +74,14 @@ TEST(Cache, UnlimitedFindsWhatTheStatisticsSay) {
 
 TEST(Cache, PoliciesDifferWhereTheyShould) {
   // 1 is popular, then 2 .. 4 pass by once each: recency drops 1, frequency keeps it.
-  const std::vector<WorkloadRequest> passing = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {2}), prompt(3, 10, {3}), prompt(4, 10, {4}), prompt(5, 10, {1})};
+  const std::vector<WorkloadRequest> passing = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {2}),
+                                                prompt(3, 10, {3}), prompt(4, 10, {4}), prompt(5, 10, {1})};
   EXPECT_EQ(cache(passing, "lru", 2).hit_blocks, 1);
   EXPECT_EQ(cache(passing, "lfu", 2).hit_blocks, 2);
-  // A long prompt comes after a short one, both once: length_aware gives up the long one's end, the others the short one.
-  const std::vector<WorkloadRequest> lengths = {prompt(0, 10, {1}), prompt(1, 30, {5, 6, 7}), prompt(2, 10, {8}), prompt(3, 10, {1})};
+  // A long prompt comes after a short one, both once: length_aware gives up the long one's end, the others the short
+  // one.
+  const std::vector<WorkloadRequest> lengths = {prompt(0, 10, {1}), prompt(1, 30, {5, 6, 7}), prompt(2, 10, {8}),
+                                                prompt(3, 10, {1})};
   EXPECT_EQ(cache(lengths, "lru", 4).hit_blocks, 0);
   EXPECT_EQ(cache(lengths, "lfu", 4).hit_blocks, 0);
   EXPECT_EQ(cache(lengths, "length_aware", 4).hit_blocks, 1);
@@ -88,14 +93,16 @@ TEST(Cache, APromptLongerThanTheCacheKeepsItsBeginning) {
 }
 
 TEST(Cache, NodesShareNothing) {
-  const std::vector<WorkloadRequest> load = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {1}), prompt(3, 10, {1})};
+  const std::vector<WorkloadRequest> load = {prompt(0, 10, {1}), prompt(1, 10, {1}), prompt(2, 10, {1}),
+                                             prompt(3, 10, {1})};
   EXPECT_EQ(cache(load, "lru", 5).hit_blocks, 3);
   EXPECT_EQ(cache(load, "lru", 5, 2).hit_blocks, 2);
 }
 
 TEST(Cache, RoutingByPrefixFindsTheNodeThatHasIt) {
   // In turn, each prompt comes to the node that has the other one.
-  const std::vector<WorkloadRequest> load = {prompt(0, 20, {1, 2}), prompt(1, 20, {5, 6}), prompt(2, 20, {5, 6}), prompt(3, 20, {1, 2}), prompt(4, 40, {1, 2, 3, 4})};
+  const std::vector<WorkloadRequest> load = {prompt(0, 20, {1, 2}), prompt(1, 20, {5, 6}), prompt(2, 20, {5, 6}),
+                                             prompt(3, 20, {1, 2}), prompt(4, 40, {1, 2, 3, 4})};
   EXPECT_EQ(cache(load, "lru", 9, 2).hit_blocks, 2);
   const CacheResult routed = run_cache(load, {find_prefix_evictor("lru"), 9, 2, 16, CacheRoute::prefix});
   EXPECT_EQ(routed.hit_blocks, 6);
@@ -139,8 +146,11 @@ int64_t brute_force_lru(const std::vector<WorkloadRequest>& load, size_t capacit
 }
 
 TEST(Cache, LruIsThatOfBruteForce) {
-  const auto load = *generate_workload("requests=300,seed=5,prompt=fixed:1,prefix_tokens=80,prefix_groups=30,prefix_skew=0.7");
-  for (int64_t capacity : {3, 7, 20, 50, 90, 149}) EXPECT_EQ(cache(load, "lru", capacity).hit_blocks, brute_force_lru(load, static_cast<size_t>(capacity))) << capacity;
+  const auto load =
+      *generate_workload("requests=300,seed=5,prompt=fixed:1,prefix_tokens=80,prefix_groups=30,prefix_skew=0.7");
+  for (int64_t capacity : {3, 7, 20, 50, 90, 149})
+    EXPECT_EQ(cache(load, "lru", capacity).hit_blocks, brute_force_lru(load, static_cast<size_t>(capacity)))
+        << capacity;
 }
 
 TEST(Reuse, MooncakesTracesHaveTheirKnownRatios) {

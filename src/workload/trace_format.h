@@ -41,9 +41,9 @@ class TraceReader {
 };
 
 struct TraceFormat {
-  std::string_view name;     // as typed: --format mooncake
+  std::string_view name;  // as typed: --format mooncake
   std::string_view summary;
-  std::string_view origin;   // paper or specification
+  std::string_view origin;  // paper or specification
   bool (*recognises)(std::string_view first_line);
   std::unique_ptr<TraceReader> (*make)(const TraceOptions& options);
 };
@@ -56,7 +56,8 @@ const TraceFormat* find_trace_format(std::string_view name);  // null: there is 
 std::optional<int64_t> parse_timestamp(std::string_view text);
 
 // Fills prompt_tokens, prefixes and, where options.encode is there, tokens. `known_tokens` < 0: from the text.
-Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens, const TraceOptions& options);
+Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens,
+                             const TraceOptions& options);
 Result<int64_t> count_tokens(std::string_view text, const TraceOptions& options);
 
 }  // namespace millrace

@@ -19,7 +19,8 @@ double variance(const std::vector<double>& values, double mean) {
 ArrivalStats arrival_stats(std::span<const WorkloadRequest> requests) {
   ArrivalStats out;
   std::vector<double> gaps;
-  for (size_t i = 1; i < requests.size(); ++i) gaps.push_back(requests[i].arrival_seconds - requests[i - 1].arrival_seconds);
+  for (size_t i = 1; i < requests.size(); ++i)
+    gaps.push_back(requests[i].arrival_seconds - requests[i - 1].arrival_seconds);
   out.gap_seconds = summarize(gaps);
   out.seconds = requests.empty() ? 0 : requests.back().arrival_seconds - requests.front().arrival_seconds;
   if (out.seconds <= 0) return out;

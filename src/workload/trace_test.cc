@@ -21,8 +21,8 @@ std::string defect(std::string_view bytes, const TraceOptions& options = {}) {
 std::string pack(const std::string& text) {
   std::string out(lzma_stream_buffer_bound(text.size()), '\0');
   size_t size = 0;
-  EXPECT_EQ(lzma_easy_buffer_encode(6, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const uint8_t*>(text.data()), text.size(),
-                                    reinterpret_cast<uint8_t*>(out.data()), &size, out.size()),
+  EXPECT_EQ(lzma_easy_buffer_encode(6, LZMA_CHECK_CRC64, nullptr, reinterpret_cast<const uint8_t*>(text.data()),
+                                    text.size(), reinterpret_cast<uint8_t*>(out.data()), &size, out.size()),
             LZMA_OK);
   out.resize(size);
   return out;
@@ -45,7 +45,9 @@ TEST(Trace, MooncakeComesInOrderOfArrivalFromZero) {
 }
 
 TEST(Trace, AzureKeepsHundredNanoseconds) {
-  const auto requests = read("TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 23:59:59.9999999,4808,10\r\n2023-11-17 00:00:00.0000000,110,27");
+  const auto requests = read(
+      "TIMESTAMP,ContextTokens,GeneratedTokens\r\n2023-11-16 23:59:59.9999999,4808,10\r\n2023-11-17 "
+      "00:00:00.0000000,110,27");
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0].prompt_tokens, 4808);
   EXPECT_EQ(requests[1].output_tokens, 27);
@@ -60,11 +62,13 @@ TEST(Trace, VidurWithAndWithoutArrivals) {
 }
 
 TEST(Trace, BurstGptInBothItsShapes) {
-  const auto old_shape = read("Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n");
+  const auto old_shape = read(
+      "Timestamp,Model,Request tokens,Response tokens,Total tokens,Log Type\n5,ChatGPT,472,18,490,Conversation log\n");
   EXPECT_EQ(old_shape[0].prompt_tokens, 472);
   EXPECT_EQ(old_shape[0].tenant, "ChatGPT");
-  const auto new_shape =
-      read("Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log Type\n5.5,77,2,GPT-4,10,0,10,API log\n6,78,2,GPT-4,11,5,16,API log\n");
+  const auto new_shape = read(
+      "Timestamp,Session ID,Elapsed time,Model,Request tokens,Response tokens,Total tokens,Log "
+      "Type\n5.5,77,2,GPT-4,10,0,10,API log\n6,78,2,GPT-4,11,5,16,API log\n");
   EXPECT_EQ(new_shape[0].session, "77");
   EXPECT_EQ(new_shape[0].output_tokens, 0);  // it failed
   EXPECT_EQ(new_shape[1].arrival_seconds, 0.5);
@@ -81,8 +85,10 @@ TEST(Trace, TokenIdsAreThePromptItself) {
 
 TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
   const std::string head(70, 'x');
-  const std::string sample = R"({"timestamp": 1760428436442742, "session_id": "s", "input": ")" + head + R"(a", "output": "123456789"})" + "\n" +
-                             R"({"timestamp": 1760428436442999, "session_id": "s", "input": ")" + head + R"(b and more", "output": ""})";
+  const std::string sample = R"({"timestamp": 1760428436442742, "session_id": "s", "input": ")" + head +
+                             R"(a", "output": "123456789"})" + "\n" +
+                             R"({"timestamp": 1760428436442999, "session_id": "s", "input": ")" + head +
+                             R"(b and more", "output": ""})";
   TraceOptions options;
   options.text_block_tokens = 4;
   auto requests = read(sample, options);
@@ -93,7 +99,9 @@ TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
   ASSERT_EQ(requests[1].prefix_hashes.size(), 5u);
   for (size_t i = 0; i < 4; ++i) EXPECT_EQ(requests[0].prefix_hashes[i], requests[1].prefix_hashes[i]);
   EXPECT_NEAR(requests[1].arrival_seconds, 257e-6, 1e-12);
-  options.encode = [](std::string_view text) -> Result<std::vector<TokenId>> { return std::vector<TokenId>(text.begin(), text.end()); };
+  options.encode = [](std::string_view text) -> Result<std::vector<TokenId>> {
+    return std::vector<TokenId>(text.begin(), text.end());
+  };
   requests = read(sample, options);
   EXPECT_EQ(requests[0].prompt_tokens, 71);
   EXPECT_EQ(requests[0].tokens[70], 'a');
@@ -101,7 +109,8 @@ TEST(Trace, AgentTextSharesItsPrefixByBytesOrByTokens) {
 }
 
 TEST(Trace, AibrixHasSeveralRequestsAtOneMoment) {
-  const auto requests = read(R"({"timestamp": 21, "requests": [{"Prompt Length": 9, "Output Length": 2, "prompt": "a b"}, {"Prompt Length": 4, "Output Length": 0, "prompt": "c"}]})");
+  const auto requests = read(
+      R"({"timestamp": 21, "requests": [{"Prompt Length": 9, "Output Length": 2, "prompt": "a b"}, {"Prompt Length": 4, "Output Length": 0, "prompt": "c"}]})");
   ASSERT_EQ(requests.size(), 2u);
   EXPECT_EQ(requests[0].prompt_tokens, 9);
   EXPECT_EQ(requests[1].id, 1u);
@@ -124,10 +133,12 @@ TEST(Trace, OtelSpansAreRequests) {
 }
 
 TEST(Trace, DefectsNameFileLineAndField) {
-  const std::string good = R"({"timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": [1]})" "\n";
+  const std::string good = R"({"timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": [1]})"
+                           "\n";
   EXPECT_EQ(defect(good + R"({"timestamp": 1, "input_length": 5, "output_length": -1, "hash_ids": [1]})"),
             "sample:2: output_length: must be a whole number from 0 to 16777216, is -1");
-  EXPECT_EQ(defect(good + "\n" + R"({"timestamp": 1, "output_length": 1, "hash_ids": [1]})"), "sample:3: input_length: is missing");
+  EXPECT_EQ(defect(good + "\n" + R"({"timestamp": 1, "output_length": 1, "hash_ids": [1]})"),
+            "sample:3: input_length: is missing");
   EXPECT_EQ(defect(good + "{"), "sample:2: is not valid JSON");
   EXPECT_EQ(defect(good + R"({"timestamp": 1, "input_length": 5, "output_length": 1, "hash_ids": [1, 2]})"),
             "sample:2: hash_ids: 2 blocks of 512 tokens, but the prompt has 5 tokens");
@@ -135,14 +146,20 @@ TEST(Trace, DefectsNameFileLineAndField) {
             "sample:2: hash_ids: element 0 is not a whole number");
   EXPECT_EQ(defect(good + std::string(40, '[')), "sample:2: JSON nests deeper than 32");
   const std::string azure = "TIMESTAMP,ContextTokens,GeneratedTokens\n";
-  EXPECT_EQ(defect(azure + "2023-02-29 18:17:03.0,1,1"), "sample:2: TIMESTAMP: must look like 2023-11-16 18:17:03.9799600");
+  EXPECT_EQ(defect(azure + "2023-02-29 18:17:03.0,1,1"),
+            "sample:2: TIMESTAMP: must look like 2023-11-16 18:17:03.9799600");
   EXPECT_EQ(defect(azure + "2023-11-16 18:17:03.0,1"), "sample:2: has 2 fields, the header 3");
-  EXPECT_EQ(defect(azure + "2023-11-16 18:17:03.0,1e3,1"), "sample:2: ContextTokens: must be a whole number from 1 to 16777216, is '1e3'");
+  EXPECT_EQ(defect(azure + "2023-11-16 18:17:03.0,1e3,1"),
+            "sample:2: ContextTokens: must be a whole number from 1 to 16777216, is '1e3'");
   EXPECT_EQ(defect(azure), "sample: holds no request");
-  EXPECT_EQ(defect("arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1"), "sample:2: arrived_at: must be a number from 0 to 100000000000, is 'nan'");
-  EXPECT_EQ(defect(R"({"input_toks":2,"output_toks":70,"arrival_time_ns":4,"input_tok_ids":[7]})"), "sample:1: input_tok_ids: has 1 tokens, input_toks says 2");
+  EXPECT_EQ(defect("arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1"),
+            "sample:2: arrived_at: must be a number from 0 to 100000000000, is 'nan'");
+  EXPECT_EQ(defect(R"({"input_toks":2,"output_toks":70,"arrival_time_ns":4,"input_tok_ids":[7]})"),
+            "sample:1: input_tok_ids: has 1 tokens, input_toks says 2");
   EXPECT_EQ(defect(R"({"timestamp": 1, "input": 7, "output": "x"})"), "sample:1: input: must be text, is 7");
-  EXPECT_EQ(defect("hello"), "sample: its first line is that of no known trace; there are: mooncake, azure, vidur, burstgpt, token_ids, agent, aibrix, otel");
+  EXPECT_EQ(defect("hello"),
+            "sample: its first line is that of no known trace; there are: mooncake, azure, vidur, burstgpt, token_ids, "
+            "agent, aibrix, otel");
   TraceOptions options;
   options.format = "azure";
   EXPECT_EQ(defect(good, options), "sample:1: the header has no column 'TIMESTAMP'");
@@ -173,7 +190,8 @@ TEST(Trace, PackedIsThePlainOne) {
   ASSERT_EQ(b.size(), a.size());
   EXPECT_EQ(twice.size(), a.size() + 1);
   for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(a[i].prompt_tokens, b[i].prompt_tokens);
-  EXPECT_NE(defect(packed.substr(0, packed.size() / 2)).find("sample: the packed data is cut off after line "), std::string::npos);
+  EXPECT_NE(defect(packed.substr(0, packed.size() / 2)).find("sample: the packed data is cut off after line "),
+            std::string::npos);
   std::string damaged = packed;
   damaged[packed.size() - 1] ^= 1;  // of the mark at the very end
   EXPECT_NE(defect(damaged).find("sample: the packed data is damaged after line "), std::string::npos);
@@ -188,12 +206,17 @@ TEST(Trace, TimeStamps) {
   EXPECT_EQ(parse_timestamp("2023-11-16 18:17:03.9799600"), 1700158623'979960000);
   EXPECT_EQ(parse_timestamp("2023-11-16T19:17:03.5+01:00"), 1700158623'500000000);
   EXPECT_EQ(parse_timestamp("2023-11-16 12:47:03-05:30"), 1700158623'000000000);
-  for (const char* bad : {"", "2023-11-16 18:17:03+1:00", "2023-11-16 18:17:03+24:00", "2023-11-16", "2023-13-16 18:17:03", "2023-11-31 18:17:03", "2023-11-16 24:17:03", "2023-11-16 18:17:03.", "2023-11-16 18:17:03.1234567890", "1969-12-31 00:00:00"})
+  for (const char* bad : {"", "2023-11-16 18:17:03+1:00", "2023-11-16 18:17:03+24:00", "2023-11-16",
+                          "2023-13-16 18:17:03", "2023-11-31 18:17:03", "2023-11-16 24:17:03", "2023-11-16 18:17:03.",
+                          "2023-11-16 18:17:03.1234567890", "1969-12-31 00:00:00"})
     EXPECT_FALSE(parse_timestamp(bad)) << bad;
 }
 
 TEST(Trace, LinesEndInAnyWay) {
-  auto source = LineSource::from_bytes("\xef\xbb\xbf" "a\r\n\nb", "x");
+  auto source = LineSource::from_bytes(
+      "\xef\xbb\xbf"
+      "a\r\n\nb",
+      "x");
   std::string_view line;
   std::vector<std::string> lines;
   for (;;) {

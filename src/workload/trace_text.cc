@@ -46,11 +46,15 @@ std::optional<int64_t> parse_timestamp(std::string_view text) {
     offset_minutes = (*hours * 60 + *minutes) * (text[text.size() - 6] == '+' ? 1 : -1);
     text.remove_suffix(6);
   }
-  if (text.size() < 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') || text[13] != ':' || text[16] != ':') return std::nullopt;
+  if (text.size() < 19 || text[4] != '-' || text[7] != '-' || (text[10] != ' ' && text[10] != 'T') || text[13] != ':' ||
+      text[16] != ':')
+    return std::nullopt;
   const auto year = digits(text.substr(0, 4)), month = digits(text.substr(5, 2)), day = digits(text.substr(8, 2));
-  const auto hour = digits(text.substr(11, 2)), minute = digits(text.substr(14, 2)), second = digits(text.substr(17, 2));
+  const auto hour = digits(text.substr(11, 2)), minute = digits(text.substr(14, 2)),
+             second = digits(text.substr(17, 2));
   if (!year || !month || !day || !hour || !minute || !second) return std::nullopt;
-  if (*year < 1970 || *year > 2200 || *month < 1 || *month > 12 || *day < 1 || *day > days_in_month(*year, *month)) return std::nullopt;
+  if (*year < 1970 || *year > 2200 || *month < 1 || *month > 12 || *day < 1 || *day > days_in_month(*year, *month))
+    return std::nullopt;
   if (*hour > 23 || *minute > 59 || *second > 60) return std::nullopt;
   int64_t ns = 0;
   if (text.size() > 19) {
@@ -60,7 +64,8 @@ std::optional<int64_t> parse_timestamp(std::string_view text) {
     ns = *value;
     for (size_t i = fraction.size(); i < 9; ++i) ns *= 10;
   }
-  const int64_t seconds = ((days_since_1970(*year, *month, *day) * 24 + *hour) * 60 + *minute - offset_minutes) * 60 + *second;
+  const int64_t seconds =
+      ((days_since_1970(*year, *month, *day) * 24 + *hour) * 60 + *minute - offset_minutes) * 60 + *second;
   return seconds * 1'000'000'000 + ns;
 }
 
@@ -72,7 +77,8 @@ Result<int64_t> count_tokens(std::string_view text, const TraceOptions& options)
   return static_cast<int64_t>(std::ceil(static_cast<double>(text.size()) / options.bytes_per_token));
 }
 
-Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens, const TraceOptions& options) {
+Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens,
+                             const TraceOptions& options) {
   // A call whose text was not recorded, or was empty, had a start token at least.
   if (options.encode) {
     MILLRACE_TRY(request.tokens, options.encode(text));
@@ -83,8 +89,10 @@ Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, in
   request.prompt_tokens = known_tokens >= 0 ? known_tokens : std::max<int64_t>(1, estimate);
   request.hash_block_tokens = options.text_block_tokens;
   // Whole blocks only: what a tail shares with another prompt cannot be told from lengths.
-  const auto block_bytes = static_cast<size_t>(std::max(1.0, std::round(static_cast<double>(options.text_block_tokens) * options.bytes_per_token)));
-  const auto blocks = std::min(static_cast<int64_t>(text.size() / block_bytes), request.prompt_tokens / options.text_block_tokens);
+  const auto block_bytes = static_cast<size_t>(
+      std::max(1.0, std::round(static_cast<double>(options.text_block_tokens) * options.bytes_per_token)));
+  const auto blocks =
+      std::min(static_cast<int64_t>(text.size() / block_bytes), request.prompt_tokens / options.text_block_tokens);
   uint64_t hash = 0;
   for (int64_t i = 0; i < blocks; ++i) {
     hash = XXH3_64bits_withSeed(text.data() + static_cast<size_t>(i) * block_bytes, block_bytes, hash);

@@ -82,8 +82,8 @@ struct Partial {
 };
 
 // q: [slots, group * head_dim + 3], one row per slot, so that any query can be asked for alone.
-Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const GenerationRequest& ask,
-                      int64_t key_begin, int64_t key_end) {
+Partial run_partition(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
+                      const GenerationRequest& ask, int64_t key_begin, int64_t key_end) {
   const int64_t rows = ask.queries * ask.group;
   Partial out{std::vector<float>(rows, NAN), std::vector<float>(rows, NAN),
               std::vector<float>(rows * cache.head_dim, NAN)};
@@ -128,8 +128,8 @@ std::vector<float> attend(const KernelTable& table, const AttentionKernel& kerne
   return out;
 }
 
-// What the definition gives, and by how much an output may miss it because a weight stands so close to the middle between
-// two bf16 numbers that it may fall to either side: nothing where weights are not rounded.
+// What the definition gives, and by how much an output may miss it because a weight stands so close to the middle
+// between two bf16 numbers that it may fall to either side: nothing where weights are not rounded.
 struct Expected {
   std::vector<float> out;
   std::vector<double> either_side;
@@ -142,8 +142,8 @@ bool rounds_either_way(double weight) { return as_bf16(weight * (1 - 2e-5)) != a
 
 // The definition: softmax over every visible key at once, in double. Where the kernel multiplies in bf16, queries, keys
 // and values are rounded, and so are the weights, as 2^(score log2(e) - an integer).
-Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q, const GenerationRequest& ask,
-                         const float* sink = nullptr) {
+Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, const std::vector<float>& q,
+                         const GenerationRequest& ask, const float* sink = nullptr) {
   Expected expected;
   const bool rounded = cache.head_dim <= kernel.bf16_head_dim;
   const auto operand = [&](float x) { return double{rounded ? as_bf16(x) : x}; };
@@ -173,7 +173,8 @@ Expected plain_attention(const AttentionKernel& kernel, const Cache& cache, cons
       }
       for (int64_t d = 0; d < cache.head_dim; ++d) {
         double value = 0, either_side = 0;
-        for (size_t j = 0; j < weights.size(); ++j) value += weights[j] * operand(cache.v[(begin + j) * cache.padded + d]);
+        for (size_t j = 0; j < weights.size(); ++j)
+          value += weights[j] * operand(cache.v[(begin + j) * cache.padded + d]);
         for (size_t j = 0; j < weights.size(); ++j) {
           either_side += doubt[j] * std::fabs(operand(cache.v[(begin + j) * cache.padded + d]) - value / sum);
         }
@@ -191,7 +192,8 @@ void expect_close(const std::vector<float>& actual, const Expected& expected, do
   std::vector<float> nearest = actual;
   for (size_t i = 0; i < actual.size(); ++i) {
     const double off = double{expected.out[i]} - actual[i];
-    if (off != 0) nearest[i] += static_cast<float>(std::copysign(std::min(std::fabs(off), expected.either_side[i]), off));
+    if (off != 0)
+      nearest[i] += static_cast<float>(std::copysign(std::min(std::fabs(off), expected.either_side[i]), off));
   }
   testing::expect_close(nearest, expected.out, bound);
 }
@@ -221,8 +223,8 @@ TEST(Attention, EveryTableHasTheFourKvFormats) {
   }
 }
 
-// Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one), whatever the arithmetic: rounding
-// is part of its definition, and left out it would show a thousand times as large.
+// Bound: 4e-6 of the largest value (values are in [-2, 2], softmax weights sum to one), whatever the arithmetic:
+// rounding is part of its definition, and left out it would show a thousand times as large.
 TEST(Attention, EqualsPlainSoftmaxForEveryHeadDim) {
   for_each_kernel([](const KernelTable& table, const AttentionKernel& kernel) {
     for (int64_t head_dim : {1, 7, 8, 16, 31, 33, 40, 63, 64, 65, 80, 96, 128, 200, 256, 520}) {

@@ -1,7 +1,6 @@
 // One list of cases for every registered format. Expected values in format_vectors.txt come from
 // make_format_vectors.py, which shares nothing with the codecs.
 #include "formats/format.h"
-#include "test_paths.h"
 
 #include <gtest/gtest.h>
 
@@ -15,6 +14,8 @@
 #include <sstream>
 #include <string>
 #include <vector>
+
+#include "test_paths.h"
 
 namespace millrace {
 namespace {

@@ -1,5 +1,5 @@
-// What the tests of matmul kernels share: every kernel table of this machine, a matrix of random values as a format stores
-// it, and its product with tokens, checked for writes past the rows.
+// What the tests of matmul kernels share: every kernel table of this machine, a matrix of random values as a format
+// stores it, and its product with tokens, checked for writes past the rows.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -84,7 +84,8 @@ inline std::vector<float> decode_activation(Activation kind, const uint8_t* row,
       out[i] = bf16_to_f32(reinterpret_cast<const uint16_t*>(row)[i]);
     } else {
       const uint8_t* record = row + i / 32 * kQ8GroupBytes;
-      const float unit = *reinterpret_cast<const float*>(row + q8_unit_at(n)), scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
+      const float unit = *reinterpret_cast<const float*>(row + q8_unit_at(n)),
+                  scale = *reinterpret_cast<const float*>(record + kQ8ScaleAt);
       out[i] = unit * scale * static_cast<float>(reinterpret_cast<const int8_t*>(record)[i % 32]);
     }
   }
@@ -93,7 +94,7 @@ inline std::vector<float> decode_activation(Activation kind, const uint8_t* row,
 
 // y of every token, [tokens, rows], with a canary column checked and removed.
 inline std::vector<float> multiply(const Weight& weight, const KernelTable& table, ThreadPool& pool,
-                            const std::vector<float>& x, int64_t tokens) {
+                                   const std::vector<float>& x, int64_t tokens) {
   Activation kind = weight.format->activation;
   AlignedBuffer scratch = scratch_for(kind, tokens, weight.cols);
   ActivationRows rows =

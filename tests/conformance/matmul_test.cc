@@ -122,8 +122,8 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   }
 }
 
-// One token, two and three: kernels take other numbers of panels together for each, and fewer at the end. Products are large
-// enough for threads to be used.
+// One token, two and three: kernels take other numbers of panels together for each, and fewer at the end. Products are
+// large enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
   for (const Format* format : formats()) {
     const int64_t cols = 520 / format->block_values * format->block_values;
@@ -139,12 +139,13 @@ TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
         for (int threads : {2, 3}) {
           ThreadPool pool(threads);
           ASSERT_TRUE(pack_weight(c.weight, table, pool).ok());
-          EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens), expected)) << what << " threads " << threads;
+          EXPECT_TRUE(same_bits(multiply(c.weight, table, pool, x, tokens), expected))
+              << what << " threads " << threads;
         }
         // Every row tile on its own.
         AlignedBuffer scratch = scratch_for(format->activation, tokens, shape.cols);
-        ActivationRows encoded = encode_activations(table, one, format->activation, x.data(), shape.cols, tokens, shape.cols,
-                                                    scratch.data());
+        ActivationRows encoded = encode_activations(table, one, format->activation, x.data(), shape.cols, tokens,
+                                                    shape.cols, scratch.data());
         std::vector<float> y(expected.size(), kCanary);
         for (int64_t row = 0; row < shape.rows; row += c.weight.kernel->row_tile) {
           c.weight.kernel->run({.weights = c.weight.packed.data(),

@@ -88,7 +88,8 @@ void expect_same_text(const std::string& left, const std::string& right) {
   EXPECT_EQ(a->tokenizer->eos, b->tokenizer->eos);
   auto x = Tokenizer::create(*a->tokenizer), y = Tokenizer::create(*b->tokenizer);
   ASSERT_TRUE(x.ok() && y.ok()) << (y.ok() ? "" : y.error().message);
-  for (const char* text : {"Once upon a time, there were 123 dogs.", "the\n\n  cats' hats\t\xE2\x82\xAC \xC3\xA9", " ", "<|turn|>x<|eos|>"}) {
+  for (const char* text : {"Once upon a time, there were 123 dogs.", "the\n\n  cats' hats\t\xE2\x82\xAC \xC3\xA9", " ",
+                           "<|turn|>x<|eos|>"}) {
     const auto ids = (*x)->encode(text);
     EXPECT_EQ(ids, (*y)->encode(text)) << text;
     EXPECT_EQ((*x)->decode(ids), (*y)->decode(ids)) << text;
@@ -112,14 +113,16 @@ TEST_P(ConvertGolden, KeepsLogitsAndTextThereAndBack) {
     expect_same_text(folder, scratch / name);
   }
   for (const auto& entry : fs::directory_iterator(folder)) {  // a GGUF file that others wrote
-    if (entry.path().extension() != ".gguf" || entry.path().filename().string().find("00002-of") != std::string::npos) continue;
+    if (entry.path().extension() != ".gguf" || entry.path().filename().string().find("00002-of") != std::string::npos)
+      continue;
     make(entry.path(), scratch / "folder");
     EXPECT_LT(relative_error(logits_of(scratch / "folder", tokens, context), want), 1e-5);
     expect_same_text(folder, scratch / "folder");
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, ConvertGolden, ::testing::ValuesIn(golden_names()), [](const auto& test) { return test.param; });
+INSTANTIATE_TEST_SUITE_P(All, ConvertGolden, ::testing::ValuesIn(golden_names()),
+                         [](const auto& test) { return test.param; });
 
 TEST(Convert, RoundsMatricesOnly) {
   const auto expected = nlohmann::json::parse(testing::read_file(golden() / "qwen3moe" / "expected.json"));
@@ -162,7 +165,9 @@ TEST(Convert, FolderToFolderInAnotherFormat) {
 TEST(Convert, RefusesWithTheRightKind) {
   Scratch scratch;
   const std::string folder = golden() / "llama", gguf = golden() / "llama" / "model.gguf";
-  auto kind = [&](const Result<ConvertReport>& result) { return result.ok() ? std::string("done") : std::to_string(exit_code(result.error().kind)); };
+  auto kind = [&](const Result<ConvertReport>& result) {
+    return result.ok() ? std::string("done") : std::to_string(exit_code(result.error().kind));
+  };
   EXPECT_EQ(kind(convert(folder, scratch / "x.gguf", "q9_9")), "4");
   EXPECT_EQ(kind(convert(gguf, scratch / "folder", "q8_0")), "4");
   EXPECT_EQ(kind(convert(folder, folder)), "2");
@@ -264,7 +269,8 @@ TEST(Convert, TinyRandomFoldersLoadOrAreRefusedByName) {
   MILLRACE_NEEDS_SHARED("weights/tiny-random-hf");
   const fs::path folders = testing::shared_data() / "weights/tiny-random-hf";
   const std::vector<TokenId> tokens = {1, 17, 200, 3, 4, 99, 5, 6, 7, 255};
-  for (const char* name : {"tiny_llama3", "tiny_llama3_tied", "tiny_mistral", "tiny_qwen3", "tiny_qwen3_sharded", "tiny_gemma3"}) {
+  for (const char* name :
+       {"tiny_llama3", "tiny_llama3_tied", "tiny_mistral", "tiny_qwen3", "tiny_qwen3_sharded", "tiny_gemma3"}) {
     SCOPED_TRACE(name);
     Scratch scratch;
     const auto want = logits_of(folders / name, tokens);

@@ -19,7 +19,12 @@ inline std::vector<float> decode_floats(const std::string& base64) {
   uint32_t bits = 0;
   int count = 0;
   for (char c : base64) {
-    int value = c >= 'A' && c <= 'Z' ? c - 'A' : c >= 'a' && c <= 'z' ? c - 'a' + 26 : c >= '0' && c <= '9' ? c - '0' + 52 : c == '+' ? 62 : c == '/' ? 63 : -1;
+    int value = c >= 'A' && c <= 'Z'   ? c - 'A'
+                : c >= 'a' && c <= 'z' ? c - 'a' + 26
+                : c >= '0' && c <= '9' ? c - '0' + 52
+                : c == '+'             ? 62
+                : c == '/'             ? 63
+                                       : -1;
     if (value < 0) break;
     bits = bits << 6 | static_cast<uint32_t>(value);
     if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));

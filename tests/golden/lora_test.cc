@@ -1,5 +1,5 @@
-// LoRA adapters in both file kinds, over models in both file kinds, against logits of the merged model from an independent
-// reference (make_lora.py); and what adapters must be refused for.
+// LoRA adapters in both file kinds, over models in both file kinds, against logits of the merged model from an
+// independent reference (make_lora.py); and what adapters must be refused for.
 #include <gtest/gtest.h>
 
 #include <filesystem>

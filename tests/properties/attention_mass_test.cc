@@ -1,5 +1,5 @@
-// The attention mass of a step sees what the step's attention sees: keys that come back from a store while the step runs
-// are waited for first.
+// The attention mass of a step sees what the step's attention sees: keys that come back from a store while the step
+// runs are waited for first.
 #include <gtest/gtest.h>
 
 #include <cstring>
@@ -39,7 +39,8 @@ TEST(AttentionMass, WaitsForKeysThatAreOnTheirWay) {
     }
     runner.context().before_attention = [&](int64_t ready) {
       if (ready != layer) return;
-      for (int64_t head = 0; head < heads; ++head) std::memcpy(keys(layer, head), there.data() + static_cast<size_t>(head) * bytes, bytes);
+      for (int64_t head = 0; head < heads; ++head)
+        std::memcpy(keys(layer, head), there.data() + static_cast<size_t>(head) * bytes, bytes);
     };
     runner.step(last, 32);
     EXPECT_EQ(mass.mass, expected) << "layer " << layer;

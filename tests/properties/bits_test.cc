@@ -41,7 +41,8 @@ class Bits : public ::testing::TestWithParam<Case> {
 };
 
 TEST_P(Bits, ThreadsDoNotShow) {
-  for (int threads : {2, 3}) EXPECT_TRUE(run_one(with_format(options(threads)), request(1)).same_bits(alone_)) << threads;
+  for (int threads : {2, 3})
+    EXPECT_TRUE(run_one(with_format(options(threads)), request(1)).same_bits(alone_)) << threads;
 }
 
 TEST_P(Bits, PrefillChunksDoNotShow) {
@@ -53,7 +54,8 @@ TEST_P(Bits, PrefillChunksDoNotShow) {
 }
 
 TEST_P(Bits, BlockSizeDoesNotShow) {
-  for (int64_t block : {1, 8, 64}) EXPECT_TRUE(run_one(with_format(options(2, 512, block)), request(1)).same_bits(alone_)) << block;
+  for (int64_t block : {1, 8, 64})
+    EXPECT_TRUE(run_one(with_format(options(2, 512, block)), request(1)).same_bits(alone_)) << block;
 }
 
 TEST_P(Bits, BatchMatesDoNotShow) {
@@ -61,7 +63,9 @@ TEST_P(Bits, BatchMatesDoNotShow) {
     auto core = make_core(model_, with_format(options(2, 48)));
     // Half of the mates before, half after, of many lengths; prompts run in chunks beside the others' decoding.
     for (int64_t i = 0; i < mates; ++i) {
-      if (i == mates / 2) { ASSERT_TRUE(core->add(1, request(1)).ok()); }
+      if (i == mates / 2) {
+        ASSERT_TRUE(core->add(1, request(1)).ok());
+      }
       ASSERT_TRUE(core->add(static_cast<RequestId>(100 + i), request(50 + i, 3 + 14 * i)).ok());
     }
     EXPECT_TRUE(run_all(*core, vocab_)[1].same_bits(alone_)) << mates;
@@ -78,7 +82,8 @@ TEST_P(Bits, PrefixReuseDoesNotShow) {
   EXPECT_TRUE(again.same_bits(alone_));
   // A prompt that shares only the first 40 tokens.
   Request other = request(1);
-  for (size_t i = 40; i < other.prompt.size(); ++i) other.prompt[i] = static_cast<TokenId>((other.prompt[i] + 1) % vocab_);
+  for (size_t i = 40; i < other.prompt.size(); ++i)
+    other.prompt[i] = static_cast<TokenId>((other.prompt[i] + 1) % vocab_);
   ASSERT_TRUE(core->add(3, other).ok());
   Shown shared = run_all(*core, vocab_)[3];
   EXPECT_EQ(shared.cached, 32);
@@ -90,7 +95,8 @@ std::vector<Case> cases() {
   std::vector<Case> out;
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
     if (isa > detect_isa()) continue;
-    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2"}) out.push_back({model, "f16", isa});
+    for (const char* model : {"llama3", "gemma2", "gemma3", "qwen3moe", "smollm3", "olmo2"})
+      out.push_back({model, "f16", isa});
     for (const char* kv : {"f32", "bf16"}) out.push_back({"llama3", kv, isa});
   }
   return out;

@@ -54,7 +54,9 @@ Answers collect(Stream& stream, int64_t n) {
 class ConstrainedEngine : public ::testing::Test {
  protected:
   std::shared_ptr<const LanguageModel> model_ =
-      LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf", {.threads = 1, .context = 128}).value();
+      LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama/model.gguf",
+                          {.threads = 1, .context = 128})
+          .value();
   std::unique_ptr<Engine> make(int64_t streams, int64_t batch_tokens) {
     EngineOptions options;
     options.threads = 1;
@@ -64,7 +66,8 @@ class ConstrainedEngine : public ::testing::Test {
   }
 };
 
-const char* kSchema = R"({"type":"object","properties":{"a":{"type":"integer","minimum":0,"maximum":9},"b":{"type":"string","maxLength":5}},"required":["a","b"],"additionalProperties":false})";
+const char* kSchema =
+    R"({"type":"object","properties":{"a":{"type":"integer","minimum":0,"maximum":9},"b":{"type":"string","maxLength":5}},"required":["a","b"],"additionalProperties":false})";
 
 TEST_F(ConstrainedEngine, AnswersKeepTheirConstraintWhoeverRunsBeside) {
   const Request schema = constrained(of_kind(Constraint::Kind::json_schema, kSchema), 11, 3);
@@ -76,7 +79,8 @@ TEST_F(ConstrainedEngine, AnswersKeepTheirConstraintWhoeverRunsBeside) {
     ASSERT_TRUE(value.is_object()) << text;
     EXPECT_TRUE(value["a"].is_number_integer() && value["b"].is_string() && value.size() == 2) << text;
   }
-  for (const std::string& text : second.texts) EXPECT_TRUE(std::regex_match(text, std::regex("[a-f]{3}-[0-9]{2}"))) << text;
+  for (const std::string& text : second.texts)
+    EXPECT_TRUE(std::regex_match(text, std::regex("[a-f]{3}-[0-9]{2}"))) << text;
   for (FinishReason reason : first.reasons) EXPECT_EQ(reason, FinishReason::stop);
   for (const auto& [streams, tokens] : {std::pair<int64_t, int64_t>{8, 512}, {4, 3}}) {
     auto together = make(streams, tokens);
@@ -94,7 +98,8 @@ TEST_F(ConstrainedEngine, WhatCannotBeKeptIsRefusedAtSubmission) {
   const auto refused = engine->submit(constrained(of_kind(Constraint::Kind::regex, "(a"), 1, 1));
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::user);
-  const auto unsupported = engine->submit(constrained(of_kind(Constraint::Kind::json_schema, R"({"$ref":"https://example.com/s.json"})"), 1, 1));
+  const auto unsupported = engine->submit(
+      constrained(of_kind(Constraint::Kind::json_schema, R"({"$ref":"https://example.com/s.json"})"), 1, 1));
   ASSERT_FALSE(unsupported.ok());
   EXPECT_EQ(unsupported.error().kind, ErrorKind::unsupported);
 }

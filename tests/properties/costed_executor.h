@@ -1,5 +1,5 @@
-// The model's executor under a cost model that says what a test wants: what a step and a swap take by their tokens, and a
-// load whatever the test told.
+// The model's executor under a cost model that says what a test wants: what a step and a swap take by their tokens, and
+// a load whatever the test told.
 #pragma once
 
 #include "run/cpu_executor.h"
@@ -15,7 +15,9 @@ struct FixedSeconds {
 class FixedCost final : public CostModel {
  public:
   explicit FixedCost(const FixedSeconds& seconds) : seconds_(seconds) {}
-  double step_seconds(const StepShape& shape) const override { return seconds_.token * static_cast<double>(shape.tokens); }
+  double step_seconds(const StepShape& shape) const override {
+    return seconds_.token * static_cast<double>(shape.tokens);
+  }
   double swap_seconds(int64_t tokens) const override { return seconds_.swapped_token * static_cast<double>(tokens); }
   double load_seconds(int64_t) const override { return seconds_.load; }
 
@@ -32,14 +34,20 @@ class CostedExecutor final : public Executor {
   KvPool& kv() override { return inner_->kv(); }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return inner_->make_tier(tokens); }
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& o) override { return inner_->make_store(o); }
-  bool before_attention(std::function<void(int64_t)> ready) override { return joins_early_ && inner_->before_attention(std::move(ready)); }
+  bool before_attention(std::function<void(int64_t)> ready) override {
+    return joins_early_ && inner_->before_attention(std::move(ready));
+  }
   CostModel* cost() override { return &cost_; }
   Result<void> check(const Request& request) const override { return inner_->check(request); }
   Result<void> begin(LiveStream& stream) const override { return inner_->begin(stream); }
   void observe_attention() override { inner_->observe_attention(); }
   void forward(std::span<const StepWork> work) override { inner_->forward(work); }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
-  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override { inner_->likeliest(row, count, out); }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+    return inner_->choose(stream, row, event);
+  }
+  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
+    inner_->likeliest(row, count, out);
+  }
   std::vector<TokenId> end_tokens() const override { return inner_->end_tokens(); }
   void write(LiveStream& stream, TokenEvent& event) override { inner_->write(stream, event); }
   void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }

@@ -1,9 +1,9 @@
-// Streams with LoRA adapters, with others' and with none, in one batch: each is what it is alone, bit for bit; prefixes are
-// shared among the same adapters only; who began with an adapter ends with it, whatever becomes of its name.
+// Streams with LoRA adapters, with others' and with none, in one batch: each is what it is alone, bit for bit; prefixes
+// are shared among the same adapters only; who began with an adapter ends with it, whatever becomes of its name.
 #include <filesystem>
 
-#include "run/adapter_registry.h"
 #include "properties/stream_bits.h"
+#include "run/adapter_registry.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -32,8 +32,13 @@ class EngineAdapters : public ::testing::Test {
   }
   // In every way of using them.
   std::vector<Request> requests() {
-    return {asking(1, 30, {}), asking(1, 30, {{"one"}}), asking(1, 30, {{"one", 0.5}}), asking(2, 21, {{"two", -1}}),
-            asking(3, 40, {{"one", 0.25}, {"two", 0.5}}), asking(4, 7, {{"one"}}), asking(5, 33, {})};
+    return {asking(1, 30, {}),
+            asking(1, 30, {{"one"}}),
+            asking(1, 30, {{"one", 0.5}}),
+            asking(2, 21, {{"two", -1}}),
+            asking(3, 40, {{"one", 0.25}, {"two", 0.5}}),
+            asking(4, 7, {{"one"}}),
+            asking(5, 33, {})};
   }
   Shown alone(const Request& request) {
     auto core = make_core(model_, with_adapters(1, 512, 16));
@@ -52,7 +57,10 @@ TEST_F(EngineAdapters, MixedBatchesChangeNoBit) {
   for (const Request& request : all) expected.push_back(alone(request));
   EXPECT_FALSE(expected[0].same_bits(expected[1]));
   EXPECT_FALSE(expected[1].same_bits(expected[2]));
-  struct Way { int threads; int64_t batch_tokens, block_tokens, kv_tokens; };
+  struct Way {
+    int threads;
+    int64_t batch_tokens, block_tokens, kv_tokens;
+  };
   for (const Way& way : {Way{1, 512, 16, 4096}, Way{2, 512, 16, 4096}, Way{2, 11, 4, 4096}, Way{1, 40, 8, 136}}) {
     EngineOptions o = with_adapters(way.threads, way.batch_tokens, way.block_tokens);
     o.kv_tokens = way.kv_tokens;
@@ -60,9 +68,11 @@ TEST_F(EngineAdapters, MixedBatchesChangeNoBit) {
     auto core = make_core(model_, o);
     for (size_t i = 0; i < all.size(); ++i) ASSERT_TRUE(core->add(i + 1, all[i]).ok());
     auto shown = run_all(*core, vocab_);
-    for (size_t i = 0; i < all.size(); ++i) EXPECT_EQ(shown[i + 1].tokens, expected[i].tokens) << way.batch_tokens << " request " << i;
+    for (size_t i = 0; i < all.size(); ++i)
+      EXPECT_EQ(shown[i + 1].tokens, expected[i].tokens) << way.batch_tokens << " request " << i;
     if (core->stats().preemptions == 0) {
-      for (size_t i = 0; i < all.size(); ++i) EXPECT_TRUE(shown[i + 1].same_bits(expected[i])) << way.batch_tokens << " request " << i;
+      for (size_t i = 0; i < all.size(); ++i)
+        EXPECT_TRUE(shown[i + 1].same_bits(expected[i])) << way.batch_tokens << " request " << i;
     }
   }
 }
@@ -113,7 +123,9 @@ TEST_F(EngineAdapters, BeamsAndAnswersRunWithThem) {
   answers.n = 3;
   const auto tokens = [&](bool together, const Request& request) {
     auto core = make_core(model_, with_adapters(1, 16, 4));
-    if (together) { EXPECT_TRUE(core->add(9, asking(5, 25, {{"two", 2}})).ok()); }
+    if (together) {
+      EXPECT_TRUE(core->add(9, asking(5, 25, {{"two", 2}})).ok());
+    }
     EXPECT_TRUE(core->add(10, request).ok());
     std::map<int64_t, std::vector<TokenId>> out;
     std::vector<TokenEvent> events;

@@ -1,5 +1,5 @@
-// Several answers of a request, and several requests with one beginning: what is chosen among answers is what each of them
-// is alone, and a prompt that many share is computed once.
+// Several answers of a request, and several requests with one beginning: what is chosen among answers is what each of
+// them is alone, and a prompt that many share is computed once.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -93,7 +93,8 @@ TEST_F(EngineAnswers, BestOfIsAtLeastN) {
   EXPECT_TRUE(core->check(r).ok());
 }
 
-// 64 requests that begin with the same 96 tokens of a long prompt, all at once: they are computed once, whatever the policy.
+// 64 requests that begin with the same 96 tokens of a long prompt, all at once: they are computed once, whatever the
+// policy.
 TEST_F(EngineAnswers, RequestsThatArriveTogetherComputeTheirCommonPrefixOnce) {
   constexpr int64_t kRequests = 64, kPrefix = 96, kOwn = 7;
   const std::vector<TokenId> prefix = make_request(5, kPrefix, 1, vocab_).prompt;
@@ -108,7 +109,8 @@ TEST_F(EngineAnswers, RequestsThatArriveTogetherComputeTheirCommonPrefixOnce) {
     o.max_streams = 16;
     o.policy = policy;
     auto core = make_core(model_, o);
-    for (int64_t i = 0; i < kRequests; ++i) ASSERT_TRUE(core->add(static_cast<RequestId>(i + 1), requests[static_cast<size_t>(i)]).ok());
+    for (int64_t i = 0; i < kRequests; ++i)
+      ASSERT_TRUE(core->add(static_cast<RequestId>(i + 1), requests[static_cast<size_t>(i)]).ok());
     auto shown = run_all(*core, vocab_);
     EXPECT_EQ(core->stats().prompt_tokens, kPrefix + kRequests * kOwn) << policy;
     EXPECT_EQ(core->stats().cached_tokens, (kRequests - 1) * kPrefix) << policy;
@@ -142,7 +144,8 @@ TEST_F(EngineAnswers, WhoeverWaitsForAPrefixGoesOnWhenItsOwnerLeaves) {
     EXPECT_EQ(shown[2].tokens.size(), 4u);
     EXPECT_TRUE(shown[2].same_bits(shown[3]));
     const int64_t rest = 80 - 24, last_block = 8;
-    EXPECT_EQ(core->stats().prompt_tokens, 24 + rest + last_block + (cancel ? 0 : rest)) << cancel;  // who swaps goes on by itself
+    EXPECT_EQ(core->stats().prompt_tokens, 24 + rest + last_block + (cancel ? 0 : rest))
+        << cancel;  // who swaps goes on by itself
   }
 }
 

@@ -1,5 +1,5 @@
-// Streams that come, are cancelled and finish at random: every block is accounted for after every step (run_all checks),
-// memory is given back, and what a stream shows is what it shows alone.
+// Streams that come, are cancelled and finish at random: every block is accounted for after every step (run_all
+// checks), memory is given back, and what a stream shows is what it shows alone.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -14,7 +14,9 @@ TEST_P(EngineArrivals, NeitherLeakNorShow) {
   ASSERT_TRUE(model);
   const int64_t vocab = model->info().vocab;
   uint64_t draws = 0;
-  auto draw = [&](int64_t n) { return static_cast<int64_t>(philox_uniform(GetParam(), 3, draws++) * static_cast<double>(n)); };
+  auto draw = [&](int64_t n) {
+    return static_cast<int64_t>(philox_uniform(GetParam(), 3, draws++) * static_cast<double>(n));
+  };
   EngineOptions o = options(1, 16 + draw(48), 8);
   o.max_streams = 3;
   o.kv_tokens = 256;  // not enough for all at once
@@ -30,7 +32,8 @@ TEST_P(EngineArrivals, NeitherLeakNorShow) {
   RequestId next = 1;
   for (int step = 0; step < 400 && (next <= 10 || !core->idle()); ++step) {
     if (next <= 10 && draw(3) == 0) {
-      Request request = make_request(draw(4), 1 + draw(40), 1 + draw(12), vocab);  // few seeds, so that prefixes are shared
+      Request request =
+          make_request(draw(4), 1 + draw(40), 1 + draw(12), vocab);  // few seeds, so that prefixes are shared
       ASSERT_TRUE(core->add(next, request).ok());
       requests[next++] = std::move(request);
     }
@@ -52,7 +55,9 @@ TEST_P(EngineArrivals, NeitherLeakNorShow) {
   }
   ASSERT_TRUE(core->idle());
   ASSERT_EQ(finished.size(), requests.size());
-  if (!o.prefix_cache) { EXPECT_EQ(core->kv().free_blocks(), free_before); }
+  if (!o.prefix_cache) {
+    EXPECT_EQ(core->kv().free_blocks(), free_before);
+  }
 
   int64_t whole = 0;
   for (const auto& [id, reason] : finished) {

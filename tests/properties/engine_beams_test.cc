@@ -1,5 +1,5 @@
-// Beam search through the engine against a plain one, that keeps whole token lists and computes each of them anew at every
-// step: the same answers with the same scores, to the last bit, alone and among others.
+// Beam search through the engine against a plain one, that keeps whole token lists and computes each of them anew at
+// every step: the same answers with the same scores, to the last bit, alone and among others.
 #include <cmath>
 #include <functional>
 
@@ -23,8 +23,10 @@ struct Answer {
 // Hugging Face's beam search, word by word, over logits of whole lists.
 class PlainSearch {
  public:
-  using Next = std::function<std::vector<float>(const std::vector<TokenId>& answer)>;  // log-probabilities of the whole vocabulary
-  PlainSearch(Next next, const Request& request, std::vector<TokenId> ends) : next_(std::move(next)), request_(request), ends_(std::move(ends)) {}
+  using Next = std::function<std::vector<float>(const std::vector<TokenId>& answer)>;  // log-probabilities of the whole
+                                                                                       // vocabulary
+  PlainSearch(Next next, const Request& request, std::vector<TokenId> ends)
+      : next_(std::move(next)), request_(request), ends_(std::move(ends)) {}
 
   std::vector<Answer> run() {
     struct Beam {
@@ -50,8 +52,10 @@ class PlainSearch {
       const size_t looked_at = std::min(all.size(), std::max<size_t>(2, 1 + ends_.size()) * width);
       for (size_t rank = 0; rank < looked_at && survivors.size() < width; ++rank) {
         const Beam& beam = all[rank].second;
-        if (!is_end(beam.tokens.back())) survivors.push_back(beam);
-        else if (rank < width) finish({beam.tokens, score(beam.sum, length), true});
+        if (!is_end(beam.tokens.back()))
+          survivors.push_back(beam);
+        else if (rank < width)
+          finish({beam.tokens, score(beam.sum, length), true});
       }
       beams = survivors;
       if (beams.empty() || done(all[0].first, length)) return sorted();
@@ -62,7 +66,9 @@ class PlainSearch {
 
  private:
   bool is_end(TokenId token) const { return !request_.ignore_eos && std::ranges::find(ends_, token) != ends_.end(); }
-  double score(double sum, int64_t length) const { return sum / std::pow(static_cast<double>(length), request_.length_penalty); }
+  double score(double sum, int64_t length) const {
+    return sum / std::pow(static_cast<double>(length), request_.length_penalty);
+  }
   double worst() const { return std::ranges::min_element(finished_, {}, &Answer::score)->score; }
   void finish(const Answer& answer) {
     if (static_cast<int64_t>(finished_.size()) == request_.beams) {
@@ -97,7 +103,8 @@ std::vector<TokenLogprob> likeliest(const std::vector<float>& logprobs, int64_t 
   return out;
 }
 
-// Made-up log-probabilities of `vocab` tokens, a pure function of the answer so far; coarse, so that sums tie now and then.
+// Made-up log-probabilities of `vocab` tokens, a pure function of the answer so far; coarse, so that sums tie now and
+// then.
 std::vector<float> made_up(uint64_t seed, const std::vector<TokenId>& answer, size_t vocab) {
   uint64_t stream = 1;
   for (TokenId token : answer) stream = stream * 31 + static_cast<uint64_t>(token) + 1;
@@ -106,11 +113,14 @@ std::vector<float> made_up(uint64_t seed, const std::vector<TokenId>& answer, si
   return out;
 }
 
-// End tokens among few others, so that answers end at every length, more of them than there are beams, or all beams die.
+// End tokens among few others, so that answers end at every length, more of them than there are beams, or all beams
+// die.
 TEST(BeamSearch, DoesWhatThePlainOneDoes) {
   int64_t ended = 0, open = 0;
   for (uint64_t seed = 0; seed < 3000; ++seed) {
-    auto draw = [&, i = uint64_t{0}](uint64_t n) mutable { return static_cast<int64_t>(philox4x32(seed, 77, i++)[0] % n); };
+    auto draw = [&, i = uint64_t{0}](uint64_t n) mutable {
+      return static_cast<int64_t>(philox4x32(seed, 77, i++)[0] % n);
+    };
     Request r;
     r.beams = 1 + draw(5);
     r.n = 1 + draw(static_cast<uint64_t>(r.beams));
@@ -127,7 +137,8 @@ TEST(BeamSearch, DoesWhatThePlainOneDoes) {
     std::vector<std::vector<TokenId>> live(1);
     while (!live.empty() && static_cast<int64_t>(live[0].size()) < r.max_tokens) {
       std::vector<std::vector<TokenLogprob>> candidates;
-      for (const auto& answer : live) candidates.push_back(likeliest(made_up(seed, answer, vocab), search.candidates_wanted()));
+      for (const auto& answer : live)
+        candidates.push_back(likeliest(made_up(seed, answer, vocab), search.candidates_wanted()));
       std::vector<std::vector<TokenId>> longer;
       for (const auto& next : search.advance(candidates)) {
         longer.push_back(live[static_cast<size_t>(next.from)]);
@@ -189,7 +200,8 @@ class EngineBeams : public ::testing::Test {
       const auto vocab = static_cast<size_t>(model_->info().vocab);
       const std::vector<float> rows = runner_->logits(tokens);
       std::vector<float> out(vocab);
-      for (const auto& one : compute_logprobs(std::span(rows).last(vocab), -1, static_cast<int64_t>(vocab)).top) out[static_cast<size_t>(one.token)] = one.logprob;
+      for (const auto& one : compute_logprobs(std::span(rows).last(vocab), -1, static_cast<int64_t>(vocab)).top)
+        out[static_cast<size_t>(one.token)] = one.logprob;
       return out;
     };
   }
@@ -223,7 +235,9 @@ TEST_F(EngineBeams, AreThoseOfAPlainSearch) {
     const auto answers = answers_of(*core)[1];
     EXPECT_EQ(answers, expected) << seed;
     for (const auto& answer : answers) (answer.ended ? ended : open) += 1;
-    if (!o.prefix_cache) { EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks()); }
+    if (!o.prefix_cache) {
+      EXPECT_EQ(core->kv().free_blocks(), core->kv().total_blocks());
+    }
   }
   EXPECT_GT(open, 0);
 }
@@ -293,7 +307,8 @@ TEST_F(EngineBeams, EndWithTheBestSoFarWhenCancelledAndFreeAll) {
   clock.advance_ns(1'000'000'000);
   events.clear();
   (*core)->step(events);
-  EXPECT_EQ(std::ranges::count_if(events, [](const auto& e) { return e.last && e.finish == FinishReason::time_limit; }), 2);
+  EXPECT_EQ(std::ranges::count_if(events, [](const auto& e) { return e.last && e.finish == FinishReason::time_limit; }),
+            2);
   EXPECT_TRUE((*core)->idle());
   EXPECT_EQ((*core)->kv().free_blocks(), (*core)->kv().total_blocks());
   EXPECT_TRUE((*core)->check_blocks().ok());

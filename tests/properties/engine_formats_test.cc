@@ -1,5 +1,6 @@
-// Same request, same bits, for weights in every format that GGUF stores and for every KV format: a small Llama with random
-// weights, 256 wide so that rows are whole blocks of any format. Each on every kernel table that this machine has.
+// Same request, same bits, for weights in every format that GGUF stores and for every KV format: a small Llama with
+// random weights, 256 wide so that rows are whole blocks of any format. Each on every kernel table that this machine
+// has.
 #include <unistd.h>
 
 #include <cmath>
@@ -18,7 +19,8 @@ constexpr int64_t kWidth = 256, kHidden = 256, kVocab = 96, kHeads = 4, kKvHeads
 class RandomLlama {
  public:
   explicit RandomLlama(const Format* format) : format_(format) {
-    path_ = std::filesystem::temp_directory_path() / ("millrace_bits_" + std::to_string(getpid()) + "_" + std::string(format->name) + ".gguf");
+    path_ = std::filesystem::temp_directory_path() /
+            ("millrace_bits_" + std::to_string(getpid()) + "_" + std::string(format->name) + ".gguf");
     writer_.set_string("general.architecture", "llama");
     writer_.set_u32("llama.block_count", 1);
     writer_.set_u32("llama.context_length", 128);
@@ -53,7 +55,8 @@ class RandomLlama {
       std::vector<float> row(static_cast<size_t>(cols));
       for (int64_t r = 0; r < rows; ++r) {
         for (int64_t c = 0; c < cols; ++c)
-          row[static_cast<size_t>(c)] = static_cast<float>(philox_uniform(5, stream, static_cast<uint64_t>(r * cols + c)) - 0.5) * 0.2f;
+          row[static_cast<size_t>(c)] =
+              static_cast<float>(philox_uniform(5, stream, static_cast<uint64_t>(r * cols + c)) - 0.5) * 0.2f;
         format_->encode(row.data(), out + r * format_->row_bytes(cols), cols);
       }
       return {};
@@ -118,7 +121,9 @@ TEST_P(EngineFormats, NothingButTheRequestShows) {
   }
   auto core = make_core(model, with_format(options(1, 24)));
   for (RequestId mate : {100, 101, 102}) {
-    if (mate == 101) { ASSERT_TRUE(core->add(1, request(1, 21)).ok()); }
+    if (mate == 101) {
+      ASSERT_TRUE(core->add(1, request(1, 21)).ok());
+    }
     ASSERT_TRUE(core->add(mate, request(static_cast<int64_t>(mate), 2 + 9 * static_cast<int64_t>(mate - 100))).ok());
   }
   EXPECT_TRUE(run_all(*core, kVocab)[1].same_bits(alone)) << "mates";

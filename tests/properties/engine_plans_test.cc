@@ -1,5 +1,5 @@
-// Plans as values: recorded and replayed they give the same streams, what does not fit the streams is refused, and answers of
-// one request share its prompt.
+// Plans as values: recorded and replayed they give the same streams, what does not fit the streams is refused, and
+// answers of one request share its prompt.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -53,7 +53,8 @@ TEST(EnginePlans, ARecordedPlanReplaysToTheSameStreams) {
 
   auto third = make_core(model, o);
   requests(*third);
-  for (const char* text : {"admit 9;", "1:[0+4]", "admit 1; 1:[1+4]", "admit 2; 2:[0+4]*", "preempt 3;", "admit 3; 3:[0+4] 3:[4+4]"}) {
+  for (const char* text :
+       {"admit 9;", "1:[0+4]", "admit 1; 1:[1+4]", "admit 2; 2:[0+4]*", "preempt 3;", "admit 3; 3:[0+4] 3:[4+4]"}) {
     auto plan = StepPlan::parse(text);
     ASSERT_TRUE(plan.ok()) << text;
     EXPECT_FALSE(third->replay(*plan, events).ok()) << text;

@@ -1,5 +1,5 @@
-// Same request, same bits, whatever size blocks have and however the pool lays them out: blocks of 1 to 64 tokens, paged
-// and contiguous, with streams that share a beginning, come back from preemption and evict each other.
+// Same request, same bits, whatever size blocks have and however the pool lays them out: blocks of 1 to 64 tokens,
+// paged and contiguous, with streams that share a beginning, come back from preemption and evict each other.
 #include "properties/stream_bits.h"
 
 namespace millrace {
@@ -29,7 +29,8 @@ TEST_P(EnginePools, BlocksDoNotShow) {
         if (tight) o.kv_tokens = 400;
         auto core = make_core(model, o);
         ASSERT_TRUE(core);
-        if (const int64_t page = core->kv().layout().block_tokens; tight && page > block) {  // pages are larger: six of them
+        if (const int64_t page = core->kv().layout().block_tokens;
+            tight && page > block) {  // pages are larger: six of them
           o.kv_tokens = 6 * page;
           core = make_core(model, o);
         }
@@ -62,10 +63,13 @@ TEST_P(EnginePools, BlocksDoNotShow) {
         if (expected.empty()) expected = shown;
         for (const auto& [request, one] : shown) {
           ASSERT_EQ(one.tokens.size(), 60u);
-          EXPECT_TRUE(one.same_bits(expected[(request - 1) % 5 + 1])) << pool << ", blocks of " << block << (tight ? ", tight" : "") << ": " << request;
+          EXPECT_TRUE(one.same_bits(expected[(request - 1) % 5 + 1]))
+              << pool << ", blocks of " << block << (tight ? ", tight" : "") << ": " << request;
         }
         EXPECT_GT(core->stats().cached_tokens, 0) << pool << ", blocks of " << block;
-        if (tight) { EXPECT_GT(core->stats().preemptions, 0) << pool << ", blocks of " << block; }
+        if (tight) {
+          EXPECT_GT(core->stats().preemptions, 0) << pool << ", blocks of " << block;
+        }
       }
     }
   }
@@ -91,7 +95,9 @@ TEST(EngineVirtualPool, EveryPageIsAccountedForAndNoneShows) {
   ASSERT_EQ(core->kv().layout().block_tokens, 64);
   ASSERT_EQ(core->kv().total_blocks(), 9);
   uint64_t draws = 0;
-  const auto draw = [&](int64_t n) { return static_cast<int64_t>(philox_uniform(11, 5, draws++) * static_cast<double>(n)); };
+  const auto draw = [&](int64_t n) {
+    return static_cast<int64_t>(philox_uniform(11, 5, draws++) * static_cast<double>(n));
+  };
   struct Outcome {
     Request request;
     Shown shown;
@@ -136,7 +142,8 @@ TEST(EngineVirtualPool, EveryPageIsAccountedForAndNoneShows) {
     if (next > 1 && draw(50) == 0) core->cancel(1 + static_cast<RequestId>(draw(static_cast<int64_t>(next) - 1)));
     if (next > 1 && draw(12) == 0) {
       StepPlan plan;
-      plan.preempted = {{next - 1 - static_cast<RequestId>(draw(std::min<int64_t>(6, static_cast<int64_t>(next) - 1))), draw(2) == 0}};
+      plan.preempted = {{next - 1 - static_cast<RequestId>(draw(std::min<int64_t>(6, static_cast<int64_t>(next) - 1))),
+                         draw(2) == 0}};
       forced += core->replay(plan, events).ok();  // refused where the stream does not run
       take({});
     }

@@ -1,16 +1,16 @@
-// What preemptions may cost, whoever decides on them: random bursty loads in memory that is never enough, for every policy,
-// with a tier and without. Who has lost more than twice the tokens that it has is no victim (schedule/preemption.h), so a stream
-// loses at most three times the tokens that it has in the end, and all of them at most three times the load. Between two preemptions a stream
-// computes a token that is new, so each costs more than the one before: k of them at least 0 + 1 + ... + (k - 1) tokens.
+// What preemptions may cost, whoever decides on them: random bursty loads in memory that is never enough, for every
+// policy, with a tier and without. Who has lost more than twice the tokens that it has is no victim
+// (schedule/preemption.h), so a stream loses at most three times the tokens that it has in the end, and all of them at
+// most three times the load. Between two preemptions a stream computes a token that is new, so each costs more than the
+// one before: k of them at least 0 + 1 + ... + (k - 1) tokens.
 #include <gtest/gtest.h>
 
 #include <algorithm>
-
 #include <cmath>
 
 #include "base/philox.h"
-#include "simulate/simulation.h"
 #include "schedule/policy.h"
+#include "simulate/simulation.h"
 
 namespace millrace {
 namespace {
@@ -23,8 +23,10 @@ struct BurstyLoad {
 
   double draw(uint64_t what, uint64_t i) const { return philox_uniform(seed, what, i); }
   explicit BurstyLoad(uint64_t from) : seed(from) {
-    // Bursts of up to 40 requests that come together; prompts and answers each short, long or anything by the load's taste.
-    const int64_t long_prompt = 100 + static_cast<int64_t>(draw(1, 0) * 5000), long_answer = 5 + static_cast<int64_t>(draw(1, 1) * draw(1, 2) * 800);
+    // Bursts of up to 40 requests that come together; prompts and answers each short, long or anything by the load's
+    // taste.
+    const int64_t long_prompt = 100 + static_cast<int64_t>(draw(1, 0) * 5000),
+                  long_answer = 5 + static_cast<int64_t>(draw(1, 1) * draw(1, 2) * 800);
     double now = 0;
     for (uint64_t burst = 0; burst < 6; ++burst) {
       now += draw(2, burst) * 30;
@@ -83,10 +85,14 @@ TEST_P(EnginePreemptions, WhatIsComputedAgainIsAtMostThreeTimesTheLoad) {
     int64_t most_preemptions = 0;
     for (size_t i = 0; i < result->requests.size(); ++i) {
       EXPECT_EQ(result->requests[i].finish, FinishReason::stop) << "seed " << seed << ", request " << i;
-      most_preemptions += 1 + static_cast<int64_t>(std::ceil(std::sqrt(6 * static_cast<double>(load.prompts[i] + load.answers[i]))));  // k (k - 1) / 2 <= 3 tokens
+      most_preemptions +=
+          1 + static_cast<int64_t>(std::ceil(
+                  std::sqrt(6 * static_cast<double>(load.prompts[i] + load.answers[i]))));  // k (k - 1) / 2 <= 3 tokens
     }
     EXPECT_LE(result->stats.recomputed_tokens, 3 * load.tokens) << "seed " << seed;
-    if (swap_tokens == 0) { EXPECT_LE(result->stats.preemptions, most_preemptions) << "seed " << seed; }
+    if (swap_tokens == 0) {
+      EXPECT_LE(result->stats.preemptions, most_preemptions) << "seed " << seed;
+    }
     EXPECT_EQ(result->stats.livelocks, 0);
   }
 }
@@ -100,10 +106,13 @@ std::vector<std::string> every_policy() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(Policies, EnginePreemptions, ::testing::Combine(::testing::ValuesIn(every_policy()), ::testing::Values(0, 3000, 100'000)),
+INSTANTIATE_TEST_SUITE_P(Policies, EnginePreemptions,
+                         ::testing::Combine(::testing::ValuesIn(every_policy()), ::testing::Values(0, 3000, 100'000)),
                          [](const auto& one) {
-                           std::string name = std::get<0>(one.param) + "_swap_" + std::to_string(std::get<1>(one.param));
-                           std::ranges::replace_if(name, [](char c) { return c == ':' || c == '=' || c == ','; }, '_');
+                           std::string name =
+                               std::get<0>(one.param) + "_swap_" + std::to_string(std::get<1>(one.param));
+                           std::ranges::replace_if(
+                               name, [](char c) { return c == ':' || c == '=' || c == ','; }, '_');
                            return name;
                          });
 

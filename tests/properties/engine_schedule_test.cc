@@ -1,7 +1,7 @@
-// Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers a
-// request, the best of several, beams, and shared prefixes under every evictor and over a prefix store that is killed and
-// opened again with its engine, in memory that is never enough: after every step every block is accounted for and none
-// belongs to two, nothing starves, and what a stream shows is what it shows alone. 10,000 steps over all policies.
+// Every policy under random arrivals, cancellations, preemptions by recompute and by swap, time limits, several answers
+// a request, the best of several, beams, and shared prefixes under every evictor and over a prefix store that is killed
+// and opened again with its engine, in memory that is never enough: after every step every block is accounted for and
+// none belongs to two, nothing starves, and what a stream shows is what it shows alone. 10,000 steps over all policies.
 #include <filesystem>
 
 #include "kv/prefix_evictor.h"
@@ -33,9 +33,11 @@ struct Chosen {
   std::map<int64_t, Answer> answers;
   std::map<int64_t, std::vector<std::vector<float>>> logits;  // by stream of the request
   FinishReason finish = FinishReason::none;                   // of the last answer
-  bool cut = false;  // some of its streams may not have come to their end
+  bool cut = false;                                           // some of its streams may not have come to their end
 
-  void row(int64_t stream, const float* logits_row, int64_t vocab) { logits[stream].emplace_back(logits_row, logits_row + vocab); }
+  void row(int64_t stream, const float* logits_row, int64_t vocab) {
+    logits[stream].emplace_back(logits_row, logits_row + vocab);
+  }
   void take(const TokenEvent& event) {
     Answer& answer = answers[event.answer];
     if (event.token >= 0) answer.tokens.push_back(event.token);
@@ -102,7 +104,8 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     if (!executor.ok()) return nullptr;
     std::unique_ptr<Executor> used = std::move(*executor);
     // Without a store the engine learns its costs, with one it is told that loads are cheap and every other swap is.
-    if (!o.kv_ssd.empty()) used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
+    if (!o.kv_ssd.empty())
+      used = std::make_unique<CostedExecutor>(std::move(used), FixedSeconds{1e-3, draw(2) ? 1e-4 : 1e-3, 1e-6}, false);
     auto core = EngineCore::create(std::move(used), o, &clock);
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
@@ -177,8 +180,10 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     for (const auto& chunk : plan.chunks) {
       if (!chunk.sample) continue;
       const auto chosen = chosen_.find(request_of(chunk.request));
-      if (chosen != chosen_.end()) chosen->second.row(answer_of(chunk.request), row, vocab_);
-      else outcomes_[chunk.request].shown.logits.emplace_back(row, row + vocab_);
+      if (chosen != chosen_.end())
+        chosen->second.row(answer_of(chunk.request), row, vocab_);
+      else
+        outcomes_[chunk.request].shown.logits.emplace_back(row, row + vocab_);
       row += vocab_;
     }
     for (const auto& event : events) {
@@ -257,7 +262,8 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
       if (core.add(next_, request).ok()) {
         ++added_;
         const bool chooses = request.best_of > request.n || request.beams > 1;
-        if (chooses) chosen_[next_] = {.request = request, .answers = {}, .logits = {}, .cut = request.time_limit_seconds > 0};
+        if (chooses)
+          chosen_[next_] = {.request = request, .answers = {}, .logits = {}, .cut = request.time_limit_seconds > 0};
         for (int64_t answer = 0; !chooses && answer < request.n; ++answer) {
           Request alone = request;
           alone.n = 1;
@@ -271,17 +277,20 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     if (next_ > 1 && draw(40) == 0) {
       const RequestId id = 1 + static_cast<RequestId>(draw(static_cast<int64_t>(next_) - 1));
       core.cancel(id);
-      if (const auto chosen = chosen_.find(id); chosen != chosen_.end()) chosen->second.cut |= chosen->second.finish == FinishReason::none;
+      if (const auto chosen = chosen_.find(id); chosen != chosen_.end())
+        chosen->second.cut |= chosen->second.finish == FinishReason::none;
     }
     step(core, clock);
     if (HasFatalFailure()) return;
   }
   EngineCore& core = *engine;
   count(core);
-  ASSERT_TRUE(core.idle()) << "streams displace each other without end: " << core.stats().running << " run, " << core.stats().waiting
-                           << " wait, the last plan was '" << last_plan_ << "'";
+  ASSERT_TRUE(core.idle()) << "streams displace each other without end: " << core.stats().running << " run, "
+                           << core.stats().waiting << " wait, the last plan was '" << last_plan_ << "'";
   EXPECT_EQ(ended_, added_);
-  if (!o.prefix_cache) { EXPECT_EQ(core.kv().free_blocks(), core.kv().total_blocks()); }
+  if (!o.prefix_cache) {
+    EXPECT_EQ(core.kv().free_blocks(), core.kv().total_blocks());
+  }
   EXPECT_GT(forced_, 0);
   EXPECT_GT(preemptions_, 0);
 
@@ -292,7 +301,8 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     ASSERT_TRUE(out.finish != FinishReason::none && out.finish != FinishReason::error) << id;
     ASSERT_TRUE(alone->add(lone, out.request).ok());
     Shown expected = run_all(*alone, vocab_)[lone++];
-    if (out.finish == FinishReason::cancelled || out.finish == FinishReason::time_limit) {  // what came is the beginning
+    if (out.finish == FinishReason::cancelled ||
+        out.finish == FinishReason::time_limit) {  // what came is the beginning
       ASSERT_LE(out.shown.tokens.size(), expected.tokens.size());
       expected.tokens.resize(out.shown.tokens.size());
       expected.logits.resize(out.shown.tokens.size());
@@ -307,7 +317,9 @@ TEST_P(EngineSchedule, NobodyStarvesLeaksOrShows) {
     ASSERT_TRUE(chosen.finish != FinishReason::none && chosen.finish != FinishReason::error) << id;
     const Chosen expected = run_alone(chosen.request);
     EXPECT_TRUE(chosen.begins_like(expected)) << id;
-    if (chosen.whole()) { EXPECT_EQ(chosen.answers, expected.answers) << id; }
+    if (chosen.whole()) {
+      EXPECT_EQ(chosen.answers, expected.answers) << id;
+    }
     whole_choices += chosen.whole();
   }
   EXPECT_GT(whole_choices, 10);
@@ -322,7 +334,8 @@ std::vector<std::string> every_policy() {
 
 INSTANTIATE_TEST_SUITE_P(Policies, EngineSchedule, ::testing::ValuesIn(every_policy()), [](const auto& test) {
   std::string name = test.param;
-  std::ranges::replace_if(name, [](char c) { return c == ':' || c == '='; }, '_');
+  std::ranges::replace_if(
+      name, [](char c) { return c == ':' || c == '='; }, '_');
   return name;
 });
 

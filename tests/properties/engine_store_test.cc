@@ -1,6 +1,6 @@
 // Streams whose prompts come back from the disk in part: in memory that is never enough, over a store that is killed,
-// damaged and opened again, with cancellations and preemptions while blocks are on their way, what a stream shows is what
-// it shows alone, to the bit, and every block is accounted for after every step.
+// damaged and opened again, with cancellations and preemptions while blocks are on their way, what a stream shows is
+// what it shows alone, to the bit, and every block is accounted for after every step.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -35,7 +35,10 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
   void TearDown() override { std::filesystem::remove_all(folder_); }
 
   static double load_seconds() { return std::get<0>(GetParam()); }
-  int64_t draw(int64_t n) { return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(load_seconds()) + 5, 6, draws_++) * static_cast<double>(n)); }
+  int64_t draw(int64_t n) {
+    return static_cast<int64_t>(philox_uniform(static_cast<uint64_t>(load_seconds()) + 5, 6, draws_++) *
+                                static_cast<double>(n));
+  }
   std::string path() const { return folder_ + "/store"; }
 
   EngineOptions tight() {
@@ -52,7 +55,8 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
   std::unique_ptr<EngineCore> open(const EngineOptions& o) {
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
-    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = load_seconds()}), o);
+    auto core = EngineCore::create(
+        std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = load_seconds()}), o);
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
   }
@@ -102,7 +106,8 @@ class EngineStore : public ::testing::TestWithParam<std::tuple<double, const cha
         streams[next++].first = std::move(request);
       }
       if (next > 1 && draw(25) == 0) core.cancel(1 + static_cast<RequestId>(draw(static_cast<int64_t>(next) - 1)));
-      if (crash && step == copied_at) std::filesystem::copy_file(path(), folder_ + "/crashed", std::filesystem::copy_options::overwrite_existing);
+      if (crash && step == copied_at)
+        std::filesystem::copy_file(path(), folder_ + "/crashed", std::filesystem::copy_options::overwrite_existing);
       events.clear();
       core.step(events);
       for (const auto& event : events) take(streams[event.request].second, event);
@@ -189,7 +194,9 @@ TEST_P(EngineStore, WhatOneEngineLeavesTheNextOneNeedNotCompute) {
   }
   EngineOptions o = tight();
   o.kv_format = "q8_0";  // another layout: the file is made anew
-  if (auto core = CpuExecutor::create(model_, o); core.ok()) { EXPECT_EQ(open(o)->stats().store.blocks, 0); }
+  if (auto core = CpuExecutor::create(model_, o); core.ok()) {
+    EXPECT_EQ(open(o)->stats().store.blocks, 0);
+  }
   o.prefix_cache = false;
   EXPECT_FALSE(EngineCore::create(model_, o).ok());
 }
@@ -203,12 +210,15 @@ TEST_P(EngineStore, WhatIsFasterToComputeIsComputed) {
     std::vector<TokenEvent> events;
     while (!core->idle()) core->step(events);
     hits = core->stats().store.hit_tokens;
-    if (i == 1) { EXPECT_EQ(core->stats().store.passed_tokens, load_seconds() > 8 ? 8 : 0); }
+    if (i == 1) {
+      EXPECT_EQ(core->stats().store.passed_tokens, load_seconds() > 8 ? 8 : 0);
+    }
   }
   EXPECT_EQ(hits, load_seconds() > 8 ? 0 : 8);
 }
 
-// Half of what is stored is fetched: whose stream went without something says so, and nothing of it reaches another one.
+// Half of what is stored is fetched: whose stream went without something says so, and nothing of it reaches another
+// one.
 TEST_P(EngineStore, WhatIsLeftOutIsToldAndStaysInItsStream) {
   EngineOptions o = tight();
   o.kv_ssd_fetch = 0.5;
@@ -280,9 +290,12 @@ TEST_P(EngineStore, AStreamThatWentWithoutIsTheSameHoweverItRuns) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Loads, EngineStore, ::testing::Combine(::testing::Values(0.001, 9.0), ::testing::Values("arrival", "importance")), [](const auto& test) {
-  return std::string(std::get<0>(test.param) < 1 ? "JoinEarly" : "AreAwaited") + (std::get<1>(test.param) == std::string("arrival") ? "" : "ByImportance");
-});
+INSTANTIATE_TEST_SUITE_P(Loads, EngineStore,
+                         ::testing::Combine(::testing::Values(0.001, 9.0), ::testing::Values("arrival", "importance")),
+                         [](const auto& test) {
+                           return std::string(std::get<0>(test.param) < 1 ? "JoinEarly" : "AreAwaited") +
+                                  (std::get<1>(test.param) == std::string("arrival") ? "" : "ByImportance");
+                         });
 
 }  // namespace
 }  // namespace millrace

@@ -3,8 +3,8 @@
 
 #include <gtest/gtest.h>
 
-#include <cstdlib>
 #include <algorithm>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 
@@ -27,8 +27,10 @@ class WithIsa {
     setenv("MILLRACE_ISA", std::string(isa_name(isa)).c_str(), 1);
   }
   ~WithIsa() {
-    if (before_.empty()) unsetenv("MILLRACE_ISA");
-    else setenv("MILLRACE_ISA", before_.c_str(), 1);
+    if (before_.empty())
+      unsetenv("MILLRACE_ISA");
+    else
+      setenv("MILLRACE_ISA", before_.c_str(), 1);
   }
 
  private:
@@ -45,7 +47,8 @@ inline std::shared_ptr<const LanguageModel> load_for(const std::string& path, Is
 inline Request make_request(int64_t seed, int64_t prompt_tokens, int64_t max_tokens, int64_t vocab) {
   Request request;
   for (int64_t i = 0; i < prompt_tokens; ++i)
-    request.prompt.push_back(static_cast<TokenId>(philox_uniform(static_cast<uint64_t>(seed), 9, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
+    request.prompt.push_back(static_cast<TokenId>(
+        philox_uniform(static_cast<uint64_t>(seed), 9, static_cast<uint64_t>(i)) * static_cast<double>(vocab)));
   request.max_tokens = max_tokens;
   request.ignore_eos = true;
   request.sampling.seed = static_cast<uint64_t>(seed);

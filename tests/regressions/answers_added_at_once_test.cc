@@ -1,6 +1,6 @@
-// A request with several answers was taken in one answer at a time: when the third was refused, the first two were in the
-// queue already, ran for a client that had been told no, and their events carried a request that had ended. No test let an
-// answer be refused after the first.
+// A request with several answers was taken in one answer at a time: when the third was refused, the first two were in
+// the queue already, ran for a client that had been told no, and their events carried a request that had ended. No test
+// let an answer be refused after the first.
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
@@ -23,7 +23,9 @@ class SmallExecutor final : public Executor {
     return inner_->begin(stream);
   }
   void forward(std::span<const StepWork> work) override { inner_->forward(work); }
-  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override { return inner_->choose(stream, row, event); }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+    return inner_->choose(stream, row, event);
+  }
   void flush(LiveStream& stream, TokenEvent& event) override { inner_->flush(stream, event); }
 
  private:

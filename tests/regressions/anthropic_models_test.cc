@@ -1,5 +1,5 @@
-// Anthropic's clients list models at /v1/models too, and got OpenAI's shape: `client.models.list()` found no page, no type and
-// no display_name. Tests asked for the list as OpenAI's clients do.
+// Anthropic's clients list models at /v1/models too, and got OpenAI's shape: `client.models.list()` found no page, no
+// type and no display_name. Tests asked for the list as OpenAI's clients do.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -31,7 +31,8 @@ TEST(AnthropicModels, AreListedInItsOwnShape) {
   EXPECT_EQ(before["has_more"], true);
   EXPECT_EQ(get(live.port(), "/v1/models?before_id=one", kAsAnthropic).json()["data"], Json::array());
   EXPECT_EQ(get(live.port(), "/v1/models/two", kAsAnthropic).json(), all["data"][1]);
-  for (const char* wrong : {"?limit=0", "?limit=1001", "?limit=a", "?after_id=nobody", "?before_id=nobody", "?after_id=one&before_id=two"}) {
+  for (const char* wrong : {"?limit=0", "?limit=1001", "?limit=a", "?after_id=nobody", "?before_id=nobody",
+                            "?after_id=one&before_id=two"}) {
     const Response refused = get(live.port(), std::string("/v1/models") + wrong, kAsAnthropic);
     EXPECT_EQ(refused.status, 400) << wrong;
     EXPECT_EQ(refused.json()["type"], "error") << wrong;

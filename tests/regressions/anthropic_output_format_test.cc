@@ -1,18 +1,23 @@
-// Anthropic's output_config.format, which its SDKs send for structured output, was ignored without a word: the answer came
-// with status 200 and no form at all. Tests knew only the ways in which OpenAI's clients ask for a schema.
+// Anthropic's output_config.format, which its SDKs send for structured output, was ignored without a word: the answer
+// came with status 200 and no form at all. Tests knew only the ways in which OpenAI's clients ask for a schema.
 #include "server/live_server.h"
 
 namespace millrace {
 namespace {
 
-const std::string kSchema = R"({"type": "object", "properties": {"name": {"enum": ["Tim", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
+const std::string kSchema =
+    R"({"type": "object", "properties": {"name": {"enum": ["Tim", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}},
   "required": ["name", "age"], "additionalProperties": false})";
 
 std::string asked(const std::string& more) {
-  return R"({"max_tokens": 200, "temperature": 0, "messages": [{"role": "user", "content": "Once upon a time"}], )" + more + "}";
+  return R"({"max_tokens": 200, "temperature": 0, "messages": [{"role": "user", "content": "Once upon a time"}], )" +
+         more + "}";
 }
 
-bool is_person(const Json& json) { return json.is_object() && json.size() == 2 && (json["name"] == "Tim" || json["name"] == "Lily") && json["age"].is_number_integer() && json["age"] >= 1 && json["age"] <= 9; }
+bool is_person(const Json& json) {
+  return json.is_object() && json.size() == 2 && (json["name"] == "Tim" || json["name"] == "Lily") &&
+         json["age"].is_number_integer() && json["age"] >= 1 && json["age"] <= 9;
+}
 
 TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
   LiveServer live;
@@ -24,7 +29,10 @@ TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
     EXPECT_TRUE(is_person(Json::parse(answer["content"][0]["text"].get<std::string>(), nullptr, false))) << answer;
   }
   std::string text;
-  for (const std::string& event : events_of(post(live.port(), "/v1/messages", asked(R"("stream": true, "output_config": {"effort": "low", "format": )" + format + "}")).body)) {
+  for (const std::string& event :
+       events_of(post(live.port(), "/v1/messages",
+                      asked(R"("stream": true, "output_config": {"effort": "low", "format": )" + format + "}"))
+                     .body)) {
     const Json json = Json::parse(event, nullptr, false);
     if (json["type"] == "content_block_delta") text += json["delta"]["text"].get<std::string>();
   }
@@ -33,15 +41,16 @@ TEST(AnthropicOutputFormat, TheTextFitsTheSchema) {
 
 TEST(AnthropicOutputFormat, WhatIsWrongIsNamed) {
   LiveServer live;
-  const std::pair<std::string, std::string> wrong[] = {{R"("output_config": {"format": {"type": "text"}})", "output_config.format.type"},
-                                                       {R"("output_config": {"format": {"type": "json_schema"}})", "output_config.format.schema"},
-                                                       {R"("output_config": {"format": "json"})", "output_config.format"},
-                                                       {R"("output_config": {"effort": "much"})", "output_config.effort"},
-                                                       {R"("output_config": {"task_budget": {"type": "tokens", "total": 9}})", "output_config.task_budget"},
-                                                       {R"("thinking": {"type": "enabled", "budget_tokens": 5, "display": "none"})", "thinking.display"},
-                                                       {R"("tools": [{"name": "a", "input_schema": {}, "defer_loading": true}])", "tools[0].defer_loading"},
-                                                       {R"("container": "box")", "container"},
-                                                       {R"("mcp_servers": [{"type": "url"}])", "mcp_servers"}};
+  const std::pair<std::string, std::string> wrong[] = {
+      {R"("output_config": {"format": {"type": "text"}})", "output_config.format.type"},
+      {R"("output_config": {"format": {"type": "json_schema"}})", "output_config.format.schema"},
+      {R"("output_config": {"format": "json"})", "output_config.format"},
+      {R"("output_config": {"effort": "much"})", "output_config.effort"},
+      {R"("output_config": {"task_budget": {"type": "tokens", "total": 9}})", "output_config.task_budget"},
+      {R"("thinking": {"type": "enabled", "budget_tokens": 5, "display": "none"})", "thinking.display"},
+      {R"("tools": [{"name": "a", "input_schema": {}, "defer_loading": true}])", "tools[0].defer_loading"},
+      {R"("container": "box")", "container"},
+      {R"("mcp_servers": [{"type": "url"}])", "mcp_servers"}};
   for (const auto& [field, name] : wrong) {
     const Response answer = post(live.port(), "/v1/messages", asked(field));
     EXPECT_EQ(answer.status, 400) << field;

@@ -1,5 +1,5 @@
-// Conversations that no API allows were answered with 200: a role "robot", a tool's message that names no call, or one that
-// nobody made. The model saw a prompt that the client did not mean. Tests of messages had well-formed ones only.
+// Conversations that no API allows were answered with 200: a role "robot", a tool's message that names no call, or one
+// that nobody made. The model saw a prompt that the client did not mean. Tests of messages had well-formed ones only.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -12,12 +12,17 @@ struct Chat : LiveServer {
   Response ask(const std::string& path, const Json& messages) {
     Json body = {{"max_tokens", 1}, {path == "/v1/responses" ? "input" : "messages", messages}};
     if (path == "/v1/responses") body.erase("max_tokens");
-    if (path.starts_with("/api/")) body = {{"messages", messages}, {"stream", false}, {"options", {{"num_predict", 1}}}};
+    if (path.starts_with("/api/"))
+      body = {{"messages", messages}, {"stream", false}, {"options", {{"num_predict", 1}}}};
     return post(port(), path, body.dump());
   }
 };
 
-Json call(const char* id) { return {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", {{{"id", id}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}}}}; }
+Json call(const char* id) {
+  return {{"role", "assistant"},
+          {"content", nullptr},
+          {"tool_calls", {{{"id", id}, {"type", "function"}, {"function", {{"name", "f"}, {"arguments", "{}"}}}}}}};
+}
 const Json kHello = {{"role", "user"}, {"content", "Hello"}};
 
 TEST(ChatRoles, ThatThereAreNotAreRefused) {
@@ -29,39 +34,59 @@ TEST(ChatRoles, ThatThereAreNotAreRefused) {
     EXPECT_EQ(chat.ask(path, Json::array({kHello})).status, 200) << path;
   }
   for (const char* role : {"system", "developer", "assistant"})
-    EXPECT_EQ(chat.ask("/v1/chat/completions", Json::array({{{"role", role}, {"content", "Hello"}}, kHello})).status, 200) << role;
+    EXPECT_EQ(chat.ask("/v1/chat/completions", Json::array({{{"role", role}, {"content", "Hello"}}, kHello})).status,
+              200)
+        << role;
 }
 
 TEST(ChatRoles, AToolAnswersACallThatWasMade) {
   Chat chat;
-  const auto ask = [&](const Json& tool, const char* called) { return chat.ask("/v1/chat/completions", Json::array({kHello, call(called), tool})); };
+  const auto ask = [&](const Json& tool, const char* called) {
+    return chat.ask("/v1/chat/completions", Json::array({kHello, call(called), tool}));
+  };
   EXPECT_EQ(ask({{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, "a").status, 200);
-  for (const Json& tool : {Json{{"role", "tool"}, {"content", "1"}}, Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", ""}},
-                           Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", 7}}, Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", "b"}}}) {
+  for (const Json& tool :
+       {Json{{"role", "tool"}, {"content", "1"}}, Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", ""}},
+        Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", 7}},
+        Json{{"role", "tool"}, {"content", "1"}, {"tool_call_id", "b"}}}) {
     const Response refused = ask(tool, "a");
     EXPECT_EQ(refused.status, 400) << tool << refused.body;
     EXPECT_NE(refused.body.find("tool_call_id"), std::string::npos) << refused.body;
   }
   // Before the call it answers is as wrong as without one.
-  EXPECT_EQ(chat.ask("/v1/chat/completions", Json::array({kHello, {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, call("a")})).status, 400);
+  EXPECT_EQ(chat.ask("/v1/chat/completions",
+                     Json::array({kHello, {{"role", "tool"}, {"content", "1"}, {"tool_call_id", "a"}}, call("a")}))
+                .status,
+            400);
 }
 
 TEST(ChatRoles, AnthropicsResultsToo) {
   Chat chat;
   const auto ask = [&](const char* result) {
-    return chat.ask("/v1/messages", Json::array({kHello, {{"role", "assistant"}, {"content", {{{"type", "tool_use"}, {"id", "a"}, {"name", "f"}, {"input", Json::object()}}}}},
-                                                 {{"role", "user"}, {"content", {{{"type", "tool_result"}, {"tool_use_id", result}, {"content", "1"}}}}}}));
+    return chat.ask(
+        "/v1/messages",
+        Json::array(
+            {kHello,
+             {{"role", "assistant"},
+              {"content", {{{"type", "tool_use"}, {"id", "a"}, {"name", "f"}, {"input", Json::object()}}}}},
+             {{"role", "user"}, {"content", {{{"type", "tool_result"}, {"tool_use_id", result}, {"content", "1"}}}}}}));
   };
   EXPECT_EQ(ask("a").status, 200) << ask("a").body;
   EXPECT_EQ(ask("b").status, 400);
   EXPECT_EQ(ask("b").json().value(Json::json_pointer("/error/type"), ""), "invalid_request_error");
-  EXPECT_EQ(chat.ask("/v1/messages", Json::array({{{"role", "user"}, {"content", {{{"type", "tool_result"}, {"tool_use_id", "a"}, {"content", "1"}}}}}})).status, 400);
+  EXPECT_EQ(chat.ask("/v1/messages",
+                     Json::array({{{"role", "user"},
+                                   {"content", {{{"type", "tool_result"}, {"tool_use_id", "a"}, {"content", "1"}}}}}}))
+                .status,
+            400);
 }
 
 TEST(ChatRoles, AndThoseOfResponses) {
   Chat chat;
   const Json made = {{"type", "function_call"}, {"call_id", "a"}, {"name", "f"}, {"arguments", "{}"}};
-  const auto result = [](const char* id) { return Json{{"type", "function_call_output"}, {"call_id", id}, {"output", "1"}}; };
+  const auto result = [](const char* id) {
+    return Json{{"type", "function_call_output"}, {"call_id", id}, {"output", "1"}};
+  };
   EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, made, result("a")})).status, 200);
   EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, made, result("b")})).status, 400);
   EXPECT_EQ(chat.ask("/v1/responses", Json::array({kHello, result("a")})).status, 400);
@@ -70,7 +95,9 @@ TEST(ChatRoles, AndThoseOfResponses) {
 // Ollama's tools name themselves, if anything; its clients send no ids.
 TEST(ChatRoles, OllamasToolsNeedNoId) {
   Chat chat;
-  EXPECT_EQ(chat.ask("/api/chat", Json::array({kHello, {{"role", "tool"}, {"tool_name", "f"}, {"content", "1"}}})).status, 200);
+  EXPECT_EQ(
+      chat.ask("/api/chat", Json::array({kHello, {{"role", "tool"}, {"tool_name", "f"}, {"content", "1"}}})).status,
+      200);
 }
 
 }  // namespace

@@ -33,8 +33,10 @@ TEST(ConnectionLimit, IsToldInTheShapeOfEachApi) {
     const char* where;  // JSON pointer
     Json wanted;
   };
-  const Case cases[] = {{"/v1/chat/completions", 503, "/error/type", "unavailable_error"}, {"/v1/responses", 503, "/error/type", "unavailable_error"},
-                        {"/v1/messages", 529, "/error/type", "overloaded_error"},           {"/completion", 503, "/error/code", 503}};
+  const Case cases[] = {{"/v1/chat/completions", 503, "/error/type", "unavailable_error"},
+                        {"/v1/responses", 503, "/error/type", "unavailable_error"},
+                        {"/v1/messages", 529, "/error/type", "overloaded_error"},
+                        {"/completion", 503, "/error/code", 503}};
   for (const Case& one : cases) {
     Client client(full.live.port());
     client.post(one.path, R"({"messages": []})");

@@ -1,5 +1,5 @@
-// Four requests for a regex that takes half a minute to compile silenced /health and every other request for as long, and
-// went on burning the processor after their clients had left: constraints were compiled on the two threads that all
+// Four requests for a regex that takes half a minute to compile silenced /health and every other request for as long,
+// and went on burning the processor after their clients had left: constraints were compiled on the two threads that all
 // requests share, one by one as they came, to the end. Tests asked for constraints that compile at once.
 #include <time.h>
 
@@ -16,8 +16,10 @@ const char* const kYesOrNo = R"({"prompt": "Once", "max_tokens": 20, "guided_reg
 // Compiles until it is let go, or nobody wants it any more.
 class Gate {
  public:
-  ConstraintWorkers::Work work(const std::string& key, const std::string& tenant = "", ErrorKind outcome = ErrorKind::internal) {
-    return {.key = key, .tenant = tenant,
+  ConstraintWorkers::Work work(const std::string& key, const std::string& tenant = "",
+                               ErrorKind outcome = ErrorKind::internal) {
+    return {.key = key,
+            .tenant = tenant,
             .compile = [this, outcome](const CompileOrder& order) -> Result<CompiledConstraint> {
               ++begun;
               while (!open && !*order.cancelled) ::poll(nullptr, 0, 1);
@@ -52,13 +54,16 @@ TEST(ConstraintCompileWorkers, OthersGoOnWhileConstraintsAreCompiled) {
   std::vector<std::unique_ptr<Client>> waiting;  // more than there are threads
   for (int i = 0; i < 6; ++i) {
     waiting.push_back(std::make_unique<Client>(live.port()));
-    waiting.back()->post("/v1/completions", R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no|[0-9]{)" + std::to_string(i + 1) + "}\"}");
+    waiting.back()->post("/v1/completions", R"({"prompt": "Once", "max_tokens": 20, "guided_regex": "yes|no|[0-9]{)" +
+                                                std::to_string(i + 1) + "}\"}");
   }
   ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_constraints_waiting") == 6; }));
   for (int i = 0; i < 20; ++i) EXPECT_EQ(get(live.port(), "/health").status, 200);
-  const Json free = post(live.port(), "/v1/completions", R"({"prompt": "Once", "max_tokens": 30, "ignore_eos": true})").json();
+  const Json free =
+      post(live.port(), "/v1/completions", R"({"prompt": "Once", "max_tokens": 30, "ignore_eos": true})").json();
   EXPECT_EQ(free["usage"]["completion_tokens"], 30);
-  EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 6) << "all that was asked meanwhile came while they waited";
+  EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 6)
+      << "all that was asked meanwhile came while they waited";
   gate.open = true;
   for (auto& client : waiting) EXPECT_EQ(client->response().status, 200);
   EXPECT_EQ(metric(live.port(), "millrace_constraints_waiting"), 0);
@@ -102,7 +107,8 @@ TEST(ConstraintCompileWorkers, TheSameIsCompiledOnceForAllThatWait) {
   ASSERT_TRUE(comes_true([&] { return workers.counts().shared == 4; }));
   EXPECT_EQ(workers.counts().waiting, 2);
   good.pop_back();  // the others still want it
-  ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_connections_answering") == 6; })) << "five, and who asks";
+  ASSERT_TRUE(comes_true([&] { return metric(live.port(), "millrace_connections_answering") == 6; }))
+      << "five, and who asks";
   gate.open = true;
   for (auto& client : good) {
     const Json text = client->response().json()["choices"][0]["text"];
@@ -125,11 +131,15 @@ TEST(ConstraintCompileWorkers, TooManyAreTurnedAwayAsTheApiHasIt) {
   ConstraintWorkers& workers = live.server->service().constraints();
   ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("first")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
-  for (size_t i = 0; i < ConstraintWorkers::Limits().waiting; ++i) ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow" + std::to_string(i))).ok());
+  for (size_t i = 0; i < ConstraintWorkers::Limits().waiting; ++i)
+    ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("slow" + std::to_string(i))).ok());
   const Response refused = post(live.port(), "/v1/completions", kYesOrNo);
   EXPECT_EQ(refused.status, 429) << refused.body;
   EXPECT_FALSE(refused.headers.at("retry-after").empty());
-  EXPECT_EQ(post(live.port(), "/v1/messages", R"({"model": "stories", "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]})").status, 200);
+  EXPECT_EQ(post(live.port(), "/v1/messages",
+                 R"({"model": "stories", "max_tokens": 5, "messages": [{"role": "user", "content": "a"}]})")
+                .status,
+            200);
   EXPECT_EQ(metric(live.port(), "millrace_constraints_turned_away_total"), 1);
   gate.open = true;
   ASSERT_TRUE(comes_true([&] { return workers.counts().waiting == 0; }));
@@ -153,8 +163,13 @@ TEST(ConstraintCompileWorkers, ALongOneHoldsUpNoShortOne) {
   ASSERT_TRUE(workers.add(workers.new_ticket(), slow("long")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.begun == 1; })) << "it has come to the long ones";
   EXPECT_EQ(workers.counts().long_ones, 1);
-  ASSERT_TRUE(workers.add(workers.new_ticket(), {.key = "short", .tenant = "", .compile = [](const CompileOrder&) { return Result<CompiledConstraint>(CompiledConstraint()); },
-                                                 .done = [&](const Result<CompiledConstraint>& compiled) { finished = compiled.ok(); }}).ok());
+  ASSERT_TRUE(workers
+                  .add(workers.new_ticket(),
+                       {.key = "short",
+                        .tenant = "",
+                        .compile = [](const CompileOrder&) { return Result<CompiledConstraint>(CompiledConstraint()); },
+                        .done = [&](const Result<CompiledConstraint>& compiled) { finished = compiled.ok(); }})
+                  .ok());
   EXPECT_TRUE(comes_true([&] { return finished.load(); }));
   EXPECT_EQ(gate.good, 0);
   // The long ones' line has an end of its own.
@@ -176,12 +191,17 @@ TEST(ConstraintCompileWorkers, TenantsAreServedInTurnAndNoneFillsTheLine) {
   ASSERT_TRUE(workers.add(workers.new_ticket(), gate.work("gate")).ok());
   ASSERT_TRUE(comes_true([&] { return gate.begun == 1; }));
   const auto add = [&](const std::string& tenant, int number) {
-    return workers.add(workers.new_ticket(), {.key = tenant + std::to_string(number), .tenant = tenant,
-                                              .compile = [](const CompileOrder&) -> Result<CompiledConstraint> { return Error::user("syntax"); },
-                                              .done = [&, tenant](const Result<CompiledConstraint>&) {
-                                                std::lock_guard lock(mutex);
-                                                order += tenant;
-                                              }}).ok();
+    return workers
+        .add(workers.new_ticket(),
+             {.key = tenant + std::to_string(number),
+              .tenant = tenant,
+              .compile = [](const CompileOrder&) -> Result<CompiledConstraint> { return Error::user("syntax"); },
+              .done =
+                  [&, tenant](const Result<CompiledConstraint>&) {
+                    std::lock_guard lock(mutex);
+                    order += tenant;
+                  }})
+        .ok();
   };
   for (int i = 0; i < 4; ++i) EXPECT_TRUE(add("a", i));
   EXPECT_FALSE(add("a", 4));

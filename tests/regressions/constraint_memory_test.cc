@@ -1,8 +1,9 @@
 // A server with `--memory 300M` refused every schema, grammar and tool: nothing was kept for them where nobody said how
 // much, and the KV cache took all that was left before the first one came. Tests gave the KV cache a size of its own.
+#include "run/constraint_memory.h"
+
 #include <gtest/gtest.h>
 
-#include "run/constraint_memory.h"
 #include "run/language_model.h"
 #include "server/live_server.h"
 
@@ -11,7 +12,8 @@ namespace {
 
 constexpr int64_t kMiB = int64_t{1} << 20;
 
-const char* const kBody = R"({"prompt": "Once", "max_tokens": 300, "temperature": 0, "guided_json": {"type": "object", "required": ["name", "age", "tags"],
+const char* const kBody =
+    R"({"prompt": "Once", "max_tokens": 300, "temperature": 0, "guided_json": {"type": "object", "required": ["name", "age", "tags"],
   "properties": {"name": {"enum": ["Tim", "Lily"]}, "age": {"type": "integer", "minimum": 1, "maximum": 9}, "tags": {"type": "array", "items": {"enum": ["a", "b"]}, "maxItems": 3}}, "additionalProperties": false}})";
 
 // 300 MiB, or as much more as an instrumented build takes of itself.
@@ -44,7 +46,9 @@ TEST(ConstraintMemory, ASmallBudgetHasRoomForThemByDefault) {
   EXPECT_EQ(account(live.engine(), "constraints"), default_constraint_memory(model->parts().tokenizer.get(), budget));
   EXPECT_LE(model->parts().accounts->total(), budget);
   // Tools are held to schemas too.
-  const Response tool = post(live.port(), "/v1/chat/completions", R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "tool_choice": "required",
+  const Response tool =
+      post(live.port(), "/v1/chat/completions",
+           R"({"messages": [{"role": "user", "content": "a"}], "max_tokens": 100, "tool_choice": "required",
     "tools": [{"type": "function", "function": {"name": "go", "parameters": {"type": "object", "properties": {"far": {"type": "boolean"}}, "required": ["far"]}}}]})");
   EXPECT_EQ(tool.status, 200) << tool.body;
 }

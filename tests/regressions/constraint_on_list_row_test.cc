@@ -20,7 +20,13 @@ Json tokens_that_write(const std::vector<std::string>& texts) {
 }
 
 Json body(const Json& allowed, const Json& more) {
-  Json out = {{"prompt", "Once upon a time"}, {"max_tokens", 20}, {"temperature", 1.5}, {"top_k", 0}, {"top_p", 1}, {"min_p", 0}, {"allowed_token_ids", allowed}};
+  Json out = {{"prompt", "Once upon a time"},
+              {"max_tokens", 20},
+              {"temperature", 1.5},
+              {"top_k", 0},
+              {"top_p", 1},
+              {"min_p", 0},
+              {"allowed_token_ids", allowed}};
   out.update(more);
   return out;
 }
@@ -29,7 +35,9 @@ TEST(ConstraintOnListRow, BothAreKeptForEveryKindAndSeed) {
   LiveServer live;
   const Json letters = tokens_that_write({"a", "b", "c", "n", "o", "s", "e", "y"});
   ASSERT_GE(letters.size(), 8u);
-  const Json constraints[] = {{{"guided_choice", {"no", "yes", "maybe"}}}, {{"guided_regex", "no|yes|[0-9]"}}, {{"guided_grammar", "root ::= \"no\" | \"yes\" | [0-9]+"}}};
+  const Json constraints[] = {{{"guided_choice", {"no", "yes", "maybe"}}},
+                              {{"guided_regex", "no|yes|[0-9]"}},
+                              {{"guided_grammar", "root ::= \"no\" | \"yes\" | [0-9]+"}}};
   for (const Json& constraint : constraints) {
     std::set<std::string> said;
     for (int seed = 0; seed < 8; ++seed) {
@@ -51,7 +59,8 @@ TEST(ConstraintOnListRow, WithNoTokenInCommonThatAnswerAloneEndsWithAnError) {
   const Json letters = tokens_that_write({"a", "b"});
   Client other(live.port());
   other.post("/v1/completions", R"({"prompt": "Once", "max_tokens": 60, "ignore_eos": true, "temperature": 0})");
-  const Response answer = post(live.port(), "/v1/completions", body(letters, {{"guided_choice", {"no", "yes"}}}).dump());
+  const Response answer =
+      post(live.port(), "/v1/completions", body(letters, {{"guided_choice", {"no", "yes"}}}).dump());
   EXPECT_EQ(answer.status, 400) << answer.body;
   EXPECT_NE(answer.body.find("no token is left"), std::string::npos) << answer.body;
   const Response rest = other.response();
@@ -66,7 +75,8 @@ TEST(ConstraintOnListRow, ThinkingBudgetIsKept) {
   request.ignore_eos = true;
   request.thinking = {.tokens = 5, .open = "<", .close = "no", .begun = true};
   for (const Json& id : tokens_that_write({"a", "b"})) request.sampling.allowed_tokens.push_back(id);
-  for (TokenId token : shipped_model()->parts().tokenizer->encode("no", {.add_special = false, .parse_special = true})) request.sampling.allowed_tokens.push_back(token);
+  for (TokenId token : shipped_model()->parts().tokenizer->encode("no", {.add_special = false, .parse_special = true}))
+    request.sampling.allowed_tokens.push_back(token);
   request.sampling.logit_bias[tokens_that_write({"a"})[0]] = 100;  // never closes it by itself
   const auto engine = Engine::create(shipped_model(), {.threads = 1});
   ASSERT_TRUE(engine.ok());

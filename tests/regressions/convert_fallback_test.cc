@@ -1,16 +1,16 @@
-// `convert --format q4_k` on a model whose rows are no whole blocks of 256 left every matrix as it was, wrote a file of full
-// size and exited with 0: whoever wanted a small model got a large one and no word. The tests converted to q8_0 alone,
-// whose blocks fit every test model.
+// `convert --format q4_k` on a model whose rows are no whole blocks of 256 left every matrix as it was, wrote a file of
+// full size and exited with 0: whoever wanted a small model got a large one and no word. The tests converted to q8_0
+// alone, whose blocks fit every test model.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
 #include <filesystem>
 
 #include "formats/format.h"
-#include "models/convert/convert.h"
-#include "shared_data.h"
 #include "loader/gguf_writer.h"
 #include "loader/model_files.h"
+#include "models/convert/convert.h"
+#include "shared_data.h"
 
 namespace millrace {
 namespace {
@@ -41,7 +41,12 @@ class ConvertFallback : public ::testing::Test {
 // 64 columns: blocks of 32 fit, those of 256 do not.
 TEST_F(ConvertFallback, RowsOf64TakeTheBlocksOf32) {
   const fs::path model = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama";
-  for (const auto& [format, instead] : {std::pair{"q4_k", "q5_0"}, {"q5_k", "q5_1"}, {"q6_k", "q8_0"}, {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"}}) {
+  for (const auto& [format, instead] : {std::pair{"q4_k", "q5_0"},
+                                        {"q5_k", "q5_1"},
+                                        {"q6_k", "q8_0"},
+                                        {"q2_k", "iq4_nl"},
+                                        {"q3_k", "iq4_nl"},
+                                        {"iq4_xs", "iq4_nl"}}) {
     const auto report = convert(model, format);
     ASSERT_TRUE(report.ok()) << format << ": " << report.error().message;
     EXPECT_FALSE(report->formats.contains(format));
@@ -58,8 +63,8 @@ TEST_F(ConvertFallback, RowsOf64TakeTheBlocksOf32) {
   }
 }
 
-// Every quantized format that a GGUF file can hold comes to one whose blocks are of 32, so that the next one with larger
-// blocks is not forgotten.
+// Every quantized format that a GGUF file can hold comes to one whose blocks are of 32, so that the next one with
+// larger blocks is not forgotten.
 TEST_F(ConvertFallback, EveryFormatHasOneForNarrowRows) {
   const fs::path model = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama";
   for (const Format* format : formats()) {
@@ -78,8 +83,12 @@ TEST_F(ConvertFallback, EveryFormatHasOneForNarrowRows) {
 void write_model(const fs::path& path, int64_t width, int64_t hidden) {
   GgufWriter writer;
   writer.set_string("general.architecture", "llama");
-  for (const auto& [key, value] : {std::pair<const char*, uint32_t>{"block_count", 1}, {"context_length", 32}, {"embedding_length", static_cast<uint32_t>(width)},
-                                   {"feed_forward_length", static_cast<uint32_t>(hidden)}, {"attention.head_count", 2}, {"vocab_size", 40}})
+  for (const auto& [key, value] : {std::pair<const char*, uint32_t>{"block_count", 1},
+                                   {"context_length", 32},
+                                   {"embedding_length", static_cast<uint32_t>(width)},
+                                   {"feed_forward_length", static_cast<uint32_t>(hidden)},
+                                   {"attention.head_count", 2},
+                                   {"vocab_size", 40}})
     writer.set_u32("llama." + std::string(key), value);
   writer.set_f32("llama.attention.layer_norm_rms_epsilon", 1e-5f);
   writer.set_string("tokenizer.ggml.model", "none");
@@ -94,7 +103,8 @@ void write_model(const fs::path& path, int64_t width, int64_t hidden) {
   };
   add("token_embd.weight", {40, width});
   for (const char* norm : {"output_norm.weight", "blk.0.attn_norm.weight", "blk.0.ffn_norm.weight"}) add(norm, {width});
-  for (const char* square : {"attn_q", "attn_k", "attn_v", "attn_output"}) add("blk.0." + std::string(square) + ".weight", {width, width});
+  for (const char* square : {"attn_q", "attn_k", "attn_v", "attn_output"})
+    add("blk.0." + std::string(square) + ".weight", {width, width});
   for (const char* up : {"ffn_gate", "ffn_up"}) add("blk.0." + std::string(up) + ".weight", {hidden, width});
   add("blk.0.ffn_down.weight", {width, hidden});
   ASSERT_TRUE(writer.write(path, {}).ok());

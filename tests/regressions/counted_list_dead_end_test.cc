@@ -1,6 +1,7 @@
-// A stream held to minItems, maxItems, minProperties or maxProperties could write text from which nothing may follow: the
-// white space before "]" while items were lacking, or a comma where there was no room for another member. The client
-// got "no token is left". The tests' schemas had minItems of 1 at most and no maxProperties, where neither can be.
+// A stream held to minItems, maxItems, minProperties or maxProperties could write text from which nothing may follow:
+// the white space before "]" while items were lacking, or a comma where there was no room for another member. The
+// client got "no token is left". The tests' schemas had minItems of 1 at most and no maxProperties, where neither can
+// be.
 #include <gtest/gtest.h>
 
 #include <nlohmann/json.hpp>
@@ -32,23 +33,32 @@ std::vector<Case> cases() {
       {R"({"type":"array","items":{"type":"integer"},"minItems":2,"maxItems":5})", 2, 5},
       {R"({"type":"array","items":{"type":"boolean"},"maxItems":2})", 0, 2},
       {R"({"type":"array","items":{"type":"string","minLength":2,"maxLength":3},"minItems":2,"maxItems":3})", 2, 3},
-      {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"type":"null"},"minItems":4,"maxItems":6})", 4, 6},
-      {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"type":"null"},"minItems":1,"maxItems":3})", 1, 3},
+      {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"type":"null"},"minItems":4,"maxItems":6})",
+       4, 6},
+      {R"({"type":"array","prefixItems":[{"const":1},{"const":2}],"items":{"type":"null"},"minItems":1,"maxItems":3})",
+       1, 3},
       {R"({"type":"object","additionalProperties":{"const":1},"maxProperties":1})", 0, 1},
       {R"({"type":"object","additionalProperties":{"const":1},"minProperties":1,"maxProperties":2})", 1, 2},
       {R"({"type":"object","properties":{"a":{"const":1},"na":{"type":"boolean"},"name":{"const":2}},"additionalProperties":false,
-           "maxProperties":2})", 0, 2},
+           "maxProperties":2})",
+       0, 2},
       {R"({"type":"object","properties":{"a":{"const":1},"na":{"type":"boolean"},"name":{"const":2},"x":true},
-           "required":["name","a"],"additionalProperties":false,"minProperties":3,"maxProperties":3})", 3, 3},
+           "required":["name","a"],"additionalProperties":false,"minProperties":3,"maxProperties":3})",
+       3, 3},
       {R"({"type":"object","properties":{"a":{"const":1},"name":{"type":"boolean"}},"required":["name"],
-           "additionalProperties":{"const":1},"minProperties":2,"maxProperties":3})", 2, 3},
+           "additionalProperties":{"const":1},"minProperties":2,"maxProperties":3})",
+       2, 3},
       {R"({"type":"object","properties":{"a":{"const":1},"name":{"type":"boolean"}},"required":["name","a"],
-           "additionalProperties":{"const":1},"maxProperties":2})", 2, 2},
-      {R"({"type":"array","items":{"type":"array","items":{"const":1},"minItems":2,"maxItems":3},"minItems":2,"maxItems":3})", 2, 3},
+           "additionalProperties":{"const":1},"maxProperties":2})",
+       2, 2},
+      {R"({"type":"array","items":{"type":"array","items":{"const":1},"minItems":2,"maxItems":3},"minItems":2,"maxItems":3})",
+       2, 3},
       {R"({"type":"array","items":{"type":"object","additionalProperties":{"type":"array","items":{"const":0},"minItems":2},
-           "maxProperties":1},"minItems":2})", 2},
+           "maxProperties":1},"minItems":2})",
+       2},
       {R"({"type":"object","additionalProperties":{"anyOf":[{"type":"array","items":{"const":1},"minItems":2,"maxItems":2},
-           {"type":"array","items":{"type":"integer"},"minItems":3}]},"maxProperties":2})", 0, 2},
+           {"type":"array","items":{"type":"integer"},"minItems":3}]},"maxProperties":2})",
+       0, 2},
       {R"({"type":"array","items":{"anyOf":[{"$ref":"#"},{"const":7}]},"minItems":2,"maxItems":2})", 2, 2},
       {long_object(), 2, 4},
   };
@@ -57,8 +67,11 @@ std::vector<Case> cases() {
 std::vector<std::string> pieces() {
   std::vector<std::string> all;
   for (int byte = 0; byte < 256; ++byte) all.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* piece : {"true", ", ", ",\n", "\n  ", " \n", "\n\t]", "1,", "1,1", "1,1,1", "1]", "],[", "]]", "[1,1],[1", "\"a", "\"a\"", "\":",
-                            "\": ", ",\"", "{\"", "},{\"", "{\"a\":1", "\"name\":", ":1,\"", ":1}", ":null,\"k", "null,null", ",null]", "true,true]", "00", "\",\"", "ab\",\"ab\""})
+  for (const char* piece : {"true",      ", ",    ",\n",        "\n  ",      " \n",       "\n\t]",    "1,",
+                            "1,1",       "1,1,1", "1]",         "],[",       "]]",        "[1,1],[1", "\"a",
+                            "\"a\"",     "\":",   "\": ",       ",\"",       "{\"",       "},{\"",    "{\"a\":1",
+                            "\"name\":", ":1,\"", ":1}",        ":null,\"k", "null,null", ",null]",   "true,true]",
+                            "00",        "\",\"", "ab\",\"ab\""})
     all.push_back(piece);
   return all;
 }
@@ -109,8 +122,7 @@ TEST(CountedListDeadEnd, EveryTextThatMayBeWrittenCanBeEnded) {
       stack.pop_back();
       for (const size_t from : before[node]) reach(from);
     }
-    for (size_t i = 0; i < order.size(); ++i)
-      ASSERT_TRUE(ends[i]) << one.schema << "\nhas no end: " << order[i].second;
+    for (size_t i = 0; i < order.size(); ++i) ASSERT_TRUE(ends[i]) << one.schema << "\nhas no end: " << order[i].second;
   }
 }
 
@@ -177,9 +189,10 @@ TEST(CountedListDeadEnd, AListThatNeedsItselfWithoutEndIsRefused) {
       R"({"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"$ref":"#"},"minProperties":2,"maxProperties":3})");
   ASSERT_FALSE(endless.ok());
   EXPECT_EQ(endless.error().message, "grammar: no text satisfies it");
-  EXPECT_TRUE(compiled(
-                  R"({"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"$ref":"#"},"maxProperties":3})")
-                  .ok());
+  EXPECT_TRUE(
+      compiled(
+          R"({"type":"object","properties":{"a":{"const":1}},"required":["a"],"additionalProperties":{"$ref":"#"},"maxProperties":3})")
+          .ok());
 }
 
 }  // namespace

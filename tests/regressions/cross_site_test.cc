@@ -1,5 +1,6 @@
-// A page of any site could have a browser read /live of a server without keys, or fetch other paths of it: such a request has
-// no Origin when it is for a script or an image, and Sec-Fetch-Site was not looked at. The tests of origins sent Origin only.
+// A page of any site could have a browser read /live of a server without keys, or fetch other paths of it: such a
+// request has no Origin when it is for a script or an image, and Sec-Fetch-Site was not looked at. The tests of origins
+// sent Origin only.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -15,7 +16,8 @@ TEST(CrossSite, PagesFromElsewhereLearnNothing) {
   LiveServer live;
   for (const char* site : {"cross-site", "same-site"}) {
     const std::string header = std::string("Sec-Fetch-Site: ") + site + "\r\n";
-    for (const char* path : {"/live", "/v1/models", "/models", "/props", "/slots", "/metrics", "/openapi.json", "/api/tags", "/v1/files", "/v1/batches"})
+    for (const char* path : {"/live", "/v1/models", "/models", "/props", "/slots", "/metrics", "/openapi.json",
+                             "/api/tags", "/v1/files", "/v1/batches"})
       EXPECT_EQ(status_of(live.port(), path, header), 403) << site << " " << path;
     EXPECT_EQ(post(live.port(), "/models/unload", R"({"model": "stories"})", header).status, 403);
     EXPECT_EQ(post(live.port(), "/v1/completions", R"({"prompt": "One", "max_tokens": 1})", header).status, 403);

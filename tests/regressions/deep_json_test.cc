@@ -1,6 +1,6 @@
-// JSON text inside a request (a call's arguments, a schema given as text) was parsed without a bound on its depth: 200 KB of
-// brackets in an earlier tool call ended the server, for printing and copying recurse. The body itself was bounded, and
-// no test nested deeper inside a string than the parser above it allows.
+// JSON text inside a request (a call's arguments, a schema given as text) was parsed without a bound on its depth: 200
+// KB of brackets in an earlier tool call ended the server, for printing and copying recurse. The body itself was
+// bounded, and no test nested deeper inside a string than the parser above it allows.
 #include <gtest/gtest.h>
 
 #include "server/live_server.h"
@@ -15,7 +15,9 @@ constexpr size_t kDeep = 200000;
 
 std::string deep_object() { return R"({"a":)" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}"; }
 
-const char* const kTemplate = "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}{% endfor %}{{ tools }}";
+const char* const kTemplate =
+    "{% for m in messages %}{{ m.content }}{% for c in m.tool_calls or [] %}{{ c.function.arguments }}{% endfor %}{% "
+    "endfor %}{{ tools }}";
 
 class DeepJson : public ::testing::TestWithParam<const char*> {};
 
@@ -23,9 +25,13 @@ class DeepJson : public ::testing::TestWithParam<const char*> {};
 TEST_P(DeepJson, ArgumentsOfAnEarlierCallDoNotEndTheServer) {
   LiveServer live({}, {}, {}, nullptr, templated_model(GetParam()));
   const std::string arguments = Json(deep_object()).dump();
-  const std::string call = R"({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": )" + arguments + "}}]}";
-  const std::string messages = R"("max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}, )" + call + R"(, {"role": "tool", "tool_call_id": "c", "content": "x"}])";
-  const std::string tools = R"(, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])";
+  const std::string call =
+      R"({"role": "assistant", "content": "", "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": )" +
+      arguments + "}}]}";
+  const std::string messages = R"("max_tokens": 2, "messages": [{"role": "user", "content": "Hi"}, )" + call +
+                               R"(, {"role": "tool", "tool_call_id": "c", "content": "x"}])";
+  const std::string tools =
+      R"(, "tools": [{"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}])";
   for (const std::string& body : {"{" + messages + "}", "{" + messages + tools + "}"}) {
     const int status = post(live.port(), "/v1/chat/completions", body).status;
     EXPECT_TRUE(status == 200 || status == 400) << status;
@@ -33,12 +39,15 @@ TEST_P(DeepJson, ArgumentsOfAnEarlierCallDoNotEndTheServer) {
   EXPECT_EQ(get(live.port(), "/health").status, 200);
 }
 
-INSTANTIATE_TEST_SUITE_P(Templates, DeepJson, ::testing::Values(kTemplate, "{% for m in messages %}{{ m.content }}{% endfor %}"));
+INSTANTIATE_TEST_SUITE_P(Templates, DeepJson,
+                         ::testing::Values(kTemplate, "{% for m in messages %}{{ m.content }}{% endfor %}"));
 
 TEST(DeepJsonText, SchemasAndStructuresGivenAsTextAreRefused) {
   LiveServer live;
   const std::string deep = Json(deep_object()).dump();
-  for (const std::string& field : {R"("guided_json": )" + deep, R"("json_schema": )" + deep, R"("structured_outputs": {"json": )" + deep + "}", R"("guided_json": )" + deep + R"(, "stop": ["x"])"}) {
+  for (const std::string& field :
+       {R"("guided_json": )" + deep, R"("json_schema": )" + deep, R"("structured_outputs": {"json": )" + deep + "}",
+        R"("guided_json": )" + deep + R"(, "stop": ["x"])"}) {
     for (const char* path : {"/v1/completions", "/completion"}) {
       const Response response = post(live.port(), path, R"({"prompt": "Once", "max_tokens": 2, )" + field + "}");
       EXPECT_TRUE(response.status == 200 || response.status == 400) << path << ": " << response.status;
@@ -50,18 +59,23 @@ TEST(DeepJsonText, SchemasAndStructuresGivenAsTextAreRefused) {
 TEST(DeepJsonText, MessagesOfTheLibrary) {
   const auto model = templated_model(kTemplate);
   ASSERT_TRUE(model);
-  const auto deep = model->apply_chat_template(R"([{"role": "user", "content": )" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}]", true);
+  const auto deep = model->apply_chat_template(
+      R"([{"role": "user", "content": )" + std::string(kDeep, '[') + std::string(kDeep, ']') + "}]", true);
   ASSERT_FALSE(deep.ok());
   EXPECT_EQ(deep.error().kind, ErrorKind::user);
   EXPECT_FALSE(model->apply_chat_template("[{\"role\": \"\xFF\"}]", true).ok());
-  const auto call = model->apply_chat_template(R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": )" + Json(deep_object()).dump() + "}}]}]", true);
+  const auto call = model->apply_chat_template(
+      R"([{"role": "assistant", "content": "", "tool_calls": [{"function": {"name": "f", "arguments": )" +
+          Json(deep_object()).dump() + "}}]}]",
+      true);
   if (call.ok()) {
     EXPECT_NE(call->find("[[["), std::string::npos);  // as the text that it is
   }
 }
 
 TEST(DeepJsonText, TokenizerFiles) {
-  const std::string deep = R"({"model": {"type": "BPE", "vocab": )" + deep_object() + R"(, "merges": []}, "added_tokens": [], "pre_tokenizer": )" + deep_object() + "}";
+  const std::string deep = R"({"model": {"type": "BPE", "vocab": )" + deep_object() +
+                           R"(, "merges": []}, "added_tokens": [], "pre_tokenizer": )" + deep_object() + "}";
   EXPECT_FALSE(read_tokenizer_json(deep).ok());
   EXPECT_FALSE(read_vocab_merges(deep_object(), "", deep_object(), "gpt-2").ok());
   TokenizerSpec spec;

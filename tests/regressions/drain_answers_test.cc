@@ -1,5 +1,6 @@
-// When the time to drain was over, streams ended in the middle, without an error event, and requests that waited for their
-// turn got no byte at all: clients saw a reset connection. The test of a server that stops read until the end, whatever it was.
+// When the time to drain was over, streams ended in the middle, without an error event, and requests that waited for
+// their turn got no byte at all: clients saw a reset connection. The test of a server that stops read until the end,
+// whatever it was.
 #include <thread>
 
 #include "regressions/step_gate.h"
@@ -19,7 +20,8 @@ std::string rest_of(Client& client) {
 TEST(DrainAnswers, EveryClientGetsItsApisError) {
   EngineOptions options;
   options.max_streams = 5;
-  auto live = std::make_unique<LiveServer>(ServiceOptions(), HttpLimits(), options, nullptr, templated_model("{{ messages[0]['content'] }}"));
+  auto live = std::make_unique<LiveServer>(ServiceOptions(), HttpLimits(), options, nullptr,
+                                           templated_model("{{ messages[0]['content'] }}"));
   const int port = live->port();
   auto gate = std::make_unique<StepGate>(live->engine());
   const std::pair<const char*, std::string> streams[] = {
@@ -47,16 +49,19 @@ TEST(DrainAnswers, EveryClientGetsItsApisError) {
   waits_to_stream.post("/v1/messages", std::string("{\"max_tokens\": 5, \"stream\": true, ") + kChat + "}");
   half.send("POST /api/chat HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 100\r\n\r\n");
   ASSERT_EQ(half.head().status, 100);  // its head has been read
-  ASSERT_TRUE(comes_true([&] { return live->server->counts().answering == 7 && live->server->counts().connections == 8; }));
+  ASSERT_TRUE(
+      comes_true([&] { return live->server->counts().answering == 7 && live->server->counts().connections == 8; }));
   std::thread stopping([&] { live.reset(); });  // the engine is in a step that does not end
-  const std::string completions = rest_of(*clients[0]), messages = rest_of(*clients[1]), ollama = rest_of(*clients[2]), llama = rest_of(*clients[3]),
-                    responses = rest_of(*clients[4]);
+  const std::string completions = rest_of(*clients[0]), messages = rest_of(*clients[1]), ollama = rest_of(*clients[2]),
+                    llama = rest_of(*clients[3]), responses = rest_of(*clients[4]);
   const Response whole = waits.response(), stream = waits_to_stream.response(), part = half.response();
   gate.reset();
   stopping.join();
   for (const std::string* text : {&completions, &llama}) {
     ASSERT_FALSE(events_of(*text).empty()) << *text;
-    EXPECT_EQ(Json::parse(events_of(*text).back(), nullptr, false).value(Json::json_pointer("/error/type"), ""), "unavailable_error") << *text;
+    EXPECT_EQ(Json::parse(events_of(*text).back(), nullptr, false).value(Json::json_pointer("/error/type"), ""),
+              "unavailable_error")
+        << *text;
   }
   EXPECT_NE(messages.find("event: error\ndata: {\"type\":\"error\""), std::string::npos) << messages;
   EXPECT_EQ(messages.find("message_stop"), std::string::npos);

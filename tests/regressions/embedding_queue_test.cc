@@ -1,5 +1,5 @@
-// A single text to be embedded waited 11.6 s behind somebody's batch of 300: requests were worked through whole, one after
-// the other. No test had two requests at the embedder, or at the scorer of prompts, at once.
+// A single text to be embedded waited 11.6 s behind somebody's batch of 300: requests were worked through whole, one
+// after the other. No test had two requests at the embedder, or at the scorer of prompts, at once.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -34,7 +34,8 @@ struct Server1 : LiveServer {
 // The large request is asked first; the small one is answered while that goes on. Both get what they get alone.
 void expect_small_first(const std::string& path, const Json& large, const Json& small, const char* part) {
   Server1 live;
-  const Json alone = post(live.port(), path, small.dump()).json(), large_alone = post(live.port(), path, large.dump()).json();
+  const Json alone = post(live.port(), path, small.dump()).json(),
+             large_alone = post(live.port(), path, large.dump()).json();
   ASSERT_TRUE(alone.contains(part) && large_alone.contains(part)) << alone << large_alone;
   Client first(live.port()), second(live.port());
   first.post(path, large.dump());
@@ -47,9 +48,14 @@ void expect_small_first(const std::string& path, const Json& large, const Json& 
   EXPECT_EQ(first.response().json()[part], large_alone[part]);
 }
 
-TEST(EmbeddingQueue, ASmallRequestPassesALargeOne) { expect_small_first("/v1/embeddings", {{"input", many(150)}}, {{"input", "A cat"}}, "data"); }
+TEST(EmbeddingQueue, ASmallRequestPassesALargeOne) {
+  expect_small_first("/v1/embeddings", {{"input", many(150)}}, {{"input", "A cat"}}, "data");
+}
 
-TEST(EmbeddingQueue, ScoresToo) { expect_small_first("/score", {{"text_1", "Tale"}, {"text_2", many(150)}}, {{"text_1", "A cat"}, {"text_2", "A dog"}}, "data"); }
+TEST(EmbeddingQueue, ScoresToo) {
+  expect_small_first("/score", {{"text_1", "Tale"}, {"text_2", many(150)}}, {{"text_1", "A cat"}, {"text_2", "A dog"}},
+                     "data");
+}
 
 TEST(EmbeddingQueue, PromptsLogProbabilitiesToo) {
   expect_small_first("/v1/completions", {{"prompt", many(50)}, {"max_tokens", 0}, {"echo", true}, {"logprobs", 1}},

@@ -1,5 +1,5 @@
-// Files and batches were for administrators alone, so that people with ordinary keys had none; a purpose that does not exist
-// was taken. Nobody had tried them with a key that is no administrator's.
+// Files and batches were for administrators alone, so that people with ordinary keys had none; a purpose that does not
+// exist was taken. Nobody had tried them with a key that is no administrator's.
 #include <filesystem>
 #include <fstream>
 
@@ -17,7 +17,10 @@ struct Keys {
   explicit Keys(const std::string& more = "") {
     fs::remove_all(folder);
     options.files_dir = folder;
-    options.keys = *parse_api_keys(R"({"keys": [{"name": "alice", "key": "a")" + more + R"(}, {"name": "bob", "key": "b"}, {"name": "ops", "key": "o", "role": "admin"}]})", "keys");
+    options.keys =
+        *parse_api_keys(R"({"keys": [{"name": "alice", "key": "a")" + more +
+                            R"(}, {"name": "bob", "key": "b"}, {"name": "ops", "key": "o", "role": "admin"}]})",
+                        "keys");
   }
   ~Keys() { fs::remove_all(folder); }
 };
@@ -26,9 +29,12 @@ std::string bearer(const char* key) { return std::string("Authorization: Bearer 
 
 Response upload(int port, const char* key, const std::string& content, const std::string& purpose = "batch") {
   const std::string body = "--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n" + purpose +
-                           "\r\n--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" + content + "\r\n--xyz--\r\n";
+                           "\r\n--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\n\r\n" +
+                           content + "\r\n--xyz--\r\n";
   Client client(port);
-  client.send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\n" + bearer(key) + "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\n" + bearer(key) +
+              "Content-Type: multipart/form-data; boundary=xyz\r\nContent-Length: " + std::to_string(body.size()) +
+              "\r\n\r\n" + body);
   return client.response();
 }
 int erase(int port, const char* key, const std::string& path) {
@@ -36,8 +42,11 @@ int erase(int port, const char* key, const std::string& path) {
   client.get(path, bearer(key), "DELETE");
   return client.response().status;
 }
-size_t count(int port, const char* key, const std::string& path) { return get(port, path, bearer(key)).json()["data"].size(); }
-constexpr const char* kLine = R"({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once upon a time there was", "max_tokens": 2, "ignore_eos": true}})";
+size_t count(int port, const char* key, const std::string& path) {
+  return get(port, path, bearer(key)).json()["data"].size();
+}
+constexpr const char* kLine =
+    R"({"custom_id": "1", "method": "POST", "url": "/v1/completions", "body": {"prompt": "Once upon a time there was", "max_tokens": 2, "ignore_eos": true}})";
 
 TEST(KeyFiles, AreOfTheKeyThatBroughtThem) {
   Keys keys;
@@ -60,7 +69,8 @@ TEST(KeyFiles, AreOfTheKeyThatBroughtThem) {
       EXPECT_EQ(get(port, path).status, 401);
     }
     EXPECT_EQ(erase(port, "b", "/v1/files/" + of_alice), 404);
-    const std::string body = Json{{"input_file_id", of_alice}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}}.dump();
+    const std::string body =
+        Json{{"input_file_id", of_alice}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}}.dump();
     EXPECT_EQ(post(port, "/v1/batches", body, bearer("b")).status, 400);
     const Response made = post(port, "/v1/batches", body, bearer("a"));
     ASSERT_EQ(made.status, 200) << made.body;
@@ -68,11 +78,13 @@ TEST(KeyFiles, AreOfTheKeyThatBroughtThem) {
     EXPECT_EQ(get(port, "/v1/batches/" + batch, bearer("b")).status, 404);
     EXPECT_EQ(post(port, "/v1/batches/" + batch + "/cancel", "", bearer("b")).status, 404);
     EXPECT_EQ(count(port, "b", "/v1/batches"), 0u);
-    ASSERT_TRUE(comes_true([&] { return get(port, "/v1/batches/" + batch, bearer("a")).json()["status"] == "completed"; }));
+    ASSERT_TRUE(
+        comes_true([&] { return get(port, "/v1/batches/" + batch, bearer("a")).json()["status"] == "completed"; }));
     output = get(port, "/v1/batches/" + batch, bearer("a")).json()["output_file_id"];
     EXPECT_EQ(get(port, "/v1/files/" + output + "/content", bearer("a")).status, 200);
     EXPECT_EQ(get(port, "/v1/files/" + output + "/content", bearer("b")).status, 404);
-    for (const KeyUsage& usage : live.server->service().key_usage()) EXPECT_EQ(usage.generated_tokens, usage.name == "alice" ? 2 : 0);  // charged like anything else
+    for (const KeyUsage& usage : live.server->service().key_usage())
+      EXPECT_EQ(usage.generated_tokens, usage.name == "alice" ? 2 : 0);  // charged like anything else
   }
   LiveServer again(keys.options);
   EXPECT_EQ(get(again.port(), "/v1/files/" + of_alice, bearer("a")).status, 200);
@@ -88,7 +100,8 @@ TEST(KeyFiles, ThatWereThereBeforeAreTheAdministrators) {
   fs::create_directories(keys.folder);
   const std::string id = "file-0123456789abcdef01234567";
   std::ofstream(keys.folder / id) << "old";
-  std::ofstream(keys.folder / (id + ".json")) << R"({"id": "file-0123456789abcdef01234567", "filename": "old", "purpose": "batch", "bytes": 3, "created_at": 1})";
+  std::ofstream(keys.folder / (id + ".json"))
+      << R"({"id": "file-0123456789abcdef01234567", "filename": "old", "purpose": "batch", "bytes": 3, "created_at": 1})";
   LiveServer live(keys.options);
   EXPECT_EQ(get(live.port(), "/v1/files/" + id, bearer("o")).status, 200);
   EXPECT_EQ(get(live.port(), "/v1/files/" + id, bearer("a")).status, 404);
@@ -112,10 +125,15 @@ TEST(KeyFiles, ABatchThatIsOverItsQuotaEnds) {
   Keys keys(R"(, "tokens_total": 1)");
   LiveServer live(keys.options);
   const std::string file = upload(live.port(), "a", kLine).json()["id"];
-  const Json made = post(live.port(), "/v1/batches", Json{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}}.dump(), bearer("a")).json();
+  const Json made =
+      post(live.port(), "/v1/batches",
+           Json{{"input_file_id", file}, {"endpoint", "/v1/completions"}, {"completion_window", "24h"}}.dump(),
+           bearer("a"))
+          .json();
   const std::string path = "/v1/batches/" + made["id"].get<std::string>();
   ASSERT_TRUE(comes_true([&] { return get(live.port(), path, bearer("a")).json()["status"] == "completed"; }));
-  EXPECT_EQ(get(live.port(), path, bearer("a")).json()["request_counts"], (Json{{"total", 1}, {"completed", 0}, {"failed", 1}}));
+  EXPECT_EQ(get(live.port(), path, bearer("a")).json()["request_counts"],
+            (Json{{"total", 1}, {"completed", 0}, {"failed", 1}}));
 }
 
 TEST(KeyFiles, HaveAPurposeThatThereIs) {
@@ -126,7 +144,8 @@ TEST(KeyFiles, HaveAPurposeThatThereIs) {
     EXPECT_EQ(refused.status, 400) << purpose;
     EXPECT_EQ(refused.json().value(Json::json_pointer("/error/param"), ""), "purpose") << refused.body;
   }
-  for (const char* purpose : {"batch", "assistants", "fine-tune", "vision", "user_data", "evals"}) EXPECT_EQ(upload(live.port(), "o", "a", purpose).status, 200) << purpose;
+  for (const char* purpose : {"batch", "assistants", "fine-tune", "vision", "user_data", "evals"})
+    EXPECT_EQ(upload(live.port(), "o", "a", purpose).status, 200) << purpose;
 }
 
 }  // namespace

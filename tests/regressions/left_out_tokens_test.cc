@@ -1,6 +1,6 @@
-// The planner counted blocks for tokens that --kv-ssd-fetch had left out of a stream, which have none: such a stream was
-// promised memory that nobody could use, took blocks from others or gave way itself for want of blocks that it did not
-// need, and was computed again although the tier had room for it. The tests ran such streams alone.
+// The planner counted blocks for tokens that --kv-ssd-fetch had left out of a stream, which have none: such a stream
+// was promised memory that nobody could use, took blocks from others or gave way itself for want of blocks that it did
+// not need, and was computed again although the tier had room for it. The tests ran such streams alone.
 #include <gtest/gtest.h>
 
 #include "schedule/planner.h"

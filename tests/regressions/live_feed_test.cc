@@ -1,5 +1,5 @@
-// The live view stood still for good once the engine had dropped a snapshot that the feed had asked for, as it does when it stops
-// or too many ask: the feed waited for that one. No test had an engine that does not answer.
+// The live view stood still for good once the engine had dropped a snapshot that the feed had asked for, as it does
+// when it stops or too many ask: the feed waited for that one. No test had an engine that does not answer.
 #include "regressions/step_gate.h"
 #include "server/live_server.h"
 
@@ -33,7 +33,8 @@ TEST(LiveFeed, GoesOnAfterALookThatNeverCame) {
   ASSERT_TRUE(comes("snapshot"));
   auto gate = std::make_unique<StepGate>(live.engine());
   gate->wait_until_held();  // the engine is between two steps, and answers nobody
-  while (live.engine().snapshot([](EngineSnapshot&&) {})) {}  // so many that the feed's is refused
+  while (live.engine().snapshot([](EngineSnapshot&&) {})) {
+  }  // so many that the feed's is refused
   for (int i = 0; i < 3; ++i) ASSERT_TRUE(comes("busy"));
   gate.reset();
   EXPECT_TRUE(comes("snapshot"));

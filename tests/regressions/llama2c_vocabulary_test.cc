@@ -1,6 +1,7 @@
 // The reader of llama2.c's tokenizer.bin wrote <0x00> to <0xFF> over ids 3 to 258, whatever the file had there. Whoever
-// converted a checkpoint whose vocabulary has no byte tokens, or has them elsewhere, got a model that answered nonsense, at
-// exit 0. All vocabularies of the tests had their bytes at these ids; one test even held "?" there and wanted bytes.
+// converted a checkpoint whose vocabulary has no byte tokens, or has them elsewhere, got a model that answered
+// nonsense, at exit 0. All vocabularies of the tests had their bytes at these ids; one test even held "?" there and
+// wanted bytes.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -31,7 +32,9 @@ std::string tokenizer_bin(const std::vector<Piece>& pieces) {
   std::string out(4, '\0');
   for (const Piece& piece : pieces) {
     const auto length = static_cast<int32_t>(piece.text.size());
-    out.append(reinterpret_cast<const char*>(&piece.score), 4).append(reinterpret_cast<const char*>(&length), 4).append(piece.text);
+    out.append(reinterpret_cast<const char*>(&piece.score), 4)
+        .append(reinterpret_cast<const char*>(&length), 4)
+        .append(piece.text);
   }
   return out;
 }
@@ -65,7 +68,8 @@ const std::vector<Piece> kNamed = {{0, "<unk>"}, {0, "\n<s>\n"}, {0, "\n</s>\n"}
 std::vector<Piece> ordinary() {
   std::vector<Piece> out = kNamed;
   for (char c = ' '; c <= '~'; ++c) out.push_back({-1000, std::string(1, c)});
-  for (int i = 0; out.size() < 303; ++i) out.push_back({-static_cast<float>(i), {static_cast<char>('a' + i / 26 % 26), static_cast<char>('a' + i % 26)}});
+  for (int i = 0; out.size() < 303; ++i)
+    out.push_back({-static_cast<float>(i), {static_cast<char>('a' + i / 26 % 26), static_cast<char>('a' + i % 26)}});
   return out;
 }
 
@@ -165,7 +169,8 @@ double mean_nll(const std::string& model, const std::string& text) {
   return sum / static_cast<double>(ids.size() - 1);
 }
 
-// A trained model, and the same one with its ids in another order: bytes last, pieces first. Both know the text as well.
+// A trained model, and the same one with its ids in another order: bytes last, pieces first. Both know the text as
+// well.
 TEST(Llama2cVocabulary, ATrainedModelIsAsGoodWithItsIdsInAnotherOrder) {
   MILLRACE_NEEDS_SHARED("weights/stories260K/stories260K.bin");
   const fs::path weights = testing::shared_data() / "weights/stories260K";
@@ -193,10 +198,13 @@ TEST(Llama2cVocabulary, ATrainedModelIsAsGoodWithItsIdsInAnotherOrder) {
   convert(folder / "moved.bin", "moved.gguf");
   convert(folder / "plain.gguf", "plain");
   convert(folder / "moved.gguf", "moved");
-  const std::string text = "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.\nOne day, she saw a big, red ball.";
+  const std::string text =
+      "Once upon a time, there was a little girl named Lily. She loved to play outside in the park.\nOne day, she saw "
+      "a big, red ball.";
   const double plain = mean_nll(folder / "plain.gguf", text);
   EXPECT_LT(plain, 2.5);  // uniform: 6.2
-  for (const char* other : {"moved.gguf", "plain", "moved"}) EXPECT_NEAR(mean_nll(folder / other, text), plain, 1e-4) << other;
+  for (const char* other : {"moved.gguf", "plain", "moved"})
+    EXPECT_NEAR(mean_nll(folder / other, text), plain, 1e-4) << other;
   fs::remove_all(folder);
 }
 

@@ -1,5 +1,5 @@
-// Anthropic's message batches were not there, though OpenAI's were: its SDK's `messages.batches` got 404. Tests listed what
-// was built, and nothing held the two APIs' lists of endpoints against it.
+// Anthropic's message batches were not there, though OpenAI's were: its SDK's `messages.batches` got 404. Tests listed
+// what was built, and nothing held the two APIs' lists of endpoints against it.
 #include <filesystem>
 #include <sstream>
 
@@ -23,7 +23,12 @@ struct Folder {
   }
 };
 
-Json params(int number) { return {{"model", "stories"}, {"max_tokens", 5}, {"temperature", 0}, {"messages", {{{"role", "user"}, {"content", "Day " + std::to_string(number)}}}}}; }
+Json params(int number) {
+  return {{"model", "stories"},
+          {"max_tokens", 5},
+          {"temperature", 0},
+          {"messages", {{{"role", "user"}, {"content", "Day " + std::to_string(number)}}}}};
+}
 
 Json request(const std::string& id, Json its_params) { return {{"custom_id", id}, {"params", std::move(its_params)}}; }
 
@@ -65,7 +70,8 @@ TEST(MessageBatches, AnswerAsLiveRequestsDo) {
   EXPECT_EQ(made.json()["type"], "message_batch");
   EXPECT_EQ(made.json()["results_url"], nullptr);
   const Json batch = ended(live.port(), id);
-  EXPECT_EQ(batch["request_counts"], (Json{{"processing", 0}, {"succeeded", 5}, {"errored", 1}, {"canceled", 0}, {"expired", 0}}));
+  EXPECT_EQ(batch["request_counts"],
+            (Json{{"processing", 0}, {"succeeded", 5}, {"errored", 1}, {"canceled", 0}, {"expired", 0}}));
   EXPECT_TRUE(batch["ended_at"].is_string());
   const auto told = results(live.port(), batch["results_url"]);
   ASSERT_EQ(told.size(), 6u);
@@ -78,7 +84,8 @@ TEST(MessageBatches, AnswerAsLiveRequestsDo) {
   EXPECT_EQ(told.at("bad")["error"]["error"]["type"], "invalid_request_error");
   // The lists of the two APIs keep apart.
   EXPECT_EQ(get(live.port(), "/v1/batches").json()["data"], Json::array());
-  const std::string second = post(live.port(), kBatches, Json{{"requests", Json::array({request("a", params(1))})}}.dump()).json()["id"];
+  const std::string second =
+      post(live.port(), kBatches, Json{{"requests", Json::array({request("a", params(1))})}}.dump()).json()["id"];
   ended(live.port(), second);
   const Json list = get(live.port(), kBatches + "?limit=1").json();
   EXPECT_EQ(list["data"].size(), 1u);
@@ -119,18 +126,22 @@ TEST(MessageBatches, WrongOnesAreRefusedWithTheirPlace) {
   LiveServer live(folder.options());
   Json streamed = params(1);
   streamed["stream"] = true;
-  const std::pair<Json, std::string> wrong[] = {{Json::array(), "requests"},
-                                                {{request("a", params(1)), request("a", params(2))}, "requests[1].custom_id"},
-                                                {Json::array({request("", params(1))}), "requests[0].custom_id"},
-                                                {Json::array({Json{{"custom_id", "a"}}}), "requests[0].params"},
-                                                {Json::array({request("a", streamed)}), "requests[0].params.stream"}};
+  const std::pair<Json, std::string> wrong[] = {
+      {Json::array(), "requests"},
+      {{request("a", params(1)), request("a", params(2))}, "requests[1].custom_id"},
+      {Json::array({request("", params(1))}), "requests[0].custom_id"},
+      {Json::array({Json{{"custom_id", "a"}}}), "requests[0].params"},
+      {Json::array({request("a", streamed)}), "requests[0].params.stream"}};
   for (const auto& [requests, field] : wrong) {
     const Response answer = post(live.port(), kBatches, Json{{"requests", requests}}.dump());
     EXPECT_EQ(answer.status, 400) << requests;
     EXPECT_TRUE(answer.json()["error"]["message"].get<std::string>().starts_with(field + ": ")) << answer.body;
   }
   EXPECT_EQ(get(live.port(), kBatches + "/msgbatch_0").status, 404);
-  EXPECT_EQ(post(live.port(), "/v1/batches", R"({"input_file_id": "file-0", "endpoint": "/v1/messages", "completion_window": "24h"})").status, 400);
+  EXPECT_EQ(post(live.port(), "/v1/batches",
+                 R"({"input_file_id": "file-0", "endpoint": "/v1/messages", "completion_window": "24h"})")
+                .status,
+            400);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A damaged file given to /models/load was answered with 500, which clients try again, and which operators take for a fault of
-// the server. The tests of loading had files that are good, and paths where nothing is.
+// A damaged file given to /models/load was answered with 500, which clients try again, and which operators take for a
+// fault of the server. The tests of loading had files that are good, and paths where nothing is.
 #include <filesystem>
 #include <fstream>
 
@@ -19,13 +19,18 @@ TEST(ModelLoadStatus, ABadFileIsTheCallersFault) {
   auto registry = *ModelRegistry::create({});
   ASSERT_TRUE(registry->add({.name = "m", .path = good}).ok());
   auto server = *Server::start(std::move(registry), ServiceOptions{.local_only = true}, HttpLimits{.port = 0});
-  const auto load = [&](const std::string& path) { return post(server->port(), "/models/load", Json{{"model", "m"}, {"path", path}}.dump()); };
+  const auto load = [&](const std::string& path) {
+    return post(server->port(), "/models/load", Json{{"model", "m"}, {"path", path}}.dump());
+  };
   std::string bytes(fs::file_size(good), '\0');
   std::ifstream(good, std::ios::binary).read(bytes.data(), static_cast<std::streamsize>(bytes.size()));
   std::string corrupt = bytes;
   corrupt.replace(0, 4, "GGUX");
-  const std::pair<const char*, std::string> files[] = {{"empty.gguf", ""}, {"noise.gguf", std::string(5000, '\x5a')}, {"cut.gguf", bytes.substr(0, bytes.size() / 2)},
-                                                       {"head.gguf", bytes.substr(0, 40)}, {"magic.gguf", corrupt}};
+  const std::pair<const char*, std::string> files[] = {{"empty.gguf", ""},
+                                                       {"noise.gguf", std::string(5000, '\x5a')},
+                                                       {"cut.gguf", bytes.substr(0, bytes.size() / 2)},
+                                                       {"head.gguf", bytes.substr(0, 40)},
+                                                       {"magic.gguf", corrupt}};
   for (const auto& [name, content] : files) {
     std::ofstream(folder / name, std::ios::binary) << content;
     const Response refused = load(folder / name);

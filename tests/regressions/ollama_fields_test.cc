@@ -1,5 +1,6 @@
-// Ollama's `logprobs`, `truncate`, `num_ctx` and the `context` of /api/generate were ignored or refused, and its lists had an
-// empty `digest`, which clients slice, and no quantization_level. Tests looked only at whether the members were there.
+// Ollama's `logprobs`, `truncate`, `num_ctx` and the `context` of /api/generate were ignored or refused, and its lists
+// had an empty `digest`, which clients slice, and no quantization_level. Tests looked only at whether the members were
+// there.
 #include <filesystem>
 #include <fstream>
 
@@ -12,10 +13,13 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string asked(const std::string& more) { return R"({"stream": false, "prompt": "Once upon a time", )" + more + "}"; }
+std::string asked(const std::string& more) {
+  return R"({"stream": false, "prompt": "Once upon a time", )" + more + "}";
+}
 
 bool is_digest(const Json& digest) {
-  return digest.is_string() && digest.get_ref<const std::string&>().size() == 64 && digest.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
+  return digest.is_string() && digest.get_ref<const std::string&>().size() == 64 &&
+         digest.get_ref<const std::string&>().find_first_not_of("0123456789abcdef") == std::string::npos;
 }
 
 TEST(OllamaFields, LogprobsInItsShape) {
@@ -33,13 +37,16 @@ TEST(OllamaFields, LogprobsInItsShape) {
   }
   EXPECT_NE(text.find(whole["response"].get<std::string>()), std::string::npos) << text;
   Json streamed = Json::array();
-  std::istringstream lines(post(live.port(), "/api/chat", R"({"messages": [{"role": "user", "content": "Once upon a time"}], )" + options + "}").body);
+  std::istringstream lines(post(live.port(), "/api/chat",
+                                R"({"messages": [{"role": "user", "content": "Once upon a time"}], )" + options + "}")
+                               .body);
   for (std::string line; std::getline(lines, line);) {
     const Json part = Json::parse(line);
     if (part.contains("logprobs")) streamed.insert(streamed.end(), part["logprobs"].begin(), part["logprobs"].end());
   }
   EXPECT_EQ(streamed.size(), 6u) << streamed;
-  EXPECT_FALSE(post(live.port(), "/api/generate", asked(R"("options": {"num_predict": 2})")).json().contains("logprobs"));
+  EXPECT_FALSE(
+      post(live.port(), "/api/generate", asked(R"("options": {"num_predict": 2})")).json().contains("logprobs"));
   EXPECT_EQ(post(live.port(), "/api/generate", asked(R"("top_logprobs": 2)")).status, 400);
 }
 
@@ -49,20 +56,27 @@ TEST(OllamaFields, AContextGoesOn) {
   const Json first = post(live.port(), "/api/generate", asked(options)).json();
   ASSERT_TRUE(first.contains("context") && first["context"].is_array()) << first;
   ASSERT_EQ(first["context"].size(), first["prompt_eval_count"].get<size_t>() + 8);
-  const Json next = post(live.port(), "/api/generate", R"({"stream": false, "prompt": "And then?", "context": )" + first["context"].dump() + ", " + options + "}").json();
+  const Json next =
+      post(live.port(), "/api/generate",
+           R"({"stream": false, "prompt": "And then?", "context": )" + first["context"].dump() + ", " + options + "}")
+          .json();
   ASSERT_TRUE(next.contains("context")) << next;
   const auto context = next["context"].get<std::vector<int>>(), before = first["context"].get<std::vector<int>>();
   EXPECT_TRUE(std::equal(before.begin(), before.end(), context.begin()));
   EXPECT_GT(next["prompt_eval_count"], before.size());
   // What it goes on to is what the engine answers to those tokens.
   const std::vector<TokenId> prompt(context.begin(), context.end() - 8);
-  const Json raw = post(live.port(), "/v1/completions", Json{{"prompt", prompt}, {"max_tokens", 8}, {"temperature", 0}}.dump()).json();
+  const Json raw =
+      post(live.port(), "/v1/completions", Json{{"prompt", prompt}, {"max_tokens", 8}, {"temperature", 0}}.dump())
+          .json();
   EXPECT_EQ(raw["choices"][0]["text"], next["response"]);
   // A stream tells it in its last line.
-  const std::string stream = post(live.port(), "/api/generate", R"({"prompt": "Once upon a time", )" + options + "}").body;
+  const std::string stream =
+      post(live.port(), "/api/generate", R"({"prompt": "Once upon a time", )" + options + "}").body;
   const size_t last = stream.rfind('\n', stream.size() - 2);
   EXPECT_EQ(Json::parse(stream.substr(last + 1))["context"], first["context"]);
-  for (const char* wrong : {R"("context": [99999999])", R"("context": [1], "raw": true)", R"("system": "a", "raw": true)"}) {
+  for (const char* wrong :
+       {R"("context": [99999999])", R"("context": [1], "raw": true)", R"("system": "a", "raw": true)"}) {
     const Response answer = post(live.port(), "/api/generate", asked(wrong));
     EXPECT_EQ(answer.status, 400) << wrong << answer.body;
   }
@@ -72,7 +86,9 @@ TEST(OllamaFields, TruncateAndNumCtx) {
   LiveServer live;
   std::string words;
   for (int i = 0; i < 3000; ++i) words += "word ";
-  const auto ask = [&](const std::string& prompt, const std::string& more) { return post(live.port(), "/api/generate", R"({"stream": false, "prompt": ")" + prompt + "\", " + more + "}"); };
+  const auto ask = [&](const std::string& prompt, const std::string& more) {
+    return post(live.port(), "/api/generate", R"({"stream": false, "prompt": ")" + prompt + "\", " + more + "}");
+  };
   EXPECT_EQ(ask(words, R"("truncate": false)").status, 400);
   const Response cut = ask(words, R"("truncate": true, "options": {"num_predict": 3})");
   EXPECT_EQ(cut.status, 200) << cut.body;
@@ -92,7 +108,10 @@ TEST(OllamaFields, DigestsAreThoseOfTheFiles) {
   EXPECT_GT(ps["models"][0]["context_length"], 0);
   EXPECT_GT(tags["models"][0]["size"], 0);
   EXPECT_EQ(get(live.port(), "/api/tags").json(), tags);
-  EXPECT_FALSE(post(live.port(), "/api/show", R"({"model": "stories"})").json()["details"]["quantization_level"].get<std::string>().empty());
+  EXPECT_FALSE(post(live.port(), "/api/show", R"({"model": "stories"})")
+                   .json()["details"]["quantization_level"]
+                   .get<std::string>()
+                   .empty());
 
   // Two models of a folder, not loaded: the same bytes have one digest, and a changed byte another.
   const fs::path folder = fs::temp_directory_path() / ("millrace-digest-" + std::to_string(::getpid()));

@@ -1,5 +1,5 @@
-// Every refusal of a server that was full listed the folder of models, under the lock that all requests wait for: the fuller
-// it was, the slower it refused. The tests of a full queue serve one model, without a folder.
+// Every refusal of a server that was full listed the folder of models, under the lock that all requests wait for: the
+// fuller it was, the slower it refused. The tests of a full queue serve one model, without a folder.
 #include <sys/inotify.h>
 
 #include <filesystem>
@@ -16,7 +16,9 @@ namespace fs = std::filesystem;
 // How often a folder has been opened since.
 class Opens {
  public:
-  explicit Opens(const fs::path& folder) : file_(inotify_init1(IN_NONBLOCK)) { inotify_add_watch(file_, folder.c_str(), IN_OPEN | IN_ONLYDIR); }
+  explicit Opens(const fs::path& folder) : file_(inotify_init1(IN_NONBLOCK)) {
+    inotify_add_watch(file_, folder.c_str(), IN_OPEN | IN_ONLYDIR);
+  }
   ~Opens() { ::close(file_); }
   int count() {
     alignas(inotify_event) char bytes[16384];
@@ -43,8 +45,11 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
   options.found.load.threads = options.found.engine.threads = 1;
   options.found.engine.max_streams = 1;
   options.found.engine.queue = 0;
-  auto server = *Server::start(*ModelRegistry::create(options), ServiceOptions{.local_only = true}, HttpLimits{.port = 0, .io_threads = 1});
-  const auto ask = [&](const char* model, int tokens) { return Json{{"model", model}, {"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"ignore_eos", true}}.dump(); };
+  auto server = *Server::start(*ModelRegistry::create(options), ServiceOptions{.local_only = true},
+                               HttpLimits{.port = 0, .io_threads = 1});
+  const auto ask = [&](const char* model, int tokens) {
+    return Json{{"model", model}, {"prompt", {1, 2, 3}}, {"max_tokens", tokens}, {"ignore_eos", true}}.dump();
+  };
   ASSERT_EQ(post(server->port(), "/v1/completions", ask("m", 1)).status, 200);
   Engine& engine = server->service().engine();
   auto gate = std::make_unique<StepGate>(engine);
@@ -69,7 +74,8 @@ TEST(OverloadListing, RefusalsDoNotListTheFolder) {
     EXPECT_EQ(post(server->port(), "/v1/completions", ask("none such", 1)).status, 404);
     opens.count();
   }
-  const auto seconds = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began).count();
+  const auto seconds =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::steady_clock::now() - began).count();
   EXPECT_LE(opens.count(), seconds + 2);
   gate.reset();
   EXPECT_EQ(holder.response().status, 200);

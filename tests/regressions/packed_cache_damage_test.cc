@@ -1,6 +1,7 @@
-// A packed cache with a damaged byte among its weights was used as it was: 2 of 785 damaged files changed the answer, at exit
-// 0, for whoever started with --packed-cache. Hashes were stored and compared on request only, and the test damaged a byte
-// of the rows that every start compares. Here every class of bytes is damaged, and every damage must be found.
+// A packed cache with a damaged byte among its weights was used as it was: 2 of 785 damaged files changed the answer,
+// at exit 0, for whoever started with --packed-cache. Hashes were stored and compared on request only, and the test
+// damaged a byte of the rows that every start compares. Here every class of bytes is damaged, and every damage must be
+// found.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -84,8 +85,10 @@ class PackedCacheDamage : public ::testing::Test {
     ++tried_;
     used_ += seen.from_cache;
     wrong_ += seen.logits != wanted_;
-    if (seen.from_cache || seen.warnings.size() != 1 || seen.logits != wanted_) said_ += what + (seen.logits != wanted_ ? ": another answer\n" : ": was used\n");
-    else if (read_all(cache_) != good_) said_ += what + ": was not written anew\n";
+    if (seen.from_cache || seen.warnings.size() != 1 || seen.logits != wanted_)
+      said_ += what + (seen.logits != wanted_ ? ": another answer\n" : ": was used\n");
+    else if (read_all(cache_) != good_)
+      said_ += what + ": was not written anew\n";
   }
   void flip(size_t at, int bit = 0) {
     std::string altered = good_;
@@ -108,11 +111,12 @@ TEST_F(PackedCacheDamage, EveryClassOfBytesIsCovered) {
   use("tests/golden/llama3/model.gguf");
   const size_t header = good_.find_last_not_of('\0', kPayload - 1) + 1;
   ASSERT_LT(header, size_t{1} << 16);
-  for (size_t at = 0; at < 64; ++at) flip(at, static_cast<int>(at % 8));              // the prelude
-  for (size_t at = 64; at < header; at += 61) flip(at, static_cast<int>(at % 7));     // identity
-  for (size_t at = header - 8; at < header; ++at) flip(at);                           // the last hash
-  for (size_t at : {header, header + 4096, kPayload - 1}) flip(at);                   // zeros before the payload
-  for (size_t at = kPayload; at < good_.size(); at += (good_.size() - kPayload) / 300 + 1) flip(at, static_cast<int>(at % 8));
+  for (size_t at = 0; at < 64; ++at) flip(at, static_cast<int>(at % 8));           // the prelude
+  for (size_t at = 64; at < header; at += 61) flip(at, static_cast<int>(at % 7));  // identity
+  for (size_t at = header - 8; at < header; ++at) flip(at);                        // the last hash
+  for (size_t at : {header, header + 4096, kPayload - 1}) flip(at);                // zeros before the payload
+  for (size_t at = kPayload; at < good_.size(); at += (good_.size() - kPayload) / 300 + 1)
+    flip(at, static_cast<int>(at % 8));
   flip(good_.size() - 1);
   expect_none();
   EXPECT_GT(tried_, 350);
@@ -124,11 +128,13 @@ TEST_F(PackedCacheDamage, LargerDamageIsFoundToo) {
   for (const size_t bytes : {size_t{512}, size_t{4096}})  // a sector, a page: lost, or of another place
     for (const char fill : {'\0', '\xFF'}) expect_found(std::string(good_).replace(page, bytes, bytes, fill), "lost");
   expect_found(std::string(good_).replace(page, 4096, good_, kPayload, 4096), "a page of another place");
-  for (const size_t length : {size_t{0}, size_t{1}, size_t{64}, size_t{5000}, kPayload - 1, kPayload, page, good_.size() - 1}) {
+  for (const size_t length :
+       {size_t{0}, size_t{1}, size_t{64}, size_t{5000}, kPayload - 1, kPayload, page, good_.size() - 1}) {
     if (length > 0) expect_found(good_.substr(0, length), "cut to " + std::to_string(length));
   }
   expect_found(good_ + std::string(4096, '\0'), "longer");
-  expect_found(std::string(good_).replace(page, 1, 1, static_cast<char>(good_[page] ^ 4)), "with --verify-packed-cache", true);
+  expect_found(std::string(good_).replace(page, 1, 1, static_cast<char>(good_[page] ^ 4)), "with --verify-packed-cache",
+               true);
   expect_none();
 }
 

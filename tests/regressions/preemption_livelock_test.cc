@@ -1,6 +1,7 @@
 // Under skip_join_mlfq without swap, 1,200 requests of long prompts and short answers displaced each other 63,606 times
-// and computed 160 million tokens again: who gave way lost all that it had computed, came back and gave way again. Whoever
-// chose that policy on a machine without swap waited for hours. The tests of the policy had swap, where it costs little.
+// and computed 160 million tokens again: who gave way lost all that it had computed, came back and gave way again.
+// Whoever chose that policy on a machine without swap waited for hours. The tests of the policy had swap, where it
+// costs little.
 #include <gtest/gtest.h>
 
 #include <cmath>

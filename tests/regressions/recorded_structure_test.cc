@@ -1,6 +1,7 @@
-// A server with --record aborted at the first request with tools or a structural tag: the table of names in recording.cc
-// had none for Constraint::Kind::structure, which was added after it. Whoever recorded a server with tools lost it. No test
-// recorded more than plain requests. The tests go over all kinds, so that the next one cannot be forgotten.
+// A server with --record aborted at the first request with tools or a structural tag: the table of names in
+// recording.cc had none for Constraint::Kind::structure, which was added after it. Whoever recorded a server with tools
+// lost it. No test recorded more than plain requests. The tests go over all kinds, so that the next one cannot be
+// forgotten.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -21,7 +22,8 @@ Constraint constraint_of(Kind kind) {
   switch (kind) {
     case Kind::none: return {};
     case Kind::json_object: return {kind, "", {}, ""};
-    case Kind::json_schema: return {kind, R"({"type": "object", "properties": {"a\n\"": {"const": "\u0001"}}})", {}, ""};
+    case Kind::json_schema:
+      return {kind, R"({"type": "object", "properties": {"a\n\"": {"const": "\u0001"}}})", {}, ""};
     case Kind::regex: return {kind, "[a-z]{1,3}", {}, ""};
     case Kind::grammar: return {kind, "root ::= \"a\"", {}, "<think>"};
     case Kind::choice: return {kind, "", {"yes", "no", ""}, ""};
@@ -33,7 +35,9 @@ Constraint constraint_of(Kind kind) {
 
 class RecordedStructure : public ::testing::Test {
  protected:
-  void SetUp() override { path_ = std::filesystem::temp_directory_path() / ("recorded_structure." + std::to_string(getpid()) + ".jsonl"); }
+  void SetUp() override {
+    path_ = std::filesystem::temp_directory_path() / ("recorded_structure." + std::to_string(getpid()) + ".jsonl");
+  }
   void TearDown() override { std::filesystem::remove(path_); }
   std::string path_;
 };
@@ -81,30 +85,40 @@ TEST_F(RecordedStructure, EveryEndOfAnAnswerComesBack) {
   for (size_t i = 0; i < recording->requests.size(); ++i) {
     EXPECT_EQ(recording->requests[i].request.early_stopping, kAllOf<EarlyStopping>[i]);
     ASSERT_EQ(recording->requests[i].answers.size(), kEnumerators<FinishReason>);
-    for (size_t j = 0; j < recording->requests[i].answers.size(); ++j) EXPECT_EQ(recording->requests[i].answers[j].finish, kAllOf<FinishReason>[j]);
+    for (size_t j = 0; j < recording->requests[i].answers.size(); ++j)
+      EXPECT_EQ(recording->requests[i].answers[j].finish, kAllOf<FinishReason>[j]);
   }
 }
 
-// Through a server: tools, a structural tag and every other kind, recorded, read back and asked again of the same engine.
+// Through a server: tools, a structural tag and every other kind, recorded, read back and asked again of the same
+// engine.
 TEST_F(RecordedStructure, ALiveServersRequestsAreReplayedToTheSameTokens) {
   const std::vector<std::pair<std::string, std::string>> asked = {
-      {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12, "seed": 1, "tool_choice": "required",
+      {"/v1/chat/completions",
+       R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12, "seed": 1, "tool_choice": "required",
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object", "properties": {"at": {"type": "string"}}}}}]})"},
-      {"/v1/chat/completions", R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12, "seed": 2, "tool_choice": "auto",
+      {"/v1/chat/completions",
+       R"({"messages": [{"role": "user", "content": "Hi"}], "max_tokens": 12, "seed": 2, "tool_choice": "auto",
         "tools": [{"type": "function", "function": {"name": "look", "parameters": {"type": "object"}}}]})"},
-      {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 3, "response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-z]{1,8}"}}})"},
-      {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 4, "response_format": {"type": "json_object"}})"},
+      {"/v1/completions",
+       R"({"prompt": "Once", "max_tokens": 12, "seed": 3, "response_format": {"type": "structural_tag", "format": {"type": "regex", "pattern": "[a-z]{1,8}"}}})"},
+      {"/v1/completions",
+       R"({"prompt": "Once", "max_tokens": 12, "seed": 4, "response_format": {"type": "json_object"}})"},
       {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 5, "guided_regex": "[a-z]{1,9}"})"},
-      {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 6, "guided_grammar": "root ::= \"yes\" | \"no\""})"},
+      {"/v1/completions",
+       R"({"prompt": "Once", "max_tokens": 12, "seed": 6, "guided_grammar": "root ::= \"yes\" | \"no\""})"},
       {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 7, "guided_choice": ["yes", "no"]})"},
-      {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 8, "guided_json": {"type": "object", "properties": {"a": {"type": "integer"}}}})"},
+      {"/v1/completions",
+       R"({"prompt": "Once", "max_tokens": 12, "seed": 8, "guided_json": {"type": "object", "properties": {"a": {"type": "integer"}}}})"},
       {"/v1/completions", R"({"prompt": "Once", "max_tokens": 12, "seed": 9})"}};
   {
     ServiceOptions service;
-    auto telemetry = Telemetry::create({.record = path_, .record_prompts = true, .version = "test"}, "stories", {.model = "stories", .prompts = true});
+    auto telemetry = Telemetry::create({.record = path_, .record_prompts = true, .version = "test"}, "stories",
+                                       {.model = "stories", .prompts = true});
     ASSERT_TRUE(telemetry.ok());
     service.telemetry = std::move(*telemetry);
-    LiveServer live(std::move(service), {}, {}, nullptr, templated_model("{% for m in messages %}{{ m.content }}{% endfor %}"));
+    LiveServer live(std::move(service), {}, {}, nullptr,
+                    templated_model("{% for m in messages %}{{ m.content }}{% endfor %}"));
     for (const auto& [path, body] : asked) {
       Client client(live.port());
       client.post(path, body);
@@ -128,7 +142,8 @@ TEST_F(RecordedStructure, ALiveServersRequestsAreReplayedToTheSameTokens) {
     EXPECT_EQ(tokens, one.answers[0].ids);
     EXPECT_EQ(token_digest(tokens), one.answers[0].digest);
   }
-  for (Kind kind : kAllOf<Kind>) EXPECT_GT(seen[kind], 0) << "no request was recorded with kind " << static_cast<int>(kind);
+  for (Kind kind : kAllOf<Kind>)
+    EXPECT_GT(seen[kind], 0) << "no request was recorded with kind " << static_cast<int>(kind);
 }
 
 }  // namespace

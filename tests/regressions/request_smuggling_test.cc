@@ -1,6 +1,6 @@
-// Requests that two readers of the same bytes understand differently were taken: a body under an unknown Transfer-Encoding
-// was read as the next request, two Host headers and none at all were one too. The fuzz target of requests begins at the
-// body, behind what HTTP itself says.
+// Requests that two readers of the same bytes understand differently were taken: a body under an unknown
+// Transfer-Encoding was read as the next request, two Host headers and none at all were one too. The fuzz target of
+// requests begins at the body, behind what HTTP itself says.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -25,28 +25,43 @@ std::string with(const std::string& lines, const std::string& body = kHidden, co
 TEST(RequestSmuggling, BodiesOfUnknownEncodingEndTheConnection) {
   LiveServer live;
   const std::string host = "Host: localhost\r\n";
-  for (const char* encoding : {"gzip", "identity", "xchunked", "chunked, identity", "gzip, chunked", "chunked, chunked", ""})
+  for (const char* encoding :
+       {"gzip", "identity", "xchunked", "chunked, identity", "gzip, chunked", "chunked, chunked", ""})
     EXPECT_EQ(status_alone(live.port(), with(host + "Transfer-Encoding: " + encoding + "\r\n")), 501) << encoding;
-  EXPECT_EQ(status_alone(live.port(), with(host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n")), 501);
+  EXPECT_EQ(status_alone(live.port(), with(host + "Transfer-Encoding: chunked\r\nTransfer-Encoding: identity\r\n")),
+            501);
   EXPECT_EQ(status_alone(live.port(), with(host + "transfer-encoding:\tGZIP \r\n")), 501);
 }
 
 TEST(RequestSmuggling, LengthsThatDisagreeAreRefused) {
   LiveServer live;
   const std::string host = "Host: localhost\r\n";
-  EXPECT_EQ(status_alone(live.port(), with(host + "Content-Length: 2\r\nContent-Length: 50\r\n", std::string("{}") + kHidden)), 400);
-  EXPECT_EQ(status_alone(live.port(), with(host + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n", std::string("0\r\n\r\n") + kHidden)), 400);
-  EXPECT_EQ(status_alone(live.port(), with(host + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n", std::string("0\r\n\r\n") + kHidden)), 400);
+  EXPECT_EQ(status_alone(live.port(),
+                         with(host + "Content-Length: 2\r\nContent-Length: 50\r\n", std::string("{}") + kHidden)),
+            400);
+  EXPECT_EQ(status_alone(live.port(), with(host + "Content-Length: 2\r\nTransfer-Encoding: chunked\r\n",
+                                           std::string("0\r\n\r\n") + kHidden)),
+            400);
+  EXPECT_EQ(status_alone(live.port(), with(host + "Transfer-Encoding: chunked\r\nContent-Length: 5\r\n",
+                                           std::string("0\r\n\r\n") + kHidden)),
+            400);
   for (const char* length : {"+2", "0x2", "2, 2", "-1", "2 2", "99999999999999999999", ""})
-    EXPECT_EQ(status_alone(live.port(), with(host + "Content-Length: " + length + "\r\n", std::string("{}") + kHidden)), 400) << length;
-  EXPECT_EQ(status_alone(live.port(), with("Transfer-Encoding: chunked\r\n", std::string("0\r\n\r\n") + kHidden, "1.0")), 400);
+    EXPECT_EQ(status_alone(live.port(), with(host + "Content-Length: " + length + "\r\n", std::string("{}") + kHidden)),
+              400)
+        << length;
+  EXPECT_EQ(
+      status_alone(live.port(), with("Transfer-Encoding: chunked\r\n", std::string("0\r\n\r\n") + kHidden, "1.0")),
+      400);
 }
 
 TEST(RequestSmuggling, LinesThatGoOnAreRefused) {
   LiveServer live;
   EXPECT_EQ(status_alone(live.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: b\r\n c\r\n\r\n"), 400);
-  EXPECT_EQ(status_alone(live.port(), with("Host: localhost\r\nTransfer-Encoding:\r\n chunked\r\n", std::string("0\r\n\r\n") + kHidden)), 400);
-  EXPECT_EQ(status_alone(live.port(), with("Host: localhost\r\nContent-Length : 2\r\n", std::string("{}") + kHidden)), 400);
+  EXPECT_EQ(status_alone(live.port(), with("Host: localhost\r\nTransfer-Encoding:\r\n chunked\r\n",
+                                           std::string("0\r\n\r\n") + kHidden)),
+            400);
+  EXPECT_EQ(status_alone(live.port(), with("Host: localhost\r\nContent-Length : 2\r\n", std::string("{}") + kHidden)),
+            400);
   EXPECT_EQ(status_alone(live.port(), "GET /health HTTP/1.1\r\nHost: localhost\r\nX-A: b\nX-B: c\r\n\r\n"), 400);
 }
 
@@ -66,7 +81,8 @@ TEST(RequestSmuggling, WhatIsRightIsStillTaken) {
   LiveServer live;
   Client client(live.port());
   const std::string body = R"({"prompt": "One", "max_tokens": 1})";
-  client.send("\r\n\r\nPOST /v1/completions HTTP/1.1\r\nHost: [::1]:8080\r\nTransfer-Encoding: Chunked\r\n\r\n" + std::string("22\r\n") + body + "\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
+  client.send("\r\n\r\nPOST /v1/completions HTTP/1.1\r\nHost: [::1]:8080\r\nTransfer-Encoding: Chunked\r\n\r\n" +
+              std::string("22\r\n") + body + "\r\n0\r\n\r\nGET /health HTTP/1.1\r\nHost: localhost\r\n\r\n");
   EXPECT_EQ(client.response().status, 200);
   EXPECT_EQ(client.response().json()["status"], "ok");  // sent along with the first
   for (const char c : std::string("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\n")) client.send(std::string(1, c));

@@ -1,5 +1,6 @@
-// Of /v1/responses, input_items, a stored response as a stream and log-probabilities were not there: SDKs that ask for them
-// got 404, a JSON body instead of events, and 501. Tests asked for what was built, not for what the API's clients call.
+// Of /v1/responses, input_items, a stored response as a stream and log-probabilities were not there: SDKs that ask for
+// them got 404, a JSON body instead of events, and 501. Tests asked for what was built, not for what the API's clients
+// call.
 #include "server/live_server.h"
 
 namespace millrace {
@@ -16,9 +17,13 @@ Json ids_of(const Json& list) {
 TEST(ResponsesItems, AreListedInPages) {
   LiveServer live;
   const Json first = post(live.port(), kPath, R"({"input": "Once", "max_output_tokens": 3})").json();
-  const std::string second = post(live.port(), kPath, R"({"previous_response_id": ")" + first["id"].get<std::string>() +
-                                                          R"(", "input": [{"role": "user", "content": [{"type": "input_text", "text": "And?"}]}, {"id": "mine", "role": "user", "content": "So?"}],
-                                                             "instructions": "Be brief", "max_output_tokens": 3})").json()["id"];
+  const std::string second =
+      post(
+          live.port(), kPath,
+          R"({"previous_response_id": ")" + first["id"].get<std::string>() +
+              R"(", "input": [{"role": "user", "content": [{"type": "input_text", "text": "And?"}]}, {"id": "mine", "role": "user", "content": "So?"}],
+                                                             "instructions": "Be brief", "max_output_tokens": 3})")
+          .json()["id"];
   const std::string items = kPath + "/" + second + "/input_items";
   const Json all = get(live.port(), items + "?order=asc").json();
   ASSERT_TRUE(all.contains("data")) << all;
@@ -38,7 +43,8 @@ TEST(ResponsesItems, AreListedInPages) {
   const Json page = get(live.port(), items + "?order=asc&limit=2&after=" + ids[0].get<std::string>()).json();
   EXPECT_EQ(ids_of(page), Json::array({ids[1], ids[2]}));
   EXPECT_EQ(page["has_more"], true);
-  for (const char* wrong : {"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=nobody"}) EXPECT_EQ(get(live.port(), items + wrong).status, 400) << wrong;
+  for (const char* wrong : {"?limit=0", "?limit=101", "?limit=x", "?order=up", "?after=nobody"})
+    EXPECT_EQ(get(live.port(), items + wrong).status, 400) << wrong;
   EXPECT_EQ(get(live.port(), kPath + "/resp_0/input_items").status, 404);
   EXPECT_EQ(get(live.port(), kPath + "/" + second + "/other").status, 404);
 }
@@ -51,11 +57,16 @@ std::vector<Json> parsed(const std::string& stream) {
 
 TEST(ResponsesItems, AStoredResponseIsStreamedAnew) {
   LiveServer live;
-  const std::string tools = R"("tools": [{"type": "function", "name": "meet", "parameters": {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["age"]}},
+  const std::string tools =
+      R"("tools": [{"type": "function", "name": "meet", "parameters": {"type": "object", "properties": {"age": {"type": "integer", "minimum": 1, "maximum": 9}}, "required": ["age"]}},
                                          {"type": "custom", "name": "run", "format": {"type": "grammar", "syntax": "regex", "definition": "[ab]{3}\"x"}}], )";
-  for (const std::string& more : {std::string(R"("include": ["message.output_text.logprobs"], )"), tools + R"("tool_choice": {"type": "function", "name": "meet"}, )",
+  for (const std::string& more : {std::string(R"("include": ["message.output_text.logprobs"], )"),
+                                  tools + R"("tool_choice": {"type": "function", "name": "meet"}, )",
                                   tools + R"("tool_choice": {"type": "custom", "name": "run"}, )"}) {
-    const std::string original = post(live.port(), kPath, "{" + more + R"("input": "Once", "temperature": 0, "max_output_tokens": 60, "stream": true})").body;
+    const std::string original =
+        post(live.port(), kPath,
+             "{" + more + R"("input": "Once", "temperature": 0, "max_output_tokens": 60, "stream": true})")
+            .body;
     const std::vector<Json> events = parsed(original);
     ASSERT_GT(events.size(), 6u) << original;
     const std::string id = events.front()["response"]["id"];
@@ -68,17 +79,20 @@ TEST(ResponsesItems, AStoredResponseIsStreamedAnew) {
     EXPECT_EQ(rest, std::vector<Json>(events.begin() + 5, events.end()));
   }
   const Json whole = post(live.port(), kPath, R"({"input": "Once", "max_output_tokens": 3})").json();
-  const std::vector<Json> told = parsed(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true").body);
+  const std::vector<Json> told =
+      parsed(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true").body);
   ASSERT_FALSE(told.empty());
   EXPECT_EQ(told.back()["response"], whole);
   EXPECT_EQ(told.back()["type"], "response.incomplete");
-  EXPECT_EQ(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true&starting_after=x").status, 400);
+  EXPECT_EQ(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?stream=true&starting_after=x").status,
+            400);
   EXPECT_EQ(get(live.port(), kPath + "/" + whole["id"].get<std::string>() + "?starting_after=1").status, 400);
 }
 
 TEST(ResponsesItems, LogprobsOfTheText) {
   LiveServer live;
-  const std::string body = R"("input": "Once upon a time", "temperature": 0, "max_output_tokens": 5, "ignore_eos": true, "top_logprobs": 2, "include": ["message.output_text.logprobs"]})";
+  const std::string body =
+      R"("input": "Once upon a time", "temperature": 0, "max_output_tokens": 5, "ignore_eos": true, "top_logprobs": 2, "include": ["message.output_text.logprobs"]})";
   const Json whole = post(live.port(), kPath, "{" + body).json();
   ASSERT_TRUE(whole.contains("output")) << whole;
   const Json& part = whole["output"][0]["content"][0];
@@ -95,7 +109,8 @@ TEST(ResponsesItems, LogprobsOfTheText) {
     }
   }
   EXPECT_EQ(streamed, 5u);
-  EXPECT_EQ(post(live.port(), kPath, R"({"input": "a", "include": ["everything"]})").json()["error"]["param"], "include");
+  EXPECT_EQ(post(live.port(), kPath, R"({"input": "a", "include": ["everything"]})").json()["error"]["param"],
+            "include");
 }
 
 TEST(ResponsesItems, OnlyWorkInTheBackgroundIsCancelled) {

@@ -1,5 +1,5 @@
-// Who had asked an engine for a snapshot when it stopped was never told: the page's live feed waited for it for ever and showed
-// a still picture. The tests looked at engines that ran on.
+// Who had asked an engine for a snapshot when it stopped was never told: the page's live feed waited for it for ever
+// and showed a still picture. The tests looked at engines that ran on.
 #include <gtest/gtest.h>
 
 #include <atomic>

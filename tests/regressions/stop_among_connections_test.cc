@@ -1,6 +1,6 @@
-// A server that was told to stop just after it had accepted a connection crashed: one I/O thread closed the acceptor while
-// another one began the next accept on it, and a new connection was in the server's set before it could be referred to.
-// Tests stopped servers that were quiet.
+// A server that was told to stop just after it had accepted a connection crashed: one I/O thread closed the acceptor
+// while another one began the next accept on it, and a new connection was in the server's set before it could be
+// referred to. Tests stopped servers that were quiet.
 #include <gtest/gtest.h>
 
 #include <atomic>

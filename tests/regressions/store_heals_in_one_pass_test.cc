@@ -1,6 +1,7 @@
-// After bits of a prefix store's file had flipped, answers were right but the store healed only over several passes of the
-// same prompts: behind the first block that was gone the others counted as stored although nobody had looked at them, so
-// what was computed again was not stored again. The tests damaged a file and looked at answers, not at the file afterwards.
+// After bits of a prefix store's file had flipped, answers were right but the store healed only over several passes of
+// the same prompts: behind the first block that was gone the others counted as stored although nobody had looked at
+// them, so what was computed again was not stored again. The tests damaged a file and looked at answers, not at the
+// file afterwards.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -45,7 +46,8 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
     o.kv_ssd_order = GetParam();
     auto executor = CpuExecutor::create(model_, o);
     EXPECT_TRUE(executor.ok());
-    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = 1e-9}), o);  // what is there is loaded
+    auto core = EngineCore::create(std::make_unique<CostedExecutor>(std::move(*executor), FixedSeconds{.load = 1e-9}),
+                                   o);  // what is there is loaded
     EXPECT_TRUE(core.ok()) << (core.ok() ? "" : core.error().message);
     return core.ok() ? std::move(*core) : nullptr;
   }
@@ -54,7 +56,8 @@ class StoreHealsInOnePass : public ::testing::TestWithParam<const char*> {
     Pass pass;
     for (int64_t i = 0; i < kPrompts; ++i) {
       std::vector<TokenEvent> events;
-      EXPECT_TRUE(core.add(static_cast<RequestId>(i + 1), make_request(i, kPromptTokens, 4, model_->info().vocab)).ok());
+      EXPECT_TRUE(
+          core.add(static_cast<RequestId>(i + 1), make_request(i, kPromptTokens, 4, model_->info().vocab)).ok());
       for (int step = 0; !core.idle() && step < 100'000; ++step) core.step(events);
       pass.answers.emplace_back();
       for (const TokenEvent& event : events) pass.answers.back().push_back(event.token);
@@ -112,7 +115,8 @@ TEST_P(StoreHealsInOnePass, ThePassThatMeetsTheDamageLeavesNoneBehind) {
   }
 }
 
-// What the engine computed again is stored again at once, not when it leaves memory: killed after the pass, it has healed.
+// What the engine computed again is stored again at once, not when it leaves memory: killed after the pass, it has
+// healed.
 TEST_P(StoreHealsInOnePass, ItDoesNotWaitForTheEnginesEnd) {
   const Pass first = pass(), stored = pass();
   damage(5);

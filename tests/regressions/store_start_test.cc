@@ -1,6 +1,6 @@
 // A start over a large prefix store took 5 to 16 seconds after kill -9 where five were promised: the wait for the dead
-// process's lock was counted in naps of 10 ms, however long each took, and then every record of the file was read before
-// the engine began. The tests' files were small and their machines idle.
+// process's lock was counted in naps of 10 ms, however long each took, and then every record of the file was read
+// before the engine began. The tests' files were small and their machines idle.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -42,7 +42,8 @@ class StoreStart : public ::testing::TestWithParam<StoreOrder> {
   }
   void put(PrefixStore& store, std::span<const ChainLink> links) {
     for (const ChainLink& link : links) {
-      std::vector<uint8_t> bytes(static_cast<size_t>(2 * kBlock * pool_->row_bytes(0)), static_cast<uint8_t>(link.key.low));
+      std::vector<uint8_t> bytes(static_cast<size_t>(2 * kBlock * pool_->row_bytes(0)),
+                                 static_cast<uint8_t>(link.key.low));
       copy_in(*pool_, 0, 0, bytes.data());
       store.put(link, 0, true);
     }
@@ -104,8 +105,8 @@ TEST_P(StoreStart, EndsAtOnceWithItsRecordsUnread) {
   EXPECT_EQ(open(60)->find(chain_), kBlocks);
 }
 
-// What is written while older records are still unread counts more than they do, at the next start too: a block that was
-// found damaged and stored anew does not come back damaged.
+// What is written while older records are still unread counts more than they do, at the next start too: a block that
+// was found damaged and stored anew does not come back damaged.
 TEST_P(StoreStart, WhatIsWrittenMeanwhileCountsMoreThanWhatIsFoundLater) {
   { put(*open(60), chain_); }
   const ChainLink& last = chain_.back();

@@ -31,12 +31,9 @@ struct State {
   bool can;  // give way
 };
 constexpr State kStates[] = {
-    {"runs", StreamPhase::running, false, true},
-    {"a search", StreamPhase::running, true, false},
-    {"comes back", StreamPhase::loading, false, false},
-    {"a search comes back", StreamPhase::loading, true, false},
-    {"leaves", StreamPhase::swapping_out, false, false},
-    {"left", StreamPhase::swapped, false, false},
+    {"runs", StreamPhase::running, false, true},         {"a search", StreamPhase::running, true, false},
+    {"comes back", StreamPhase::loading, false, false},  {"a search comes back", StreamPhase::loading, true, false},
+    {"leaves", StreamPhase::swapping_out, false, false}, {"left", StreamPhase::swapped, false, false},
     {"waits", StreamPhase::waiting, false, false},
 };
 
@@ -49,7 +46,8 @@ void expect_only_those_who_can(testing::Desk& desk, const std::string& what) {
     for (const PlannedPreemption& one : *list) {
       const auto stream = std::ranges::find(desk.streams, one.request, [](const auto& s) { return s->id; });
       ASSERT_NE(stream, desk.streams.end()) << what;
-      EXPECT_TRUE((*stream)->phase == StreamPhase::running && !(*stream)->non_preemptible) << what << ": " << plan.to_string();
+      EXPECT_TRUE((*stream)->phase == StreamPhase::running && !(*stream)->non_preemptible)
+          << what << ": " << plan.to_string();
     }
   }
   // A newcomer for whom there is no room comes in only when somebody went.

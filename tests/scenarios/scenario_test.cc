@@ -1,5 +1,5 @@
-// Scenarios: text files of arrivals and the plans that must come of them, run by the engine's own loop and planner over a
-// fake model on a virtual clock. A step takes 10 ms and 1 ms more for every token, a swap 0.1 ms a token.
+// Scenarios: text files of arrivals and the plans that must come of them, run by the engine's own loop and planner over
+// a fake model on a virtual clock. A step takes 10 ms and 1 ms more for every token, a swap 0.1 ms a token.
 //
 //   # what it shows
 //   engine policy=priority streams=2 kv=64 block=8 batch=16     engine options; those not named are as below
@@ -8,8 +8,9 @@
 //   plans
 //   0.000 admit 1; 1:[0+16]                                      when a step began, and its plan (StepPlan::to_string)
 //
-// `prompt=20` is 20 tokens that no other prompt begins with; `prompt=16+4:7` shares its first 16 with others of number 7.
-// MILLRACE_WRITE_SCENARIOS=1 writes the plans that came into the files: read the difference before you keep it.
+// `prompt=20` is 20 tokens that no other prompt begins with; `prompt=16+4:7` shares its first 16 with others of
+// number 7. MILLRACE_WRITE_SCENARIOS=1 writes the plans that came into the files: read the difference before you keep
+// it.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -32,7 +33,9 @@ namespace {
 namespace fs = std::filesystem;
 
 struct FixedCost final : CostModel {
-  double step_seconds(const StepShape& shape) const override { return 0.01 + 0.001 * static_cast<double>(shape.tokens); }
+  double step_seconds(const StepShape& shape) const override {
+    return 0.01 + 0.001 * static_cast<double>(shape.tokens);
+  }
   double swap_seconds(int64_t tokens) const override { return 0.0001 * static_cast<double>(tokens); }
 };
 
@@ -56,7 +59,8 @@ struct BadLine {
 double number(const std::string& text) {
   double value = 0;
   const auto read = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (read.ec != std::errc() || read.ptr != text.data() + text.size()) throw BadLine{fmt::format("'{}' is no number", text)};
+  if (read.ec != std::errc() || read.ptr != text.data() + text.size())
+    throw BadLine{fmt::format("'{}' is no number", text)};
   return value;
 }
 int64_t integer(const std::string& text) { return static_cast<int64_t>(number(text)); }
@@ -73,16 +77,26 @@ std::map<std::string, std::string> fields(std::istringstream& line) {
 
 void read_engine(std::istringstream& line, EngineOptions& o) {
   for (const auto& [key, value] : fields(line)) {
-    if (key == "policy") o.policy = value;
-    else if (key == "streams") o.max_streams = integer(value);
-    else if (key == "resident") o.resident_streams = integer(value);
-    else if (key == "kv") o.kv_tokens = integer(value);
-    else if (key == "block") o.block_tokens = integer(value);
-    else if (key == "batch") o.batch_tokens = integer(value);
-    else if (key == "swap") o.swap_tokens = integer(value);
-    else if (key == "context") o.context = integer(value);
-    else if (key == "cache") o.prefix_cache = value == "yes";
-    else throw BadLine{fmt::format("no engine option '{}'", key)};
+    if (key == "policy")
+      o.policy = value;
+    else if (key == "streams")
+      o.max_streams = integer(value);
+    else if (key == "resident")
+      o.resident_streams = integer(value);
+    else if (key == "kv")
+      o.kv_tokens = integer(value);
+    else if (key == "block")
+      o.block_tokens = integer(value);
+    else if (key == "batch")
+      o.batch_tokens = integer(value);
+    else if (key == "swap")
+      o.swap_tokens = integer(value);
+    else if (key == "context")
+      o.context = integer(value);
+    else if (key == "cache")
+      o.prefix_cache = value == "yes";
+    else
+      throw BadLine{fmt::format("no engine option '{}'", key)};
   }
 }
 
@@ -94,8 +108,10 @@ std::vector<TokenId> read_prompt(const std::string& text, RequestId id) {
     out.assign(static_cast<size_t>(integer(text)), static_cast<TokenId>(id));
     return out;
   }
-  out.assign(static_cast<size_t>(integer(text.substr(0, plus))), static_cast<TokenId>(1000 + integer(text.substr(colon + 1))));
-  out.insert(out.end(), static_cast<size_t>(integer(text.substr(plus + 1, colon - plus - 1))), static_cast<TokenId>(id));
+  out.assign(static_cast<size_t>(integer(text.substr(0, plus))),
+             static_cast<TokenId>(1000 + integer(text.substr(colon + 1))));
+  out.insert(out.end(), static_cast<size_t>(integer(text.substr(plus + 1, colon - plus - 1))),
+             static_cast<TokenId>(id));
   return out;
 }
 
@@ -110,16 +126,26 @@ Arrival read_arrival(std::istringstream& line) {
   if (kind != "request") throw BadLine{fmt::format("'{}' is neither request nor cancel", kind)};
   Request& r = out.request;
   for (const auto& [key, value] : fields(line)) {
-    if (key == "prompt") r.prompt = read_prompt(value, out.id);
-    else if (key == "answer") r.known_tokens = integer(value);
-    else if (key == "max") r.max_tokens = integer(value);
-    else if (key == "predicted") r.predicted_tokens = integer(value);
-    else if (key == "n") r.n = integer(value);
-    else if (key == "priority") r.priority = integer(value);
-    else if (key == "tenant") r.tenant = value;
-    else if (key == "deadline") r.deadline_seconds = number(value);
-    else if (key == "limit") r.time_limit_seconds = number(value);
-    else throw BadLine{fmt::format("no request field '{}'", key)};
+    if (key == "prompt")
+      r.prompt = read_prompt(value, out.id);
+    else if (key == "answer")
+      r.known_tokens = integer(value);
+    else if (key == "max")
+      r.max_tokens = integer(value);
+    else if (key == "predicted")
+      r.predicted_tokens = integer(value);
+    else if (key == "n")
+      r.n = integer(value);
+    else if (key == "priority")
+      r.priority = integer(value);
+    else if (key == "tenant")
+      r.tenant = value;
+    else if (key == "deadline")
+      r.deadline_seconds = number(value);
+    else if (key == "limit")
+      r.time_limit_seconds = number(value);
+    else
+      throw BadLine{fmt::format("no request field '{}'", key)};
   }
   if (r.known_tokens >= 0 && r.max_tokens == Request{}.max_tokens) r.max_tokens = r.known_tokens;
   return out;
@@ -147,10 +173,14 @@ Scenario read(const fs::path& path) {
     std::string word;
     line >> word;
     try {
-      if (word == "engine") read_engine(line, out.options);
-      else if (word == "at") out.arrivals.push_back(read_arrival(line));
-      else if (word == "plans") plans = true;
-      else if (!word.empty() && word[0] != '#') throw BadLine{fmt::format("'{}' begins no line", word)};
+      if (word == "engine")
+        read_engine(line, out.options);
+      else if (word == "at")
+        out.arrivals.push_back(read_arrival(line));
+      else if (word == "plans")
+        plans = true;
+      else if (!word.empty() && word[0] != '#')
+        throw BadLine{fmt::format("'{}' begins no line", word)};
     } catch (const BadLine& bad) {
       ADD_FAILURE() << path.filename() << ":" << at << ": " << bad.what;
     }
@@ -188,7 +218,8 @@ std::vector<std::string> run(const Scenario& scenario) {
       out.push_back(fmt::format("{:.3f} {}", began, plan.to_string()));
       continue;
     }
-    int64_t wake = next < scenario.arrivals.size() ? static_cast<int64_t>(scenario.arrivals[next].seconds * 1e9) + 2 : 0;
+    int64_t wake =
+        next < scenario.arrivals.size() ? static_cast<int64_t>(scenario.arrivals[next].seconds * 1e9) + 2 : 0;
     if (const int64_t move = machine.next_move_ns(); move > 0 && (wake == 0 || move < wake)) wake = move;
     if (wake == 0 && core.idle()) return out;
     if (wake > 0) clock.advance_ns(std::max<int64_t>(1, wake - clock.now_ns()));
@@ -201,7 +232,9 @@ std::vector<std::string> run(const Scenario& scenario) {
 std::string difference(const std::vector<std::string>& expected, const std::vector<std::string>& come) {
   size_t front = 0, back = 0;
   while (front < std::min(expected.size(), come.size()) && expected[front] == come[front]) ++front;
-  while (back < std::min(expected.size(), come.size()) - front && expected[expected.size() - 1 - back] == come[come.size() - 1 - back]) ++back;
+  while (back < std::min(expected.size(), come.size()) - front &&
+         expected[expected.size() - 1 - back] == come[come.size() - 1 - back])
+    ++back;
   std::string out;
   for (size_t i = 0; i < front; ++i) out += fmt::format("    {}\n", expected[i]);
   for (size_t i = front; i < expected.size() - back; ++i) out += fmt::format("  - {}\n", expected[i]);
@@ -212,7 +245,8 @@ std::string difference(const std::vector<std::string>& expected, const std::vect
 
 std::vector<fs::path> files() {
   std::vector<fs::path> out;
-  for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "tests/scenarios/plans")) out.push_back(entry.path());
+  for (const auto& entry : fs::directory_iterator(fs::path(MILLRACE_SOURCE_DIR) / "tests/scenarios/plans"))
+    out.push_back(entry.path());
   std::ranges::sort(out);
   return out;
 }
@@ -231,7 +265,8 @@ TEST_P(PlanScenario, GivesThesePlans) {
   EXPECT_EQ(plans, scenario.plans) << GetParam().filename().string() << ":\n" << difference(scenario.plans, plans);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, PlanScenario, ::testing::ValuesIn(files()), [](const auto& test) { return test.param.stem().string(); });
+INSTANTIATE_TEST_SUITE_P(Files, PlanScenario, ::testing::ValuesIn(files()),
+                         [](const auto& test) { return test.param.stem().string(); });
 
 TEST(PlanScenarios, EveryPolicyHasOne) {
   std::map<std::string, int> count;

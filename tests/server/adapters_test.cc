@@ -25,7 +25,8 @@ struct Adapted {
   int port() const { return live->port(); }
   // A path and a body that asks for a few sampled tokens.
   Json tokens(const std::string& name, const Json& more = Json::object()) const {
-    Json body = {{"model", name}, {"prompt", {1, 2, 3, 4}}, {"max_tokens", 10}, {"temperature", 1.0}, {"seed", 3}, {"ignore_eos", true}};
+    Json body = {{"model", name}, {"prompt", {1, 2, 3, 4}}, {"max_tokens", 10}, {"temperature", 1.0},
+                 {"seed", 3},     {"ignore_eos", true}};
     body.update(more);
     const Response response = post(port(), "/v1/completions", body.dump());
     EXPECT_EQ(response.status, 200) << response.body;
@@ -64,16 +65,19 @@ TEST(Adapters, ComeAndGo) {
   const Adapted server;
   const Json adapted = server.tokens("alpha");
   const auto change = [&](const char* path, const Json& body) { return post(server.port(), path, body.dump()); };
-  EXPECT_EQ(change("/v1/load_lora_adapter", {{"lora_name", "gamma"}, {"lora_path", kGolden + "lora/llama3"}}).status, 200);
+  EXPECT_EQ(change("/v1/load_lora_adapter", {{"lora_name", "gamma"}, {"lora_path", kGolden + "lora/llama3"}}).status,
+            200);
   EXPECT_EQ(server.tokens("gamma"), adapted);
   EXPECT_EQ(change("/v1/unload_lora_adapter", {{"lora_name", "gamma"}}).status, 200);
   const Response gone = change("/v1/completions", {{"model", "gamma"}, {"prompt", "a"}});
   EXPECT_EQ(gone.status, 404) << gone.body;
   EXPECT_EQ(change("/v1/unload_lora_adapter", {{"lora_name", "gamma"}}).status, 404);
-  const Response wrong = change("/v1/load_lora_adapter", {{"lora_name", "x"}, {"lora_path", kGolden + "lora/gemma2/adapter.gguf"}});
+  const Response wrong =
+      change("/v1/load_lora_adapter", {{"lora_name", "x"}, {"lora_path", kGolden + "lora/gemma2/adapter.gguf"}});
   EXPECT_EQ(wrong.status, 400);
   EXPECT_NE(wrong.body.find("gemma2"), std::string::npos) << wrong.body;
-  EXPECT_EQ(change("/v1/load_lora_adapter", {{"lora_name", "base"}, {"lora_path", kGolden + "lora/llama3"}}).status, 400);
+  EXPECT_EQ(change("/v1/load_lora_adapter", {{"lora_name", "base"}, {"lora_path", kGolden + "lora/llama3"}}).status,
+            400);
 }
 
 TEST(Adapters, WhatCannotBeIsRefused) {
@@ -82,8 +86,11 @@ TEST(Adapters, WhatCannotBeIsRefused) {
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"id": 2}]})"), 400);
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"scale": 2}]})"), 400);
   EXPECT_EQ(status("/v1/completions", R"({"model": "base", "prompt": "a", "lora": [{"id": 0, "scale": 1e300}]})"), 400);
-  EXPECT_EQ(status("/v1/completions", R"({"model": "alpha", "prompt": "a", "echo": true, "logprobs": 1, "max_tokens": 0})"), 400);
-  for (const char* body : {"{}", "not json", R"([{"id": -1, "scale": 1}])", R"([{"id": 7, "scale": 1}])", R"([{"id": 0, "scale": "1"}])", R"([{"id": 0, "scale": 1e300}])"})
+  EXPECT_EQ(
+      status("/v1/completions", R"({"model": "alpha", "prompt": "a", "echo": true, "logprobs": 1, "max_tokens": 0})"),
+      400);
+  for (const char* body : {"{}", "not json", R"([{"id": -1, "scale": 1}])", R"([{"id": 7, "scale": 1}])",
+                           R"([{"id": 0, "scale": "1"}])", R"([{"id": 0, "scale": 1e300}])"})
     EXPECT_EQ(status("/lora-adapters", body), 400) << body;
 }
 

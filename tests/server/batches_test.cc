@@ -12,7 +12,8 @@ namespace {
 namespace fs = std::filesystem;
 
 struct Folder {
-  fs::path path = fs::temp_directory_path() / ("millrace_files_" + std::to_string(getpid()) + "_" + std::to_string(next()++));
+  fs::path path =
+      fs::temp_directory_path() / ("millrace_files_" + std::to_string(getpid()) + "_" + std::to_string(next()++));
   ~Folder() { fs::remove_all(path); }
   static int& next() {
     static int number = 0;
@@ -27,23 +28,41 @@ struct Folder {
 
 Response upload(int port, const std::string& content, const std::string& purpose = "batch") {
   const std::string body = "--xyz\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\n" + purpose +
-                           "\r\n--xyz\r\nContent-Disposition: form-data; name=\"file\"; filename=\"in.jsonl\"\r\nContent-Type: application/jsonl\r\n\r\n" + content + "\r\n--xyz--\r\n";
+                           "\r\n--xyz\r\nContent-Disposition: form-data; name=\"file\"; "
+                           "filename=\"in.jsonl\"\r\nContent-Type: application/jsonl\r\n\r\n" +
+                           content + "\r\n--xyz--\r\n";
   Client client(port);
-  client.send("POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; boundary=xyz\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+  client.send(
+      "POST /v1/files HTTP/1.1\r\nHost: localhost\r\nContent-Type: multipart/form-data; "
+      "boundary=xyz\r\nContent-Length: " +
+      std::to_string(body.size()) + "\r\n\r\n" + body);
   return client.response();
 }
 
-Json prompt_body(int i) { return {{"prompt", "Once upon a time " + std::to_string(i)}, {"max_tokens", 6}, {"temperature", 0}}; }
+Json prompt_body(int i) {
+  return {{"prompt", "Once upon a time " + std::to_string(i)}, {"max_tokens", 6}, {"temperature", 0}};
+}
 
 std::string lines(int count) {
   std::string out;
   for (int i = 0; i < count; ++i)
-    out += Json{{"custom_id", "line-" + std::to_string(i)}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", prompt_body(i)}}.dump() + "\n";
+    out += Json{{"custom_id", "line-" + std::to_string(i)},
+                {"method", "POST"},
+                {"url", "/v1/completions"},
+                {"body", prompt_body(i)}}
+               .dump() +
+           "\n";
   return out;
 }
 
 Json begin(int port, const std::string& file, const std::string& endpoint = "/v1/completions") {
-  return post(port, "/v1/batches", Json{{"input_file_id", file}, {"endpoint", endpoint}, {"completion_window", "24h"}, {"metadata", {{"a", "b"}}}}.dump()).json();
+  return post(port, "/v1/batches",
+              Json{{"input_file_id", file},
+                   {"endpoint", endpoint},
+                   {"completion_window", "24h"},
+                   {"metadata", {{"a", "b"}}}}
+                  .dump())
+      .json();
 }
 
 Json ended(int port, const std::string& id) {
@@ -112,7 +131,11 @@ TEST(Batches, AnswerAsLiveRequestsDo) {
   Folder folder;
   LiveServer live(folder.options());
   std::string input = lines(9);
-  input += Json{{"custom_id", "bad"}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", {{"prompt", "a"}, {"temperature", "hot"}}}}.dump();  // no newline at the end
+  input += Json{{"custom_id", "bad"},
+                {"method", "POST"},
+                {"url", "/v1/completions"},
+                {"body", {{"prompt", "a"}, {"temperature", "hot"}}}}
+               .dump();  // no newline at the end
   const Json made = begin(live.port(), upload(live.port(), input).json()["id"]);
   EXPECT_EQ(made["object"], "batch");
   const Json batch = ended(live.port(), made["id"]);
@@ -124,7 +147,8 @@ TEST(Batches, AnswerAsLiveRequestsDo) {
   for (int i = 0; i < 9; ++i) {
     const Json& response = good.at("line-" + std::to_string(i));
     EXPECT_EQ(response["status_code"], 200);
-    EXPECT_EQ(response["body"]["choices"], post(live.port(), "/v1/completions", prompt_body(i).dump()).json()["choices"]);
+    EXPECT_EQ(response["body"]["choices"],
+              post(live.port(), "/v1/completions", prompt_body(i).dump()).json()["choices"]);
   }
   ASSERT_EQ(bad.size(), 1u);
   EXPECT_EQ(bad.at("bad")["status_code"], 400);
@@ -135,20 +159,25 @@ TEST(Batches, AnswerAsLiveRequestsDo) {
 TEST(Batches, EmbedToo) {
   Folder folder;
   LiveServer live(folder.options());
-  const std::string line = Json{{"custom_id", "a"}, {"method", "POST"}, {"url", "/v1/embeddings"}, {"body", {{"input", "One day"}}}}.dump();
-  const Json batch = ended(live.port(), begin(live.port(), upload(live.port(), line).json()["id"], "/v1/embeddings")["id"]);
+  const std::string line =
+      Json{{"custom_id", "a"}, {"method", "POST"}, {"url", "/v1/embeddings"}, {"body", {{"input", "One day"}}}}.dump();
+  const Json batch =
+      ended(live.port(), begin(live.port(), upload(live.port(), line).json()["id"], "/v1/embeddings")["id"]);
   const auto good = results(live.port(), batch["output_file_id"]);
   ASSERT_EQ(good.count("a"), 1u) << batch;
-  EXPECT_EQ(good.at("a")["body"]["data"], post(live.port(), "/v1/embeddings", R"({"input": "One day"})").json()["data"]);
+  EXPECT_EQ(good.at("a")["body"]["data"],
+            post(live.port(), "/v1/embeddings", R"({"input": "One day"})").json()["data"]);
 }
 
 TEST(Batches, FailWholeWhenALineIsWrong) {
   Folder folder;
   LiveServer live(folder.options());
   const std::string good = R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "a"}})";
-  for (const std::string& bad : {std::string("{"), std::string(R"({"custom_id": "b", "url": "/v1/completions"})"), std::string(R"({"custom_id": "b", "url": "/metrics", "body": {}})"),
+  for (const std::string& bad : {std::string("{"), std::string(R"({"custom_id": "b", "url": "/v1/completions"})"),
+                                 std::string(R"({"custom_id": "b", "url": "/metrics", "body": {}})"),
                                  std::string(R"({"custom_id": "b", "url": "/v1/embeddings", "body": {}})"), good}) {
-    const Json batch = ended(live.port(), begin(live.port(), upload(live.port(), good + "\n" + bad).json()["id"])["id"]);
+    const Json batch =
+        ended(live.port(), begin(live.port(), upload(live.port(), good + "\n" + bad).json()["id"])["id"]);
     EXPECT_EQ(batch["status"], "failed") << bad;
     EXPECT_EQ(batch["errors"]["data"].at(0)["line"], 2) << batch;
     EXPECT_TRUE(batch["output_file_id"].is_null());
@@ -187,7 +216,8 @@ TEST(Batches, GoOnAfterARestart) {
   EXPECT_EQ(done["request_counts"]["completed"], 6);
   const auto good = results(live.port(), done["output_file_id"]);
   EXPECT_EQ(good.size(), 6u);
-  EXPECT_EQ(good.at(Json::parse(first)["custom_id"])["request_id"], Json::parse(first)["response"]["request_id"]);  // it was not asked again
+  EXPECT_EQ(good.at(Json::parse(first)["custom_id"])["request_id"],
+            Json::parse(first)["response"]["request_id"]);  // it was not asked again
   EXPECT_FALSE(fs::exists(folder.path / "file-left.tmp"));
   EXPECT_FALSE(fs::exists(folder.path / (id + ".output")));
 }
@@ -200,11 +230,15 @@ TEST(Batches, AreCancelledWithWhatThereIs) {
     Json body = prompt_body(i);
     body["max_tokens"] = -1;
     body["ignore_eos"] = true;
-    input += Json{{"custom_id", "long-" + std::to_string(i)}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", body}}.dump() + "\n";
+    input +=
+        Json{{"custom_id", "long-" + std::to_string(i)}, {"method", "POST"}, {"url", "/v1/completions"}, {"body", body}}
+            .dump() +
+        "\n";
   }
   ServiceOptions options = folder.options();
   const std::string id = begin(live.port(), upload(live.port(), input).json()["id"])["id"];
-  ASSERT_TRUE(comes_true([&] { return get(live.port(), "/v1/batches/" + id).json()["request_counts"]["completed"] == 1; }));
+  ASSERT_TRUE(
+      comes_true([&] { return get(live.port(), "/v1/batches/" + id).json()["request_counts"]["completed"] == 1; }));
   const std::string file = get(live.port(), "/v1/batches/" + id).json()["input_file_id"];
   Client client(live.port());
   client.get("/v1/files/" + file, "", "DELETE");
@@ -226,16 +260,17 @@ TEST(LineRunner, StopsAtOnceWhenToldTo) {
   Json body = prompt_body(0);
   body["max_tokens"] = -1;
   body["ignore_eos"] = true;
-  auto ran = LineRunner(live.server->service(), 2).run(
-      [&]() -> std::optional<BatchLine> {
-        if (++begun == 2) stop = true;
-        return BatchLine{std::to_string(begun), "/v1/completions", body};
-      },
-      [&](const LineResult&) -> Result<void> {
-        ++done;
-        return {};
-      },
-      stop);
+  auto ran = LineRunner(live.server->service(), 2)
+                 .run(
+                     [&]() -> std::optional<BatchLine> {
+                       if (++begun == 2) stop = true;
+                       return BatchLine{std::to_string(begun), "/v1/completions", body};
+                     },
+                     [&](const LineResult&) -> Result<void> {
+                       ++done;
+                       return {};
+                     },
+                     stop);
   EXPECT_TRUE(ran.ok());
   EXPECT_EQ(begun, 2);
   EXPECT_EQ(done, 0);

@@ -14,7 +14,8 @@ constexpr const char* kText = "/v1/completions";
 
 TEST(Completions, BestOfReturnsTheLikeliest) {
   LiveServer live;
-  const Json body = {{"prompt", {"Once upon a time", "One day"}}, {"max_tokens", 8}, {"temperature", 1}, {"seed", 3}, {"logprobs", 0}};
+  const Json body = {
+      {"prompt", {"Once upon a time", "One day"}}, {"max_tokens", 8}, {"temperature", 1}, {"seed", 3}, {"logprobs", 0}};
   const auto mean = [](const Json& choice) {
     double sum = 0;
     for (const Json& logprob : choice["logprobs"]["token_logprobs"]) sum += logprob.get<double>();
@@ -48,19 +49,29 @@ TEST(Completions, BeamSearchFindsTheLikeliest) {
   auto stream = live.engine().submit(request);
   ASSERT_TRUE(stream.ok());
   while (auto event = (*stream)->next()) texts.at(static_cast<size_t>(event->answer)) += event->text;
-  const Json json = post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 6, "n": 3, "use_beam_search": true})").json();
+  const Json json =
+      post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 6, "n": 3, "use_beam_search": true})")
+          .json();
   ASSERT_EQ(json["choices"].size(), 3u) << json;
   for (size_t i = 0; i < 3; ++i) EXPECT_EQ(json["choices"][i]["text"], texts[i]);
-  const Json wider = post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 6, "best_of": 3, "use_beam_search": true, "length_penalty": 1})").json();
+  const Json wider =
+      post(
+          live.port(), kText,
+          R"({"prompt": "Once upon a time", "max_tokens": 6, "best_of": 3, "use_beam_search": true, "length_penalty": 1})")
+          .json();
   ASSERT_EQ(wider["choices"].size(), 1u) << wider;
   EXPECT_EQ(wider["choices"][0]["text"], texts[0]);
-  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "early_stopping": "maybe"})").json()["error"]["param"], "early_stopping");
+  EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "early_stopping": "maybe"})")
+                .json()["error"]["param"],
+            "early_stopping");
   EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "use_beam_search": true, "n": 2, "stop": "b"})").status, 400);
 }
 
 TEST(Completions, ScoreLikeTheLongPrompt) {
   LiveServer live;
-  const Json json = post(live.port(), kText, R"({"prompt": [[5, 9, 17], [5, 9, 17, 30]], "max_tokens": 0, "echo": true, "logprobs": 1})").json();
+  const Json json = post(live.port(), kText,
+                         R"({"prompt": [[5, 9, 17], [5, 9, 17, 30]], "max_tokens": 0, "echo": true, "logprobs": 1})")
+                        .json();
   ASSERT_EQ(json["choices"].size(), 2u) << json;
   const Json &shorter = json["choices"][0]["logprobs"], &longer = json["choices"][1]["logprobs"];
   ASSERT_EQ(longer["token_logprobs"].size(), 4u);
@@ -70,14 +81,18 @@ TEST(Completions, ScoreLikeTheLongPrompt) {
 
 TEST(Infill, OtherModelsRefuse) {
   LiveServer live;
-  for (const auto& [path, body] : {std::pair("/infill", R"({"input_prefix": "a", "input_suffix": "b"})"), {kText, R"({"prompt": "a", "suffix": "b"})"},
+  for (const auto& [path, body] : {std::pair("/infill", R"({"input_prefix": "a", "input_suffix": "b"})"),
+                                   {kText, R"({"prompt": "a", "suffix": "b"})"},
                                    {"/api/generate", R"({"prompt": "a", "suffix": "b"})"}}) {
     const Response answer = post(live.port(), path, body);
     EXPECT_EQ(answer.status, 400) << path << answer.body;
     EXPECT_NE(answer.body.find("fill in"), std::string::npos) << answer.body;
   }
   EXPECT_EQ(post(live.port(), "/infill", R"({"input_prefix": "a"})").json()["error"]["param"], "input_suffix");
-  EXPECT_EQ(post(live.port(), "/infill", R"({"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "x"}]})").json()["error"]["param"], "input_extra[0].text");
+  EXPECT_EQ(
+      post(live.port(), "/infill", R"({"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "x"}]})")
+          .json()["error"]["param"],
+      "input_extra[0].text");
   EXPECT_EQ(post(live.port(), kText, R"({"prompt": "a", "suffix": ""})").status, 200);
 }
 
@@ -94,7 +109,8 @@ struct Coder {
     fs::remove_all(path);
     fs::create_directories(path);
     for (const auto& entry : fs::directory_iterator(golden))
-      if (entry.path().extension() != ".gguf" && entry.path().filename() != "tokenizer.json") fs::create_symlink(entry.path(), path / entry.path().filename());
+      if (entry.path().extension() != ".gguf" && entry.path().filename() != "tokenizer.json")
+        fs::create_symlink(entry.path(), path / entry.path().filename());
     Json json = Json::parse(std::ifstream(golden / "tokenizer.json"));
     const char* names[] = {"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"};
     Json vocab = Json::object(), merges = Json::array();
@@ -105,7 +121,8 @@ struct Coder {
       vocab[from_end < 3 ? names[from_end] : token] = id;
     }
     for (const Json& merge : json["model"]["merges"]) {
-      const std::string pair = merge.is_string() ? merge.get<std::string>() : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
+      const std::string pair = merge.is_string() ? merge.get<std::string>()
+                                                 : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
       const std::string left = pair.substr(0, pair.find(' ')), right = pair.substr(pair.find(' ') + 1);
       const auto lost = [&](const std::string& token) { return std::ranges::find(gone, token) != gone.end(); };
       if (!lost(left) && !lost(right) && !lost(left + right)) merges.push_back(merge);
@@ -113,7 +130,13 @@ struct Coder {
     json["model"]["vocab"] = std::move(vocab);
     json["model"]["merges"] = std::move(merges);
     for (TokenId i = 0; i < 3; ++i)
-      json["added_tokens"].push_back({{"id", kLastPlain - i}, {"content", names[i]}, {"single_word", false}, {"lstrip", false}, {"rstrip", false}, {"normalized", false}, {"special", true}});
+      json["added_tokens"].push_back({{"id", kLastPlain - i},
+                                      {"content", names[i]},
+                                      {"single_word", false},
+                                      {"lstrip", false},
+                                      {"rstrip", false},
+                                      {"normalized", false},
+                                      {"special", true}});
     std::ofstream(path / "tokenizer.json") << json.dump();
     auto loaded = LanguageModel::load(path, {.threads = 1});
     EXPECT_TRUE(loaded.ok()) << (loaded.ok() ? "" : loaded.error().message);
@@ -144,19 +167,32 @@ TEST(Infill, CodersWriteWhatIsBetween) {
   prompt.push_back(kLastPlain - 2);
   const Json plain = post(port, kText, Json{{"prompt", prompt}, {"max_tokens", 5}, {"temperature", 0}}.dump()).json();
   const std::string wanted = plain["choices"][0]["text"];
-  const Json filled = post(port, kText, R"({"prompt": "ab", "suffix": "yz", "max_tokens": 5, "temperature": 0})").json();
+  const Json filled =
+      post(port, kText, R"({"prompt": "ab", "suffix": "yz", "max_tokens": 5, "temperature": 0})").json();
   ASSERT_TRUE(filled.contains("choices")) << filled;
   EXPECT_EQ(filled["choices"][0]["text"], wanted);
   EXPECT_EQ(filled["usage"]["prompt_tokens"], plain["usage"]["prompt_tokens"]);
-  const Json infill = post(port, "/infill", R"({"input_prefix": "ab", "input_suffix": "yz", "n_predict": 5, "temperature": 0})").json();
+  const Json infill =
+      post(port, "/infill", R"({"input_prefix": "ab", "input_suffix": "yz", "n_predict": 5, "temperature": 0})").json();
   EXPECT_EQ(infill["content"], wanted);
   EXPECT_EQ(infill["truncated"], false);
-  const Json generated = post(port, "/api/generate", R"({"prompt": "ab", "suffix": "yz", "stream": false, "options": {"num_predict": 5, "temperature": 0}})").json();
+  const Json generated =
+      post(port, "/api/generate",
+           R"({"prompt": "ab", "suffix": "yz", "stream": false, "options": {"num_predict": 5, "temperature": 0}})")
+          .json();
   EXPECT_EQ(generated["response"], wanted);
   const std::string long_text(20000, 'a');
-  const Json cut = post(port, "/infill", Json{{"input_prefix", "ab"}, {"input_suffix", "yz"}, {"n_predict", 2}, {"input_extra", {{{"filename", "x"}, {"text", long_text}}}}}.dump()).json();
+  const Json cut = post(port, "/infill",
+                        Json{{"input_prefix", "ab"},
+                             {"input_suffix", "yz"},
+                             {"n_predict", 2},
+                             {"input_extra", {{{"filename", "x"}, {"text", long_text}}}}}
+                            .dump())
+                       .json();
   EXPECT_EQ(cut["truncated"], true) << cut;
-  EXPECT_EQ(post(port, "/infill", Json{{"input_prefix", long_text}, {"input_suffix", "yz"}}.dump()).json()["error"]["type"], "exceed_context_size_error");
+  EXPECT_EQ(
+      post(port, "/infill", Json{{"input_prefix", long_text}, {"input_suffix", "yz"}}.dump()).json()["error"]["type"],
+      "exceed_context_size_error");
   EXPECT_EQ(post(port, kText, R"({"prompt": "ab", "suffix": "yz", "echo": true})").json()["error"]["param"], "suffix");
 }
 
@@ -184,16 +220,21 @@ TEST(LlamaServer, WhatEditorsAsk) {
 TEST(LlamaServer, TokensInBothForms) {
   LiveServer live;
   const auto tokens = *shipped_model()->encode("One day", false);
-  const Json plain = post(live.port(), "/tokenize", R"({"content": "One day"})").json(), pieces = post(live.port(), "/tokenize", R"({"content": "One day", "with_pieces": true})").json();
+  const Json plain = post(live.port(), "/tokenize", R"({"content": "One day"})").json(),
+             pieces = post(live.port(), "/tokenize", R"({"content": "One day", "with_pieces": true})").json();
   EXPECT_EQ(plain["tokens"], Json(tokens));
   ASSERT_EQ(pieces["tokens"].size(), tokens.size());
   EXPECT_EQ(pieces["tokens"][0]["id"], tokens[0]);
-  const Json vllm = post(live.port(), "/tokenize", R"({"model": "stories", "prompt": "One day", "add_special_tokens": false, "return_token_strs": true})").json();
+  const Json vllm =
+      post(live.port(), "/tokenize",
+           R"({"model": "stories", "prompt": "One day", "add_special_tokens": false, "return_token_strs": true})")
+          .json();
   EXPECT_EQ(vllm["tokens"], Json(tokens));
   EXPECT_EQ(vllm["count"], tokens.size());
   EXPECT_EQ(vllm["token_strs"].size(), tokens.size());
   EXPECT_EQ(vllm["max_model_len"], live.engine().context());
-  EXPECT_GT(post(live.port(), "/tokenize", R"({"messages": [{"role": "user", "content": "One day"}]})").json()["count"], 0);
+  EXPECT_GT(post(live.port(), "/tokenize", R"({"messages": [{"role": "user", "content": "One day"}]})").json()["count"],
+            0);
   EXPECT_EQ(post(live.port(), "/tokenize", "{}").json()["error"]["param"], "content");
   const Json text = post(live.port(), "/detokenize", Json{{"tokens", tokens}}.dump()).json();
   EXPECT_EQ(text["content"], text["prompt"]);

@@ -1,5 +1,6 @@
 // What a test shows of an API, as a line of the lists in docs/conformance. GoogleTest's report carries the lines, and
-// tests/server/conformance.py makes the lists of those that passed. For tests that tell nothing, conformance_cases.txt does.
+// tests/server/conformance.py makes the lists of those that passed. For tests that tell nothing, conformance_cases.txt
+// does.
 //
 //   "case 0": "openai \t POST /v1/completions \t refused \t a prompt that does not fit"
 //              API     endpoint                kind       what is shown
@@ -12,7 +13,8 @@
 namespace millrace {
 
 // Kinds: "holds", "refused", "unsupported"; "field", where `what` is a field and, after a tab, what is refused in it.
-inline void shows(const std::string& api, const std::string& endpoint, const std::string& kind, const std::string& what) {
+inline void shows(const std::string& api, const std::string& endpoint, const std::string& kind,
+                  const std::string& what) {
   const int count = testing::UnitTest::GetInstance()->current_test_info()->result()->test_property_count();
   testing::Test::RecordProperty("case " + std::to_string(count), api + '\t' + endpoint + '\t' + kind + '\t' + what);
 }

@@ -1,6 +1,6 @@
-// What the schema says of every endpoint, asked of a live server: each field in turn of a wrong type, out of its bounds,
-// none of its choices, too long or missing is refused in the shape of its API, naming the field; fields that nobody knows
-// and nulls change nothing.
+// What the schema says of every endpoint, asked of a live server: each field in turn of a wrong type, out of its
+// bounds, none of its choices, too long or missing is refused in the shape of its API, naming the field; fields that
+// nobody knows and nulls change nothing.
 #include "server/conformance.h"
 
 #include <cmath>
@@ -20,7 +20,8 @@ std::string api_of(const Dialect* dialect) {
 std::string title_of(const Endpoint& endpoint) { return endpoint.method + " " + endpoint.path; }
 
 // Whether an error is in the API's shape, with that status; `field` "": it need name none.
-void expect_refusal(const Response& answer, const std::string& api, int status, const std::string& field, const std::string& asked) {
+void expect_refusal(const Response& answer, const std::string& api, int status, const std::string& field,
+                    const std::string& asked) {
   EXPECT_EQ(answer.status, status) << asked << " gives " << answer.body;
   const Json json = answer.json();
   std::string message;
@@ -28,7 +29,8 @@ void expect_refusal(const Response& answer, const std::string& api, int status, 
     ASSERT_TRUE(json.is_object() && json["error"].is_string()) << asked << " gives " << answer.body;
     message = json["error"];
   } else {
-    ASSERT_TRUE(json.is_object() && json["error"].is_object() && json["error"]["message"].is_string()) << asked << " gives " << answer.body;
+    ASSERT_TRUE(json.is_object() && json["error"].is_object() && json["error"]["message"].is_string())
+        << asked << " gives " << answer.body;
     const Json& error = json["error"];
     message = error["message"];
     EXPECT_TRUE(error["type"].is_string());
@@ -66,7 +68,8 @@ Json good_body(const Endpoint& endpoint) {
   for (const Field& field : endpoint.fields) {
     if (field.required) body[field.name] = good_value(field);
     if (field.name == "input") body[field.name] = "One day";
-    if (field.name == "max_tokens" || field.name == "max_output_tokens" || field.name == "n_predict") body[field.name] = 2;
+    if (field.name == "max_tokens" || field.name == "max_output_tokens" || field.name == "n_predict")
+      body[field.name] = 2;
     if (field.name == "options" && endpoint.dialect == &kOllama) body[field.name] = {{"num_predict", 2}};
   }
   return body;
@@ -77,25 +80,36 @@ struct Wrong {
   Json value;
 };
 
-std::string number_text(double number) { return Json(number == std::floor(number) && std::abs(number) < 9e15 ? Json(static_cast<int64_t>(number)) : Json(number)).dump(); }
+std::string number_text(double number) {
+  return Json(number == std::floor(number) && std::abs(number) < 9e15 ? Json(static_cast<int64_t>(number))
+                                                                      : Json(number))
+      .dump();
+}
 
 // One value for each way in which the field can be wrong.
 std::vector<Wrong> wrong_values(const Field& field) {
   std::vector<Wrong> out;
-  const std::pair<unsigned, Json> kinds[] = {{kObject, {{"a", 1}}}, {kText, "x"}, {kBoolean, true}, {kNumber, 1.5}, {kList, {true}}};
+  const std::pair<unsigned, Json> kinds[] = {
+      {kObject, {{"a", 1}}}, {kText, "x"}, {kBoolean, true}, {kNumber, 1.5}, {kList, {true}}};
   for (const auto& [type, value] : kinds) {
     if (field.types & type) continue;
     out.push_back({"a wrong type", value});
     break;
   }
   if (field.types & (kInteger | kNumber)) {
-    const auto beyond = [&](double bound, double sign) { return bound + sign * std::max(1.0, std::abs(bound) * 0.001); };
-    const auto as_json = [&](double value) { return std::abs(value) < 9e15 && field.types & kInteger ? Json(static_cast<int64_t>(value)) : Json(value); };
+    const auto beyond = [&](double bound, double sign) {
+      return bound + sign * std::max(1.0, std::abs(bound) * 0.001);
+    };
+    const auto as_json = [&](double value) {
+      return std::abs(value) < 9e15 && field.types & kInteger ? Json(static_cast<int64_t>(value)) : Json(value);
+    };
     if (field.min > -1e300) out.push_back({"below " + number_text(field.min), as_json(beyond(field.min, -1))});
     if (field.max < 1e300) out.push_back({"above " + number_text(field.max), as_json(beyond(field.max, 1))});
   }
   if (field.types & kText && !field.choices.empty()) out.push_back({"none of its choices", "no such choice"});
-  if (field.most <= 4096 && field.types & (kTexts | kList)) out.push_back({"more than " + std::to_string(field.most) + " items", std::vector<std::string>(field.most + 1, "a")});
+  if (field.most <= 4096 && field.types & (kTexts | kList))
+    out.push_back(
+        {"more than " + std::to_string(field.most) + " items", std::vector<std::string>(field.most + 1, "a")});
   return out;
 }
 
@@ -161,7 +175,8 @@ TEST(Conformance, UnknownFieldsAndNullsChangeNothing) {
     const Response odd = asker.ask(endpoint, body.dump());
     EXPECT_EQ(odd.status, plain.status) << body << odd.body;
     EXPECT_EQ(odd.headers.at("content-type"), plain.headers.at("content-type"));
-    if (plain.status == 200) shows(api, title_of(endpoint), "holds", "a field that nobody knows is ignored, and one that is null is absent");
+    if (plain.status == 200)
+      shows(api, title_of(endpoint), "holds", "a field that nobody knows is ignored, and one that is null is absent");
   }
 }
 
@@ -199,7 +214,10 @@ TEST(Conformance, WhatIsNoRequest) {
 
 TEST(Conformance, PathsThatAreNotThere) {
   LiveServer live;
-  const std::pair<const char*, const char*> paths[] = {{"openai", "/v1/nothing"}, {"anthropic", "/v1/messages/nothing"}, {"ollama", "/api/nothing"}, {"llama-server", "/nothing"}};
+  const std::pair<const char*, const char*> paths[] = {{"openai", "/v1/nothing"},
+                                                       {"anthropic", "/v1/messages/nothing"},
+                                                       {"ollama", "/api/nothing"},
+                                                       {"llama-server", "/nothing"}};
   for (const auto& [api, path] : paths) {
     expect_refusal(get(live.port(), path), api, 404, "", path);
     shows(api, "Every endpoint", "refused", "a path that is not there: 404");
@@ -213,7 +231,8 @@ TEST(Conformance, WhatIsNotThereSaysSo) {
     const std::string api = api_of(endpoint.dialect);
     const bool open_ended = endpoint.path.ends_with('*');
     Client client(live.port());
-    client.get(open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "0" : endpoint.path, "Content-Length: 2\r\n\r\n{}", endpoint.method);
+    client.get(open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "0" : endpoint.path,
+               "Content-Length: 2\r\n\r\n{}", endpoint.method);
     expect_refusal(client.response(), api, 501, "", title_of(endpoint));
     shows(api, title_of(endpoint), "unsupported", "all of it");
   }
@@ -230,7 +249,9 @@ TEST(Conformance, APromptThatDoesNotFit) {
       Json body = good_body(endpoint);
       body["stream"] = stream;
       for (const char* name : {"messages", "prompt", "input", "input_prefix"}) {
-        if (std::ranges::none_of(endpoint.fields, [&](const Field& field) { return field.name == name && !field.harmless; })) continue;
+        if (std::ranges::none_of(endpoint.fields,
+                                 [&](const Field& field) { return field.name == name && !field.harmless; }))
+          continue;
         body[name] = std::string(name) == "messages" ? Json{{{"role", "user"}, {"content", text}}} : Json(text);
         break;
       }
@@ -249,7 +270,9 @@ TEST(Conformance, APromptThatDoesNotFit) {
       if (api == "openai" || api == "llama-server") {
         EXPECT_GT(json["error"]["n_prompt_tokens"].get<int64_t>(), asker.live.engine().context());
       }
-      if (stream) shows(api, title_of(endpoint), "refused", "a prompt that does not fit, with the counts, before a stream begins: 400");
+      if (stream)
+        shows(api, title_of(endpoint), "refused",
+              "a prompt that does not fit, with the counts, before a stream begins: 400");
     }
   }
 }

@@ -5,7 +5,8 @@ namespace millrace {
 namespace {
 
 constexpr const char* kText = "/v1/completions";
-constexpr const char* kEndless = R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
+constexpr const char* kEndless =
+    R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 
 bool all_blocks_free(Engine& engine) {
   const EngineStats stats = engine.stats();
@@ -42,7 +43,8 @@ TEST(Connections, OneWhoWaitsForAWholeAnswerToo) {
 TEST(Connections, AReaderWhoLeavesCostsOneMoreStep) {
   LiveServer live;
   auto client = std::make_unique<Client>(live.port());
-  client->post(kText, R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "n": 4})");
+  client->post(kText,
+               R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "n": 4})");
   ASSERT_EQ(client->head().status, 200);
   client.reset();
   ASSERT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
@@ -60,7 +62,9 @@ TEST(Connections, ASlowReaderIsCut) {
   LiveServer live({}, http, engine);
   Client client(live.port(), 4096);
   // Many choices of the old shape with log-probabilities: far more bytes than two sockets hold, and nobody reads them.
-  client.post(kText, R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "logprobs": 20, "n": 8})");
+  client.post(
+      kText,
+      R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "logprobs": 20, "n": 8})");
   EXPECT_TRUE(comes_true([&] { return live.server->counts().slow_readers_cut == 1; }));
   EXPECT_TRUE(comes_true([&] { return all_blocks_free(live.engine()); }));
   EXPECT_TRUE(comes_true([&] { return live.server->counts().connections == 0; }));
@@ -171,7 +175,8 @@ TEST(Connections, StayOpenBehindARefusal) {
   LiveServer live(service);
   Client client(live.port());
   const std::string key = "x-api-key: k\r\n";
-  for (const auto& [path, method, status] : {std::tuple{"/nothing", "GET", 404}, {"/v1/completions", "PATCH", 405}, {"/v1/models", "GET", 200}}) {
+  for (const auto& [path, method, status] :
+       {std::tuple{"/nothing", "GET", 404}, {"/v1/completions", "PATCH", 405}, {"/v1/models", "GET", 200}}) {
     client.get(path, "", method);
     Response answer = client.response();
     EXPECT_EQ(answer.status, 401);
@@ -221,7 +226,8 @@ TEST(Limits, HeadsAndBodiesThatAreTooLarge) {
   LiveServer live({}, http);
   EXPECT_EQ(post(live.port(), kText, std::string(3000, ' ')).status, 413);
   Client chunked(live.port());
-  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nbb8\r\n" + std::string(3000, ' ') + "\r\n0\r\n\r\n");
+  chunked.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nTransfer-Encoding: chunked\r\n\r\nbb8\r\n" +
+               std::string(3000, ' ') + "\r\n0\r\n\r\n");
   EXPECT_EQ(chunked.response().status, 413);
   EXPECT_EQ(get(live.port(), "/health", "X-Long: " + std::string(3000, 'a') + "\r\n").status, 431);
   Client garbage(live.port());
@@ -238,7 +244,8 @@ TEST(Limits, BodiesAreBoundedAllTogether) {
   http.bodies_bytes = 3000;
   LiveServer live({}, http);
   Client first(live.port()), second(live.port());
-  first.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1900\r\n\r\n");
+  first.send(
+      "POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 1900\r\n\r\n");
   EXPECT_EQ(first.head().status, 100);
   second.send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1900\r\n\r\n");
   const Response refused = second.response();
@@ -265,10 +272,12 @@ TEST(Keys, CoverEveryPathButHealth) {
   LiveServer live(service);
   const int port = live.port();
   EXPECT_EQ(get(port, "/health").status, 200);
-  for (const char* path : {"/v1/models", "/", "/metrics", "/nothing", "/v1/chat/completions"}) EXPECT_EQ(get(port, path).status, 401) << path;
+  for (const char* path : {"/v1/models", "/", "/metrics", "/nothing", "/v1/chat/completions"})
+    EXPECT_EQ(get(port, path).status, 401) << path;
   EXPECT_EQ(get(port, "/v1/models", "Authorization: Bearer second-key\r\n").status, 200);
   EXPECT_EQ(get(port, "/v1/models", "x-api-key: first-key\r\n").status, 200);
-  for (const char* wrong : {"Authorization: Bearer first\r\n", "Authorization: Bearer first-key2\r\n", "Authorization: Bearer \r\n", "x-api-key: \r\n", "Authorization: Basic first-key\r\n"})
+  for (const char* wrong : {"Authorization: Bearer first\r\n", "Authorization: Bearer first-key2\r\n",
+                            "Authorization: Bearer \r\n", "x-api-key: \r\n", "Authorization: Basic first-key\r\n"})
     EXPECT_EQ(get(port, "/v1/models", wrong).status, 401) << wrong;
   EXPECT_EQ(get(port, "/v1/models").json()["error"]["code"], "invalid_api_key");
   EXPECT_EQ(post(port, kText, kEndless).status, 401);
@@ -301,7 +310,8 @@ TEST(Origins, WebPagesFromElsewhereMayNotAsk) {
   EXPECT_EQ(answer.status, 200);
   EXPECT_EQ(answer.headers.at("access-control-allow-origin"), "https://good.example");
   Client client(open.port());
-  client.get("/v1/chat/completions", "Origin: https://good.example\r\nAccess-Control-Request-Method: POST\r\n", "OPTIONS");
+  client.get("/v1/chat/completions", "Origin: https://good.example\r\nAccess-Control-Request-Method: POST\r\n",
+             "OPTIONS");
   EXPECT_EQ(client.response().status, 204);
 }
 

@@ -28,7 +28,8 @@ std::vector<Json> lines_of(const std::string& text) {
 TEST(Anthropic, AnswersWholeAndStreamed) {
   LiveServer live;
   const std::string text = ask_engine(live.engine(), greedy("Once upon a time", 6)).text;
-  const std::string body = R"({"model": "stories", "max_tokens": 6, "temperature": 0, "messages": [{"role": "user", "content": [{"type": "text", "text": "Once upon a time"}]}])";
+  const std::string body =
+      R"({"model": "stories", "max_tokens": 6, "temperature": 0, "messages": [{"role": "user", "content": [{"type": "text", "text": "Once upon a time"}]}])";
   const Json whole = post(live.port(), "/v1/messages", body + "}").json();
   EXPECT_EQ(whole["type"], "message") << whole;
   EXPECT_EQ(whole["content"], Json::array({Json{{"type", "text"}, {"text", text}}}));
@@ -59,25 +60,34 @@ TEST(Anthropic, StopSequencesPrefillSystemAndCounting) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 30));
   const std::string stop = direct.text.substr(20, 6);
-  Json body = {{"max_tokens", 30}, {"temperature", 0}, {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}, {"stop_sequences", {stop}}};
+  Json body = {{"max_tokens", 30},
+               {"temperature", 0},
+               {"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+               {"stop_sequences", {stop}}};
   Json json = post(live.port(), "/v1/messages", body.dump()).json();
   EXPECT_EQ(json["stop_reason"], "stop_sequence");
   EXPECT_EQ(json["stop_sequence"], stop);
   // The last message is the answer's beginning; an odd role counts as the person's.
-  body = {{"max_tokens", 6}, {"temperature", 0}, {"messages", {{{"role", "ctx"}, {"content", "Once upon"}}, {{"role", "assistant"}, {"content", " a time"}}}}};
-  EXPECT_EQ(post(live.port(), "/v1/messages", body.dump()).json()["content"][0]["text"], ask_engine(live.engine(), greedy("Once upon a time", 6)).text);
+  body = {{"max_tokens", 6},
+          {"temperature", 0},
+          {"messages", {{{"role", "ctx"}, {"content", "Once upon"}}, {{"role", "assistant"}, {"content", " a time"}}}}};
+  EXPECT_EQ(post(live.port(), "/v1/messages", body.dump()).json()["content"][0]["text"],
+            ask_engine(live.engine(), greedy("Once upon a time", 6)).text);
   body = {{"system", "Once upon"}, {"messages", {{{"role", "assistant"}, {"content", " a time"}}}}};
-  EXPECT_EQ(post(live.port(), "/v1/messages/count_tokens", body.dump()).json()["input_tokens"], static_cast<int64_t>(greedy("Once upon a time", 1).prompt.size()));
+  EXPECT_EQ(post(live.port(), "/v1/messages/count_tokens", body.dump()).json()["input_tokens"],
+            static_cast<int64_t>(greedy("Once upon a time", 1).prompt.size()));
 }
 
 TEST(Anthropic, ErrorsInItsShape) {
   LiveServer live;
-  const std::pair<const char*, const char*> cases[] = {{R"({"messages": [{"role": "user", "content": "a"}]})", "max_tokens"},
-                                                       {R"({"max_tokens": 0, "messages": [{"role": "user", "content": "a"}]})", "max_tokens"},
-                                                       {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content"},
-                                                       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})", "messages[0].content[0]"},
-                                                       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "tools": [{"name": ""}]})", "tools"},
-                                                       {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "system": 4})", "system"}};
+  const std::pair<const char*, const char*> cases[] = {
+      {R"({"messages": [{"role": "user", "content": "a"}]})", "max_tokens"},
+      {R"({"max_tokens": 0, "messages": [{"role": "user", "content": "a"}]})", "max_tokens"},
+      {R"({"max_tokens": 5, "messages": [{"role": "user"}]})", "messages[0].content"},
+      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": [{"type": "image"}]}]})",
+       "messages[0].content[0]"},
+      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "tools": [{"name": ""}]})", "tools"},
+      {R"({"max_tokens": 5, "messages": [{"role": "user", "content": "a"}], "system": 4})", "system"}};
   for (const auto& [body, field] : cases) {
     const Response answer = post(live.port(), "/v1/messages", body);
     EXPECT_EQ(answer.status, 400) << body;
@@ -91,7 +101,9 @@ TEST(Ollama, ChatAndGenerate) {
   LiveServer live;
   const std::string text = ask_engine(live.engine(), greedy("Once upon a time", 6)).text;
   const std::string options = R"("options": {"temperature": 0, "num_predict": 6})";
-  const Response chat = post(live.port(), "/api/chat", R"({"model": "stories:latest", "messages": [{"role": "user", "content": "Once upon a time"}], )" + options + "}");
+  const Response chat = post(
+      live.port(), "/api/chat",
+      R"({"model": "stories:latest", "messages": [{"role": "user", "content": "Once upon a time"}], )" + options + "}");
   EXPECT_EQ(chat.headers.at("content-type"), "application/x-ndjson");
   const auto lines = lines_of(chat.body);
   std::string joined;
@@ -101,7 +113,9 @@ TEST(Ollama, ChatAndGenerate) {
   EXPECT_EQ(lines.back()["done_reason"], "length");
   EXPECT_EQ(lines.back()["eval_count"], 6);
   EXPECT_GT(lines.back()["total_duration"].get<int64_t>(), 0);
-  const Json whole = post(live.port(), "/api/generate", R"({"prompt": "Once upon a time", "stream": false, "raw": true, )" + options + "}").json();
+  const Json whole = post(live.port(), "/api/generate",
+                          R"({"prompt": "Once upon a time", "stream": false, "raw": true, )" + options + "}")
+                         .json();
   EXPECT_EQ(whole["response"], text);
   EXPECT_EQ(whole["done"], true);
   EXPECT_EQ(post(live.port(), "/api/generate", R"({"stream": false})").json()["done_reason"], "load");
@@ -114,9 +128,11 @@ TEST(Ollama, ListsAndErrors) {
   EXPECT_EQ(get(live.port(), "/api/tags").json()["models"][0]["name"], "stories");
   EXPECT_EQ(get(live.port(), "/api/ps").json()["models"][0]["name"], "stories");
   EXPECT_TRUE(get(live.port(), "/api/version").json()["version"].is_string());
-  EXPECT_EQ(post(live.port(), "/api/show", R"({"model": "stories"})").json()["model_info"]["general.architecture"], "llama");
+  EXPECT_EQ(post(live.port(), "/api/show", R"({"model": "stories"})").json()["model_info"]["general.architecture"],
+            "llama");
   EXPECT_EQ(post(live.port(), "/api/show", R"({"model": "other"})").status, 404);
-  const Response wrong = post(live.port(), "/api/chat", R"({"messages": [{"role": "user", "content": "a"}], "options": {"top_p": "x"}})");
+  const Response wrong =
+      post(live.port(), "/api/chat", R"({"messages": [{"role": "user", "content": "a"}], "options": {"top_p": "x"}})");
   EXPECT_EQ(wrong.status, 400);
   EXPECT_TRUE(wrong.json()["error"].get<std::string>().starts_with("options.top_p"));
   EXPECT_EQ(post(live.port(), "/api/generate", R"({"prompt": "a", "format": "xml"})").status, 400);
@@ -125,23 +141,35 @@ TEST(Ollama, ListsAndErrors) {
 TEST(LlamaServer, CompletionTokenizerTemplateAndProps) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 6));
-  const Json whole = post(live.port(), "/completion", R"({"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "return_tokens": true, "n_probs": 2})").json();
+  const Json whole =
+      post(live.port(), "/completion",
+           R"({"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "return_tokens": true, "n_probs": 2})")
+          .json();
   EXPECT_EQ(whole["content"], direct.text) << whole;
   EXPECT_EQ(whole["tokens"], Json(direct.tokens));
   EXPECT_EQ(whole["stop_type"], "limit");
   EXPECT_EQ(whole["timings"]["predicted_n"], 6);
   EXPECT_EQ(whole["completion_probabilities"].size(), 6u);
-  const auto events = events_of(post(live.port(), "/completion", R"({"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "stream": true})").body);
+  const auto events =
+      events_of(post(live.port(), "/completion",
+                     R"({"prompt": "Once upon a time", "n_predict": 6, "temperature": 0, "stream": true})")
+                    .body);
   std::string joined;
   for (const std::string& event : events) joined += Json::parse(event)["content"].get<std::string>();
   EXPECT_EQ(joined, direct.text);
   EXPECT_EQ(Json::parse(events.back())["stop"], true);
 
-  const Json tokens = post(live.port(), "/tokenize", R"({"content": "Once upon a time", "add_special": true})").json()["tokens"];
+  const Json tokens =
+      post(live.port(), "/tokenize", R"({"content": "Once upon a time", "add_special": true})").json()["tokens"];
   EXPECT_EQ(tokens, Json(*shipped_model()->encode("Once upon a time")));
-  EXPECT_EQ(post(live.port(), "/detokenize", Json{{"tokens", tokens}}.dump()).json()["content"], shipped_model()->decode(tokens.get<std::vector<TokenId>>(), false));
-  EXPECT_TRUE(post(live.port(), "/tokenize", R"({"content": "a", "with_pieces": true})").json()["tokens"][0]["piece"].is_string());
-  EXPECT_EQ(post(live.port(), "/apply-template", R"({"messages": [{"role": "user", "content": "Hi"}]})").json()["prompt"], "Hi");
+  EXPECT_EQ(post(live.port(), "/detokenize", Json{{"tokens", tokens}}.dump()).json()["content"],
+            shipped_model()->decode(tokens.get<std::vector<TokenId>>(), false));
+  EXPECT_TRUE(post(live.port(), "/tokenize", R"({"content": "a", "with_pieces": true})")
+                  .json()["tokens"][0]["piece"]
+                  .is_string());
+  EXPECT_EQ(
+      post(live.port(), "/apply-template", R"({"messages": [{"role": "user", "content": "Hi"}]})").json()["prompt"],
+      "Hi");
   EXPECT_EQ(get(live.port(), "/props").json()["default_generation_settings"]["n_ctx"], live.engine().context());
   EXPECT_EQ(get(live.port(), "/slots").json().size(), 8u);
   const Response wrong = post(live.port(), "/tokenize", R"({"content": 4})");
@@ -175,9 +203,13 @@ TEST(Scoring, EchoedPromptsHaveTheLogprobsOfGeneration) {
   EXPECT_TRUE(logprobs["top_logprobs"][0].is_null());
   EXPECT_EQ(logprobs["text_offset"][0], 0);
   const size_t first = tokens.size() - expected.size();
-  for (size_t i = 0; i < expected.size(); ++i) EXPECT_EQ(logprobs["token_logprobs"][first + i].get<float>(), static_cast<float>(expected[i])) << i;
+  for (size_t i = 0; i < expected.size(); ++i)
+    EXPECT_EQ(logprobs["token_logprobs"][first + i].get<float>(), static_cast<float>(expected[i])) << i;
   // Streamed, and with an answer behind it.
-  const auto events = events_of(post(live.port(), "/v1/completions", R"({"prompt": "One day", "max_tokens": 2, "echo": true, "logprobs": 0, "stream": true})").body);
+  const auto events =
+      events_of(post(live.port(), "/v1/completions",
+                     R"({"prompt": "One day", "max_tokens": 2, "echo": true, "logprobs": 0, "stream": true})")
+                    .body);
   const Json first_chunk = Json::parse(events[0])["choices"][0];
   EXPECT_TRUE(first_chunk["text"].get<std::string>().starts_with("One day"));
   EXPECT_EQ(first_chunk["logprobs"]["tokens"].size(), shipped_model()->encode("One day")->size() + 1);
@@ -190,10 +222,16 @@ TEST(Operation, MetricsUnderBothNames) {
   post(live.port(), "/v1/completions", R"({"prompt": "One day", "max_tokens": 3, "ignore_eos": true})");
   post(live.port(), "/v1/completions", R"({"prompt": 4})");
   const std::string text = get(live.port(), "/metrics").body;
-  for (const char* line : {"millrace_answers_finished_total{finished_reason=\"length\",model_name=\"stories\"} 1", "millrace_generated_tokens_total{model_name=\"stories\"} 3", "millrace_requests_refused_total{kind=\"bad_request\"} 1",
-                           "millrace_time_to_first_token_seconds_count{model_name=\"stories\"} 1", "millrace_inter_token_latency_seconds_count{model_name=\"stories\"} 2",
-                           "vllm:generation_tokens_total{model_name=\"stories\",engine=\"0\"} 3", "vllm:time_to_first_token_seconds_count{model_name=\"stories\",engine=\"0\"} 1",
-                           "vllm:request_success_total{finished_reason=\"length\",model_name=\"stories\",engine=\"0\"} 1", "vllm:num_requests_running{model_name=\"stories\",engine=\"0\"} 0"})
+  for (const char* line :
+       {"millrace_answers_finished_total{finished_reason=\"length\",model_name=\"stories\"} 1",
+        "millrace_generated_tokens_total{model_name=\"stories\"} 3",
+        "millrace_requests_refused_total{kind=\"bad_request\"} 1",
+        "millrace_time_to_first_token_seconds_count{model_name=\"stories\"} 1",
+        "millrace_inter_token_latency_seconds_count{model_name=\"stories\"} 2",
+        "vllm:generation_tokens_total{model_name=\"stories\",engine=\"0\"} 3",
+        "vllm:time_to_first_token_seconds_count{model_name=\"stories\",engine=\"0\"} 1",
+        "vllm:request_success_total{finished_reason=\"length\",model_name=\"stories\",engine=\"0\"} 1",
+        "vllm:num_requests_running{model_name=\"stories\",engine=\"0\"} 0"})
     EXPECT_NE(text.find(line), std::string::npos) << line << "\n" << text;
 }
 
@@ -227,7 +265,8 @@ TEST(Schema, OpenApiNamesEveryPath) {
   EXPECT_EQ(json["openapi"], "3.1.0");
   for (const Endpoint& endpoint : endpoints())
     if (!endpoint.path.ends_with('*')) EXPECT_TRUE(json["paths"].contains(endpoint.path)) << endpoint.path;
-  EXPECT_EQ(json["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"], Json({"messages", "max_tokens"}));
+  EXPECT_EQ(json["paths"]["/v1/messages"]["post"]["requestBody"]["content"]["application/json"]["schema"]["required"],
+            Json({"messages", "max_tokens"}));
 }
 
 }  // namespace

@@ -24,7 +24,9 @@ double length(const Vector& vector) {
 TEST(Embeddings, AreTheSameAloneAndInAList) {
   LiveServer live;
   const auto tokens = *shipped_model()->encode("One day");
-  const Json json = post(live.port(), "/v1/embeddings", Json{{"model", "stories"}, {"input", {"Once upon a time", "One day", "The cat sat."}}}.dump()).json();
+  const Json json = post(live.port(), "/v1/embeddings",
+                         Json{{"model", "stories"}, {"input", {"Once upon a time", "One day", "The cat sat."}}}.dump())
+                        .json();
   ASSERT_EQ(json["data"].size(), 3u) << json;
   EXPECT_EQ(json["object"], "list");
   EXPECT_EQ(json["model"], "stories");
@@ -34,7 +36,8 @@ TEST(Embeddings, AreTheSameAloneAndInAList) {
   EXPECT_EQ(openai(live.port(), {{"input", tokens}}), json["data"][1]["embedding"].get<Vector>());
   EXPECT_EQ(openai(live.port(), {{"input", {{5}, tokens}}}, 1), json["data"][1]["embedding"].get<Vector>());
   EXPECT_NEAR(length(json["data"][0]["embedding"].get<Vector>()), 1, 1e-5);
-  EXPECT_EQ(static_cast<int64_t>(json["data"][0]["embedding"].size()), live.server->service().models().first()->embeddings->width());
+  EXPECT_EQ(static_cast<int64_t>(json["data"][0]["embedding"].size()),
+            live.server->service().models().first()->embeddings->width());
   EXPECT_GT(json["usage"]["prompt_tokens"].get<int64_t>(), 8);
   EXPECT_EQ(json["usage"]["total_tokens"], json["usage"]["prompt_tokens"]);
 }
@@ -48,7 +51,9 @@ TEST(Embeddings, Base64IsTheSameFloats) {
   uint32_t bits = 0;
   int count = 0;
   for (char c : text.substr(0, text.find('='))) {
-    bits = bits << 6 | static_cast<uint32_t>(std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/").find(c));
+    bits =
+        bits << 6 | static_cast<uint32_t>(
+                        std::string_view("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/").find(c));
     if ((count += 6) >= 8) bytes.push_back(static_cast<char>(bits >> (count -= 8)));
   }
   EXPECT_EQ(text.size(), (bytes.size() + 2) / 3 * 4);
@@ -75,7 +80,9 @@ TEST(Embeddings, EveryDialectHasTheSameVectors) {
   EXPECT_GT(ollama["total_duration"], 0);
   EXPECT_FALSE(ollama.contains("truncated"));
   for (const char* path : {"/embedding", "/embeddings"})
-    EXPECT_EQ(post(live.port(), path, R"({"content": "One day"})").json().at(0)["embedding"].at(0).get<Vector>(), vector) << path;
+    EXPECT_EQ(post(live.port(), path, R"({"content": "One day"})").json().at(0)["embedding"].at(0).get<Vector>(),
+              vector)
+        << path;
   const Json raw = post(live.port(), "/embedding", R"({"content": "One day", "embd_normalize": -1})").json();
   const Json old = post(live.port(), "/api/embeddings", R"({"model": "stories", "prompt": "One day"})").json();
   EXPECT_EQ(old["embedding"], raw.at(0)["embedding"].at(0));
@@ -84,18 +91,27 @@ TEST(Embeddings, EveryDialectHasTheSameVectors) {
 
 TEST(Embeddings, PoolingIsTheModelsTheServersOrTheRequests) {
   LiveServer live;
-  const Json tokens = post(live.port(), "/embedding", R"({"content": "One day", "pooling": "none", "embd_normalize": -1})").json().at(0)["embedding"];
+  const Json tokens =
+      post(live.port(), "/embedding", R"({"content": "One day", "pooling": "none", "embd_normalize": -1})")
+          .json()
+          .at(0)["embedding"];
   ASSERT_EQ(tokens.size(), shipped_model()->encode("One day")->size());
   const auto pooled = [&](const char* pooling) {
-    return post(live.port(), "/embedding", Json{{"content", "One day"}, {"pooling", pooling}, {"embd_normalize", -1}}.dump()).json().at(0)["embedding"].at(0);
+    return post(live.port(), "/embedding",
+                Json{{"content", "One day"}, {"pooling", pooling}, {"embd_normalize", -1}}.dump())
+        .json()
+        .at(0)["embedding"]
+        .at(0);
   };
   EXPECT_EQ(pooled("last"), tokens.back());
   EXPECT_EQ(pooled("cls"), tokens.front());
-  EXPECT_EQ(openai(live.port(), {{"input", "One day"}}), openai(live.port(), {{"input", "One day"}, {"pooling", "last"}}));
+  EXPECT_EQ(openai(live.port(), {{"input", "One day"}}),
+            openai(live.port(), {{"input", "One day"}, {"pooling", "last"}}));
   ServiceOptions options;
   options.pooling = Pooling::mean;
   LiveServer mean(options);
-  EXPECT_EQ(openai(mean.port(), {{"input", "One day"}}), openai(live.port(), {{"input", "One day"}, {"pooling", "mean"}}));
+  EXPECT_EQ(openai(mean.port(), {{"input", "One day"}}),
+            openai(live.port(), {{"input", "One day"}, {"pooling", "mean"}}));
 }
 
 TEST(Embeddings, LongTextsAreRefusedOrCutAsAsked) {
@@ -142,16 +158,20 @@ TEST(Embeddings, EveryWrongFieldIsNamed) {
 
 TEST(Score, IsTheCosineOfTheVectors) {
   LiveServer live;
-  const Json json = post(live.port(), "/score", R"({"text_1": "One day", "text_2": ["One day", "The cat sat."]})").json();
+  const Json json =
+      post(live.port(), "/score", R"({"text_1": "One day", "text_2": ["One day", "The cat sat."]})").json();
   ASSERT_EQ(json["data"].size(), 2u) << json;
   EXPECT_NEAR(json["data"][0]["score"].get<double>(), 1, 1e-5);
-  const Vector left = openai(live.port(), {{"input", "One day"}}), right = openai(live.port(), {{"input", "The cat sat."}});
+  const Vector left = openai(live.port(), {{"input", "One day"}}),
+               right = openai(live.port(), {{"input", "The cat sat."}});
   double cosine = 0;
   for (size_t i = 0; i < left.size(); ++i) cosine += static_cast<double>(left[i]) * right[i];
   EXPECT_NEAR(json["data"][1]["score"].get<double>(), cosine, 1e-9);
-  const Json pairs = post(live.port(), "/v1/score", R"({"text_1": ["One day", "a"], "text_2": ["a", "The cat sat."]})").json();
+  const Json pairs =
+      post(live.port(), "/v1/score", R"({"text_1": ["One day", "a"], "text_2": ["a", "The cat sat."]})").json();
   EXPECT_EQ(pairs["data"].size(), 2u);
-  EXPECT_EQ(post(live.port(), "/score", R"({"text_1": ["a", "b"], "text_2": ["a"]})").json()["error"]["param"], "text_1");
+  EXPECT_EQ(post(live.port(), "/score", R"({"text_1": ["a", "b"], "text_2": ["a"]})").json()["error"]["param"],
+            "text_1");
 }
 
 }  // namespace

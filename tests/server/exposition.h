@@ -1,7 +1,8 @@
 // A strict reader of Prometheus's text format, version 0.0.4: what it cannot account for is a problem, in words.
 //
 //   # HELP name text / # TYPE name kind, once each and before the family's samples, which stand together
-//   counters end in _total and do not fall below 0; a histogram's buckets rise with `le`, end in +Inf, and that is _count
+//   counters end in _total and do not fall below 0; a histogram's buckets rise with `le`, end in +Inf, and that is
+//   _count
 #pragma once
 
 #include <cmath>
@@ -26,9 +27,12 @@ class Exposition {
       const size_t end = text.find('\n', at);
       line_ = text.substr(at, end - at);
       at = end + 1;
-      if (line_.empty()) wrong("an empty line");
-      else if (line_[0] == '#') take_comment();
-      else take_sample();
+      if (line_.empty())
+        wrong("an empty line");
+      else if (line_[0] == '#')
+        take_comment();
+      else
+        take_sample();
     }
     for (const auto& [name, type] : types_) check_family(name, type);
   }
@@ -55,7 +59,8 @@ class Exposition {
     const bool help = line_.starts_with("# HELP "), type = line_.starts_with("# TYPE ");
     if (!help && !type) return wrong("a comment of no known kind");
     const size_t space = line_.find(' ', 7);
-    const std::string name = line_.substr(7, space - 7), rest = space == std::string::npos ? "" : line_.substr(space + 1);
+    const std::string name = line_.substr(7, space - 7),
+                      rest = space == std::string::npos ? "" : line_.substr(space + 1);
     if (!is_name(name)) wrong("a bad name");
     if (help) {
       if (rest.empty() || !helps_.insert(name).second) wrong("help that is missing or twice");
@@ -87,7 +92,8 @@ class Exposition {
     sample.value = std::strtod(value.c_str(), &end);
     if (value.empty() || *end != 0) wrong("a bad value");
     const std::string type = types_.count(family_) ? types_.at(family_) : "";
-    const bool part = type == "histogram" && (sample.name == family_ + "_bucket" || sample.name == family_ + "_sum" || sample.name == family_ + "_count");
+    const bool part = type == "histogram" && (sample.name == family_ + "_bucket" || sample.name == family_ + "_sum" ||
+                                              sample.name == family_ + "_count");
     if (sample.name != family_ && !part) wrong("a sample that is not of the family before it");
     if (type == "histogram" && !part) wrong("a histogram's bare name");
     std::string key = sample.name;
@@ -110,7 +116,8 @@ class Exposition {
         }
         text += line_[at];
       }
-      if (!is_name(name) || name.find(':') != std::string::npos || !sample.labels.emplace(name, text).second) wrong("a bad label, or twice");
+      if (!is_name(name) || name.find(':') != std::string::npos || !sample.labels.emplace(name, text).second)
+        wrong("a bad label, or twice");
       ++at;
       if (at < line_.size() && line_[at] == ',') ++at;
     }
@@ -146,11 +153,14 @@ class Exposition {
       if (!any) wrong("a family without samples");
       return;
     }
-    if (buckets.empty() || buckets.size() != counts.size() || sums.size() != counts.size()) wrong("a histogram that lacks parts");
+    if (buckets.empty() || buckets.size() != counts.size() || sums.size() != counts.size())
+      wrong("a histogram that lacks parts");
     for (const auto& [key, list] : buckets) {
       for (size_t i = 1; i < list.size(); ++i)
-        if (!(list[i].first > list[i - 1].first) || list[i].second < list[i - 1].second) wrong("buckets that do not rise");
-      if (!std::isinf(list.back().first) || !counts.count(key) || list.back().second != counts[key]) wrong("buckets whose last is not the count");
+        if (!(list[i].first > list[i - 1].first) || list[i].second < list[i - 1].second)
+          wrong("buckets that do not rise");
+      if (!std::isinf(list.back().first) || !counts.count(key) || list.back().second != counts[key])
+        wrong("buckets whose last is not the count");
     }
   }
 

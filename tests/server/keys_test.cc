@@ -5,8 +5,10 @@ namespace millrace {
 namespace {
 
 constexpr const char* kText = "/v1/completions";
-constexpr const char* kEndless = R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
-constexpr const char* kShort = R"({"prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": true, "temperature": 0})";
+constexpr const char* kEndless =
+    R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
+constexpr const char* kShort =
+    R"({"prompt": "Once upon a time", "max_tokens": 4, "ignore_eos": true, "temperature": 0})";
 
 ServiceOptions with_keys(const std::string& keys) {
   ServiceOptions service;
@@ -30,7 +32,8 @@ TEST(NamedKeys, RolesDecideWhatMayBeAsked) {
   EXPECT_EQ(get(port, "/slots", key("a")).status, 403);
   EXPECT_EQ(get(port, "/metrics", key("a")).status, 403);
   EXPECT_EQ(get(port, "/v1/models", key("a")).status, 200);
-  for (const char* path : {"/slots", "/metrics", "/v1/models"}) EXPECT_EQ(get(port, path, key("o")).status, 200) << path;
+  for (const char* path : {"/slots", "/metrics", "/v1/models"})
+    EXPECT_EQ(get(port, path, key("o")).status, 200) << path;
   EXPECT_EQ(get(port, "/slots").status, 401);
   EXPECT_EQ(get(port, "/health").status, 200);
 }
@@ -48,7 +51,8 @@ TEST(NamedKeys, MetricsMayBeOpened) {
 
 TEST(NamedKeys, StoredResponsesAreThoseOfTheirKey) {
   LiveServer live(with_keys(R"({"name": "alice", "key": "a"}, {"name": "bob", "key": "b"})"));
-  const Response made = post(live.port(), "/v1/responses", R"({"input": "Once upon a time", "max_output_tokens": 4})", key("a"));
+  const Response made =
+      post(live.port(), "/v1/responses", R"({"input": "Once upon a time", "max_output_tokens": 4})", key("a"));
   ASSERT_EQ(made.status, 200) << made.body;
   const std::string id = made.json()["id"], path = "/v1/responses/" + id;
   const std::string next = Json({{"input", "And"}, {"max_output_tokens", 4}, {"previous_response_id", id}}).dump();
@@ -74,12 +78,15 @@ TEST(NamedKeys, RequestsAMinute) {
   EXPECT_EQ(third.headers.at("x-ratelimit-remaining-requests"), "0");
   EXPECT_EQ(get(live.port(), "/v1/models", key("a")).status, 200);  // reading costs nothing
   EXPECT_EQ(post(live.port(), kText, kShort, key("b")).status, 200);
-  EXPECT_EQ(post(live.port(), "/v1/messages", R"({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})", key("a")).json()["error"]["type"],
+  EXPECT_EQ(post(live.port(), "/v1/messages",
+                 R"({"model": "m", "max_tokens": 1, "messages": [{"role": "user", "content": "a"}]})", key("a"))
+                .json()["error"]["type"],
             "rate_limit_error");
 }
 
 TEST(NamedKeys, TokensAMinuteAndQuotas) {
-  LiveServer live(with_keys(R"({"name": "alice", "key": "a", "tokens_per_minute": 8}, {"name": "bob", "key": "b", "tokens_total": 10})"));
+  LiveServer live(with_keys(
+      R"({"name": "alice", "key": "a", "tokens_per_minute": 8}, {"name": "bob", "key": "b", "tokens_total": 10})"));
   const Response first = post(live.port(), kText, kShort, key("a"));  // 5 of the prompt and 4 of the answer
   ASSERT_EQ(first.status, 200);
   const int64_t used = first.json()["usage"]["total_tokens"];
@@ -110,7 +117,8 @@ TEST(NamedKeys, AnswersUnderWay) {
 }
 
 TEST(NamedKeys, PrefixesAreFoundWithinAKeyOrItsGroupOnly) {
-  LiveServer live(with_keys(R"({"name": "alice", "key": "a"}, {"name": "bob", "key": "b", "cache_group": "g"}, {"name": "carol", "key": "c", "cache_group": "g"})"));
+  LiveServer live(with_keys(
+      R"({"name": "alice", "key": "a"}, {"name": "bob", "key": "b", "cache_group": "g"}, {"name": "carol", "key": "c", "cache_group": "g"})"));
   std::string prompt;
   for (int i = 0; i < 40; ++i) prompt += "Once upon a time there was a cat. ";
   const std::string body = R"({"max_tokens": 1, "temperature": 0, "prompt": ")" + prompt + "\"}";
@@ -138,16 +146,20 @@ TEST(NamedKeys, WhatTheEngineDidNotTakeIsNotCharged) {
 
 TEST(RequestLimits, AreTheServersOwn) {
   ServiceOptions service;
-  service.limits = {.answers = 3, .max_tokens = 5, .prompt_tokens = 20, .messages = 2, .stops = 2, .stop_bytes = 4, .logprobs = 3};
+  service.limits = {
+      .answers = 3, .max_tokens = 5, .prompt_tokens = 20, .messages = 2, .stops = 2, .stop_bytes = 4, .logprobs = 3};
   LiveServer live(service);
-  const auto status = [&](const std::string& fields) { return post(live.port(), kText, "{\"prompt\": \"One\", \"max_tokens\": 1" + fields + "}").status; };
+  const auto status = [&](const std::string& fields) {
+    return post(live.port(), kText, "{\"prompt\": \"One\", \"max_tokens\": 1" + fields + "}").status;
+  };
   EXPECT_EQ(status(""), 200);
   EXPECT_EQ(status(R"(, "n": 4)"), 400);
   EXPECT_EQ(status(R"(, "stop": ["a", "b", "c"])"), 400);
   EXPECT_EQ(status(R"(, "stop": "abcde")"), 400);
   EXPECT_EQ(status(R"(, "stop": ["a", "abcd"], "n": 3)"), 200);
   EXPECT_EQ(status(R"(, "logprobs": 4)"), 400);
-  const Response cut = post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true})");
+  const Response cut =
+      post(live.port(), kText, R"({"prompt": "Once upon a time", "max_tokens": 100, "ignore_eos": true})");
   EXPECT_EQ(cut.json()["usage"]["completion_tokens"], 5);
   EXPECT_EQ(cut.json()["choices"][0]["finish_reason"], "length");
   const Response long_prompt = post(live.port(), kText, "{\"prompt\": \"" + std::string(400, 'z') + "\"}");
@@ -162,7 +174,8 @@ TEST(Overload, WhatWouldComeTooLateIsRefusedWithTheEstimate) {
   EngineOptions engine;
   engine.max_streams = 1;
   LiveServer live({}, {}, engine);
-  const Response unmeasured = post(live.port(), kText, R"({"prompt": "One day", "max_tokens": 16, "ignore_eos": true, "max_ttft": 0.001})");
+  const Response unmeasured =
+      post(live.port(), kText, R"({"prompt": "One day", "max_tokens": 16, "ignore_eos": true, "max_ttft": 0.001})");
   EXPECT_EQ(unmeasured.status, 200);
   EXPECT_EQ(unmeasured.headers.count("millrace-expected-ttft"), 0u);
   const Response idle = post(live.port(), kText, kShort);
@@ -175,9 +188,11 @@ TEST(Overload, WhatWouldComeTooLateIsRefusedWithTheEstimate) {
   }
   ASSERT_TRUE(comes_true([&] { return live.engine().stats().running + live.engine().stats().waiting == 200; }));
   for (const char* how : {R"("max_ttft": 0.001)", R"("deadline": 0.001)"}) {
-    const Response refused = post(live.port(), kText, std::string(R"({"prompt": "One day", "max_tokens": 4, )") + how + "}");
+    const Response refused =
+        post(live.port(), kText, std::string(R"({"prompt": "One day", "max_tokens": 4, )") + how + "}");
     EXPECT_EQ(refused.status, 429) << how;
-    EXPECT_GT(std::stod(refused.headers.at("millrace-expected-ttft")), std::stod(idle.headers.at("millrace-expected-ttft")));
+    EXPECT_GT(std::stod(refused.headers.at("millrace-expected-ttft")),
+              std::stod(idle.headers.at("millrace-expected-ttft")));
     EXPECT_GE(std::stoi(refused.headers.at("retry-after")), 1);
   }
   EXPECT_EQ(post(live.port(), kText, kShort, "Millrace-Max-TTFT: 0.001\r\n").status, 429);
@@ -190,7 +205,8 @@ TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
   Client stays(live.port()), streaming(live.port());
   stays.get("/v1/models", key("a"));
   EXPECT_EQ(stays.response().status, 200);
-  streaming.post(kText, R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})", key("a"));
+  streaming.post(kText, R"({"prompt": "Once upon a time", "max_tokens": 300, "ignore_eos": true, "stream": true})",
+                 key("a"));
   ASSERT_EQ(streaming.head().status, 200);
   service = with_keys(R"({"name": "alice", "key": "fresh", "requests_per_minute": 1}, {"name": "bob", "key": "b"})");
   service.names = {"stories"};
@@ -200,7 +216,9 @@ TEST(Changes, ApplyToRequestsThatBeginAfterwards) {
   live.server->change(service, http, nullptr);
   stays.get("/v1/models", key("a"));
   EXPECT_EQ(stays.response().status, 401);
-  EXPECT_EQ(get(live.port(), "/v1/models", key("b") + "Origin: https://good.example\r\n").headers["access-control-allow-origin"], "https://good.example");
+  EXPECT_EQ(get(live.port(), "/v1/models", key("b") + "Origin: https://good.example\r\n")
+                .headers["access-control-allow-origin"],
+            "https://good.example");
   EXPECT_EQ(post(live.port(), kText, std::string(2000, ' '), key("b")).status, 413);
   EXPECT_EQ(post(live.port(), kText, kShort, key("fresh")).status, 200);
   EXPECT_EQ(post(live.port(), kText, kShort, key("fresh")).status, 429);

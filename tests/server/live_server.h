@@ -39,7 +39,8 @@ inline std::shared_ptr<const LanguageModel> templated_model(const std::string& c
 struct LiveServer {
   std::unique_ptr<Server> server;
 
-  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {}, std::shared_ptr<const TlsContext> tls = nullptr,
+  explicit LiveServer(ServiceOptions service = {}, HttpLimits http = {}, EngineOptions engine = {},
+                      std::shared_ptr<const TlsContext> tls = nullptr,
                       std::shared_ptr<const LanguageModel> model = shipped_model()) {
     engine.threads = 1;
     http.port = 0;
@@ -85,10 +86,13 @@ class Client {
     if (socket_ >= 0) ::close(socket_);
     socket_ = -1;
   }
-  void send(const std::string& bytes) { EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size())); }
+  void send(const std::string& bytes) {
+    EXPECT_EQ(::send(socket_, bytes.data(), bytes.size(), MSG_NOSIGNAL), static_cast<ssize_t>(bytes.size()));
+  }
 
   void post(const std::string& path, const std::string& body, const std::string& headers = "") {
-    send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " + std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body);
+    send("POST " + path + " HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\nContent-Length: " +
+         std::to_string(body.size()) + "\r\n" + headers + "\r\n" + body);
   }
   void get(const std::string& path, const std::string& headers = "", const std::string& method = "GET") {
     send(method + " " + path + " HTTP/1.1\r\nHost: localhost\r\n" + headers + "\r\n");

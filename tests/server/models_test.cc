@@ -12,7 +12,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-std::string golden(const std::string& name) { return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf"; }
+std::string golden(const std::string& name) {
+  return std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf";
+}
 
 ModelConfig config(const std::string& name, const std::string& path) {
   ModelConfig out{.name = name, .path = path};
@@ -52,8 +54,15 @@ struct Models {
 
 // Sampled, so that every bit of the logits counts.
 std::string body(const std::string& model, int seed, int tokens, bool stream = false) {
-  return Json({{"model", model}, {"prompt", {1, 2, 3 + seed % 5, 4}}, {"max_tokens", tokens}, {"temperature", 1.0}, {"seed", seed}, {"logprobs", 2},
-               {"ignore_eos", true}, {"stream", stream}}).dump();
+  return Json({{"model", model},
+               {"prompt", {1, 2, 3 + seed % 5, 4}},
+               {"max_tokens", tokens},
+               {"temperature", 1.0},
+               {"seed", seed},
+               {"logprobs", 2},
+               {"ignore_eos", true},
+               {"stream", stream}})
+      .dump();
 }
 
 Json choice_of(const Response& response) {
@@ -80,7 +89,8 @@ TEST(Models, StreamsOfTwoAtOnceAreThoseOfEachAlone) {
   Json alone[2][4];
   for (int m = 0; m < 2; ++m) {
     Models server({config(names[m], golden(names[m]))});
-    for (int seed = 0; seed < 4; ++seed) alone[m][seed] = choice_of(post(server.port(), "/v1/completions", body(names[m], seed, 24)));
+    for (int seed = 0; seed < 4; ++seed)
+      alone[m][seed] = choice_of(post(server.port(), "/v1/completions", body(names[m], seed, 24)));
   }
   EXPECT_NE(alone[0][0]["text"], alone[1][0]["text"]);
   Models both({config("llama", golden("llama")), config("qwen2", golden("qwen2"))});
@@ -88,7 +98,9 @@ TEST(Models, StreamsOfTwoAtOnceAreThoseOfEachAlone) {
   std::vector<std::thread> clients;
   for (int m = 0; m < 2; ++m)
     for (int seed = 0; seed < 4; ++seed)
-      clients.emplace_back([&, m, seed] { together[m][seed] = choice_of(post(both.port(), "/v1/completions", body(names[m], seed, 24))); });
+      clients.emplace_back([&, m, seed] {
+        together[m][seed] = choice_of(post(both.port(), "/v1/completions", body(names[m], seed, 24)));
+      });
   for (auto& client : clients) client.join();
   for (int m = 0; m < 2; ++m)
     for (int seed = 0; seed < 4; ++seed) EXPECT_EQ(together[m][seed], alone[m][seed]) << names[m] << " seed " << seed;
@@ -152,7 +164,8 @@ TEST(Models, OneIsReplacedUnderItsStreams) {
     if (event != "[DONE]") text += Json::parse(event)["choices"][0].value("text", std::string());
   EXPECT_EQ(Json(text), old_text);
   EXPECT_EQ(post(server.port(), "/models/load", Json({{"model", "it"}, {"path", path + ".none"}}).dump()).status, 400);
-  EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("it", 3, 100)))["text"], new_text) << "the one that was there goes on";
+  EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("it", 3, 100)))["text"], new_text)
+      << "the one that was there goes on";
 }
 
 TEST(Models, OneThatCannotBeLoadedSaysWhyAndTheOthersGoOn) {
@@ -162,7 +175,8 @@ TEST(Models, OneThatCannotBeLoadedSaysWhyAndTheOthersGoOn) {
   Models server({config("good", golden("qwen2")), config("bad", path)});
   const Response bad = post(server.port(), "/v1/completions", body("bad", 1, 4));
   EXPECT_EQ(bad.status, 500);
-  EXPECT_NE(bad.json()["error"]["message"].get<std::string>().find("model 'bad': " + path), std::string::npos) << bad.body;
+  EXPECT_NE(bad.json()["error"]["message"].get<std::string>().find("model 'bad': " + path), std::string::npos)
+      << bad.body;
   choice_of(post(server.port(), "/v1/completions", body("good", 1, 4)));
   EXPECT_EQ(get(server.port(), "/v1/models/bad").json()["status"]["failed"], true);
   folder.file("bad.gguf", golden("llama"));
@@ -175,7 +189,8 @@ TEST(Models, ShareABudget) {
   auto one = [](const std::string& name, const std::string& path) {
     ModelConfig out = config(name, path);
     out.engine.kv_tokens = 64 << 10;
-    out.engine.constraint_memory = int64_t{8} << 20;  // where none is said it is a share of the budget, and that differs below
+    out.engine.constraint_memory = int64_t{8}
+                                   << 20;  // where none is said it is a share of the budget, and that differs below
     return out;
   };
   int64_t each = 0;
@@ -185,7 +200,8 @@ TEST(Models, ShareABudget) {
     choice_of(post(measured.port(), "/v1/completions", body("llama", 1, 4)));
     each = measured.registry().memory()->total() - before;
     EXPECT_TRUE(measured.registry().unload("llama"));
-    EXPECT_TRUE(comes_true([&] { return measured.registry().memory()->total() == before; })) << "all of it is given back";
+    EXPECT_TRUE(comes_true([&] { return measured.registry().memory()->total() == before; }))
+        << "all of it is given back";
   }
   auto probe = ModelRegistry::create({.memory = int64_t{4} << 30});
   ASSERT_TRUE(probe.ok());
@@ -193,7 +209,8 @@ TEST(Models, ShareABudget) {
   Models server({one("a", golden("llama")), one("b", golden("llama")), one("c", golden("llama"))}, {.memory = budget});
   const Json text = choice_of(post(server.port(), "/v1/completions", body("a", 1, 4)))["text"];
   choice_of(post(server.port(), "/v1/completions", body("b", 1, 4)));
-  EXPECT_TRUE(comes_true([&] { return server.status("b").open == 0; })) << "an answer may be read before its model is let go";
+  EXPECT_TRUE(comes_true([&] { return server.status("b").open == 0; }))
+      << "an answer may be read before its model is let go";
   choice_of(post(server.port(), "/v1/completions", body("a", 1, 4)));
   EXPECT_STREQ(server.status("b").state, "loaded");
   EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("c", 1, 4)))["text"], text);
@@ -204,7 +221,8 @@ TEST(Models, ShareABudget) {
   auto a = server.registry().try_acquire("a"), c = server.registry().try_acquire("c");
   const Response refused = post(server.port(), "/v1/completions", body("b", 1, 4));
   EXPECT_EQ(refused.status, 503) << refused.body;
-  for (const char* part : {"model 'b'", "budget", " a ", " c "}) EXPECT_NE(refused.body.find(part), std::string::npos) << part << " in " << refused.body;
+  for (const char* part : {"model 'b'", "budget", " a ", " c "})
+    EXPECT_NE(refused.body.find(part), std::string::npos) << part << " in " << refused.body;
   a.reset();
   EXPECT_TRUE(comes_true([&] { return server.status("a").open == 0; }));
   EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body("b", 1, 4)))["text"], text);
@@ -303,7 +321,8 @@ TEST(Models, NamesAndFilesAreTheirsAlone) {
 
 TEST(Models, LoadUnloadReplaceAndStreamsAtOnce) {
   Models server({config("a", golden("llama")), config("b", golden("qwen2"))});
-  const Json a = choice_of(post(server.port(), "/v1/completions", body("a", 1, 16))), b = choice_of(post(server.port(), "/v1/completions", body("b", 1, 16)));
+  const Json a = choice_of(post(server.port(), "/v1/completions", body("a", 1, 16))),
+             b = choice_of(post(server.port(), "/v1/completions", body("b", 1, 16)));
   std::atomic<bool> over{false};
   std::thread operator_thread([&] {
     for (int i = 0; !over; ++i) {
@@ -316,7 +335,8 @@ TEST(Models, LoadUnloadReplaceAndStreamsAtOnce) {
   std::vector<std::thread> clients;
   for (int c = 0; c < 4; ++c) {
     clients.emplace_back([&, c] {
-      for (int i = 0; i < 12; ++i) EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body(c % 2 ? "a" : "b", 1, 16))), c % 2 ? a : b);
+      for (int i = 0; i < 12; ++i)
+        EXPECT_EQ(choice_of(post(server.port(), "/v1/completions", body(c % 2 ? "a" : "b", 1, 16))), c % 2 ? a : b);
     });
   }
   for (auto& client : clients) client.join();

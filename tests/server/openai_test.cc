@@ -18,7 +18,9 @@ Request greedy(const std::string& prompt, int64_t max_tokens) {
 TEST(OpenAiChat, AnswersWhatTheEngineAnswers) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 12));
-  const Response answer = post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12, "temperature": 0})");
+  const Response answer =
+      post(live.port(), kChat,
+           R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 12, "temperature": 0})");
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json json = answer.json();
   EXPECT_EQ(json["object"], "chat.completion");
@@ -33,8 +35,11 @@ TEST(OpenAiChat, AnswersWhatTheEngineAnswers) {
 TEST(OpenAiChat, StreamsByteForByte) {
   LiveServer live;
   Client client(live.port());
-  client.post(kChat, R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 3, "temperature": 0, "stream": true,
-                         "stream_options": {"include_usage": true}})", "X-Request-Id: abc-1\r\n");
+  client.post(
+      kChat,
+      R"({"messages": [{"role": "user", "content": "Once upon a time"}], "max_tokens": 3, "temperature": 0, "stream": true,
+                         "stream_options": {"include_usage": true}})",
+      "X-Request-Id: abc-1\r\n");
   const Response head = client.head();
   EXPECT_EQ(head.status, 200);
   EXPECT_EQ(head.headers.at("content-type"), "text/event-stream");
@@ -55,8 +60,9 @@ TEST(OpenAiChat, StreamsByteForByte) {
   ASSERT_TRUE(stream_of.ok());
   std::string expected;
   const auto frame = [&](const std::string& choices, const std::string& usage) {
-    expected += R"(data: {"id":")" + id + R"(","object":"chat.completion.chunk","created":)" + created + R"(,"model":"stories","system_fingerprint":"millrace","choices":)" +
-                choices + R"(,"usage":)" + usage + "}\n\n";
+    expected += R"(data: {"id":")" + id + R"(","object":"chat.completion.chunk","created":)" + created +
+                R"(,"model":"stories","system_fingerprint":"millrace","choices":)" + choices + R"(,"usage":)" + usage +
+                "}\n\n";
   };
   const auto choice = [](const std::string& delta, const std::string& finish) {
     return R"([{"index":0,"delta":)" + delta + R"(,"logprobs":null,"finish_reason":)" + finish + "}]";
@@ -68,15 +74,17 @@ TEST(OpenAiChat, StreamsByteForByte) {
     if (event->last) prompt_tokens = event->timings.prompt_tokens;
   }
   frame(choice("{}", R"("length")"), "null");
-  frame("[]", R"({"prompt_tokens":)" + std::to_string(prompt_tokens) + R"(,"completion_tokens":3,"total_tokens":)" + std::to_string(prompt_tokens + 3) +
-                  R"(,"prompt_tokens_details":{"cached_tokens":)" + std::to_string(cached) + "}}");
+  frame("[]", R"({"prompt_tokens":)" + std::to_string(prompt_tokens) + R"(,"completion_tokens":3,"total_tokens":)" +
+                  std::to_string(prompt_tokens + 3) + R"(,"prompt_tokens_details":{"cached_tokens":)" +
+                  std::to_string(cached) + "}}");
   expected += "data: [DONE]\n\n";
   EXPECT_EQ(stream, expected);
 }
 
 TEST(OpenAiChat, SeedDecidesAndIsTold) {
   LiveServer live;
-  const std::string body = R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 16, "temperature": 1)";
+  const std::string body =
+      R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 16, "temperature": 1)";
   const Response first = post(live.port(), kChat, body + "}");
   ASSERT_EQ(first.status, 200);
   const Response again = post(live.port(), kChat, body + R"(, "seed": )" + first.headers.at("millrace-seed") + "}");
@@ -85,7 +93,9 @@ TEST(OpenAiChat, SeedDecidesAndIsTold) {
 
 TEST(OpenAiChat, SeveralAnswersAndLogprobs) {
   LiveServer live;
-  const Response answer = post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 5, "n": 3, "seed": 4, "logprobs": true, "top_logprobs": 2})");
+  const Response answer = post(
+      live.port(), kChat,
+      R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 5, "n": 3, "seed": 4, "logprobs": true, "top_logprobs": 2})");
   ASSERT_EQ(answer.status, 200) << answer.body;
   const Json json = answer.json();
   ASSERT_EQ(json["choices"].size(), 3u);
@@ -108,7 +118,10 @@ TEST(OpenAiChat, StopsBeforeAStopString) {
   LiveServer live;
   const Direct direct = ask_engine(live.engine(), greedy("Once upon a time", 30));
   const std::string stop = direct.text.substr(20, 6);
-  const Json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}, {"max_tokens", 30}, {"temperature", 0}, {"stop", stop}};
+  const Json body = {{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+                     {"max_tokens", 30},
+                     {"temperature", 0},
+                     {"stop", stop}};
   const Json json = post(live.port(), kChat, body.dump()).json();
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["choices"][0]["message"]["content"], direct.text.substr(0, direct.text.find(stop)));
@@ -116,9 +129,15 @@ TEST(OpenAiChat, StopsBeforeAStopString) {
 
 TEST(OpenAiChat, PartsAreJoinedAndNullsAreAbsent) {
   LiveServer live;
-  const std::string rest = R"(, "max_tokens": 4, "temperature": 0, "stop": null, "tools": null, "response_format": {"type": "text"}})";
+  const std::string rest =
+      R"(, "max_tokens": 4, "temperature": 0, "stop": null, "tools": null, "response_format": {"type": "text"}})";
   const Json whole = post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "One day"}])" + rest).json();
-  const Json parts = post(live.port(), kChat, R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": " day"}]}])" + rest).json();
+  const Json parts =
+      post(
+          live.port(), kChat,
+          R"({"messages": [{"role": "user", "content": [{"type": "text", "text": "One"}, {"type": "text", "text": " day"}]}])" +
+              rest)
+          .json();
   ASSERT_TRUE(whole.contains("choices")) << whole;
   EXPECT_EQ(parts["choices"], whole["choices"]);
 }
@@ -167,12 +186,16 @@ TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
       {R"("tools": [{"function": {"name": "a", "parameters": {"type": "nothing"}}}])", "tools"},
       {R"("tool_choice": "required")", "tool_choice"},
       {R"("tool_choice": "perhaps", "tools": [{"function": {"name": "a"}}])", "tool_choice"},
-      {R"("tool_choice": {"type": "function", "function": {"name": "b"}}, "tools": [{"function": {"name": "a"}}])", "tool_choice"},
-      {R"("tool_choice": "required", "tools": [{"function": {"name": "a"}}], "response_format": {"type": "json_object"})", "response_format"},
+      {R"("tool_choice": {"type": "function", "function": {"name": "b"}}, "tools": [{"function": {"name": "a"}}])",
+       "tool_choice"},
+      {R"("tool_choice": "required", "tools": [{"function": {"name": "a"}}], "response_format": {"type": "json_object"})",
+       "response_format"},
       {R"("response_format": {"type": "xml"})", "response_format.type"},
       {R"("response_format": {"type": "json_schema"})", "response_format.json_schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})", "response_format.json_schema.schema"},
-      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nothing"}}})", "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"name": "x"}})",
+       "response_format.json_schema.schema"},
+      {R"("response_format": {"type": "json_schema", "json_schema": {"schema": {"type": "nothing"}}})",
+       "response_format.json_schema.schema"},
       {R"("response_format": {"type": "json_object"}, "guided_regex": "a")", "guided_regex"},
       {R"("structured_outputs": {"json": {}, "regex": "a"})", "structured_outputs.regex"},
       {R"("structured_outputs": {"regex": "("})", "structured_outputs.regex"},
@@ -194,12 +217,14 @@ TEST(OpenAiErrors, EveryWrongFieldIsNamed) {
       {R"("messages": [1])", "messages[0]"},
       {R"("messages": [{"content": "hi"}])", "messages[0].role"},
       {R"("messages": [{"role": "user", "content": 5}])", "messages[0].content"},
-      {R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])", "messages[0].content[0]", 400},
+      {R"("messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "x"}}]}])",
+       "messages[0].content[0]", 400},
   };
   Client client(live.port());
   for (const BadCase& bad : cases) {
     std::string body = std::string("{") + bad.fields;
-    if (!std::string_view(bad.fields).starts_with(R"("messages")")) body += R"(, "messages": [{"role": "user", "content": "hi"}])";
+    if (!std::string_view(bad.fields).starts_with(R"("messages")"))
+      body += R"(, "messages": [{"role": "user", "content": "hi"}])";
     client.post(kChat, body + "}");
     const Response answer = client.response();
     EXPECT_EQ(answer.status, bad.status) << bad.fields << answer.body;
@@ -239,13 +264,16 @@ TEST(OpenAiErrors, PromptTooLongTellsTheCounts) {
 TEST(OpenAiCompletions, ListsOfPromptsAndTokens) {
   LiveServer live;
   const auto tokens = *shipped_model()->encode("One day");
-  const Json body = {{"prompt", {"Once upon a time", "One day"}}, {"max_tokens", 6}, {"temperature", 0}, {"n", 2}, {"echo", true}};
+  const Json body = {
+      {"prompt", {"Once upon a time", "One day"}}, {"max_tokens", 6}, {"temperature", 0}, {"n", 2}, {"echo", true}};
   const Json json = post(live.port(), kText, body.dump()).json();
   ASSERT_EQ(json["choices"].size(), 4u) << json;
-  EXPECT_EQ(json["choices"][0]["text"], "Once upon a time" + ask_engine(live.engine(), greedy("Once upon a time", 6)).text);
+  EXPECT_EQ(json["choices"][0]["text"],
+            "Once upon a time" + ask_engine(live.engine(), greedy("Once upon a time", 6)).text);
   EXPECT_EQ(json["choices"][2]["text"], "One day" + ask_engine(live.engine(), greedy("One day", 6)).text);
   EXPECT_EQ(json["choices"][1]["text"], json["choices"][0]["text"]);
-  const Json by_tokens = post(live.port(), kText, Json{{"prompt", tokens}, {"max_tokens", 6}, {"temperature", 0}}.dump()).json();
+  const Json by_tokens =
+      post(live.port(), kText, Json{{"prompt", tokens}, {"max_tokens", 6}, {"temperature", 0}}.dump()).json();
   EXPECT_EQ(by_tokens["choices"][0]["text"], ask_engine(live.engine(), greedy("One day", 6)).text);
 }
 

@@ -69,7 +69,8 @@ TEST(Page, NeedsNoKeyButTheFeedDoes) {
   LiveServer live(options);
   EXPECT_EQ(get(live.port(), "/", kHtml).status, page_files().empty() ? 401 : 200);
   EXPECT_EQ(get(live.port(), "/").status, 401);
-  EXPECT_EQ(get(live.port(), "/", std::string(kHtml) + "Accept-Encoding: br\r\n").status, page_files().empty() ? 401 : 200);
+  EXPECT_EQ(get(live.port(), "/", std::string(kHtml) + "Accept-Encoding: br\r\n").status,
+            page_files().empty() ? 401 : 200);
   EXPECT_EQ(post(live.port(), "/", "{}", kHtml).status, 401);
   EXPECT_EQ(get(live.port(), "/v1/models", kHtml).status, 401);
   EXPECT_EQ(get(live.port(), "/live").status, 401);

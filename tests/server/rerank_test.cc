@@ -1,5 +1,5 @@
-// Ranking over HTTP: the golden rerankers' scores in every dialect's manner, cosines where a model is for embeddings, and
-// what is refused.
+// Ranking over HTTP: the golden rerankers' scores in every dialect's manner, cosines where a model is for embeddings,
+// and what is refused.
 #include <cmath>
 #include <filesystem>
 #include <fstream>
@@ -21,7 +21,8 @@ std::shared_ptr<const LanguageModel> load(const fs::path& path) {
 }
 
 struct RankServer : LiveServer {
-  explicit RankServer(const fs::path& model, ServiceOptions options = {}) : LiveServer(std::move(options), {}, {.kv_format = "f32"}, nullptr, load(model)) {}
+  explicit RankServer(const fs::path& model, ServiceOptions options = {})
+      : LiveServer(std::move(options), {}, {.kv_format = "f32"}, nullptr, load(model)) {}
 };
 
 const Json& reference() {
@@ -79,13 +80,16 @@ TEST(Rerank, AsEachDialectHasIt) {
     const Json vllm = post(live.port(), "/v2/rerank", question().dump()).json();
     ASSERT_TRUE(vllm.contains("results")) << vllm;
     expect_scores(scores_of(vllm["results"]), model.name, !model.labels);
-    EXPECT_EQ(vllm["results"][0]["document"]["text"], reference()["documents"][vllm["results"][0]["index"].get<size_t>()]);
+    EXPECT_EQ(vllm["results"][0]["document"]["text"],
+              reference()["documents"][vllm["results"][0]["index"].get<size_t>()]);
     int64_t tokens = 0;
     for (const Json& pair : reference()["cases"][model.name]["tokens"]) tokens += static_cast<int64_t>(pair.size());
     EXPECT_EQ(vllm["usage"]["total_tokens"], tokens);
     EXPECT_EQ(vllm["usage"]["prompt_tokens"], tokens);
 
-    const Json score = post(live.port(), "/score", Json{{"text_1", reference()["query"]}, {"text_2", reference()["documents"]}}.dump()).json();
+    const Json score =
+        post(live.port(), "/score", Json{{"text_1", reference()["query"]}, {"text_2", reference()["documents"]}}.dump())
+            .json();
     ASSERT_TRUE(score.contains("data")) << score;
     ASSERT_EQ(score["data"].size(), raw.size()) << score;
     for (size_t i = 0; i < raw.size(); ++i) EXPECT_EQ(score["data"][i]["score"], scores_of(vllm["results"])[i]);
@@ -94,7 +98,9 @@ TEST(Rerank, AsEachDialectHasIt) {
     EXPECT_EQ(scores_of(activated["results"]), scores_of(vllm["results"]));
     // Alone as among others, to the last bit.
     for (size_t i = 0; i < raw.size(); ++i) {
-      const Json alone = post(live.port(), "/rerank", with(question(), "documents", Json::array({reference()["documents"][i]})).dump()).json();
+      const Json alone =
+          post(live.port(), "/rerank", with(question(), "documents", Json::array({reference()["documents"][i]})).dump())
+              .json();
       ASSERT_TRUE(alone.contains("results")) << alone;
       EXPECT_EQ(alone["results"][0]["relevance_score"].get<double>(), raw[i]) << i;
     }
@@ -104,18 +110,25 @@ TEST(Rerank, AsEachDialectHasIt) {
 TEST(Rerank, TheBestAndTheirTexts) {
   RankServer live("reranker/yes_no.gguf");
   const Json all = post(live.port(), "/rerank", question().dump()).json();
-  const Json two = post(live.port(), "/rerank", with(with(question(), "top_n", 2), "return_documents", true).dump()).json();
+  const Json two =
+      post(live.port(), "/rerank", with(with(question(), "top_n", 2), "return_documents", true).dump()).json();
   ASSERT_EQ(two["results"].size(), 2u);
   for (size_t i = 0; i < 2; ++i) {
     EXPECT_EQ(two["results"][i]["index"], all["results"][i]["index"]);
-    EXPECT_EQ(two["results"][i]["document"]["text"], reference()["documents"][all["results"][i]["index"].get<size_t>()]);
+    EXPECT_EQ(two["results"][i]["document"]["text"],
+              reference()["documents"][all["results"][i]["index"].get<size_t>()]);
   }
-  EXPECT_EQ(post(live.port(), "/rerank", with(question(), "top_n", 100).dump()).json()["results"].size(), reference()["documents"].size());
+  EXPECT_EQ(post(live.port(), "/rerank", with(question(), "top_n", 100).dump()).json()["results"].size(),
+            reference()["documents"].size());
   Json objects = Json::array();
   for (const Json& text : reference()["documents"]) objects.push_back({{"text", text}, {"id", 7}});
-  EXPECT_EQ(post(live.port(), "/rerank", with(question(), "documents", objects).dump()).json()["results"], all["results"]);
+  EXPECT_EQ(post(live.port(), "/rerank", with(question(), "documents", objects).dump()).json()["results"],
+            all["results"]);
   // TEI's form.
-  const Json list = post(live.port(), "/rerank", Json{{"query", reference()["query"]}, {"texts", reference()["documents"]}, {"return_text", true}}.dump()).json();
+  const Json list =
+      post(live.port(), "/rerank",
+           Json{{"query", reference()["query"]}, {"texts", reference()["documents"]}, {"return_text", true}}.dump())
+          .json();
   ASSERT_TRUE(list.is_array()) << list;
   EXPECT_EQ(scores_of(list, "score"), scores_of(all["results"]));
   EXPECT_EQ(list[0]["text"], reference()["documents"][list[0]["index"].get<size_t>()]);
@@ -133,17 +146,21 @@ TEST(Rerank, WhatIsTooLongIsRefusedOrCutAsAsked) {
   EXPECT_GT(refused.json()["error"]["n_prompt_tokens"].get<int64_t>(), live.engine().context());
   EXPECT_EQ(refused.json()["error"]["n_ctx"], live.engine().context());
   EXPECT_EQ(post(live.port(), "/v2/rerank", body.dump()).json()["error"]["code"], "context_length_exceeded");
-  for (const auto& [field, value] : {std::pair("truncate_prompt_tokens", -1), {"truncate_prompt_tokens", 100}, {"max_tokens_per_doc", 10}}) {
+  for (const auto& [field, value] :
+       {std::pair("truncate_prompt_tokens", -1), {"truncate_prompt_tokens", 100}, {"max_tokens_per_doc", 10}}) {
     const Json cut = post(live.port(), "/rerank", with(body, field, value).dump()).json();
     ASSERT_TRUE(cut.contains("results")) << field << cut;
     EXPECT_EQ(cut["truncated"], Json::array({1})) << field;
     EXPECT_LE(cut["usage"]["total_tokens"].get<int64_t>(), 2 * live.engine().context());
   }
   // A document that fits is not told of, and what is cut is the document's end.
-  const Json fits = post(live.port(), "/rerank", with(with(body, "documents", Json::array({"short"})), "truncate_prompt_tokens", -1).dump()).json();
+  const Json fits = post(live.port(), "/rerank",
+                         with(with(body, "documents", Json::array({"short"})), "truncate_prompt_tokens", -1).dump())
+                        .json();
   EXPECT_FALSE(fits.contains("truncated"));
   EXPECT_EQ(post(live.port(), "/rerank", with(body, "truncate_prompt_tokens", 5).dump()).status, 400);
-  const Response too_many = post(live.port(), "/rerank", with(question(), "documents", std::vector<std::string>(3000, "a")).dump());
+  const Response too_many =
+      post(live.port(), "/rerank", with(question(), "documents", std::vector<std::string>(3000, "a")).dump());
   EXPECT_EQ(too_many.status, 400);
   EXPECT_EQ(too_many.json()["error"]["param"], "documents");
 }
@@ -179,7 +196,8 @@ TEST(Rerank, WrongFieldsAreNamed) {
 TEST(Rerank, OtherModelsAreRefusedOrRankByCosine) {
   const std::string body = R"({"query": "One day", "documents": ["The cat sat.", "One day", "One day, Tom"]})";
   LiveServer plain;
-  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"}) EXPECT_EQ(post(plain.port(), path, body).status, 400) << path;
+  for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking", "/v2/rerank"})
+    EXPECT_EQ(post(plain.port(), path, body).status, 400) << path;
   RankServer labels("reranker/labels.gguf");
   const Response refused = post(labels.port(), "/rerank", R"({"query": "a", "documents": ["b"]})");
   EXPECT_EQ(refused.status, 400);
@@ -192,9 +210,15 @@ TEST(Rerank, OtherModelsAreRefusedOrRankByCosine) {
   EXPECT_EQ(json["scored_by"], "cosine") << json;
   EXPECT_EQ(json["results"][0]["index"], 1);
   EXPECT_NEAR(json["results"][0]["relevance_score"].get<double>(), 1, 1e-5);
-  const Json score = post(embedding.port(), "/score", R"({"text_1": "One day", "text_2": ["The cat sat.", "One day", "One day, Tom"]})").json();
-  for (const Json& one : json["results"]) EXPECT_EQ(one["relevance_score"], score["data"][one["index"].get<size_t>()]["score"]);
-  const Json cut = post(embedding.port(), "/rerank", R"({"query": "One day", "documents": ["One day, Tom went to the park", "a"], "max_tokens_per_doc": 2})").json();
+  const Json score = post(embedding.port(), "/score",
+                          R"({"text_1": "One day", "text_2": ["The cat sat.", "One day", "One day, Tom"]})")
+                         .json();
+  for (const Json& one : json["results"])
+    EXPECT_EQ(one["relevance_score"], score["data"][one["index"].get<size_t>()]["score"]);
+  const Json cut =
+      post(embedding.port(), "/rerank",
+           R"({"query": "One day", "documents": ["One day, Tom went to the park", "a"], "max_tokens_per_doc": 2})")
+          .json();
   EXPECT_EQ(cut["truncated"], Json::array({0})) << cut;
 }
 

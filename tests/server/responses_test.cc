@@ -31,8 +31,10 @@ TEST(Responses, EventsInTheirOrder) {
     if (types.empty() || types.back() != last["type"]) types.push_back(last["type"]);
     if (last["type"] == "response.output_text.delta") text += last["delta"].get<std::string>();
   }
-  EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added", "response.content_part.added", "response.output_text.delta",
-                                             "response.output_text.done", "response.content_part.done", "response.output_item.done", "response.incomplete"}));
+  EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added",
+                                             "response.content_part.added", "response.output_text.delta",
+                                             "response.output_text.done", "response.content_part.done",
+                                             "response.output_item.done", "response.incomplete"}));
   EXPECT_EQ(text, whole["output"][0]["content"][0]["text"]);
   EXPECT_EQ(last["response"]["output"][0]["content"][0]["text"], text);
   EXPECT_EQ(last["response"]["usage"]["output_tokens"], 4);
@@ -40,7 +42,8 @@ TEST(Responses, EventsInTheirOrder) {
 
 TEST(Responses, AFunctionsEvents) {
   LiveServer live;
-  const std::string body = R"({"input": "Once", "max_output_tokens": 200, "temperature": 0, "tool_choice": "required", "parallel_tool_calls": false, "stream": true,
+  const std::string body =
+      R"({"input": "Once", "max_output_tokens": 200, "temperature": 0, "tool_choice": "required", "parallel_tool_calls": false, "stream": true,
       "tools": [{"type": "function", "name": "f", "parameters": {"type": "object", "properties": {"x": {"enum": [1, 2]}}, "required": ["x"]}}]})";
   std::vector<std::string> types;
   std::string arguments;
@@ -50,15 +53,22 @@ TEST(Responses, AFunctionsEvents) {
     if (types.empty() || types.back() != last["type"]) types.push_back(last["type"]);
     if (last["type"] == "response.function_call_arguments.delta") arguments += last["delta"].get<std::string>();
   }
-  EXPECT_EQ(types, (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added", "response.function_call_arguments.delta",
-                                             "response.function_call_arguments.done", "response.output_item.done", "response.completed"}));
+  EXPECT_EQ(types,
+            (std::vector<std::string>{"response.created", "response.in_progress", "response.output_item.added",
+                                      "response.function_call_arguments.delta", "response.function_call_arguments.done",
+                                      "response.output_item.done", "response.completed"}));
   const Json& call = last["response"]["output"][0];
   EXPECT_EQ(call["type"], "function_call") << last;
   EXPECT_EQ(call["arguments"], arguments);
   EXPECT_TRUE(Json::parse(arguments, nullptr, false)["x"].is_number());
   // Its result, for the stored response.
-  const Json answer = post(live.port(), kPath, Json{{"previous_response_id", last["response"]["id"]}, {"max_output_tokens", 2},
-                                                    {"input", {{{"type", "function_call_output"}, {"call_id", call["call_id"]}, {"output", "done"}}}}}.dump()).json();
+  const Json answer =
+      post(live.port(), kPath,
+           Json{{"previous_response_id", last["response"]["id"]},
+                {"max_output_tokens", 2},
+                {"input", {{{"type", "function_call_output"}, {"call_id", call["call_id"]}, {"output", "done"}}}}}
+               .dump())
+          .json();
   EXPECT_EQ(answer["object"], "response") << answer;
 }
 
@@ -66,36 +76,47 @@ TEST(Responses, KeptForgottenAndContinued) {
   ServiceOptions service;
   service.stored_responses = 2;
   LiveServer live(service);
-  const auto ask = [&](const std::string& more) { return post(live.port(), kPath, R"({"max_output_tokens": 3, "temperature": 0, )" + more + "}").json(); };
+  const auto ask = [&](const std::string& more) {
+    return post(live.port(), kPath, R"({"max_output_tokens": 3, "temperature": 0, )" + more + "}").json();
+  };
   const Json first = ask(R"("input": "Once upon a time", "instructions": "Be brief. ")");
   const std::string id = first["id"];
   EXPECT_EQ(get(live.port(), kPath + "/" + id).json(), first);
-  const Json second = ask(R"("input": [{"role": "user", "content": [{"type": "input_text", "text": "And then"}]}], "previous_response_id": ")" + id + "\"");
+  const Json second = ask(
+      R"("input": [{"role": "user", "content": [{"type": "input_text", "text": "And then"}]}], "previous_response_id": ")" +
+      id + "\"");
   EXPECT_EQ(second["previous_response_id"], id);
   // The earlier turn is in the prompt, its instructions are not.
-  const auto tokens = [](const std::string& text) { return static_cast<int64_t>(shipped_model()->encode(text)->size()); };
-  EXPECT_EQ(second["usage"]["input_tokens"], tokens("Once upon a time" + first["output"][0]["content"][0]["text"].get<std::string>() + "\nAnd then"));
+  const auto tokens = [](const std::string& text) {
+    return static_cast<int64_t>(shipped_model()->encode(text)->size());
+  };
+  EXPECT_EQ(second["usage"]["input_tokens"],
+            tokens("Once upon a time" + first["output"][0]["content"][0]["text"].get<std::string>() + "\nAnd then"));
   EXPECT_EQ(ask(R"("input": "x", "store": false)")["store"], false);
   ask(R"("input": "x")");  // the third: the first makes room
   EXPECT_EQ(get(live.port(), kPath + "/" + id).status, 404);
-  EXPECT_EQ(post(live.port(), kPath, R"({"input": "x", "previous_response_id": ")" + id + "\"}").json()["error"]["param"], "previous_response_id");
+  EXPECT_EQ(
+      post(live.port(), kPath, R"({"input": "x", "previous_response_id": ")" + id + "\"}").json()["error"]["param"],
+      "previous_response_id");
   EXPECT_EQ(forget(live.port(), second["id"]).json()["deleted"], true);
   EXPECT_EQ(forget(live.port(), second["id"]).status, 404);
-  EXPECT_EQ(post(live.port(), kPath + "/input_tokens", R"({"input": "Once upon a time"})").json()["input_tokens"], tokens("Once upon a time"));
+  EXPECT_EQ(post(live.port(), kPath + "/input_tokens", R"({"input": "Once upon a time"})").json()["input_tokens"],
+            tokens("Once upon a time"));
 }
 
 TEST(Responses, ErrorsNameTheField) {
   LiveServer live;
-  const std::tuple<const char*, const char*, int> cases[] = {{R"({})", "input", 400},
-                                                             {R"({"input": 4})", "input", 400},
-                                                             {R"({"input": []})", "input", 400},
-                                                             {R"({"input": [{"role": "user"}]})", "input[0].content", 400},
-                                                             {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type", 400},
-                                                             {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id", 400},
-                                                             {R"({"input": "x", "previous_response_id": "resp_x"})", "previous_response_id", 400},
-                                                             {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name", 400},
-                                                             {R"({"input": "x", "text": {"format": {"type": "json_schema"}}})", "text.format.json_schema", 400},
-                                                             {R"({"input": "x", "background": true})", "background", 400}};
+  const std::tuple<const char*, const char*, int> cases[] = {
+      {R"({})", "input", 400},
+      {R"({"input": 4})", "input", 400},
+      {R"({"input": []})", "input", 400},
+      {R"({"input": [{"role": "user"}]})", "input[0].content", 400},
+      {R"({"input": [{"type": "item_reference", "id": "x"}]})", "input[0].type", 400},
+      {R"({"input": [{"type": "function_call", "name": "f"}]})", "input[0].call_id", 400},
+      {R"({"input": "x", "previous_response_id": "resp_x"})", "previous_response_id", 400},
+      {R"({"input": "x", "tools": [{"type": "function"}]})", "tools[0].name", 400},
+      {R"({"input": "x", "text": {"format": {"type": "json_schema"}}})", "text.format.json_schema", 400},
+      {R"({"input": "x", "background": true})", "background", 400}};
   for (const auto& [body, field, status] : cases) {
     const Response answer = post(live.port(), kPath, body);
     EXPECT_EQ(answer.status, status) << body << answer.body;

@@ -1,6 +1,7 @@
-// Streams that are read on after the connection was lost: every byte once, in order, and the work ends when nobody comes.
-#include "server/live_server.h"
+// Streams that are read on after the connection was lost: every byte once, in order, and the work ends when nobody
+// comes.
 #include "server/generation/stream_store.h"
+#include "server/live_server.h"
 
 namespace millrace {
 namespace {
@@ -9,7 +10,12 @@ constexpr const char* kChat = "/v1/chat/completions";
 constexpr const char* kId = "X-Conversation-Id: talk-1\r\n";
 
 std::string ask(int tokens) {
-  return Json{{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}}, {"max_tokens", tokens}, {"temperature", 0}, {"ignore_eos", true}, {"stream", true}}.dump();
+  return Json{{"messages", {{{"role", "user"}, {"content", "Once upon a time"}}}},
+              {"max_tokens", tokens},
+              {"temperature", 0},
+              {"ignore_eos", true},
+              {"stream", true}}
+      .dump();
 }
 
 std::string rest_of(Client& client) {
@@ -23,7 +29,8 @@ std::string text_in(const std::string& stream) {
   std::string out;
   for (const std::string& event : events_of(stream)) {
     const Json json = Json::parse(event, nullptr, false);
-    if (json.is_object() && !json["choices"].empty() && json["choices"][0]["delta"].contains("content")) out += json["choices"][0]["delta"]["content"].get<std::string>();
+    if (json.is_object() && !json["choices"].empty() && json["choices"][0]["delta"].contains("content"))
+      out += json["choices"][0]["delta"]["content"].get<std::string>();
   }
   return out;
 }
@@ -162,7 +169,8 @@ TEST(Streams, ErrorsBeforeTheFirstByteAreNotKept) {
   LiveServer live;
   EXPECT_EQ(post(live.port(), kChat, R"({"stream": true})", kId).status, 400);
   EXPECT_EQ(get(live.port(), "/v1/stream/talk-1").status, 404);
-  const Response whole = post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 2})", kId);
+  const Response whole =
+      post(live.port(), kChat, R"({"messages": [{"role": "user", "content": "One day"}], "max_tokens": 2})", kId);
   EXPECT_EQ(whole.status, 200);  // not a stream: nothing to read on
   EXPECT_EQ(get(live.port(), "/v1/stream/talk-1").status, 404);
 }

@@ -42,15 +42,19 @@ TEST(Telemetry, TheExpositionIsStrictlyValidAndCounts) {
     const Exposition after(get(live.port(), "/metrics").body);
     EXPECT_EQ(problems_of(after), "");
     const std::map<std::string, std::string> model = {{"model_name", "stories"}};
-    EXPECT_EQ(after.value("millrace_answers_finished_total", {{"model_name", "stories"}, {"finished_reason", "length"}}), 2);
+    EXPECT_EQ(
+        after.value("millrace_answers_finished_total", {{"model_name", "stories"}, {"finished_reason", "length"}}), 2);
     EXPECT_EQ(after.value("millrace_errors_total", {{"class", "user"}}), 2);
     EXPECT_EQ(after.value("millrace_errors_total", {{"class", "internal"}}), 0);
-    EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kText}, {"method", "POST"}, {"status", "200"}}), 2);
+    EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kText}, {"method", "POST"}, {"status", "200"}}),
+              2);
     EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", kText}, {"status", "400"}}), 1);
     EXPECT_EQ(after.value("millrace_http_requests_total", {{"handler", "none"}, {"status", "404"}}), 1);
     EXPECT_EQ(after.value("millrace_tenant_generated_tokens_total"), 16);
-    for (const char* name : {"time_to_first_token_seconds", "time_per_output_token_seconds", "request_seconds", "request_queue_seconds", "request_prefill_seconds",
-                             "request_decode_seconds", "request_prompt_tokens", "request_generated_tokens", "request_answers", "request_max_tokens"})
+    for (const char* name :
+         {"time_to_first_token_seconds", "time_per_output_token_seconds", "request_seconds", "request_queue_seconds",
+          "request_prefill_seconds", "request_decode_seconds", "request_prompt_tokens", "request_generated_tokens",
+          "request_answers", "request_max_tokens"})
       EXPECT_EQ(after.value("millrace_" + std::string(name) + "_count", model), 2) << name;
     EXPECT_EQ(after.value("millrace_inter_token_latency_seconds_count", model), 14);
     EXPECT_GT(after.value("millrace_request_decode_seconds_sum", model), 0);
@@ -72,12 +76,33 @@ TEST(Telemetry, VllmsNamesForWhatIsHere) {
   LiveServer live(service);
   ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
   const Exposition out(get(live.port(), "/metrics").body);
-  for (const char* name : {"num_requests_running", "num_requests_waiting", "kv_cache_usage_perc", "cache_config_info", "num_preemptions_total", "prompt_tokens_total",
-                           "generation_tokens_total", "prefix_cache_queries_total", "prefix_cache_hits_total", "request_success_total", "time_to_first_token_seconds",
-                           "inter_token_latency_seconds", "request_time_per_output_token_seconds", "e2e_request_latency_seconds", "request_queue_time_seconds",
-                           "request_prefill_time_seconds", "request_decode_time_seconds", "request_inference_time_seconds", "request_prompt_tokens", "request_generation_tokens",
-                           "request_max_num_generation_tokens", "request_params_n", "request_params_max_tokens", "iteration_tokens_total", "kv_block_lifetime_seconds",
-                           "kv_block_idle_before_evict_seconds", "kv_block_reuse_gap_seconds"})
+  for (const char* name : {"num_requests_running",
+                           "num_requests_waiting",
+                           "kv_cache_usage_perc",
+                           "cache_config_info",
+                           "num_preemptions_total",
+                           "prompt_tokens_total",
+                           "generation_tokens_total",
+                           "prefix_cache_queries_total",
+                           "prefix_cache_hits_total",
+                           "request_success_total",
+                           "time_to_first_token_seconds",
+                           "inter_token_latency_seconds",
+                           "request_time_per_output_token_seconds",
+                           "e2e_request_latency_seconds",
+                           "request_queue_time_seconds",
+                           "request_prefill_time_seconds",
+                           "request_decode_time_seconds",
+                           "request_inference_time_seconds",
+                           "request_prompt_tokens",
+                           "request_generation_tokens",
+                           "request_max_num_generation_tokens",
+                           "request_params_n",
+                           "request_params_max_tokens",
+                           "iteration_tokens_total",
+                           "kv_block_lifetime_seconds",
+                           "kv_block_idle_before_evict_seconds",
+                           "kv_block_reuse_gap_seconds"})
     EXPECT_TRUE(out.types().count("vllm:" + std::string(name))) << name;
   EXPECT_EQ(out.types().at("vllm:iteration_tokens_total"), "histogram");
   EXPECT_EQ(out.value("vllm:generation_tokens_total", {{"model_name", "stories"}, {"engine", "0"}}), 8);
@@ -94,7 +119,10 @@ TEST(Telemetry, AReaderWhoLeavesIsCounted) {
     client.post(kText, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
     ASSERT_EQ(client.head().status, 200);
   }
-  ASSERT_TRUE(comes_true([&] { return Exposition(get(live.port(), "/metrics").body).value("millrace_http_requests_total", {{"status", "499"}}) == 1; }));
+  ASSERT_TRUE(comes_true([&] {
+    return Exposition(get(live.port(), "/metrics").body).value("millrace_http_requests_total", {{"status", "499"}}) ==
+           1;
+  }));
   EXPECT_EQ(Exposition(get(live.port(), "/metrics").body).value("millrace_errors_total", {{"class", "cancelled"}}), 1);
 }
 
@@ -135,7 +163,9 @@ TEST(Telemetry, WaitingForAStepCountsAsQueue) {
   LiveServer live;
   ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
   const Exposition out(get(live.port(), "/metrics").body);
-  const double ttft = out.value("millrace_time_to_first_token_seconds_sum"), queue = out.value("millrace_request_queue_seconds_sum"), prefill = out.value("millrace_request_prefill_seconds_sum");
+  const double ttft = out.value("millrace_time_to_first_token_seconds_sum"),
+               queue = out.value("millrace_request_queue_seconds_sum"),
+               prefill = out.value("millrace_request_prefill_seconds_sum");
   EXPECT_GT(queue, 0);
   EXPECT_GT(prefill, 0);
   EXPECT_NEAR(ttft, queue + prefill, 1e-9);
@@ -158,7 +188,8 @@ TEST(Telemetry, OneLogLineARequest) {
   ::close(ends[1]);
   std::string text;
   char bytes[4096];
-  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof(bytes))) > 0;) text.append(bytes, static_cast<size_t>(count));
+  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof(bytes))) > 0;)
+    text.append(bytes, static_cast<size_t>(count));
   ::close(ends[0]);
   std::vector<Json> lines;
   for (size_t at = 0; at < text.size();) {
@@ -247,7 +278,8 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   EXPECT_EQ((*attribute(request, "gen_ai.usage.output_tokens"))["intValue"], "8");
   EXPECT_EQ((*attribute(request, "gen_ai.request.seed"))["intValue"], "5");
   EXPECT_EQ((*attribute(request, "http.response.status_code"))["intValue"], "200");
-  EXPECT_EQ((*attribute(request, "gen_ai.response.finish_reasons"))["arrayValue"]["values"][0]["stringValue"], "length");
+  EXPECT_EQ((*attribute(request, "gen_ai.response.finish_reasons"))["arrayValue"]["values"][0]["stringValue"],
+            "length");
   const auto time = [](const Json& span, const char* key) { return std::stoll(span[key].get<std::string>()); };
   for (const char* part : {"queue", "prefill", "decode"}) {
     ASSERT_TRUE(by_name.count(part)) << part;
@@ -257,7 +289,8 @@ TEST(Telemetry, SpansReachTheCollectorUnderTheCallersTrace) {
   }
   EXPECT_EQ(by_name["queue"]["endTimeUnixNano"], by_name["prefill"]["startTimeUnixNano"]);
   EXPECT_EQ(by_name["prefill"]["endTimeUnixNano"], by_name["decode"]["startTimeUnixNano"]);
-  EXPECT_TRUE(comes_true([&] { return Exposition(get(live.port(), "/metrics").body).value("millrace_spans_exported_total") >= 4; }));
+  EXPECT_TRUE(comes_true(
+      [&] { return Exposition(get(live.port(), "/metrics").body).value("millrace_spans_exported_total") >= 4; }));
 }
 
 TEST(Telemetry, AnInvalidTraceIsAsIfThereWereNone) {
@@ -276,7 +309,9 @@ TEST(Telemetry, WhatTheCallerDoesNotSampleIsNotSentAndFailuresAreCounted) {
   ServiceOptions service;
   service.telemetry = telemetry({.log = {.level = "off"}, .otlp = {.endpoint = collector.url()}});
   LiveServer live(service);
-  ASSERT_EQ(post(live.port(), kText, kShort, std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-00\r\n").status, 200);
+  ASSERT_EQ(
+      post(live.port(), kText, kShort, std::string("traceparent: 00-") + kTrace + "-00f067aa0ba902b7-00\r\n").status,
+      200);
   ASSERT_EQ(post(live.port(), kText, kShort).status, 200);
   EXPECT_TRUE(comes_true([&] { return service.telemetry->counts().spans_dropped >= 4; }));
   for (const Json& span : collector.spans()) EXPECT_NE(span["traceId"], kTrace);
@@ -284,8 +319,10 @@ TEST(Telemetry, WhatTheCallerDoesNotSampleIsNotSentAndFailuresAreCounted) {
 }
 
 TEST(Telemetry, EndpointsThatCannotBeAreRefused) {
-  EXPECT_EQ(SpanExporter::create({.endpoint = "https://localhost/v1/traces", .ca_file = "/nonexistent"}).error().kind, ErrorKind::user);
-  for (const char* bad : {"", "localhost:4318", "http://", "http://host:0/", "http://host:99999/", "http://user@host/", "http://a b/", "http://host:4x/"})
+  EXPECT_EQ(SpanExporter::create({.endpoint = "https://localhost/v1/traces", .ca_file = "/nonexistent"}).error().kind,
+            ErrorKind::user);
+  for (const char* bad : {"", "localhost:4318", "http://", "http://host:0/", "http://host:99999/", "http://user@host/",
+                          "http://a b/", "http://host:4x/"})
     EXPECT_EQ(SpanExporter::create({.endpoint = bad}).error().kind, ErrorKind::user) << bad;
 }
 
@@ -300,15 +337,25 @@ TEST(Telemetry, RecordedAnswersAreTheEnginesOwn) {
     for (int i = 0; i < 4; ++i)
       clients.emplace_back([&, i] {
         const std::string seed = i % 2 ? "" : ", \"seed\": " + std::to_string(i);
-        EXPECT_EQ(post(live.port(), kText, R"({"prompt": ["Once upon a time", "One day"], "max_tokens": 12, "n": 2, "temperature": 1)" + seed + "}").status, 200);
-        EXPECT_EQ(post(live.port(), "/api/chat", R"({"messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 6}})").status, 200);
+        EXPECT_EQ(post(live.port(), kText,
+                       R"({"prompt": ["Once upon a time", "One day"], "max_tokens": 12, "n": 2, "temperature": 1)" +
+                           seed + "}")
+                      .status,
+                  200);
+        EXPECT_EQ(post(live.port(), "/api/chat",
+                       R"({"messages": [{"role": "user", "content": "Hello"}], "options": {"num_predict": 6}})")
+                      .status,
+                  200);
       });
     for (std::thread& client : clients) client.join();
     Client leaver(live.port());
     leaver.post(kText, R"({"prompt": "Once", "max_tokens": -1, "ignore_eos": true, "stream": true})");
     ASSERT_EQ(leaver.head().status, 200);
     leaver.leave();
-    ASSERT_TRUE(comes_true([&] { return Exposition(get(live.port(), "/metrics").body).value("millrace_errors_total", {{"class", "cancelled"}}) == 1; }));
+    ASSERT_TRUE(comes_true([&] {
+      return Exposition(get(live.port(), "/metrics").body).value("millrace_errors_total", {{"class", "cancelled"}}) ==
+             1;
+    }));
   }
   const auto recording = read_recording(path);
   ASSERT_TRUE(recording.ok()) << recording.error().message;

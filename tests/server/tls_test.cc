@@ -12,7 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kEndless = R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
+constexpr const char* kEndless =
+    R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "stream": true, "temperature": 0})";
 
 // A key and a certificate that it signed itself, in files that go with it.
 struct Certificate {
@@ -30,7 +31,8 @@ struct Certificate {
     X509_gmtime_adj(X509_getm_notAfter(made), 3600);
     X509_set_pubkey(made, pair);
     X509_NAME* subject = X509_get_subject_name(made);
-    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1, -1, 0);
+    X509_NAME_add_entry_by_txt(subject, "CN", MBSTRING_ASC, reinterpret_cast<const unsigned char*>(name.c_str()), -1,
+                               -1, 0);
     X509_set_issuer_name(made, subject);
     X509_sign(made, pair, EVP_sha256());
     std::FILE* file = std::fopen(certificate.c_str(), "w");
@@ -52,7 +54,8 @@ struct Certificate {
 // A client whose bytes go through OpenSSL; the socket beneath is Client's.
 class TlsClient {
  public:
-  explicit TlsClient(int port, int version = TLS1_3_VERSION) : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
+  explicit TlsClient(int port, int version = TLS1_3_VERSION)
+      : context_(SSL_CTX_new(TLS_client_method())), ssl_(SSL_new(context_)) {
     fd_ = ::socket(AF_INET, SOCK_STREAM, 0);
     timeval limit{120, 0};
     setsockopt(fd_, SOL_SOCKET, SO_RCVTIMEO, &limit, sizeof(limit));
@@ -84,9 +87,12 @@ class TlsClient {
     X509_free(certificate);
     return text;
   }
-  void send(const std::string& bytes) { EXPECT_EQ(SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())), static_cast<int>(bytes.size())); }
+  void send(const std::string& bytes) {
+    EXPECT_EQ(SSL_write(ssl_, bytes.data(), static_cast<int>(bytes.size())), static_cast<int>(bytes.size()));
+  }
   void post(const std::string& body) {
-    send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) + "\r\n\r\n" + body);
+    send("POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: " + std::to_string(body.size()) +
+         "\r\n\r\n" + body);
   }
   // All that comes until it holds `mark`, or the other side ends.
   std::string until(const std::string& mark) {
@@ -109,7 +115,8 @@ class TlsClient {
 };
 
 struct TlsServer : LiveServer {
-  explicit TlsServer(const Certificate& certificate, HttpLimits http = {}) : LiveServer({}, http, {}, certificate.context()) {}
+  explicit TlsServer(const Certificate& certificate, HttpLimits http = {})
+      : LiveServer({}, http, {}, certificate.context()) {}
 };
 
 TEST(Tls, RequestsStreamsAndConnectionsThatStay) {
@@ -126,7 +133,10 @@ TEST(Tls, RequestsStreamsAndConnectionsThatStay) {
       client.post(R"({"prompt": "One day", "max_tokens": 20, "ignore_eos": true, "stream": true})");
       EXPECT_NE(client.until("0\r\n\r\n").find("[DONE]"), std::string::npos);
     }
-    client.send("GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");  // two in one record
+    client.send(
+        "GET /health HTTP/1.1\r\nHost: localhost\r\n\r\nGET /v1/models HTTP/1.1\r\nHost: localhost\r\n\r\n");  // two in
+                                                                                                               // one
+                                                                                                               // record
     EXPECT_NE(client.until("\"list\"").find("\"ok\""), std::string::npos);
     const std::string large = R"({"max_tokens": 1, "prompt": "One day)" + std::string(200000, ' ') + "\", \"n\": 999}";
     client.post(large);
@@ -144,7 +154,8 @@ TEST(Tls, AReaderWhoLeavesFreesItsBlocks) {
       ASSERT_NE(client.until("data: ").find("200 OK"), std::string::npos);
       if (!with_goodbye) continue;
     }
-    EXPECT_TRUE(comes_true([&] { return live.engine().stats().running == 0 && live.server->counts().connections == 0; }));
+    EXPECT_TRUE(
+        comes_true([&] { return live.engine().stats().running == 0 && live.server->counts().connections == 0; }));
   }
   EXPECT_TRUE(comes_true([&] { return live.engine().stats().running == 0 && live.server->counts().connections == 0; }));
 }

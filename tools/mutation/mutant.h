@@ -25,10 +25,10 @@ constexpr bool on(int id) {
 }
 
 // A comparison and its neighbour.
-#define MUTANT_COMPARISON(name, is, becomes)               \
-  template <typename A, typename B>                        \
-  constexpr bool name(int id, const A& a, const B& b) {    \
-    return on(id) ? bool(a becomes b) : bool(a is b);      \
+#define MUTANT_COMPARISON(name, is, becomes)            \
+  template <typename A, typename B>                     \
+  constexpr bool name(int id, const A& a, const B& b) { \
+    return on(id) ? bool(a becomes b) : bool(a is b);   \
   }
 MUTANT_COMPARISON(lt, <, <=)
 MUTANT_COMPARISON(le, <=, <)
@@ -45,17 +45,27 @@ constexpr T step(int id, T value, T other) {
 
 template <typename T>
 constexpr std::decay_t<T> answer(int id, T&& value) {
-  if constexpr (std::is_same_v<std::decay_t<T>, bool>) return value != on(id);
-  else return on(id) ? static_cast<std::decay_t<T>>(value + 1) : value;
+  if constexpr (std::is_same_v<std::decay_t<T>, bool>)
+    return value != on(id);
+  else
+    return on(id) ? static_cast<std::decay_t<T>>(value + 1) : value;
 }
 
 template <typename T>
-constexpr T lesser(int id, const T& a, const T& b) { return on(id) ? std::max(a, b) : std::min(a, b); }
+constexpr T lesser(int id, const T& a, const T& b) {
+  return on(id) ? std::max(a, b) : std::min(a, b);
+}
 template <typename T>
-constexpr T lesser(int id, std::initializer_list<T> all) { return on(id) ? std::max(all) : std::min(all); }
+constexpr T lesser(int id, std::initializer_list<T> all) {
+  return on(id) ? std::max(all) : std::min(all);
+}
 template <typename T>
-constexpr T greater(int id, const T& a, const T& b) { return on(id) ? std::min(a, b) : std::max(a, b); }
+constexpr T greater(int id, const T& a, const T& b) {
+  return on(id) ? std::min(a, b) : std::max(a, b);
+}
 template <typename T>
-constexpr T greater(int id, std::initializer_list<T> all) { return on(id) ? std::min(all) : std::max(all); }
+constexpr T greater(int id, std::initializer_list<T> all) {
+  return on(id) ? std::min(all) : std::max(all);
+}
 
 }  // namespace mutant

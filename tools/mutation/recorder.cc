@@ -25,8 +25,10 @@ class Recorder final : public testing::EmptyTestEventListener {
     first_ = true;
   }
   void OnTestStart(const testing::TestInfo&) override {
-    if (first_) suite_.assign(mutant::reached, mutant::reached + mutant::kMost);
-    else begin_ = seconds();
+    if (first_)
+      suite_.assign(mutant::reached, mutant::reached + mutant::kMost);
+    else
+      begin_ = seconds();
     first_ = false;
     std::memcpy(mutant::reached, suite_.data(), suite_.size());
   }
@@ -34,7 +36,9 @@ class Recorder final : public testing::EmptyTestEventListener {
     std::FILE* file = std::fopen(std::getenv("MILLRACE_MUTANT_LOG"), "a");
     if (!file) return;
     std::fprintf(file, "%s.%s\t%.6f\t%s\t", test.test_suite_name(), test.name(), seconds() - begin_,
-                 test.result()->Failed() ? "failed" : test.result()->Skipped() ? "skipped" : "passed");
+                 test.result()->Failed()    ? "failed"
+                 : test.result()->Skipped() ? "skipped"
+                                            : "passed");
     for (int id = 0; id < mutant::kMost; ++id)
       if (mutant::reached[id]) std::fprintf(file, "%d ", id);
     std::fputc('\n', file);

@@ -40,8 +40,8 @@ GroupScale own_scale(uint32_t largest) {
   return {.inverse = 127.0f / magnitude, .scale = magnitude / 127.0f};
 }
 
-// Of q8_shift, a power of two of the row's. The difference of the bits is a logarithm: its upper part says how often the
-// group's largest value could be doubled.
+// Of q8_shift, a power of two of the row's. The difference of the bits is a logarithm: its upper part says how often
+// the group's largest value could be doubled.
 GroupScale shifted_scale(uint32_t largest, uint32_t row_largest) {
   const uint32_t doublings = std::min<uint32_t>((row_largest - largest) >> 23, kQ8MostShift);
   const int shift = kQ8MostShift - static_cast<int>(doublings);

@@ -51,7 +51,8 @@ float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const u
   int dot1 = dot16(block.level + g * 32 + 16, levels + 16);
   if (shape.sub != SubScales::per16) {
     const int dot = dot0 + dot1;
-    if (shape.exact_scales()) return std::fma(block.scale[g] * *reinterpret_cast<const float*>(x + kQ8ScaleAt), static_cast<float>(dot), y);
+    if (shape.exact_scales())
+      return std::fma(block.scale[g] * *reinterpret_cast<const float*>(x + kQ8ScaleAt), static_cast<float>(dot), y);
     const int shift = *reinterpret_cast<const int32_t*>(x + kQ8ShiftAt);
     y = std::fma(block.scale[g], static_cast<float>(dot * (1 << shift)), y);
     if (!shape.has_min) return y;

@@ -24,7 +24,9 @@ inline __m256 load_values(const float* x, int64_t i, int64_t n) {
   return _mm256_maskload_ps(x + i, _mm256_cmpgt_epi32(_mm256_set1_epi32(static_cast<int>(n - i)), lanes));
 }
 
-inline __m256i magnitude_bits(__m256 v) { return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff)); }
+inline __m256i magnitude_bits(__m256 v) {
+  return _mm256_and_si256(_mm256_castps_si256(v), _mm256_set1_epi32(0x7fffffff));
+}
 
 inline int largest_lane(__m256i v) {
   __m128i m = _mm_max_epi32(_mm256_castsi256_si128(v), _mm256_extracti128_si256(v, 1));
@@ -109,7 +111,8 @@ float encode_q8_shift(const float* x, int64_t n, uint8_t* destination) {
     const Values values(x, i, n);
     const int doublings = std::min((row_largest - values.largest) >> 23, kQ8MostShift);
     const int shift = kQ8MostShift - doublings;
-    write_group(values, inverse * static_cast<float>(1 << doublings), shift, static_cast<float>(1 << shift), destination);
+    write_group(values, inverse * static_cast<float>(1 << doublings), shift, static_cast<float>(1 << shift),
+                destination);
   }
   return magnitude / 127.0f / static_cast<float>(1 << kQ8MostShift);
 }

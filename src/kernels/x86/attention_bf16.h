@@ -227,7 +227,7 @@ void score_few(const AttentionArgs& a, KeyRange chunks, int64_t padded, Bf16Scra
     const bool two = j + kKeyChunk < chunks.end;
     for (int64_t k = 0; k < (two ? 4 : 2); ++k) {
       transpose_keys<Kv, Kv::kLines>(s.row + j + k * 16, a.head_dim, padded, s.keys + k / 2 * chunk_bytes + k % 2 * 64,
-                         s.ahead);
+                                     s.ahead);
     }
     in_twelves(a.queries * a.group, [&]<int n>(int64_t r) {
       const uint8_t* query = s.query + r * kQueryStride;

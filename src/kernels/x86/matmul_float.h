@@ -2,8 +2,9 @@
 // *_avx2.cc files): lanes are rows, steps of W::kStep columns run along memory. A panel (matmul_pack.h) is W::kPanels
 // vectors of rows, step by step, so that any number of tokens reads one stream.
 //
-// A register tile of one panel by T tokens: per step R weight vectors and T broadcasts feed R * T fused multiply-adds. One and
-// two tokens, whose few chains of multiply-adds would be waited for, take P panels together, each a stream of its own.
+// A register tile of one panel by T tokens: per step R weight vectors and T broadcasts feed R * T fused multiply-adds.
+// One and two tokens, whose few chains of multiply-adds would be waited for, take P panels together, each a stream of
+// its own.
 //
 //             token 0  token 1 ... token T-1
 //   vector 0   acc      acc          acc
@@ -79,8 +80,9 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
     };
     if constexpr (R > T) ask();
     unroll<W::kColumnParts>([&](auto part) __attribute__((always_inline)) {
-      if constexpr (part > 0) asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
-      if constexpr (R > T) {  // what there is less of stays in registers
+      if constexpr (part > 0)
+        asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
+      if constexpr (R > T) {         // what there is less of stays in registers
         typename W::V values[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) values[t] = W::template broadcast<part>(x + t * a.x_stride);
@@ -111,8 +113,8 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   }
 }
 
-// Columns of one block of one panel times every token, three or more, in as few tiles as kTile allows, of nearly equal size:
-// none has fewer than three.
+// Columns of one block of one panel times every token, three or more, in as few tiles as kTile allows, of nearly equal
+// size: none has fewer than three.
 template <typename W>
 void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {

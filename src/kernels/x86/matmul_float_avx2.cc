@@ -15,8 +15,8 @@ struct Lanes8 {
   static constexpr int kTile = 6;  // tokens: 2 x 6 accumulators, 2 weights and a broadcast fill 15 of 16 registers
   static constexpr int kPanels = 2;
   static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together, and whether one token asks for lines ahead. Four for one are faster out of
-  // cache and slower from memory; figures in docs/performance.md.
+  // Panels that one and two tokens take together, and whether one token asks for lines ahead. Four for one are faster
+  // out of cache and slower from memory; figures in docs/performance.md.
   static constexpr int kOnePanels = 2;
   static constexpr int kTwoPanels = 2;
   static constexpr bool kAsksForOne = true;

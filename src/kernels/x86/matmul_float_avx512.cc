@@ -19,8 +19,8 @@ struct Lanes16 {
   static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
   static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together: two for two are faster out of cache and slower from memory; figures in
-  // docs/performance.md. Whether one token asks for lines ahead: the hardware's prefetch does better.
+  // Panels that one and two tokens take together: two for two are faster out of cache and slower from memory; figures
+  // in docs/performance.md. Whether one token asks for lines ahead: the hardware's prefetch does better.
   static constexpr int kOnePanels = 4;
   static constexpr int kTwoPanels = 1;
   static constexpr bool kAsksForOne = false;
@@ -49,21 +49,27 @@ struct F32Avx512 : Lanes16 {
   static constexpr int kStep = 1;
   static constexpr int kVectorBytes = 64;
   template <int part>
-  static V load(const uint8_t* p) { return _mm512_loadu_ps(p); }
+  static V load(const uint8_t* p) {
+    return _mm512_loadu_ps(p);
+  }
   template <int part>
-  static V broadcast(const uint8_t* p) { return _mm512_set1_ps(*reinterpret_cast<const float*>(p)); }
+  static V broadcast(const uint8_t* p) {
+    return _mm512_set1_ps(*reinterpret_cast<const float*>(p));
+  }
   static F multiply_add(V w, V x, F acc) { return _mm512_fmadd_ps(w, x, acc); }
 };
 
 struct F16Avx512 : F32Avx512 {
   static constexpr const char* kFormat = "f16";
-  // Conversions are in the way of the hardware's prefetch: from memory 0.76 and 0.89 of plain reads without asking, one core and
-  // two, and 0.91 and 0.94 so.
+  // Conversions are in the way of the hardware's prefetch: from memory 0.76 and 0.89 of plain reads without asking, one
+  // core and two, and 0.91 and 0.94 so.
   static constexpr int kOnePanels = 2;
   static constexpr bool kAsksForOne = true;
   static constexpr int kVectorBytes = 32;
   template <int part>
-  static V load(const uint8_t* p) { return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p))); }
+  static V load(const uint8_t* p) {
+    return _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+  }
 };
 
 struct Bf16Avx512 : Lanes16 {
@@ -73,9 +79,13 @@ struct Bf16Avx512 : Lanes16 {
   static constexpr int kStep = 2;
   static constexpr int kVectorBytes = 64;
   template <int part>
-  static V load(const uint8_t* p) { return _mm512_loadu_si512(p); }
+  static V load(const uint8_t* p) {
+    return _mm512_loadu_si512(p);
+  }
   template <int part>
-  static V broadcast(const uint8_t* p) { return _mm512_set1_epi32(*reinterpret_cast<const int*>(p)); }
+  static V broadcast(const uint8_t* p) {
+    return _mm512_set1_epi32(*reinterpret_cast<const int*>(p));
+  }
   static F multiply_add(V w, V x, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x); }
 };
 

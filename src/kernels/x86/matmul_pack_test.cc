@@ -24,13 +24,16 @@ void put(std::vector<uint8_t>& out, int64_t at, int value) {
 }
 
 // One stored block into the panel that starts at `panel`, as matmul_pack.h describes it.
-void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group, int64_t row, int64_t panel, std::vector<uint8_t>& out) {
+void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group, int64_t row, int64_t panel,
+           std::vector<uint8_t>& out) {
   const QuantCell cell = quant_cell(shape);
   for (int64_t i = 0; i < shape.groups * 32; ++i) {
     const int64_t group = first_group + i / 32, vector = i % 32 / 4;
-    const int64_t planes = panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
+    const int64_t planes =
+        panel + group / cell.groups * cell.bytes + cell.planes_at + group % cell.groups * cell.group_bytes;
     auto put_bits = [&](int64_t first_plane, int bits, int value) {
-      put(out, planes + (first_plane + vector % bits) * cell.plane_bytes + row * 4 + i % 4, value << (vector / bits * bits));
+      put(out, planes + (first_plane + vector % bits) * cell.plane_bytes + row * 4 + i % 4,
+          value << (vector / bits * bits));
     };
     const int level = block.level[i];
     put_bits(0, shape.low_bits, level & ((1 << shape.low_bits) - 1));
@@ -51,7 +54,8 @@ void place(const QuantShape& shape, const QuantBlock& block, int64_t first_group
   auto put_field = [&](int field, int value) {
     if (shape.sub_bits == 8) return put(out, at + cell.field_at + field * kPanelRows + row, value & 255);
     put(out, at + cell.field_at + field / 2 * kPanelRows + row, (value & 15) << (field % 2 * 4));
-    if (shape.sub_bits == 6) put(out, at + cell.high_field_at + field / 4 * kPanelRows + row, (value >> 4) << (field % 4 * 2));
+    if (shape.sub_bits == 6)
+      put(out, at + cell.high_field_at + field / 4 * kPanelRows + row, (value >> 4) << (field % 4 * 2));
   };
   for (int i = 0; i < shape.sub_count(); ++i) {
     put_field(sub_field(shape, i, false), block.scale[i] + shape.sub_bias);
@@ -74,7 +78,8 @@ TEST(MatmulPack, QuantizedPanelsHoldWhatTheLayoutSays) {
       for (int64_t row = 0; row < rows; ++row) {
         for (int64_t b = 0; b < 3; ++b) {
           source.split(stored.data() + row * format->row_bytes(cols) + b * format->block_bytes, block);
-          place(source.shape, block, b * source.shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes, expected);
+          place(source.shape, block, b * source.shape.groups, row % kPanelRows, row / kPanelRows * panel_bytes,
+                expected);
         }
       }
       for (int64_t begin = 0; begin < rows; begin += kPanelRows)
@@ -85,8 +90,11 @@ TEST(MatmulPack, QuantizedPanelsHoldWhatTheLayoutSays) {
 }
 
 TEST(MatmulPack, ValuePanelsHoldWhatTheLayoutSays) {
-  struct Case { int value_bytes, k_step, lanes; };
-  for (const auto& [value_bytes, k_step, lanes] : {Case{4, 1, 16}, Case{4, 1, 8}, Case{2, 2, 16}, Case{2, 2, 8}, Case{2, 1, 16}, Case{2, 1, 8}}) {
+  struct Case {
+    int value_bytes, k_step, lanes;
+  };
+  for (const auto& [value_bytes, k_step, lanes] :
+       {Case{4, 1, 16}, Case{4, 1, 8}, Case{2, 2, 16}, Case{2, 2, 8}, Case{2, 1, 16}, Case{2, 1, 8}}) {
     for (int64_t cols : {1, 7, 32, 33, 64, 101}) {
       const int64_t rows = 2 * lanes + 3, step_bytes = value_bytes * k_step, steps = (cols + k_step - 1) / k_step;
       const auto stored = random_bytes(rows * cols * value_bytes, static_cast<unsigned>(cols));
@@ -100,7 +108,8 @@ TEST(MatmulPack, ValuePanelsHoldWhatTheLayoutSays) {
         }
       }
       pack_value_panels(value_bytes, k_step, lanes, stored.data(), rows, cols, 0, rows, packed.data());
-      ASSERT_EQ(packed, expected) << value_bytes << " x " << k_step << ", " << lanes << " lanes, " << cols << " columns";
+      ASSERT_EQ(packed, expected) << value_bytes << " x " << k_step << ", " << lanes << " lanes, " << cols
+                                  << " columns";
     }
   }
 }

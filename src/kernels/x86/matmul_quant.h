@@ -2,8 +2,8 @@
 // lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are taken together.
 //
 // For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then meet every token of the
-// tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's latency (bytes that need no
-// unpacking are taken from where they lie by one token, on AVX2 by up to eight):
+// tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's latency (bytes that need
+// no unpacking are taken from where they lie by one token, on AVX2 by up to eight):
 //
 //   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
 //     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           10 of dots, the rest for x and scales
@@ -128,8 +128,8 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
 // The activations that a panel meets.
 struct Tokens {
   const uint8_t* x = nullptr;
-  int64_t stride = 0;  // bytes
-  int64_t count = 0;   // <= kTokenTile
+  int64_t stride = 0;   // bytes
+  int64_t count = 0;    // <= kTokenTile
   int64_t unit_at = 0;  // of a row's unit
 
   template <typename V>
@@ -138,7 +138,8 @@ struct Tokens {
   }
 };
 
-// acc = the first `most_turns` times R parts of a panel times the tokens, R parts in turn, so that memory is one stream.
+// acc = the first `most_turns` times R parts of a panel times the tokens, R parts in turn, so that memory is one
+// stream.
 template <typename V, int N, int R, Meets kMeets>
 void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
                     typename V::F (&acc)[kPanelRows / V::kLanes / R][kTokenTile][R]) {

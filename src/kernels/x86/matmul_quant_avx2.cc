@@ -1,7 +1,7 @@
-// Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels in
-// L1 or where they lie, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits, and as many
-// results are added in 16 bits as the largest level allows before widening. Formats with levels above 127 stay signed
-// and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
+// Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels
+// in L1 or where they lie, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16
+// bits, and as many results are added in 16 bits as the largest level allows before widening. Formats with levels above
+// 127 stay signed and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -19,7 +19,8 @@ struct VectorAvx2 {
   template <typename Kind>
   static constexpr int kTileTokens = Kind::kSigned ? 4 : 3;
   static constexpr bool kPrefersSigned = true;
-  static constexpr int64_t kPrefetchOne8 = 8192;  // ahead, one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
+  static constexpr int64_t kPrefetchOne8 =
+      8192;  // ahead, one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
 
   static I abs8(I v) { return _mm256_abs_epi8(v); }
   // In a register from here on.

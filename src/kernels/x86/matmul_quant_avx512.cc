@@ -21,8 +21,8 @@ struct VectorAvx512 {
   template <typename Kind>
   static constexpr int kTileTokens = 5;
   static constexpr bool kPrefersSigned = false;
-  // One token of 8-bit levels, which come at a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3 KB in the
-  // order of memory, where a plain read had 39.5.
+  // One token of 8-bit levels, which come at a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3
+  // KB in the order of memory, where a plain read had 39.5.
   static constexpr int64_t kPrefetchOne8 = 3072;
 
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
@@ -79,9 +79,8 @@ struct VectorAvx512 {
       unroll<R>([&](auto r) __attribute__((always_inline)) { w[r] = group.template level<kFirst + j, r>(); });
       unroll<T>([&](auto t) __attribute__((always_inline)) {
         I quad = broadcast32(row[t] + 4 * (kFirst + j));
-        unroll<R>([&](auto r) __attribute__((always_inline)) {
-          sum[t][r] = _mm512_dpbusd_epi32(sum[t][r], w[r], quad);
-        });
+        unroll<R>([&](auto r)
+                      __attribute__((always_inline)) { sum[t][r] = _mm512_dpbusd_epi32(sum[t][r], w[r], quad); });
       });
     });
   }

@@ -1,8 +1,7 @@
 // One group of 32 columns of a quantized panel (matmul_pack.h) made ready to multiply: levels unpacked from their
-// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc, which
-// bring the intrinsics of AVX2).
-// Included only by files compiled for one instruction set; everything is in an unnamed namespace so that nothing is
-// shared between them.
+// planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc,
+// which bring the intrinsics of AVX2). Included only by files compiled for one instruction set; everything is in an
+// unnamed namespace so that nothing is shared between them.
 #pragma once
 
 #include <bit>
@@ -61,16 +60,16 @@ template <int kLines>
 struct Ahead {
   const uint8_t* lines = nullptr;
 
-  // In ascending order; the compiler spreads them among the loads of the group in hand. In another order, or in a row before
-  // or behind the loads, Q6_K was up to a fifth slower.
+  // In ascending order; the compiler spreads them among the loads of the group in hand. In another order, or in a row
+  // before or behind the loads, Q6_K was up to a fifth slower.
   [[gnu::always_inline]] void ask() const {
     unroll<kLines>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
   }
 
-  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: in the loop of one token
-  // of Q8_0 on AVX-512, pairs of a load and a request that took 15 or 17 bytes had 0.76 to 0.90 of plain reads on Zen 5 where 16
-  // had 0.94 to 0.99, probably because the hardware's own prefetch tells loads apart by their address and then gets in the way.
-  // Elsewhere it makes no difference.
+  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: in the loop
+  // of one token of Q8_0 on AVX-512, pairs of a load and a request that took 15 or 17 bytes had 0.76 to 0.90 of plain
+  // reads on Zen 5 where 16 had 0.94 to 0.99, probably because the hardware's own prefetch tells loads apart by their
+  // address and then gets in the way. Elsewhere it makes no difference.
   template <int i, int n>
   [[gnu::always_inline]] void ask_part() const {
     constexpr int kFirst = i * kLines / n;
@@ -88,9 +87,9 @@ struct Ahead {
 // How many tokens a group meets.
 enum class Meets { one, few, many };
 
-// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: the products of one token take
-// them from where they lie, and those of few where they are signed, whose two operands would not fit into registers (unsigned
-// ones do). Signed levels are multiplied by their magnitudes, which are kept for many tokens.
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: the products of one
+// token take them from where they lie, and those of few where they are signed, whose two operands would not fit into
+// registers (unsigned ones do). Signed levels are multiplied by their magnitudes, which are kept for many tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -165,8 +164,8 @@ template <typename V, int N, typename Next>
   }
 }
 
-// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are taken apart together, once for the
-// eight groups; widened lane by lane this was a third of what one token executes with Q4_K on AVX2.
+// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are taken apart together, once for
+// the eight groups; widened lane by lane this was a third of what one token executes with Q4_K on AVX2.
 template <int N>
 struct CellFields {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -199,7 +198,8 @@ struct CellFields {
 
 // Scales and minimums of group g of one part, rows from `lane` on; fields: CellFields.
 template <typename V, int N, typename Part>
-[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane, Part& out) {
+[[gnu::always_inline]] inline void load_scales(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
+                                               Part& out) {
   static constexpr QuantShape S = kQuantShapes[N];
   static constexpr QuantCell kCell = quant_cell(S);
   int64_t scale = (S.per_group_scale() ? g : 0) * kPanelRows + lane;
@@ -228,11 +228,13 @@ template <typename V, int N, typename Part>
   }
 }
 
-// R parts of group g, rows from `lane` on, one part after the other. Asks in between for kLines lines of group g of the cell
-// at `next_cell`, from line `first` on: 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between the loads.
+// R parts of group g, rows from `lane` on, one part after the other. Asks in between for kLines lines of group g of the
+// cell at `next_cell`, from line `first` on: 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between
+// the loads.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
-                                              const uint8_t* next_cell, int64_t first, Group<V, N, R, kMeets, kLines>& out) {
+                                              const uint8_t* next_cell, int64_t first,
+                                              Group<V, N, R, kMeets, kLines>& out) {
   static constexpr QuantCell kCell = quant_cell(kQuantShapes[N]);
   constexpr int L = kQuantShapes[N].low_bits;
   using G = Group<V, N, R, kMeets, kLines>;
@@ -248,12 +250,15 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
       };
       unpack_levels<V, N>(planes + r * V::kLanes * 4, next, out.part[r].w);
       if constexpr (G::kMagnitudes) {
-        unroll<8>([&](auto j) __attribute__((always_inline)) { out.part[r].magnitudes[j] = V::abs8(out.part[r].w[j]); });
+        unroll<8>([&](auto j)
+                      __attribute__((always_inline)) { out.part[r].magnitudes[j] = V::abs8(out.part[r].w[j]); });
       }
     });
     if constexpr (L != 8) ahead.ask();
   }
-  unroll<R>([&](auto r) __attribute__((always_inline)) { load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]); });
+  unroll<R>([&](auto r) __attribute__((always_inline)) {
+    load_scales<V, N>(cell, fields, g, lane + r * V::kLanes, out.part[r]);
+  });
 }
 
 }  // namespace

@@ -56,7 +56,9 @@ int32_t int8(int64_t rounds) {
 
 }  // namespace
 
-RoofKernels roof_kernels_avx2() { return {read<false>, read<true>, fma, kChains * 8 * 2, int8, 6 * 32 * 2, nullptr, 0}; }
+RoofKernels roof_kernels_avx2() {
+  return {read<false>, read<true>, fma, kChains * 8 * 2, int8, 6 * 32 * 2, nullptr, 0};
+}
 
 }  // namespace millrace
 #endif

@@ -1,5 +1,5 @@
-// Loops whose index is a constant to the compiler. In an unnamed namespace: each file is compiled for its own instruction
-// set.
+// Loops whose index is a constant to the compiler. In an unnamed namespace: each file is compiled for its own
+// instruction set.
 #pragma once
 
 #include <type_traits>

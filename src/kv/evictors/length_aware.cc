@@ -7,8 +7,12 @@ namespace millrace {
 const PrefixEvictor kLengthAware = {
     .name = "length_aware",
     .summary = "drops the block that was used least often, of equal ones the one deepest in its prompt",
-    .paper = "Qin et al., 2024, Mooncake: A KVCache-centric Disaggregated Architecture for LLM Serving (LengthAwareCache)",
-    .rank = [](const PrefixUse& use) { return EvictRank{use.uses, -use.depth, use.last_use}; },
+    .paper =
+        "Qin et al., 2024, Mooncake: A KVCache-centric Disaggregated Architecture for LLM Serving (LengthAwareCache)",
+    .rank =
+        [](const PrefixUse& use) {
+          return EvictRank{use.uses, -use.depth, use.last_use};
+        },
 };
 
 }  // namespace millrace

@@ -7,7 +7,10 @@ const PrefixEvictor kLfu = {
     .name = "lfu",
     .summary = "drops the block that was used least often, of equal ones the oldest",
     .paper = "",
-    .rank = [](const PrefixUse& use) { return EvictRank{use.uses, use.last_use, -use.depth}; },
+    .rank =
+        [](const PrefixUse& use) {
+          return EvictRank{use.uses, use.last_use, -use.depth};
+        },
 };
 
 }  // namespace millrace

@@ -7,7 +7,10 @@ const PrefixEvictor kLru = {
     .name = "lru",
     .summary = "drops the block that was used longest ago",
     .paper = "",
-    .rank = [](const PrefixUse& use) { return EvictRank{use.last_use, -use.depth, 0}; },
+    .rank =
+        [](const PrefixUse& use) {
+          return EvictRank{use.last_use, -use.depth, 0};
+        },
 };
 
 }  // namespace millrace

@@ -34,7 +34,8 @@ class PlainIo final : public BlockIo {
 bool move_bytes(int fd, const IoPiece& piece) {
   for (int64_t moved = 0; moved < piece.bytes;) {
     const auto left = static_cast<size_t>(piece.bytes - moved);
-    const ssize_t n = piece.write ? ::pwrite(fd, piece.data + moved, left, piece.at + moved) : ::pread(fd, piece.data + moved, left, piece.at + moved);
+    const ssize_t n = piece.write ? ::pwrite(fd, piece.data + moved, left, piece.at + moved)
+                                  : ::pread(fd, piece.data + moved, left, piece.at + moved);
     if (n < 0 && errno == EINTR) continue;
     if (n <= 0) return false;
     moved += n;

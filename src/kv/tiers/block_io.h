@@ -12,15 +12,15 @@ namespace millrace {
 
 struct IoPiece {
   bool write = false;
-  int64_t at = 0;         // in the file
+  int64_t at = 0;  // in the file
   uint8_t* data = nullptr;
-  int64_t bytes = 0;      // with data and at, multiples of 4 KiB where the file is open for direct I/O
-  uint64_t tag = 0;       // the caller's
+  int64_t bytes = 0;  // with data and at, multiples of 4 KiB where the file is open for direct I/O
+  uint64_t tag = 0;   // the caller's
 };
 
 struct IoDone {
   uint64_t tag = 0;
-  bool ok = false;        // all bytes were moved
+  bool ok = false;  // all bytes were moved
 };
 
 class BlockIo {
@@ -35,7 +35,8 @@ class BlockIo {
 };
 
 // `fd` must outlive it.
-std::unique_ptr<BlockIo> make_uring_io(int fd, int64_t depth);  // null: this kernel or its seccomp filter does not let us
+std::unique_ptr<BlockIo> make_uring_io(int fd,
+                                       int64_t depth);  // null: this kernel or its seccomp filter does not let us
 std::unique_ptr<BlockIo> make_plain_io(int fd);
 std::unique_ptr<BlockIo> make_block_io(int fd, int64_t depth, bool uring);  // the first of these that works
 

@@ -1,5 +1,5 @@
-// Pieces of a file, many at once, by io_uring and by plain calls: all bytes come and go, and a piece that fails is the only
-// one that is said to.
+// Pieces of a file, many at once, by io_uring and by plain calls: all bytes come and go, and a piece that fails is the
+// only one that is said to.
 #include "kv/tiers/block_io.h"
 
 #include <fcntl.h>
@@ -29,7 +29,9 @@ class Io : public ::testing::TestWithParam<bool> {
     ::unlink(path_.c_str());
   }
   // Null where this system has no io_uring for us.
-  static std::unique_ptr<BlockIo> open(int fd, int64_t depth) { return GetParam() ? make_uring_io(fd, depth) : make_plain_io(fd); }
+  static std::unique_ptr<BlockIo> open(int fd, int64_t depth) {
+    return GetParam() ? make_uring_io(fd, depth) : make_plain_io(fd);
+  }
 
   // Runs all pieces, as many at once as may be; whether each went well, by tag.
   static std::map<uint64_t, bool> run(BlockIo& io, const std::vector<IoPiece>& pieces, size_t at_a_time = 3) {
@@ -40,7 +42,8 @@ class Io : public ::testing::TestWithParam<bool> {
       const int64_t n = io.wait(done);
       ASSERT_GT(n, 0);
       ASSERT_LE(n, static_cast<int64_t>(at_a_time));
-      for (int64_t i = 0; i < n; ++i) ASSERT_TRUE(out.emplace(done[static_cast<size_t>(i)].tag, done[static_cast<size_t>(i)].ok).second);
+      for (int64_t i = 0; i < n; ++i)
+        ASSERT_TRUE(out.emplace(done[static_cast<size_t>(i)].tag, done[static_cast<size_t>(i)].ok).second);
       under_way -= n;
     };
     for (const IoPiece& piece : pieces) {
@@ -84,17 +87,23 @@ TEST_P(Io, APieceThatFailsIsTheOnlyOneThatIsSaidTo) {
   if (!io) GTEST_SKIP() << "no io_uring here";
   std::vector<uint8_t> bytes(8192, 7), back(4096);
   ASSERT_TRUE(run(*io, {{true, 0, bytes.data(), 8192, 1}})[1]);
-  const auto read = run(*io, {{false, 0, back.data(), 4096, 1}, {false, 4096, back.data(), 4097, 2}, {false, 9000, back.data(), 10, 3},
-                              {false, 8191, back.data(), 1, 4}, {false, 8192, back.data(), 1, 5}, {false, 4096, back.data(), 4096, 6}});
+  const auto read = run(*io, {{false, 0, back.data(), 4096, 1},
+                              {false, 4096, back.data(), 4097, 2},
+                              {false, 9000, back.data(), 10, 3},
+                              {false, 8191, back.data(), 1, 4},
+                              {false, 8192, back.data(), 1, 5},
+                              {false, 4096, back.data(), 4096, 6}});
   EXPECT_EQ(read, (std::map<uint64_t, bool>{{1, true}, {2, false}, {3, false}, {4, true}, {5, false}, {6, true}}));
   const int read_only = ::open(path_.c_str(), O_RDONLY);
   auto other = open(read_only, 4);
   ASSERT_TRUE(other);
-  EXPECT_EQ(run(*other, {{true, 0, bytes.data(), 10, 1}, {false, 0, back.data(), 10, 2}}), (std::map<uint64_t, bool>{{1, false}, {2, true}}));
+  EXPECT_EQ(run(*other, {{true, 0, bytes.data(), 10, 1}, {false, 0, back.data(), 10, 2}}),
+            (std::map<uint64_t, bool>{{1, false}, {2, true}}));
   ::close(read_only);
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Io, ::testing::Values(false, true), [](const auto& one) { return one.param ? "Uring" : "Plain"; });
+INSTANTIATE_TEST_SUITE_P(Both, Io, ::testing::Values(false, true),
+                         [](const auto& one) { return one.param ? "Uring" : "Plain"; });
 
 TEST(BlockIo, PlainCallsStandInForWhatIsNotThere) {
   EXPECT_EQ(make_block_io(0, 4, false)->name(), "pread");

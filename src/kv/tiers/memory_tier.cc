@@ -19,9 +19,11 @@ class MemoryTier final : public KvTier {
   int64_t free_tokens() const override { return free_tokens_; }
 
   Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) override {
-    const auto count = static_cast<int64_t>(blocks.size());  // whole blocks are copied, however little of the last is used
+    const auto count =
+        static_cast<int64_t>(blocks.size());  // whole blocks are copied, however little of the last is used
     if (tokens > free_tokens_ || count > free_blocks_)
-      return Error::resource(fmt::format("KV tier: {} tokens in {} blocks do not fit, {} and {} are free", tokens, count, free_tokens_, free_blocks_));
+      return Error::resource(fmt::format("KV tier: {} tokens in {} blocks do not fit, {} and {} are free", tokens,
+                                         count, free_tokens_, free_blocks_));
     Entry entry;
     MILLRACE_TRY(entry.bytes, AlignedBuffer::allocate(pool_.layout().block_bytes() * count, "KV tier"));
     entry.tokens = tokens;
@@ -40,7 +42,8 @@ class MemoryTier final : public KvTier {
 
   Result<void> get(TierTicket ticket, std::span<const BlockId> into) override {
     auto found = entries_.find(ticket);
-    if (found == entries_.end() || found->second.blocks != into.size()) return Error::internal("KV tier: no such ticket for that many blocks");
+    if (found == entries_.end() || found->second.blocks != into.size())
+      return Error::internal("KV tier: no such ticket for that many blocks");
     Entry& entry = found->second;
     entry.good = XXH3_64bits(entry.bytes.data(), static_cast<size_t>(entry.bytes.bytes())) == entry.checksum;
     const uint8_t* from = entry.bytes.data();
@@ -68,7 +71,7 @@ class MemoryTier final : public KvTier {
 
  private:
   struct Entry {
-    AlignedBuffer bytes;        // [block][layer][K, V][head][token in block][row bytes]
+    AlignedBuffer bytes;  // [block][layer][K, V][head][token in block][row bytes]
     uint64_t checksum = 0;
     int64_t tokens = 0;
     size_t blocks = 0;
@@ -78,7 +81,8 @@ class MemoryTier final : public KvTier {
   template <typename Use>
   void each_row_run(std::span<const BlockId> blocks, Use&& use) {
     for (BlockId block : blocks)
-      for (int64_t layer = 0; layer < static_cast<int64_t>(pool_.layout().layers.size()); ++layer) each_run_of(pool_, layer, block, use);
+      for (int64_t layer = 0; layer < static_cast<int64_t>(pool_.layout().layers.size()); ++layer)
+        each_run_of(pool_, layer, block, use);
   }
 
   KvPool& pool_;

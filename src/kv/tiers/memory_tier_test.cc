@@ -20,7 +20,8 @@ void fill(KvPool& pool, BlockId block, uint8_t seed) {
       const auto bytes = static_cast<size_t>(4 * pool.row_bytes(layer));
       for (size_t i = 0; i < bytes; ++i) {
         pool.keys(layer, block, head)[i] = static_cast<uint8_t>(seed + 3 * layer + 7 * head + static_cast<int64_t>(i));
-        pool.values(layer, block, head)[i] = static_cast<uint8_t>(seed + 5 * layer + 11 * head + 2 * static_cast<int64_t>(i) + 1);
+        pool.values(layer, block, head)[i] =
+            static_cast<uint8_t>(seed + 5 * layer + 11 * head + 2 * static_cast<int64_t>(i) + 1);
       }
     }
   }

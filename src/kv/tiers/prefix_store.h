@@ -14,22 +14,22 @@
 namespace millrace {
 
 struct PrefixStoreStats {
-  std::string_view io;        // "io_uring", "pread"; a literal
-  bool direct = false;        // past the page cache
-  int64_t capacity = 0;       // blocks
-  int64_t blocks = 0;         // stored now
-  int64_t unread_slots = 0;   // what they hold is not known yet: the file was opened a moment ago
+  std::string_view io;       // "io_uring", "pread"; a literal
+  bool direct = false;       // past the page cache
+  int64_t capacity = 0;      // blocks
+  int64_t blocks = 0;        // stored now
+  int64_t unread_slots = 0;  // what they hold is not known yet: the file was opened a moment ago
   int64_t written_blocks = 0, written_bytes = 0;
   int64_t read_blocks = 0, read_bytes = 0;  // that passed their sums
-  int64_t dropped_blocks = 0; // not stored: too many writes were under way, or one failed
-  int64_t corrupt_blocks = 0; // found damaged, when the file was opened or when they were read
+  int64_t dropped_blocks = 0;               // not stored: too many writes were under way, or one failed
+  int64_t corrupt_blocks = 0;               // found damaged, when the file was opened or when they were read
 };
 
 struct LoadProgress {
   TierState state = TierState::failed;  // busy or ready; failed: no such ticket
-  int64_t layers = 0;    // of all blocks, that are in the pool
-  int64_t blocks = 0;    // when ready: the first so many are whole
-  double seconds = 0;    // that it took; 0: not known
+  int64_t layers = 0;                   // of all blocks, that are in the pool
+  int64_t blocks = 0;                   // when ready: the first so many are whole
+  double seconds = 0;                   // that it took; 0: not known
 };
 
 class PrefixStore {
@@ -39,7 +39,8 @@ class PrefixStore {
   // How many of the chain's blocks from its first on are stored. Counts as a use of these.
   virtual int64_t find(std::span<const ChainLink> chain) = 0;
   // Copies the block's bytes; the pool may have it back at once. A block that is stored already, but was not seen to be
-  // whole since the start, is compared with them and written again where it is damaged. With `wait` it waits for room instead of dropping.
+  // whole since the start, is compared with them and written again where it is damaged. With `wait` it waits for room
+  // instead of dropping.
   virtual void put(const ChainLink& link, BlockId block, bool wait) = 0;
   // Whether a put() now would find room to copy to.
   virtual bool has_room() { return true; }

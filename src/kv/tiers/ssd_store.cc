@@ -19,7 +19,9 @@ namespace {
 class SsdStore final : public PrefixStore {
  public:
   SsdStore(KvPool& pool, StoreFile file, const SsdStoreOptions& options)
-      : pool_(pool), file_(std::move(file)), index_(file_.geometry().capacity),
+      : pool_(pool),
+        file_(std::move(file)),
+        index_(file_.geometry().capacity),
         buffers_(std::clamp<int64_t>(options.write_bytes / std::max<int64_t>(1, file_.geometry().slot_bytes), 1, 64)),
         writer_(file_, buffers_, options.uring),
         reader_(file_, pool, options.uring) {
@@ -35,7 +37,10 @@ class SsdStore final : public PrefixStore {
     if (!scan_) return true;
     scan_->wait(seconds);
     if (!take_records()) return false;
-    if (scan_) index_.number_above(static_cast<uint64_t>(std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch()).count()));
+    if (scan_)
+      index_.number_above(static_cast<uint64_t>(
+          std::chrono::duration_cast<std::chrono::microseconds>(std::chrono::system_clock::now().time_since_epoch())
+              .count()));
     return true;
   }
 
@@ -64,7 +69,8 @@ class SsdStore final : public PrefixStore {
       return;
     }
     copy(block, bytes);
-    staged_.push_back({link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
+    staged_.push_back(
+        {link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
     // Staged blocks hold buffers that a put() may be waiting for: never all of them.
     if (file_.geometry().chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
   }
@@ -166,11 +172,12 @@ class SsdStore final : public PrefixStore {
 
   void copy(BlockId block, AlignedBuffer& to) {
     const StoreGeometry& g = file_.geometry();
-    for (int64_t layer = 0; layer < g.layers(); ++layer) copy_out(pool_, layer, block, to.data() + g.part_at[static_cast<size_t>(layer)]);
+    for (int64_t layer = 0; layer < g.layers(); ++layer)
+      copy_out(pool_, layer, block, to.data() + g.part_at[static_cast<size_t>(layer)]);
   }
 
-  // The block is stored, and here are its bytes. Nobody may have looked at the stored ones since the file was opened: then
-  // the writer does, and replaces what is damaged.
+  // The block is stored, and here are its bytes. Nobody may have looked at the stored ones since the file was opened:
+  // then the writer does, and replaces what is damaged.
   void check(int64_t slot, BlockId block, bool wait) {
     index_.use(slot);
     if (index_.seen_whole(slot)) return;
@@ -260,14 +267,18 @@ Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& 
   constexpr int64_t kSlotBytes = 512;  // state, keys and places of one block, beside its tokens and sums
   MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(layout, options.bytes, options.order));
   const int64_t index = geometry.capacity * (kSlotBytes + 4 * geometry.block_tokens + 8 * geometry.layers());
-  const int64_t writes = std::max(options.write_bytes, geometry.slot_bytes) + geometry.slot_bytes + 64 * geometry.record_bytes;
+  const int64_t writes =
+      std::max(options.write_bytes, geometry.slot_bytes) + geometry.slot_bytes + 64 * geometry.record_bytes;
   return index + writes + StoreReader::most_bytes(geometry);
 }
 
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options) {
-  MILLRACE_TRY(StoreFile file, StoreFile::open({options.path, options.bytes, options.identity_text, options.direct, options.lock_seconds, options.order}, pool.layout()));
+  MILLRACE_TRY(StoreFile file, StoreFile::open({options.path, options.bytes, options.identity_text, options.direct,
+                                                options.lock_seconds, options.order},
+                                               pool.layout()));
   auto store = std::make_unique<SsdStore>(pool, std::move(file), options);
-  if (!store->open(options.scan_seconds)) return Error::resource(fmt::format("KV store: {} cannot be read", options.path));
+  if (!store->open(options.scan_seconds))
+    return Error::resource(fmt::format("KV store: {} cannot be read", options.path));
   return std::unique_ptr<PrefixStore>(std::move(store));
 }
 

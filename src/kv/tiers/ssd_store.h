@@ -22,17 +22,18 @@ struct SsdStoreOptions {
   bool uring = true;          // false: not even tried
   bool direct = true;
   StoreOrder order = StoreOrder::arrival;
-  double lock_seconds = 4;    // how long to wait for an engine that is just ending
-  double scan_seconds = 1;    // ... and for the records of a file that was there; the rest is read beside the engine's work
+  double lock_seconds = 4;  // how long to wait for an engine that is just ending
+  double scan_seconds =
+      1;  // ... and for the records of a file that was there; the rest is read beside the engine's work
   int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
 };
 
-// Memory that a store of so many bytes on disk takes at most: its buffers, and what it knows of each block. Errors: user
-// (not even one block fits).
+// Memory that a store of so many bytes on disk takes at most: its buffers, and what it knows of each block. Errors:
+// user (not even one block fits).
 Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& options);
 
-// `pool` must outlive it. What the file holds of the same model and layout is found again; another's is overwritten. The
-// destructor finishes what is being written. Errors: user, resource (StoreFile::open).
+// `pool` must outlive it. What the file holds of the same model and layout is found again; another's is overwritten.
+// The destructor finishes what is being written. Errors: user, resource (StoreFile::open).
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options);
 
 }  // namespace millrace

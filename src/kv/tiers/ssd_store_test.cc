@@ -36,16 +36,19 @@ std::vector<TokenId> prompt(int64_t seed, int64_t blocks) {
 // What a block of that key holds: the test's truth.
 std::vector<uint8_t> content(const PrefixKey& key, int64_t layer, size_t bytes) {
   std::vector<uint8_t> out(bytes);
-  for (size_t i = 0; i < bytes; ++i) out[i] = static_cast<uint8_t>(philox4x32(key.low, static_cast<uint64_t>(layer), i / 4)[0] >> (i % 4 * 8));
+  for (size_t i = 0; i < bytes; ++i)
+    out[i] = static_cast<uint8_t>(philox4x32(key.low, static_cast<uint64_t>(layer), i / 4)[0] >> (i % 4 * 8));
   return out;
 }
 
 size_t part_bytes(const KvPool& pool, int64_t layer) {
-  return static_cast<size_t>(2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * kBlock * pool.row_bytes(layer));
+  return static_cast<size_t>(2 * pool.layout().layers[static_cast<size_t>(layer)].kv_heads * kBlock *
+                             pool.row_bytes(layer));
 }
 
 void fill(KvPool& pool, BlockId block, const PrefixKey& key) {
-  for (int64_t layer = 0; layer < kLayers; ++layer) copy_in(pool, layer, block, content(key, layer, part_bytes(pool, layer)).data());
+  for (int64_t layer = 0; layer < kLayers; ++layer)
+    copy_in(pool, layer, block, content(key, layer, part_bytes(pool, layer)).data());
 }
 
 bool holds(KvPool& pool, BlockId block, const PrefixKey& key) {
@@ -103,7 +106,8 @@ class SsdStore : public ::testing::TestWithParam<StoreOrder> {
     while (progress.state == TierState::busy) progress = store.poll(ticket);
     EXPECT_EQ(progress.state, TierState::ready);
     EXPECT_EQ(progress.layers, kLayers);
-    for (int64_t i = 0; i < progress.blocks; ++i) EXPECT_TRUE(holds(pool, into[static_cast<size_t>(i)], chain[static_cast<size_t>(i)].key)) << i;
+    for (int64_t i = 0; i < progress.blocks; ++i)
+      EXPECT_TRUE(holds(pool, into[static_cast<size_t>(i)], chain[static_cast<size_t>(i)].key)) << i;
     store.erase(ticket);
     EXPECT_EQ(store.poll(ticket).state, TierState::failed);
     return progress.blocks;
@@ -119,14 +123,20 @@ TEST_P(SsdStore, BlocksComeBackWholeByEveryWay) {
     for (const bool direct : {true, false}) {
       KvPool pool = make_pool();
       {
-        auto store = open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
+        auto store =
+            open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
         ASSERT_TRUE(store);
-        if (!uring) { EXPECT_EQ(store->stats().io, "pread"); }
-        if (!direct) { EXPECT_FALSE(store->stats().direct); }
+        if (!uring) {
+          EXPECT_EQ(store->stats().io, "pread");
+        }
+        if (!direct) {
+          EXPECT_FALSE(store->stats().direct);
+        }
         EXPECT_EQ(load(*store, pool, chain), 0);
         put(*store, pool, chain);
       }
-      auto store = open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
+      auto store =
+          open(pool, 16, {.identity_text = fmt::format("{} {}", uring, direct), .uring = uring, .direct = direct});
       ASSERT_TRUE(store);
       EXPECT_EQ(store->stats().blocks, 5);
       EXPECT_EQ(load(*store, pool, chain), 5);
@@ -144,7 +154,8 @@ TEST_P(SsdStore, TheFileIsBoundedAndTheLeastUsedGoesFirst) {
   ASSERT_TRUE(store);
   EXPECT_EQ(store->stats().capacity, 4);
   const auto a = prompt(1, 2), b = prompt(2, 2), c = prompt(3, 1);
-  const auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0), chain_c = prefix_chain(c, kBlock, 0);
+  const auto chain_a = prefix_chain(a, kBlock, 0), chain_b = prefix_chain(b, kBlock, 0),
+             chain_c = prefix_chain(c, kBlock, 0);
   put(*store, pool, chain_a);
   put(*store, pool, chain_b);
   store.reset();
@@ -180,7 +191,8 @@ TEST_P(SsdStore, OtherModelsSizesAndFilesAreToldApart) {
   EXPECT_EQ(fresh(9, "two"), 0);
 
   auto first = open(pool, 9, {.identity_text = "two"});
-  auto second = make_ssd_store(pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two", .order = GetParam(), .lock_seconds = 0});
+  auto second = make_ssd_store(
+      pool, {.path = path_, .bytes = 1 << 20, .identity_text = "two", .order = GetParam(), .lock_seconds = 0});
   ASSERT_FALSE(second.ok());
   EXPECT_EQ(second.error().kind, ErrorKind::user);
   first.reset();
@@ -211,7 +223,8 @@ TEST_P(SsdStore, DamagedBytesLoseTheirBlockAndNoOther) {
     const auto length = static_cast<int64_t>(layer < 0 ? 64 + 4 * kBlock + 8 * kLayers : part_bytes(pool, layer));
     const auto geometry = StoreGeometry::create(pool.layout(), 4096 + 8 * kSlotFile, GetParam());
     ASSERT_TRUE(geometry.ok());
-    const int64_t at = (layer < 0 ? geometry->record_at(slot) : geometry->place(slot, layer)) + static_cast<int64_t>(draw[1]) % length;
+    const int64_t at =
+        (layer < 0 ? geometry->record_at(slot) : geometry->place(slot, layer)) + static_cast<int64_t>(draw[1]) % length;
     const int fd = ::open(path_.c_str(), O_RDWR);
     uint8_t byte = 0;
     ASSERT_EQ(::pread(fd, &byte, 1, at), 1);
@@ -255,20 +268,23 @@ TEST_P(SsdStore, ALoadThatIsGivenUpLeavesTheBlocksAlone) {
   const auto tokens = prompt(1, 6);
   const auto chain = prefix_chain(tokens, kBlock, 0);
   put(*store, pool, chain);
-  while (store->find(chain) < 6) {}
+  while (store->find(chain) < 6) {
+  }
   for (int round = 0; round < 50; ++round) {
     const BlockId into[] = {1, 2, 3, 4, 5, 6};
     const TierTicket ticket = store->load(chain, into);
     if (round % 2) store->wait_layer(ticket, 0);
     store->erase(ticket);
     for (BlockId block : into) fill(pool, block, PrefixKey{9, static_cast<uint64_t>(round)});
-    EXPECT_EQ(load(*store, pool, std::span(chain).first(1)), 1);  // into the last block; the reader is past the other load
+    EXPECT_EQ(load(*store, pool, std::span(chain).first(1)),
+              1);  // into the last block; the reader is past the other load
     for (BlockId block : into) EXPECT_TRUE(holds(pool, block, PrefixKey{9, static_cast<uint64_t>(round)}));
   }
   EXPECT_EQ(store->loading_blocks(), 0);
 }
 
-// A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is whole.
+// A child writes blocks over and over in a small store, and is killed at some moment. What the file then holds is
+// whole.
 TEST_P(SsdStore, KilledAtAnyMomentItHoldsWholeBlocksOnly) {
   constexpr int64_t kPrompts = 12;
   std::vector<std::vector<TokenId>> prompts;
@@ -326,7 +342,8 @@ TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
       ASSERT_EQ(g->capacity, blocks);
       std::map<int64_t, int64_t> parts;  // begin -> end
       for (int64_t slot = 0; slot < blocks; ++slot)
-        for (int64_t layer = 0; layer < kLayers; ++layer) parts[g->place(slot, layer)] = g->place(slot, layer) + g->padded(layer);
+        for (int64_t layer = 0; layer < kLayers; ++layer)
+          parts[g->place(slot, layer)] = g->place(slot, layer) + g->padded(layer);
       ASSERT_EQ(std::ssize(parts), blocks * kLayers);
       int64_t at = g->slots_at();
       for (const auto& [begin, end] : parts) {
@@ -334,7 +351,9 @@ TEST(StoreGeometry, EveryPartHasAPlaceOfItsOwn) {
         at = end;
       }
       EXPECT_EQ(at, g->file_bytes());
-      if (blocks > 1 && order == StoreOrder::importance) { EXPECT_EQ(g->place(1, 1), g->place(0, 1) + g->padded(1)); }
+      if (blocks > 1 && order == StoreOrder::importance) {
+        EXPECT_EQ(g->place(1, 1), g->place(0, 1) + g->padded(1));
+      }
     }
   }
 }
@@ -367,7 +386,8 @@ TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
     masses.push_back(mass);
   }
   const bool packed = GetParam() == StoreOrder::importance;
-  EXPECT_EQ(masses, packed ? (std::vector<float>{3, 2, 1, 0.5f, 7, 5, 1}) : (std::vector<float>{1, 3, 0.5f, 2, 5, 7, 1}));
+  EXPECT_EQ(masses,
+            packed ? (std::vector<float>{3, 2, 1, 0.5f, 7, 5, 1}) : (std::vector<float>{1, 3, 0.5f, 2, 5, 7, 1}));
 
   auto store = open(pool);
   EXPECT_EQ(store->importance(chain_b[1]), 7);
@@ -378,20 +398,24 @@ TEST_P(SsdStore, ThePlaceOfABlockFollowsTheOrder) {
   const BlockId into[] = {3, 4, 5};
   const TierTicket ticket = store->load(some, into);
   store->wait_layer(ticket, kLayers - 1);
-  while (store->poll(ticket).state == TierState::busy) {}
+  while (store->poll(ticket).state == TierState::busy) {
+  }
   EXPECT_EQ(store->poll(ticket).blocks, 3);
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(holds(pool, into[i], some[i].key)) << i;
   store.reset();
 
-  auto other = make_ssd_store(pool, {.path = path_, .bytes = 4096 + 16 * kSlotFile, .identity_text = "a model",
+  auto other = make_ssd_store(pool, {.path = path_,
+                                     .bytes = 4096 + 16 * kSlotFile,
+                                     .identity_text = "a model",
                                      .order = packed ? StoreOrder::arrival : StoreOrder::importance});
   ASSERT_TRUE(other.ok());
   EXPECT_EQ((*other)->stats().blocks, 0);  // another layout: made anew
 }
 
-INSTANTIATE_TEST_SUITE_P(Orders, SsdStore, ::testing::Values(StoreOrder::arrival, StoreOrder::importance), [](const auto& test) {
-  return std::string(test.param == StoreOrder::arrival ? "Arrival" : "Importance");
-});
+INSTANTIATE_TEST_SUITE_P(Orders, SsdStore, ::testing::Values(StoreOrder::arrival, StoreOrder::importance),
+                         [](const auto& test) {
+                           return std::string(test.param == StoreOrder::arrival ? "Arrival" : "Importance");
+                         });
 
 }  // namespace
 }  // namespace millrace

@@ -23,8 +23,8 @@ Error cannot(const std::string& path, const char* what) {
   return Error::resource(fmt::format("KV store: {} cannot be {}: {}", path, what, std::strerror(errno)));
 }
 
-// A process that was killed holds its lock until the kernel is done with the writes that it had under way, which is after
-// its parent has heard of its end. The lock is what keeps those writes from a file that was opened again.
+// A process that was killed holds its lock until the kernel is done with the writes that it had under way, which is
+// after its parent has heard of its end. The lock is what keeps those writes from a file that was opened again.
 bool lock(int fd, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
@@ -36,7 +36,8 @@ bool lock(int fd, double seconds) {
 
 // What the layout adds to the model's identity.
 std::string describe_layout(const KvLayout& layout) {
-  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format->name, layout.block_tokens, layout.layers.size());
+  std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format->name, layout.block_tokens,
+                                layout.layers.size());
   for (size_t i = 0; i < layout.layers.size();) {
     size_t same = i;
     while (same < layout.layers.size() && layout.layers[same].kv_heads == layout.layers[i].kv_heads &&
@@ -69,7 +70,8 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   StoreFile file;
   // Model, then layout: the front of it, as much as the header has room for, is what people read there.
   const std::string text = describe_layout(layout) + options.identity_text;
-  const std::string hashed = text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
+  const std::string hashed =
+      text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
   file.identity_ = store_identity(hashed);
   MILLRACE_TRY(file.geometry_, StoreGeometry::create(layout, options.bytes, options.order));
   file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
@@ -77,14 +79,17 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   struct stat info;
   if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "looked at");
   if (!S_ISREG(info.st_mode)) return Error::user(fmt::format("KV store: {} is no regular file", options.path));
-  if (!lock(file.fd_, options.lock_seconds)) return Error::user(fmt::format("KV store: {} is in use by another engine; give each its own", options.path));
+  if (!lock(file.fd_, options.lock_seconds))
+    return Error::user(fmt::format("KV store: {} is in use by another engine; give each its own", options.path));
 
   MILLRACE_TRY(auto page, AlignedBuffer::allocate(kStorePage, "KV store header"));
   int64_t header_bytes = std::min<int64_t>(kStorePage, info.st_size);
   const std::span<uint8_t> header(page.data(), static_cast<size_t>(header_bytes));
-  if (header_bytes > 0 && !move_bytes(file.fd_, {false, 0, page.data(), header_bytes, 0})) return cannot(options.path, "read");
+  if (header_bytes > 0 && !move_bytes(file.fd_, {false, 0, page.data(), header_bytes, 0}))
+    return cannot(options.path, "read");
   HeaderState state = decode_header(header, file.geometry_, file.identity_);
-  if (state == HeaderState::foreign) return Error::user(fmt::format("KV store: {} is something else; choose another path or remove it", options.path));
+  if (state == HeaderState::foreign)
+    return Error::user(fmt::format("KV store: {} is something else; choose another path or remove it", options.path));
   if (state != HeaderState::good || info.st_size != file.geometry_.file_bytes()) {
     MILLRACE_TRY_VOID(file.make_anew(options, hashed));
     file.made_anew_ = true;
@@ -102,7 +107,8 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
 Result<void> StoreFile::make_anew(const Options& options, const std::string& text) {
   std::vector<uint8_t> page(static_cast<size_t>(kStorePage));
   encode_header(geometry_, text, page);
-  if (::ftruncate(fd_, 0) != 0 || !move_bytes(fd_, {true, 0, page.data(), kStorePage, 0})) return cannot(options.path, "written");
+  if (::ftruncate(fd_, 0) != 0 || !move_bytes(fd_, {true, 0, page.data(), kStorePage, 0}))
+    return cannot(options.path, "written");
   const int64_t bytes = geometry_.file_bytes();
   if (::fallocate(fd_, 0, 0, bytes) != 0) {
     if (errno == ENOSPC || errno == EFBIG) {

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'K', 'V', 'S', 'T'};  // frozen
-constexpr uint32_t kRecordMagic = 0x314b4c42;                           // "BLK1", frozen
+constexpr uint32_t kRecordMagic = 0x314b4c42;                         // "BLK1", frozen
 
 struct Header {  // frozen
   char magic[8];
@@ -122,15 +122,20 @@ HeaderState decode_header(std::span<const uint8_t> page, const StoreGeometry& ge
   if (page.size() < static_cast<size_t>(kStorePage)) return page.empty() ? HeaderState::blank : HeaderState::foreign;
   Header header;
   std::memcpy(&header, page.data(), sizeof header);
-  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return all_zero(page) ? HeaderState::blank : HeaderState::foreign;
-  const bool same = header.version == geometry.version() && header.sum == header_sum(page) && header.identity_low == identity.low &&
-                    header.identity_high == identity.high && header.block_tokens == static_cast<uint64_t>(geometry.block_tokens) &&
-                    header.layers == static_cast<uint64_t>(geometry.layers()) && header.record_bytes == static_cast<uint64_t>(geometry.record_bytes) &&
-                    header.slot_bytes == static_cast<uint64_t>(geometry.slot_bytes) && header.capacity == static_cast<uint64_t>(geometry.capacity);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0)
+    return all_zero(page) ? HeaderState::blank : HeaderState::foreign;
+  const bool same = header.version == geometry.version() && header.sum == header_sum(page) &&
+                    header.identity_low == identity.low && header.identity_high == identity.high &&
+                    header.block_tokens == static_cast<uint64_t>(geometry.block_tokens) &&
+                    header.layers == static_cast<uint64_t>(geometry.layers()) &&
+                    header.record_bytes == static_cast<uint64_t>(geometry.record_bytes) &&
+                    header.slot_bytes == static_cast<uint64_t>(geometry.slot_bytes) &&
+                    header.capacity == static_cast<uint64_t>(geometry.capacity);
   return same ? HeaderState::good : HeaderState::stale;
 }
 
-void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot, const StoreRecord& record, std::span<uint8_t> out) {
+void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
+                   const StoreRecord& record, std::span<uint8_t> out) {
   std::ranges::fill(out, uint8_t{0});
   RecordHead head{};
   head.magic = kRecordMagic;
@@ -153,7 +158,8 @@ void seal_record(const StoreIdentity& identity, int64_t slot, std::span<uint8_t>
   std::memcpy(bytes.data() + offsetof(RecordHead, sum), &sum, sizeof sum);
 }
 
-RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot, std::span<const uint8_t> bytes, StoreRecord& record) {
+RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
+                          std::span<const uint8_t> bytes, StoreRecord& record) {
   if (bytes.size() != static_cast<size_t>(geometry.record_bytes)) return RecordState::bad;
   if (all_zero(bytes)) return RecordState::empty;
   RecordHead head;

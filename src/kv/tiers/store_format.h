@@ -1,11 +1,12 @@
-// The file of the prefix store, versions 1 and 2. Frozen: every number is little endian, and a reader of another version
-// makes the file anew.
+// The file of the prefix store, versions 1 and 2. Frozen: every number is little endian, and a reader of another
+// version makes the file anew.
 //
 //   | header | record 0 | record 1 | ... | record C-1 | slot 0 | slot 1 | ... | slot C-1 |
 //     4 KiB    R bytes each                             S bytes each          all multiples of 4 KiB, for direct I/O
 //
 //   header: magic, version, sizes, identity of model and layout, the same as text for people, XXH3-64 of all that
-//   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each part
+//   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
+//   part
 //           of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero: the slot
 //           is free
 //   slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
@@ -59,19 +60,23 @@ struct StoreGeometry {
   std::vector<int64_t> part_bytes;  // of each layer, without the zeros behind it
   std::vector<int64_t> part_at;     // in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
-  int64_t capacity = 0;             // slots
-  int64_t chunk_slots = 1;          // above 1: the parts of so many slots stand together, layer by layer
+  int64_t capacity = 0;     // slots
+  int64_t chunk_slots = 1;  // above 1: the parts of so many slots stand together, layer by layer
 
   uint32_t version() const { return chunk_slots > 1 ? 2 : 1; }
   int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }
-  int64_t padded(int64_t layer) const { return part_at[static_cast<size_t>(layer) + 1] - part_at[static_cast<size_t>(layer)]; }
+  int64_t padded(int64_t layer) const {
+    return part_at[static_cast<size_t>(layer) + 1] - part_at[static_cast<size_t>(layer)];
+  }
   int64_t record_at(int64_t slot) const { return kStorePage + slot * record_bytes; }
   int64_t slots_at() const { return kStorePage + capacity * record_bytes; }
   int64_t file_bytes() const { return slots_at() + capacity * slot_bytes; }
-  // Where a slot's part lies. In version 1 a slot's parts follow each other, in version 2 a layer's parts of a chunk do.
+  // Where a slot's part lies. In version 1 a slot's parts follow each other, in version 2 a layer's parts of a chunk
+  // do.
   int64_t place(int64_t slot, int64_t layer) const {
     const int64_t first = slot / chunk_slots * chunk_slots, members = std::min(chunk_slots, capacity - first);
-    return slots_at() + first * slot_bytes + members * part_at[static_cast<size_t>(layer)] + (slot - first) * padded(layer);
+    return slots_at() + first * slot_bytes + members * part_at[static_cast<size_t>(layer)] +
+           (slot - first) * padded(layer);
   }
   bool same_chunk(int64_t a, int64_t b) const { return a / chunk_slots == b / chunk_slots; }
 
@@ -94,8 +99,10 @@ enum class RecordState { empty, good, bad };
 // `page` has kStorePage bytes, `out` a record's.
 void encode_header(const StoreGeometry& geometry, std::string_view identity_text, std::span<uint8_t> page);
 HeaderState decode_header(std::span<const uint8_t> page, const StoreGeometry& geometry, const StoreIdentity& identity);
-void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot, const StoreRecord& record, std::span<uint8_t> out);
-RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot, std::span<const uint8_t> bytes, StoreRecord& record);
+void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
+                   const StoreRecord& record, std::span<uint8_t> out);
+RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
+                          std::span<const uint8_t> bytes, StoreRecord& record);
 // Puts the right sum into a record whose other bytes somebody changed; for tests and fuzzing.
 void seal_record(const StoreIdentity& identity, int64_t slot, std::span<uint8_t> bytes);
 

@@ -45,7 +45,8 @@ int64_t StoreIndex::find(const ChainLink& link) const {
   const auto found = slots_of_.find(link.key);
   if (found == slots_of_.end()) return -1;
   const Slot& slot = slots_[static_cast<size_t>(found->second)];
-  const bool same = slot.state == State::stored && slot.record.parent == link.parent && std::ranges::equal(slot.record.tokens, link.tokens);
+  const bool same = slot.state == State::stored && slot.record.parent == link.parent &&
+                    std::ranges::equal(slot.record.tokens, link.tokens);
   return same ? found->second : -1;
 }
 

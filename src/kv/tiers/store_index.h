@@ -1,6 +1,6 @@
 // StoreIndex: which slot of the prefix store holds which block, and which one is reused next. In memory only; after a
-// restart it is filled from the file's records, from the first slot on, and may be used meanwhile: a slot whose record was
-// not read yet is neither found nor given away. Not thread-safe.
+// restart it is filled from the file's records, from the first slot on, and may be used meanwhile: a slot whose record
+// was not read yet is neither found nor given away. Not thread-safe.
 //
 //   free -> writing -> stored -> (least recently used, or bad) -> free
 //              ^----------/  its bytes are compared with what they should be, and written again if they are not (check)
@@ -36,10 +36,10 @@ class StoreIndex {
   // The slot that holds the block and is whole; -1: none does. A hit of the key is verified by parent and tokens.
   int64_t find(const ChainLink& link) const;
   bool known(const PrefixKey& key) const { return slots_of_.contains(key); }  // stored, or on its way
-  void use(int64_t slot);  // it is the last to be reused now
+  void use(int64_t slot);                                                     // it is the last to be reused now
 
-  // A slot to write the block into: a free one, or the least recently used; -1: none may go. `dirty`: its record on disk
-  // is another block's.
+  // A slot to write the block into: a free one, or the least recently used; -1: none may go. `dirty`: its record on
+  // disk is another block's.
   int64_t reserve(const ChainLink& link, bool& dirty);
   // The same in two steps, for those who want to choose among slots: a slot that is nobody's, and whose it becomes.
   int64_t take_slot();
@@ -55,7 +55,8 @@ class StoreIndex {
 
   void pin(int64_t slot) { ++slot_at(slot).pins; }  // is being read: not to be reused
   void unpin(int64_t slot) {
-    if (--slot_at(slot).pins == 0 && slot_at(slot).state == State::free) free_.push_back(slot);  // was dropped meanwhile
+    if (--slot_at(slot).pins == 0 && slot_at(slot).state == State::free)
+      free_.push_back(slot);  // was dropped meanwhile
   }
   const StoreRecord& record(int64_t slot) const { return slots_[static_cast<size_t>(slot)].record; }
 
@@ -70,7 +71,7 @@ class StoreIndex {
     bool seen_whole = false;
     int32_t pins = 0;
     StoreRecord record;
-    uint64_t turn = 0;   // in order_, while stored
+    uint64_t turn = 0;  // in order_, while stored
   };
   // Turns since the start are behind those that come from a file, which are its records' numbers.
   static constexpr uint64_t kThisRun = uint64_t{1} << 63;
@@ -80,10 +81,10 @@ class StoreIndex {
   void dequeue(int64_t slot) { order_.erase({slot_at(slot).turn, slot}); }
 
   int64_t capacity_, known_;
-  int64_t counted_ = 0;          // slots below are in free_, or somebody's
+  int64_t counted_ = 0;  // slots below are in free_, or somebody's
   uint64_t sequence_ = 0, turn_ = kThisRun;
-  std::vector<Slot> slots_;      // as many as were ever used
-  std::vector<int64_t> free_;    // among them
+  std::vector<Slot> slots_;                       // as many as were ever used
+  std::vector<int64_t> free_;                     // among them
   std::set<std::pair<uint64_t, int64_t>> order_;  // stored ones by turn, least recently used first
   std::unordered_map<PrefixKey, int64_t, PrefixKeyHash> slots_of_;
 };

@@ -1,5 +1,5 @@
-// StoreIndex against a plain list of the same rules: random blocks that are written, found, used, read, dropped and pushed
-// out, and after each step every block and every count.
+// StoreIndex against a plain list of the same rules: random blocks that are written, found, used, read, dropped and
+// pushed out, and after each step every block and every count.
 #include "kv/tiers/store_index.h"
 
 #include <gtest/gtest.h>
@@ -149,7 +149,8 @@ TEST(StoreIndex, OfAFileThatWasThereTheLaterRecordCounts) {
     for (uint64_t id : {11, 12, 13}) {
       dirty = false;
       slots.push_back(index.reserve(block(id).link(), dirty));
-      EXPECT_EQ(dirty, slots.back() != 5) << "slot 5 was beyond the last record: never written, the others may hold something";
+      EXPECT_EQ(dirty, slots.back() != 5)
+          << "slot 5 was beyond the last record: never written, the others may hold something";
       index.publish(slots.back(), {});
     }
     std::ranges::sort(slots);

@@ -11,7 +11,8 @@ void pack_by_importance(std::vector<StagedBlock>& blocks) {
   for (size_t i = 0; i < blocks.size(); ++i) {
     chain[i] = i;
     for (size_t j = i; j-- > 0;)
-      if (blocks[j].parent == blocks[i].key || blocks[i].parent == blocks[j].key) chain[i] = std::min(chain[i], chain[j]);
+      if (blocks[j].parent == blocks[i].key || blocks[i].parent == blocks[j].key)
+        chain[i] = std::min(chain[i], chain[j]);
   }
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) {

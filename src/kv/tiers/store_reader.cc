@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kReadBytes = 128 << 10;           // parts of neighbouring layers are read together up to this
+constexpr int64_t kReadBytes = 128 << 10;            // parts of neighbouring layers are read together up to this
 constexpr int64_t kBufferBytes = int64_t{16} << 20;  // of all reads that are under way
 constexpr int64_t kMostReads = 64;
 
@@ -20,7 +20,8 @@ StoreReader::StoreReader(const StoreFile& file, KvPool& pool, bool uring) : file
   cuts_.push_back(0);
   for (int64_t layer = 1; layer <= g.layers(); ++layer) {
     const auto begin = static_cast<size_t>(cuts_.back());
-    const bool full = g.chunk_slots > 1 || layer == g.layers() || g.part_at[static_cast<size_t>(layer) + 1] - g.part_at[begin] > kReadBytes;
+    const bool full = g.chunk_slots > 1 || layer == g.layers() ||
+                      g.part_at[static_cast<size_t>(layer) + 1] - g.part_at[begin] > kReadBytes;
     if (!full) continue;
     cuts_.push_back(layer);
     buffer_bytes_ = std::max(buffer_bytes_, g.chunk_slots * (g.part_at[static_cast<size_t>(layer)] - g.part_at[begin]));
@@ -107,9 +108,12 @@ void StoreReader::order(const StoreLoad& load) {
   if (g.chunk_slots > 1) std::ranges::sort(run_, {}, slot);
   for (size_t i = 0; i < run_.size(); ++i) {
     const float importance = load.blocks[run_[i]].importance;
-    const bool next = i > 0 && slot(run_[i]) == slot(run_[i - 1]) + 1 && g.chunk_slots > 1 && g.same_chunk(slot(run_[i]), slot(run_[i - 1]));
-    if (next) extents_.back() = {extents_.back().first, i + 1, std::max(importance, extents_.back().importance)};
-    else extents_.push_back({i, i + 1, importance});
+    const bool next = i > 0 && slot(run_[i]) == slot(run_[i - 1]) + 1 && g.chunk_slots > 1 &&
+                      g.same_chunk(slot(run_[i]), slot(run_[i - 1]));
+    if (next)
+      extents_.back() = {extents_.back().first, i + 1, std::max(importance, extents_.back().importance)};
+    else
+      extents_.push_back({i, i + 1, importance});
   }
   if (g.chunk_slots > 1) std::ranges::stable_sort(extents_, std::greater<>(), &Extent::importance);
 }
@@ -121,7 +125,8 @@ void StoreReader::start(const StoreLoad& load, size_t extent, size_t group) {
   free_buffers_.pop_back();
   parts_[static_cast<size_t>(buffer)] = {extent, first, end, buffer};
   const int64_t bytes = blocks * (g.part_at[static_cast<size_t>(end)] - g.part_at[static_cast<size_t>(first)]);
-  io_->start({false, g.place(load.blocks[run_[extents_[extent].first]].slot, first), buffers_.data() + buffer * buffer_bytes_, bytes, static_cast<uint64_t>(buffer)});
+  io_->start({false, g.place(load.blocks[run_[extents_[extent].first]].slot, first),
+              buffers_.data() + buffer * buffer_bytes_, bytes, static_cast<uint64_t>(buffer)});
 }
 
 void StoreReader::run(StoreLoad& load) {
@@ -142,7 +147,8 @@ void StoreReader::run(StoreLoad& load) {
   };
   while (under_way > 0 || next < all) {
     if (next < all && given_up()) next = all;  // what is under way comes to its end
-    for (; next < all && !free_buffers_.empty(); ++next, ++under_way) start(load, next % extents_.size(), next / extents_.size());
+    for (; next < all && !free_buffers_.empty(); ++next, ++under_way)
+      start(load, next % extents_.size(), next / extents_.size());
     const int64_t n = under_way > 0 ? io_->wait(done) : 0;
     for (int64_t i = 0; i < n; ++i) {
       take_part(load, parts_[done[i].tag], done[i].ok);
@@ -152,14 +158,16 @@ void StoreReader::run(StoreLoad& load) {
   }
 }
 
-// Compares outside the lock, copies under it: give_up() must be able to say that nothing more is written. A damaged part
-// becomes zeros, so that a step that is computed over it has numbers, which nobody will look at.
+// Compares outside the lock, copies under it: give_up() must be able to say that nothing more is written. A damaged
+// part becomes zeros, so that a step that is computed over it has numbers, which nobody will look at.
 void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
   const StoreGeometry& g = file_.geometry();
   const Extent& extent = extents_[part.extent];
   uint8_t* bytes = buffers_.data() + part.buffer * buffer_bytes_;
   const int64_t begin = g.place(load.blocks[run_[extent.first]].slot, part.first_layer);
-  auto part_of = [&](const StoreLoad::Block& block, int64_t layer) { return bytes + g.place(block.slot, layer) - begin; };
+  auto part_of = [&](const StoreLoad::Block& block, int64_t layer) {
+    return bytes + g.place(block.slot, layer) - begin;
+  };
   damaged_.clear();
   for (size_t i = extent.first; i < extent.end; ++i) {
     const StoreLoad::Block& block = load.blocks[run_[i]];
@@ -170,7 +178,8 @@ void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
     }
     if (good) continue;
     damaged_.push_back(run_[i]);
-    for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer) std::memset(part_of(block, layer), 0, static_cast<size_t>(g.padded(layer)));
+    for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer)
+      std::memset(part_of(block, layer), 0, static_cast<size_t>(g.padded(layer)));
   }
   bool moved = false;
   {
@@ -179,7 +188,8 @@ void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
     if (load.given_up) return;
     for (size_t i = extent.first; i < extent.end; ++i) {
       const StoreLoad::Block& block = load.blocks[run_[i]];
-      for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer) copy_in(pool_, layer, block.into, part_of(block, layer));
+      for (int64_t layer = part.first_layer; layer < part.end_layer; ++layer)
+        copy_in(pool_, layer, block.into, part_of(block, layer));
     }
     const auto group = static_cast<size_t>(std::ranges::find(cuts_, part.first_layer) - cuts_.begin());
     if (--left_[group] == 0) {

@@ -1,7 +1,7 @@
-// StoreReader: brings blocks from the prefix store's file into the pool, on a thread of its own, layer by layer over all
-// blocks of a load, so that the first layers can be used while the last are on their way. Every part is compared with
-// its sum before a byte of it reaches the pool. Where the file packs blocks by importance (store_format.h, version 2),
-// blocks in neighbouring slots are read by one request, the most important first.
+// StoreReader: brings blocks from the prefix store's file into the pool, on a thread of its own, layer by layer over
+// all blocks of a load, so that the first layers can be used while the last are on their way. Every part is compared
+// with its sum before a byte of it reaches the pool. Where the file packs blocks by importance (store_format.h, version
+// 2), blocks in neighbouring slots are read by one request, the most important first.
 #pragma once
 
 #include <condition_variable>
@@ -30,8 +30,8 @@ struct StoreLoad {
 
   bool given_up = false;
   bool done = false;
-  int64_t layers = 0;      // the first so many of all blocks are in the pool, or never will be
-  std::vector<char> bad;   // of each block
+  int64_t layers = 0;     // the first so many of all blocks are in the pool, or never will be
+  std::vector<char> bad;  // of each block
   double seconds = 0;
 };
 
@@ -76,10 +76,10 @@ class StoreReader {
   std::vector<int64_t> cuts_;  // layers between which a read ends: small parts are read together
   std::unique_ptr<BlockIo> io_;
   int64_t buffer_bytes_ = 0;
-  AlignedBuffer buffers_;      // [depth][buffer_bytes]
+  AlignedBuffer buffers_;  // [depth][buffer_bytes]
   std::vector<int64_t> free_buffers_;
-  std::vector<Part> parts_;    // under way, by tag
-  std::vector<size_t> run_;    // the running load's blocks, as they are read
+  std::vector<Part> parts_;  // under way, by tag
+  std::vector<size_t> run_;  // the running load's blocks, as they are read
   std::vector<Extent> extents_;
   std::vector<size_t> damaged_;  // of one part
 

@@ -1,5 +1,6 @@
 // StoreScan: reads the records of a prefix store's file, from the first slot on, on a thread of its own, so that nobody
-// has to wait for the whole of a large file before the engine starts. Whoever takes what was read fills an index with it.
+// has to wait for the whole of a large file before the engine starts. Whoever takes what was read fills an index with
+// it.
 #pragma once
 
 #include <condition_variable>
@@ -17,9 +18,9 @@ class StoreScan {
  public:
   struct Found {
     std::vector<std::pair<int64_t, StoreRecord>> records;  // slot and what it holds, ascending
-    int64_t slots = 0;   // all slots below were read
-    int64_t bad = 0;     // records that did not pass their sums
-    bool failed = false; // the file cannot be read any further
+    int64_t slots = 0;                                     // all slots below were read
+    int64_t bad = 0;                                       // records that did not pass their sums
+    bool failed = false;                                   // the file cannot be read any further
   };
 
   explicit StoreScan(const StoreFile& file);

@@ -13,8 +13,10 @@ constexpr int64_t kWritesAtOnce = 16;
 
 StoreWriter::StoreWriter(const StoreFile& file, int64_t buffers, bool uring)
     : file_(file), most_buffers_(buffers), io_(make_block_io(file.fd(), kWritesAtOnce, uring)) {
-  if (auto records = AlignedBuffer::allocate(buffers * file.geometry().record_bytes, "KV store records"); records.ok()) records_ = std::move(*records);
-  else most_buffers_ = 0;  // then nothing is ever written
+  if (auto records = AlignedBuffer::allocate(buffers * file.geometry().record_bytes, "KV store records"); records.ok())
+    records_ = std::move(*records);
+  else
+    most_buffers_ = 0;  // then nothing is ever written
   thread_ = std::thread([this] { loop(); });
 }
 
@@ -124,7 +126,8 @@ bool StoreWriter::is_whole(const Job& job) {
     const auto at = static_cast<size_t>(layer);
     uint8_t* part = read_.data() + g.part_at[at];
     if (!move_bytes(file_.fd(), {false, g.place(job.slot, layer), part, g.padded(layer), 0})) return false;
-    if (part_sum(job.record.key, layer, {part, static_cast<size_t>(g.part_bytes[at])}) != job.record.sums[at]) return false;
+    if (part_sum(job.record.key, layer, {part, static_cast<size_t>(g.part_bytes[at])}) != job.record.sums[at])
+      return false;
   }
   return true;
 }
@@ -136,7 +139,8 @@ void StoreWriter::write_parts(std::vector<Job>& jobs) {
     if (!ok_[i] || whole_[i]) continue;
     jobs[i].record.sums.resize(static_cast<size_t>(g.layers()));
     for (int64_t layer = 0; layer < g.layers(); ++layer) {
-      const std::span part(jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
+      const std::span part(jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)],
+                           static_cast<size_t>(g.part_bytes[static_cast<size_t>(layer)]));
       jobs[i].record.sums[static_cast<size_t>(layer)] = part_sum(jobs[i].record.key, layer, part);
     }
     if (g.chunk_slots == 1) {
@@ -144,7 +148,8 @@ void StoreWriter::write_parts(std::vector<Job>& jobs) {
       continue;
     }
     for (int64_t layer = 0; layer < g.layers(); ++layer)
-      pieces_.push_back({true, g.place(jobs[i].slot, layer), jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], g.padded(layer), i});
+      pieces_.push_back({true, g.place(jobs[i].slot, layer),
+                         jobs[i].bytes.data() + g.part_at[static_cast<size_t>(layer)], g.padded(layer), i});
   }
   run(pieces_);
 }
@@ -161,7 +166,8 @@ void StoreWriter::write(std::vector<Job>& jobs) {
   // Nobody may find the old block's record above the new one's bytes.
   pieces_.clear();
   for (size_t i = 0; i < jobs.size(); ++i)
-    if (jobs[i].dirty && !whole_[i]) pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
+    if (jobs[i].dirty && !whole_[i])
+      pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
   run(pieces_);
   if (!pieces_.empty() && !sync_or_fail()) return;
 
@@ -171,7 +177,8 @@ void StoreWriter::write(std::vector<Job>& jobs) {
   pieces_.clear();
   for (size_t i = 0; i < jobs.size(); ++i) {
     if (!ok_[i] || whole_[i]) continue;
-    encode_record(g, file_.identity(), jobs[i].slot, jobs[i].record, {record_of(i), static_cast<size_t>(g.record_bytes)});
+    encode_record(g, file_.identity(), jobs[i].slot, jobs[i].record,
+                  {record_of(i), static_cast<size_t>(g.record_bytes)});
     pieces_.push_back({true, g.record_at(jobs[i].slot), record_of(i), g.record_bytes, i});
   }
   run(pieces_);

@@ -18,16 +18,16 @@ class StoreWriter {
  public:
   struct Job {
     int64_t slot = 0;
-    bool dirty = false;    // the slot's record on disk is another block's
-    bool check = false;    // the block is stored, with record.sums: to be written only where its bytes do not pass them
-    StoreRecord record;    // without the sums, but for a check
-    AlignedBuffer bytes;   // the slot's, as they will lie in the file
+    bool dirty = false;   // the slot's record on disk is another block's
+    bool check = false;   // the block is stored, with record.sums: to be written only where its bytes do not pass them
+    StoreRecord record;   // without the sums, but for a check
+    AlignedBuffer bytes;  // the slot's, as they will lie in the file
   };
   struct Written {
     int64_t slot = 0;
     bool ok = false;
-    bool was_stored = false; // a check it was
-    bool was_whole = false;  // ... that found nothing to do
+    bool was_stored = false;  // a check it was
+    bool was_whole = false;   // ... that found nothing to do
     std::vector<uint64_t> sums;
   };
 
@@ -54,11 +54,11 @@ class StoreWriter {
   const StoreFile& file_;
   int64_t most_buffers_;
   std::unique_ptr<BlockIo> io_;
-  AlignedBuffer records_;        // [most_buffers][record_bytes]
+  AlignedBuffer records_;  // [most_buffers][record_bytes]
   std::vector<IoPiece> pieces_;
-  std::vector<char> ok_;         // of the batch
-  std::vector<char> whole_;      // ... what a check found to be so: not written
-  AlignedBuffer read_;           // a slot's parts, to be checked
+  std::vector<char> ok_;     // of the batch
+  std::vector<char> whole_;  // ... what a check found to be so: not written
+  AlignedBuffer read_;       // a slot's parts, to be checked
 
   std::mutex mutex_;
   std::condition_variable wake_, room_;

@@ -1,5 +1,5 @@
-// The writer when the disk does not take everything: what failed is said to have failed, nothing of it is found again, and
-// the others and the buffers are as if nothing had been.
+// The writer when the disk does not take everything: what failed is said to have failed, nothing of it is found again,
+// and the others and the buffers are as if nothing had been.
 #include "kv/tiers/store_writer.h"
 
 #include <fcntl.h>
@@ -43,7 +43,8 @@ class Writer : public ::testing::TestWithParam<std::tuple<bool, StoreOrder>> {
     for (int64_t slot = 0; slot < g.capacity; ++slot) {
       EXPECT_TRUE(move_bytes(file.fd(), {false, g.record_at(slot), bytes.data(), g.record_bytes, 0}));
       StoreRecord record;
-      if (decode_record(g, file.identity(), slot, bytes, record) == RecordState::good) found[slot] = record.tokens.front();
+      if (decode_record(g, file.identity(), slot, bytes, record) == RecordState::good)
+        found[slot] = record.tokens.front();
     }
     return found;
   }
@@ -102,7 +103,8 @@ TEST_P(Writer, WhatIsWrittenIsFoundAgain) {
     EXPECT_TRUE(ended(writer, 1)[3]);
     writer.push(job(writer, 4, 60, true));  // its end is waited for by the destructor
   }
-  EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{{0, 10}, {1, 11}, {2, 12}, {3, 50}, {4, 60}, {5, 15}, {6, 16}, {7, 17}, {8, 18}}));
+  EXPECT_EQ(stored(), (std::map<int64_t, TokenId>{
+                          {0, 10}, {1, 11}, {2, 12}, {3, 50}, {4, 60}, {5, 15}, {6, 16}, {7, 17}, {8, 18}}));
 }
 
 // The bytes of a block do not reach the disk: neither the old record may be found above them nor the new one.
@@ -130,7 +132,8 @@ TEST_P(Writer, OneThatFailsTakesNoOtherWithIt) {
     StoreWriter writer(file, 4, uring());
     const FileEnd before_the_last(file.geometry().place(last, 0));
     std::vector<StoreWriter::Job> jobs;
-    for (int64_t slot : {int64_t{0}, last, int64_t{1}}) jobs.push_back(job(writer, slot, static_cast<TokenId>(slot + 10)));
+    for (int64_t slot : {int64_t{0}, last, int64_t{1}})
+      jobs.push_back(job(writer, slot, static_cast<TokenId>(slot + 10)));
     for (auto& one : jobs) writer.push(std::move(one));
     EXPECT_EQ(ended(writer, 3), (std::map<int64_t, bool>{{0, true}, {1, true}, {last, false}}));
   }
@@ -166,7 +169,9 @@ TEST_P(Writer, HasSoManyBuffersAndNoMore) {
   EXPECT_FALSE(writer.take(false).data()) << "it went without coming back";
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, Writer, ::testing::Combine(::testing::Bool(), ::testing::Values(StoreOrder::arrival, StoreOrder::importance)));
+INSTANTIATE_TEST_SUITE_P(Both, Writer,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(StoreOrder::arrival, StoreOrder::importance)));
 
 }  // namespace
 }  // namespace millrace

@@ -21,7 +21,8 @@ class KvTier {
   // Begins to copy the blocks of `tokens` tokens out of the pool. They must not change before the ticket is ready; then
   // the pool may have them back. Errors: resource (no room).
   virtual Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) = 0;
-  // Begins to copy a ready ticket's bytes into as many blocks. Errors: internal (no such ticket, other number of blocks).
+  // Begins to copy a ready ticket's bytes into as many blocks. Errors: internal (no such ticket, other number of
+  // blocks).
   virtual Result<void> get(TierTicket ticket, std::span<const BlockId> into) = 0;
   // Of the last put or get of the ticket.
   virtual TierState poll(TierTicket ticket) = 0;

@@ -1,5 +1,5 @@
-// BlockIo on io_uring (Axboe, "Efficient IO with io_uring", 2019): pieces go to the kernel in one queue and come back in
-// another, as many at once as the disk likes, from one thread and without a system call for each.
+// BlockIo on io_uring (Axboe, "Efficient IO with io_uring", 2019): pieces go to the kernel in one queue and come back
+// in another, as many at once as the disk likes, from one thread and without a system call for each.
 #include <liburing.h>
 
 #include <algorithm>
@@ -36,14 +36,17 @@ class UringIo final : public BlockIo {
     free_.pop_back();
     pieces_[static_cast<size_t>(place)] = piece;
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry == nullptr) {  // the queue has as many entries as there are pieces: cannot be, and is no reason to lose one
+    if (entry ==
+        nullptr) {  // the queue has as many entries as there are pieces: cannot be, and is no reason to lose one
       finished_.push_back({place, move_bytes(fd_, piece)});
       return;
     }
     const auto bytes = static_cast<unsigned>(piece.bytes);
     const auto at = static_cast<uint64_t>(piece.at);
-    if (piece.write) io_uring_prep_write(entry, fd_, piece.data, bytes, at);
-    else io_uring_prep_read(entry, fd_, piece.data, bytes, at);
+    if (piece.write)
+      io_uring_prep_write(entry, fd_, piece.data, bytes, at);
+    else
+      io_uring_prep_read(entry, fd_, piece.data, bytes, at);
     io_uring_sqe_set_data64(entry, static_cast<uint64_t>(place));
   }
 
@@ -59,7 +62,8 @@ class UringIo final : public BlockIo {
       finished_.pop_back();
     }
     while (io_uring_sq_ready(&ring_) > 0)
-      if (io_uring_submit(&ring_) < 0 && under_way() > static_cast<int64_t>(io_uring_sq_ready(&ring_))) break;  // busy: take something first
+      if (io_uring_submit(&ring_) < 0 && under_way() > static_cast<int64_t>(io_uring_sq_ready(&ring_)))
+        break;  // busy: take something first
     while (under_way() > 0 && filled < most) {
       io_uring_cqe* entry = nullptr;
       const int error = filled == 0 ? io_uring_wait_cqe(&ring_, &entry) : io_uring_peek_cqe(&ring_, &entry);
@@ -81,11 +85,14 @@ class UringIo final : public BlockIo {
   };
   explicit UringIo(int fd) : fd_(fd) {}
   int64_t under_way() const { return static_cast<int64_t>(pieces_.size() - free_.size()); }
-  static bool may_go_on(int result) { return result > 0 || result == -EINTR || result == -EAGAIN; }  // short, or not now
+  static bool may_go_on(int result) {
+    return result > 0 || result == -EINTR || result == -EAGAIN;
+  }  // short, or not now
 
   bool knows_read_and_write() {
     io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
-    const bool knows = probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
+    const bool knows =
+        probe && io_uring_opcode_supported(probe, IORING_OP_READ) && io_uring_opcode_supported(probe, IORING_OP_WRITE);
     if (probe) io_uring_free_probe(probe);
     return knows;
   }
@@ -100,6 +107,8 @@ class UringIo final : public BlockIo {
 
 }  // namespace
 
-std::unique_ptr<BlockIo> make_uring_io(int fd, int64_t depth) { return UringIo::create(fd, std::max<int64_t>(1, depth)); }
+std::unique_ptr<BlockIo> make_uring_io(int fd, int64_t depth) {
+  return UringIo::create(fd, std::max<int64_t>(1, depth));
+}
 
 }  // namespace millrace

@@ -49,10 +49,12 @@ void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files)
 }
 
 HiddenActivation read_activation(ConfigReader& config, std::string_view otherwise) {
-  std::string name = config.text_or("hidden_activation", config.text_or("hidden_act", config.text_or("activation_function", otherwise)));
+  std::string name = config.text_or("hidden_activation",
+                                    config.text_or("hidden_act", config.text_or("activation_function", otherwise)));
   if (name == "silu" || name == "swish") return HiddenActivation::silu;
   if (name == "gelu") return HiddenActivation::gelu_erf;
-  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_tanh") return HiddenActivation::gelu_tanh;
+  if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_fast" || name == "gelu_tanh")
+    return HiddenActivation::gelu_tanh;
   if (name == "relu") return HiddenActivation::relu;
   config.fail(Error::unsupported(fmt::format("{}: activation '{}'", config.source(), name)));
   return HiddenActivation::silu;
@@ -64,7 +66,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   spec.context = meta.count("context_length", 1, kMaxContext);
   spec.width = meta.count("embedding_length", 1, kMaxWidth);
   int64_t layers = meta.count("block_count", 1, kMaxLayers);
-  if (meta.is_array("attention.head_count") || meta.is_array("attention.head_count_kv") || meta.is_array("feed_forward_length")) {
+  if (meta.is_array("attention.head_count") || meta.is_array("attention.head_count_kv") ||
+      meta.is_array("feed_forward_length")) {
     meta.fail(Error::unsupported(fmt::format("{}: head counts or hidden sizes that differ by layer", meta.source())));
     return;
   }
@@ -73,7 +76,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   spec.head_dim = meta.count_or("attention.key_length", std::max<int64_t>(1, spec.width / spec.heads), 1, kMaxWidth);
   int64_t value_dim = meta.count_or("attention.value_length", spec.head_dim, 1, kMaxWidth);
   if (value_dim != spec.head_dim) {
-    meta.fail(Error::unsupported(fmt::format("{}: keys of {} and values of {} dims", meta.source(), spec.head_dim, value_dim)));
+    meta.fail(Error::unsupported(
+        fmt::format("{}: keys of {} and values of {} dims", meta.source(), spec.head_dim, value_dim)));
   }
   spec.moe.experts = meta.count_or("expert_count", 0, 0, kMaxExperts);
   spec.hidden = meta.count_or("feed_forward_length", 0, 0, kMaxWidth);
@@ -85,7 +89,8 @@ void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& file
   } else if (spec.hidden < 1) {
     meta.fail(Error::corrupt(fmt::format("{}: feed_forward_length is missing", meta.source())));
   }
-  spec.norm_eps = static_cast<float>(meta.number_or("attention.layer_norm_rms_epsilon", meta.number_or("attention.layer_norm_epsilon", 1e-5)));
+  spec.norm_eps = static_cast<float>(
+      meta.number_or("attention.layer_norm_rms_epsilon", meta.number_or("attention.layer_norm_epsilon", 1e-5)));
   spec.attention_softcap = static_cast<float>(meta.number_or("attn_logit_softcapping", 0.0));
   spec.final_softcap = static_cast<float>(meta.number_or("final_logit_softcapping", 0.0));
   spec.attention_scale = static_cast<float>(meta.number_or("attention.scale", 0.0));
@@ -127,7 +132,8 @@ void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rop
   } else {
     config.fail(Error::unsupported(fmt::format("{}: rope scaling '{}'", config.source(), type)));
   }
-  if (!(rope.factor > 0.0)) config.fail(Error::corrupt(fmt::format("{}: rope scaling factor must be positive", config.source())));
+  if (!(rope.factor > 0.0))
+    config.fail(Error::corrupt(fmt::format("{}: rope scaling factor must be positive", config.source())));
 }
 
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
@@ -143,7 +149,8 @@ void read_common_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.activation = read_activation(config, "silu");
   RopeSpec rope;
   double partial = config.number_or("partial_rotary_factor", 1.0);
-  rope.rotated = static_cast<int64_t>(static_cast<double>(spec.head_dim) * (partial > 0.0 && partial <= 1.0 ? partial : 1.0));
+  rope.rotated =
+      static_cast<int64_t>(static_cast<double>(spec.head_dim) * (partial > 0.0 && partial <= 1.0 ? partial : 1.0));
   rope.theta = config.number_or("rope_theta", 10000.0);
   rope.original_context = config.count_or("original_max_position_embeddings", spec.context, 0, kMaxContext);
   for (const char* key : {"rope_scaling", "rope_parameters"}) {
@@ -163,11 +170,13 @@ void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t defa
   auto types = config.texts_or_empty("layer_types");
   if (!types.empty()) {
     if (types.size() != spec.layers.size()) {
-      config.fail(Error::corrupt(fmt::format("{}: layer_types has {} entries for {} layers", config.source(), types.size(), spec.layers.size())));
+      config.fail(Error::corrupt(fmt::format("{}: layer_types has {} entries for {} layers", config.source(),
+                                             types.size(), spec.layers.size())));
       return;
     }
     for (size_t i = 0; i < types.size(); ++i) {
-      if (types[i] == "sliding_attention") spec.layers[i].window = window;
+      if (types[i] == "sliding_attention")
+        spec.layers[i].window = window;
       else if (types[i] != "full_attention")
         config.fail(Error::unsupported(fmt::format("{}: layer type '{}'", config.source(), types[i])));
     }
@@ -176,7 +185,8 @@ void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t defa
   alternate_windows(spec, window, config.count_or("sliding_window_pattern", default_pattern, 0, kMaxLayers));
 }
 
-void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key, std::string_view hidden_key) {
+void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key,
+                          std::string_view hidden_key) {
   spec.moe.experts = config.count(experts_key, 1, kMaxExperts);
   spec.moe.used = config.count("num_experts_per_tok", 1, spec.moe.experts);
   spec.moe.hidden = config.count_or(hidden_key, spec.hidden, 1, kMaxWidth);

@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-inline constexpr int64_t kMaxWidth = 1 << 20;     // widths, hidden sizes, heads x dim
+inline constexpr int64_t kMaxWidth = 1 << 20;  // widths, hidden sizes, heads x dim
 inline constexpr int64_t kMaxLayers = 4096;
 inline constexpr int64_t kMaxVocab = 1 << 24;
 inline constexpr int64_t kMaxContext = int64_t{1} << 31;
@@ -25,6 +25,7 @@ void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern);
 
 // Mixture-of-experts fields of config.json.
-void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key, std::string_view hidden_key);
+void read_huggingface_moe(ConfigReader& config, ArchSpec& spec, std::string_view experts_key,
+                          std::string_view hidden_key);
 
 }  // namespace millrace

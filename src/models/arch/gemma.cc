@@ -67,7 +67,8 @@ void read_gemma3_gguf(ConfigReader& meta, ArchSpec& spec) {
   int64_t window = meta.count_or("attention.sliding_window", 1024, 0, kMaxContext);
   alternate_windows(spec, window, pattern);
   auto sliding = meta.numbers_or_empty("attention.sliding_window_pattern");
-  for (size_t i = 0; i < sliding.size() && i < spec.layers.size(); ++i) spec.layers[i].window = sliding[i] != 0 ? window : 0;
+  for (size_t i = 0; i < sliding.size() && i < spec.layers.size(); ++i)
+    spec.layers[i].window = sliding[i] != 0 ? window : 0;
   split_ropes(spec, meta.number_or("rope.freq_base_swa", 10000.0));
   if (spec.attention_scale == 0.0f && spec.layer_count() == 62)  // the 27B model
     set_query_scale(spec, static_cast<double>(spec.width) / static_cast<double>(spec.heads));

@@ -36,7 +36,8 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   if (activation != "gelu_new" && activation != "gelu_pytorch_tanh" && activation != "gelu_fast")
     config.fail(Error::unsupported(fmt::format("{}: activation_function '{}'", config.source(), activation)));
   if (config.flag_or("scale_attn_by_inverse_layer_idx", false) || !config.flag_or("scale_attn_weights", true))
-    config.fail(Error::unsupported(fmt::format("{}: scale_attn_by_inverse_layer_idx, or scale_attn_weights off", config.source())));
+    config.fail(Error::unsupported(
+        fmt::format("{}: scale_attn_by_inverse_layer_idx, or scale_attn_weights off", config.source())));
   set_common(spec);
 }
 

@@ -1,5 +1,6 @@
 // Qwen2, Qwen3 and their mixtures of experts.
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
@@ -33,7 +34,8 @@ void read_moe_layers(ConfigReader& config, ArchSpec& spec) {
   int64_t step = config.count_or("decoder_sparse_step", 1, 1, kMaxLayers);
   for (int64_t i = 0; i < spec.layer_count(); ++i) spec.layers[i].moe = (i + 1) % step == 0;
   for (double layer : config.numbers_or_empty("mlp_only_layers"))
-    if (layer >= 0 && layer < static_cast<double>(spec.layer_count())) spec.layers[static_cast<size_t>(layer)].moe = false;
+    if (layer >= 0 && layer < static_cast<double>(spec.layer_count()))
+      spec.layers[static_cast<size_t>(layer)].moe = false;
 }
 
 void read_qwen2moe_gguf(ConfigReader&, ArchSpec& spec) {

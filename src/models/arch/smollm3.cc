@@ -1,5 +1,6 @@
 // SmolLM3: Llama where every fourth layer has no positions at all (NoPE).
 #include <fmt/format.h>
+
 #include <nlohmann/json.hpp>
 
 #include "models/arch/builtin.h"
@@ -21,7 +22,8 @@ void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   if (layers.empty()) {
     drop_every(spec, config.count_or("no_rope_layer_interval", 4, 0, kMaxLayers));
   } else if (layers.size() != spec.layers.size()) {
-    config.fail(Error::corrupt(fmt::format("{}: no_rope_layers has {} entries for {} layers", config.source(), layers.size(), spec.layers.size())));
+    config.fail(Error::corrupt(fmt::format("{}: no_rope_layers has {} entries for {} layers", config.source(),
+                                           layers.size(), spec.layers.size())));
   } else {
     for (size_t i = 0; i < layers.size(); ++i) spec.layers[i].rope = layers[i] != 0 ? 0 : -1;
   }

@@ -102,7 +102,8 @@ std::optional<RopeSpec> find_llama3(const RopeSpec& rope) {
   const auto frequencies = rope_frequencies(plain, 0);
   std::vector<std::pair<double, double>> line;  // 1 / wavelength, s
   for (size_t i = 0; i < frequencies.size(); ++i) {
-    const double s = (1.0 / static_cast<double>(rope.long_factors[i]) - 1.0 / found.factor) / (1.0 - 1.0 / found.factor);
+    const double s =
+        (1.0 / static_cast<double>(rope.long_factors[i]) - 1.0 / found.factor) / (1.0 - 1.0 / found.factor);
     if (s > 1e-4 && s < 1.0 - 1e-4) line.emplace_back(frequencies[i] / (2.0 * std::numbers::pi), s);
   }
   if (line.size() < 2) return std::nullopt;
@@ -160,7 +161,8 @@ std::string layer_difference(const ArchSpec& left, const ArchSpec& right) {
     const RopeSpec& x = left.ropes[static_cast<size_t>(a.rope)];
     const RopeSpec& y = right.ropes[static_cast<size_t>(b.rope)];
     if (x.rotated != y.rotated) return fmt::format("rotated dims ({}, {})", x.rotated, y.rotated);
-    const bool early = x.scaling == Scaling::longrope && !same_frequencies(x, y, std::min(x.original_context, left.context));
+    const bool early =
+        x.scaling == Scaling::longrope && !same_frequencies(x, y, std::min(x.original_context, left.context));
     if (early || !same_frequencies(x, y, left.context)) return "rope scaling";
     if (!close(rope_scale(x), rope_scale(y))) return "rope attention factor";
   }
@@ -217,7 +219,8 @@ Json write_arch_gguf(const Arch& arch, const ArchSpec& spec, std::vector<FactorT
   meta["attention.head_count_kv"] = spec.kv_heads;
   meta["attention.key_length"] = spec.head_dim;
   meta["attention.value_length"] = spec.head_dim;
-  meta[spec.norm == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"] = spec.norm_eps;
+  meta[spec.norm == NormKind::rms ? "attention.layer_norm_rms_epsilon" : "attention.layer_norm_epsilon"] =
+      spec.norm_eps;
   meta["vocab_size"] = spec.vocab;
   if (!spec.learned_positions && !spec.ropes.empty()) write_gguf_rope(spec.ropes[0], meta, factors);
   if (const int64_t window = first_window(spec)) meta["attention.sliding_window"] = window;

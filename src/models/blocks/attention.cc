@@ -24,8 +24,8 @@ RopeRows rope_of(const ArchSpec& spec, const LayerSpec& layer, const ForwardCont
 }
 
 // QK-norm, rotation and scaling of one token's heads.
-void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::vector<float>& norm, const RopeRows& rope,
-                   int64_t token, float* heads, int64_t count) {
+void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::vector<float>& norm,
+                   const RopeRows& rope, int64_t token, float* heads, int64_t count) {
   if (spec.qk_norm == QkNorm::full && !norm.empty())
     kernels.rms_norm(heads, norm.data(), spec.norm_offset, spec.norm_eps, count * spec.head_dim, heads);
   for (int64_t h = 0; h < count; ++h) {
@@ -39,8 +39,8 @@ void prepare_heads(const ArchSpec& spec, const KernelTable& kernels, const std::
   }
 }
 
-void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& batch, const BatchSpan& span, int64_t token,
-                 const float* k, const float* v, int64_t kv_heads, int64_t head_dim) {
+void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& batch, const BatchSpan& span,
+                 int64_t token, const float* k, const float* v, int64_t kv_heads, int64_t head_dim) {
   const int64_t slot = span.first_slot + token - span.begin;
   const int64_t block_tokens = kv.layout().block_tokens;
   const BlockId block = batch.block_tables[span.table + slot / block_tokens];
@@ -53,8 +53,8 @@ void store_token(KvPool& kv, const RowCodec& codec, int64_t layer, const Batch& 
 
 }  // namespace
 
-void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
-                    const ActivationRows& rows, ForwardContext& context) {
+void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                    const Batch& batch, const ActivationRows& rows, ForwardContext& context) {
   const int64_t tokens = batch.size();
   const int64_t q_width = spec.heads * spec.head_dim;
   const int64_t kv_width = spec.kv_heads * spec.head_dim;
@@ -72,7 +72,8 @@ void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index,
     prepare_heads(spec, kernels, weights.q_norm, rope, t, q + t * q_width, spec.heads);
     prepare_heads(spec, kernels, weights.k_norm, rope, t, k + t * kv_width, spec.kv_heads);
     kernels.scale(q + t * q_width, spec.attention_scale, q_width);
-    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, spec.kv_heads, spec.head_dim);
+    store_token(context.kv(), codec, index, batch, span, t, k + t * kv_width, v + t * kv_width, spec.kv_heads,
+                spec.head_dim);
   });
 }
 
@@ -99,23 +100,26 @@ const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardConte
   return kept;
 }
 
-void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch, ForwardContext& context) {
+void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                       ForwardContext& context) {
   const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
   observe_mass(batch, attention, context.kernels(), context.kv(), context.q.as<float>(), context.mass);
 }
 
-void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
-                     ForwardContext& context) {
+void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                     const Batch& batch, ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   const int64_t q_width = spec.heads * spec.head_dim;
   const float* q = context.q.as<float>();
   const AttentionLayer attention{index, spec.heads, spec.kv_heads, spec.head_dim, layer.window, spec.attention_softcap};
-  attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(), context.limits().context,
-         context.partials.as<float>(), context.block_pointers.data());
+  attend(batch, attention, kernels, context.pool(), context.kv(), q, context.attended.as<float>(),
+         context.limits().context, context.partials.as<float>(), context.block_pointers.data());
 
-  const ActivationRows out = encode_activations(kernels, context.pool(), weights.output.format->activation,
-                                                context.attended.as<float>(), q_width, batch.size(), q_width, context.encoded.data());
-  project(context, context.attended.as<float>(), out, {{weights.output, weights.output_bias, context.block_out.as<float>()}});
+  const ActivationRows out =
+      encode_activations(kernels, context.pool(), weights.output.format->activation, context.attended.as<float>(),
+                         q_width, batch.size(), q_width, context.encoded.data());
+  project(context, context.attended.as<float>(), out,
+          {{weights.output, weights.output_bias, context.block_out.as<float>()}});
 }
 
 }  // namespace millrace

@@ -30,7 +30,8 @@ void for_rows(ForwardContext& context, int64_t rows, int64_t values, const Body&
 void norm_row(const ArchSpec& spec, const NormWeights& weights, const KernelTable& kernels, const float* x, float* y);
 
 // Rounds row t of `rows`, which lie at `scratch`.
-inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, int64_t t, const float* x, uint8_t* scratch) {
+inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, int64_t t, const float* x,
+                       uint8_t* scratch) {
   kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
 }
 
@@ -46,25 +47,26 @@ struct Projection {
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
 
 // Fills row t of context.rope with cos and sin.
-void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies, const std::vector<float>& scales,
-                   int32_t position, int64_t t, ForwardContext& context);
-
+void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
+                   const std::vector<float>& scales, int32_t position, int64_t t, ForwardContext& context);
 
 // Attention has two halves: after the first, which stores every token's keys and values, the last layer goes on with
 // the tokens whose logits are wanted (keep_outputs) and drops the others.
 // context.normed, rounded in `rows` -> context.q
-void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
-                    const ActivationRows& rows, ForwardContext& context);
+void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                    const Batch& batch, const ActivationRows& rows, ForwardContext& context);
 // context.q of the whole batch -> context.mass
-void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch, ForwardContext& context);
+void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const Batch& batch,
+                       ForwardContext& context);
 // context.q -> context.block_out
-void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights, const Batch& batch,
-                     ForwardContext& context);
+void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
+                     const Batch& batch, ForwardContext& context);
 // Moves the residual and query rows of batch.output_rows to the front; returns the batch they make.
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context);
 
 // context.normed, rounded in `rows` -> context.block_out
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows, ForwardContext& context);
+void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
+               ForwardContext& context);
 void moe_block(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& rows, ForwardContext& context);
 
 // act(gate) * up, or act(up) in place, over n values: `up` holds the result when there is no gate, `gate` otherwise.

@@ -25,7 +25,8 @@ void activate(const ArchSpec& spec, const KernelTable& kernels, float* gate, flo
   }
 }
 
-void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows, ForwardContext& context) {
+void mlp_block(const ArchSpec& spec, const MlpWeights& weights, int64_t hidden, const ActivationRows& rows,
+               ForwardContext& context) {
   const KernelTable& kernels = context.kernels();
   float* gate = context.gate.as<float>();
   float* up = context.up.as<float>();

@@ -40,8 +40,8 @@ void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context)
   begin[0] = 0;
 }
 
-// The products of one layer's experts as one job, so that an expert with a token or two keeps no thread waiting: gate and
-// up of every expert that has rows, or their down. Rows of one expert follow each other from expert_begin.
+// The products of one layer's experts as one job, so that an expert with a token or two keeps no thread waiting: gate
+// and up of every expert that has rows, or their down. Rows of one expert follow each other from expert_begin.
 struct ExpertJobs {
   const std::vector<MlpWeights>& experts;
   const MoeSpec& moe;
@@ -65,8 +65,12 @@ struct ExpertJobs {
       ActivationRows mine = in;
       mine.tokens = rows;
       if (!shared) mine.data += begin * in.stride;
-      context.expert_parts[at] = {.weight = &expert.gate, .x = mine, .y = context.gate.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
-      context.expert_parts[at + 1] = {.weight = &expert.up, .x = mine, .y = context.up.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
+      context.expert_parts[at] = {.weight = &expert.gate,
+                                  .x = mine,
+                                  .y = context.gate.as<float>() + begin * moe.hidden,
+                                  .y_stride = moe.hidden};
+      context.expert_parts[at + 1] = {
+          .weight = &expert.up, .x = mine, .y = context.up.as<float>() + begin * moe.hidden, .y_stride = moe.hidden};
       return at + 2;
     });
   }
@@ -76,7 +80,8 @@ struct ExpertJobs {
       ActivationRows mine = in;
       mine.tokens = rows;
       mine.data += begin * in.stride;
-      context.expert_parts[at] = {.weight = &expert.down, .x = mine, .y = context.expert_out.as<float>() + begin * width, .y_stride = width};
+      context.expert_parts[at] = {
+          .weight = &expert.down, .x = mine, .y = context.expert_out.as<float>() + begin * width, .y_stride = width};
       return at + 1;
     });
   }
@@ -92,7 +97,8 @@ void run_experts(const ArchSpec& spec, const LayerWeights& weights, const Activa
   if (x.tokens > 1) {
     in.data = context.expert_in.data();
     for_rows(context, pairs, x.stride / 4, [&](int64_t i) {
-      std::memcpy(context.expert_in.data() + i * x.stride, x.data + context.expert_rows[i] / moe.used * x.stride, static_cast<size_t>(x.stride));
+      std::memcpy(context.expert_in.data() + i * x.stride, x.data + context.expert_rows[i] / moe.used * x.stride,
+                  static_cast<size_t>(x.stride));
     });
   }
   jobs.gate_up(in, x.tokens == 1);
@@ -116,9 +122,11 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
   const float* normed = context.normed.as<float>();
   float* logits = context.router.as<float>();
   linear(context.pool(), weights.router, rows, logits, moe.experts);
-  const ActivationRows x = activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
+  const ActivationRows x =
+      activation_rows(weights.experts[0].gate.format->activation, tokens, spec.width, context.encoded.data());
   for_rows(context, tokens, spec.width + moe.experts * moe.used, [&](int64_t t) {
-    choose_experts(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used], &context.chosen_weight[t * moe.used]);
+    choose_experts(moe, kernels, logits + t * moe.experts, &context.chosen[t * moe.used],
+                   &context.chosen_weight[t * moe.used]);
     encode_row(kernels, x, t, normed + t * spec.width, context.encoded.data());
   });
   const int64_t pairs = tokens * moe.used;
@@ -130,12 +138,13 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
   if (shared) {
     const Weight& up = weights.shared.up;
     mlp_block(spec, weights.shared, moe.shared_hidden,
-              encode_activations(kernels, context.pool(), up.format->activation, normed, spec.width, tokens, spec.width, context.encoded.data()),
+              encode_activations(kernels, context.pool(), up.format->activation, normed, spec.width, tokens, spec.width,
+                                 context.encoded.data()),
               context);
   }
   if (weights.shared_gate.present()) {
-    ActivationRows gated = encode_activations(kernels, context.pool(), weights.shared_gate.format->activation, normed, spec.width,
-                                              tokens, spec.width, context.encoded.data());
+    ActivationRows gated = encode_activations(kernels, context.pool(), weights.shared_gate.format->activation, normed,
+                                              spec.width, tokens, spec.width, context.encoded.data());
     linear(context.pool(), weights.shared_gate, gated, logits, 1);
   }
   // Where (token, rank) went, then the sum in rank order.
@@ -147,7 +156,8 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
     if (weights.shared_gate.present()) kernels.scale(row, 1.0f / (1.0f + std::exp(-logits[t])), spec.width);
     for (int64_t rank = 0; rank < moe.used; ++rank) {
       const int64_t pair = t * moe.used + rank;
-      kernels.add_scaled(context.expert_out.as<float>() + place[pair] * spec.width, context.chosen_weight[pair], row, spec.width);
+      kernels.add_scaled(context.expert_out.as<float>() + place[pair] * spec.width, context.chosen_weight[pair], row,
+                         spec.width);
     }
   });
 }

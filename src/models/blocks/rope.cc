@@ -22,7 +22,8 @@ double scale_llama3(const RopeSpec& rope, double frequency) {
 // Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17 solved for the dimension).
 double yarn_dimension(const RopeSpec& rope, double rotations) {
   return static_cast<double>(rope.rotated) *
-         std::log(static_cast<double>(rope.original_context) / (rotations * 2.0 * std::numbers::pi)) / (2.0 * std::log(rope.theta));
+         std::log(static_cast<double>(rope.original_context) / (rotations * 2.0 * std::numbers::pi)) /
+         (2.0 * std::log(rope.theta));
 }
 
 void scale_yarn(const RopeSpec& rope, std::vector<double>& frequencies) {
@@ -66,13 +67,14 @@ float rope_scale(const RopeSpec& rope) {
   if (rope.scaling == RopeSpec::Scaling::longrope) {
     if (rope.attention_factor > 0.0) return static_cast<float>(rope.attention_factor);
     if (rope.factor <= 1.0 || rope.original_context < 2) return 1.0f;
-    return static_cast<float>(std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_context))));
+    return static_cast<float>(
+        std::sqrt(1.0 + std::log(rope.factor) / std::log(static_cast<double>(rope.original_context))));
   }
   return 1.0f;
 }
 
-void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies, const std::vector<float>& scales,
-                   int32_t position, int64_t t, ForwardContext& context) {
+void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
+                   const std::vector<float>& scales, int32_t position, int64_t t, ForwardContext& context) {
   float* table = context.rope.as<float>();
   for (size_t r = 0; r < spec.ropes.size(); ++r) {
     const int64_t half = spec.ropes[r].rotated / 2;

@@ -14,7 +14,8 @@ void norm_row(const ArchSpec& spec, const NormWeights& weights, const KernelTabl
   } else if (spec.norm == NormKind::rms) {
     kernels.rms_norm(x, weights.scale.data(), spec.norm_offset, spec.norm_eps, width, y);
   } else {
-    kernels.layer_norm(x, weights.scale.data(), weights.bias.empty() ? nullptr : weights.bias.data(), spec.norm_eps, width, y);
+    kernels.layer_norm(x, weights.scale.data(), weights.bias.empty() ? nullptr : weights.bias.data(), spec.norm_eps,
+                       width, y);
   }
 }
 
@@ -30,7 +31,8 @@ void project(ForwardContext& context, const float* x, ActivationRows rows, std::
     const Activation kind = matrix.weight.format->activation;
     if (kind != rows.kind) {
       run();  // before its rows are written over
-      rows = encode_activations(context.kernels(), context.pool(), kind, x, rows.cols, rows.tokens, rows.cols, context.encoded.data());
+      rows = encode_activations(context.kernels(), context.pool(), kind, x, rows.cols, rows.tokens, rows.cols,
+                                context.encoded.data());
     }
     parts[count++] = {.weight = &matrix.weight,
                       .x = rows,

@@ -48,7 +48,9 @@ void count(ConvertReport& report, const std::vector<OutputTensor>& tensors) {
 
 std::function<void(int64_t, int64_t)> fraction_of(const ConvertOptions& options) {
   if (!options.progress) return {};
-  return [&options](int64_t done, int64_t all) { options.progress(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, all))); };
+  return [&options](int64_t done, int64_t all) {
+    options.progress(static_cast<double>(done) / static_cast<double>(std::max<int64_t>(1, all)));
+  };
 }
 
 }  // namespace
@@ -58,7 +60,8 @@ Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& p
   if (options.output.empty()) return Error::user("output: is missing; name a .gguf file or a folder");
   for (const char* ending : {".safetensors", ".bin", ".json"})
     if (options.output.ends_with(ending))
-      return Error::user(fmt::format("{}: is neither a .gguf file nor a folder to write a Hugging Face model into", options.output));
+      return Error::user(
+          fmt::format("{}: is neither a .gguf file nor a folder to write a Hugging Face model into", options.output));
   MILLRACE_TRY(const Format* target, find_target(options.format, gguf));
   MILLRACE_TRY(ConversionInput input, open_conversion_input(options.input, options.tokenizer));
   MILLRACE_TRY_VOID(check_output(options.output, options.force, input.paths()));

@@ -15,11 +15,12 @@
 namespace millrace {
 
 struct ConvertOptions {
-  std::string input;      // GGUF file, .safetensors file, Hugging Face folder, llama2.c checkpoint (.bin)
-  std::string output;     // a name that ends in .gguf, or a folder
-  std::string format;     // of the matrices ("q8_0"); empty: as the input has them where the output can hold it, else f32
-  std::string tokenizer;  // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one beside the checkpoint; "none"
-  bool force = false;     // replace an output that exists
+  std::string input;   // GGUF file, .safetensors file, Hugging Face folder, llama2.c checkpoint (.bin)
+  std::string output;  // a name that ends in .gguf, or a folder
+  std::string format;  // of the matrices ("q8_0"); empty: as the input has them where the output can hold it, else f32
+  std::string
+      tokenizer;       // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one beside the checkpoint; "none"
+  bool force = false;  // replace an output that exists
   std::function<void(double)> progress;  // fraction written; may be null
 };
 
@@ -31,11 +32,11 @@ struct ConvertReport {
   std::string architecture;             // as the output calls it
   int64_t tensors = 0;
   int64_t parameters = 0;
-  int64_t bytes = 0;                                    // of tensors, written
+  int64_t bytes = 0;                                           // of tensors, written
   std::map<std::string, std::pair<int64_t, int64_t>> formats;  // name -> tensors, bytes
-  std::vector<Kept> kept;               // matrices that --format did not reach
-  std::vector<Kept> fallbacks;          // matrices whose rows are no whole blocks of it, and what they have instead
-  std::vector<std::string> left_out;    // tensors of the input that the output does not have
+  std::vector<Kept> kept;                                      // matrices that --format did not reach
+  std::vector<Kept> fallbacks;        // matrices whose rows are no whole blocks of it, and what they have instead
+  std::vector<std::string> left_out;  // tensors of the input that the output does not have
   std::vector<std::string> notes;
 };
 

@@ -12,7 +12,8 @@ bool is_plain(const Format& format) { return format.block_values == 1 && format.
 // What takes the place of a format whose blocks are too wide for a row, as llama.cpp has it; null: none does.
 const Format* narrower(const Format& format) {
   static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
-      {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"}, {"q4_k", "q5_0"}, {"q5_k", "q5_1"}, {"q6_k", "q8_0"}};
+      {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"},
+      {"q4_k", "q5_0"},   {"q5_k", "q5_1"},   {"q6_k", "q8_0"}};
   const auto* found = std::ranges::find(kNarrower, format.name, [](const auto& pair) { return pair.first; });
   return found == std::end(kNarrower) ? nullptr : find_format(found->second);
 }
@@ -32,7 +33,8 @@ const char* special_matrix(std::string_view name) {
   return nullptr;
 }
 
-const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special) {
+const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string& name, int64_t line,
+                                   const char* special) {
   const Format* source = tensor.stored && tensor.stored->scales.values.empty() ? tensor.stored->tensor.format : nullptr;
   const Format* plain = source && is_plain(*source) && can_store(*source, gguf_) ? source : f32_;
   if (tensor.is_vector) return gguf_ && !same_kind_ ? f32_ : plain;
@@ -48,9 +50,11 @@ const Format* FormatChoice::fitting(const std::string& name, int64_t line, const
   while (format && line % format->block_values != 0) format = narrower(*format);
   if (format == target_) return target_;
   if (!format) format = plain->block_bytes <= 2 ? plain : find_format("f16");
-  const std::string why = fmt::format("{} columns are no whole blocks of {}, which have {}", line, target_->name, target_->block_values);
+  const std::string why =
+      fmt::format("{} columns are no whole blocks of {}, which have {}", line, target_->name, target_->block_values);
   // Experts of one stack are one tensor.
-  if (report_.fallbacks.empty() || report_.fallbacks.back().name != name) report_.fallbacks.push_back({name, std::string(format->name), why});
+  if (report_.fallbacks.empty() || report_.fallbacks.back().name != name)
+    report_.fallbacks.push_back({name, std::string(format->name), why});
   return format;
 }
 

@@ -12,8 +12,9 @@ using Json = nlohmann::ordered_json;
 // general.file_type: a number for what most matrices are stored in (frozen).
 uint32_t file_type_of(std::string_view format) {
   static const std::map<std::string_view, uint32_t> kTypes = {
-      {"f32", 0},   {"f16", 1},   {"q4_0", 2},  {"q4_1", 3},   {"q8_0", 7},    {"q5_0", 8},   {"q5_1", 9},   {"q2_k", 10},
-      {"q3_k", 12}, {"q4_k", 15}, {"q5_k", 17}, {"q6_k", 18}, {"iq4_nl", 25}, {"iq4_xs", 30}, {"bf16", 32}, {"mxfp4", 38}};
+      {"f32", 0},     {"f16", 1},     {"q4_0", 2},  {"q4_1", 3},  {"q8_0", 7},  {"q5_0", 8},
+      {"q5_1", 9},    {"q2_k", 10},   {"q3_k", 12}, {"q4_k", 15}, {"q5_k", 17}, {"q6_k", 18},
+      {"iq4_nl", 25}, {"iq4_xs", 30}, {"bf16", 32}, {"mxfp4", 38}};
   auto found = kTypes.find(format);
   return found == kTypes.end() ? 1024 : found->second;  // 1024: guessed by the reader
 }
@@ -26,7 +27,8 @@ bool set_array(GgufWriter& writer, const std::string& key, const Json& list) {
     writer.set_strings(key, list.get<std::vector<std::string>>());
   } else if (all([](const Json& v) { return v.is_number_integer(); })) {
     const bool fits = all([](const Json& v) {
-      return v.is_number_unsigned() ? v.get<uint64_t>() <= INT32_MAX : v.get<int64_t>() >= INT32_MIN && v.get<int64_t>() <= INT32_MAX;
+      return v.is_number_unsigned() ? v.get<uint64_t>() <= INT32_MAX
+                                    : v.get<int64_t>() >= INT32_MIN && v.get<int64_t>() <= INT32_MAX;
     });
     if (!fits) return false;
     writer.set_i32s(key, list.get<std::vector<int32_t>>());
@@ -50,8 +52,10 @@ bool set_json(GgufWriter& writer, const std::string& key, const Json& value) {
     writer.set_f32(key, value.get<float>());
   } else if (value.is_number_unsigned() || (value.is_number_integer() && value.get<int64_t>() >= 0)) {
     const auto number = value.get<uint64_t>();
-    if (number <= UINT32_MAX) writer.set_u32(key, static_cast<uint32_t>(number));
-    else writer.set_u64(key, number);
+    if (number <= UINT32_MAX)
+      writer.set_u32(key, static_cast<uint32_t>(number));
+    else
+      writer.set_u64(key, number);
   } else if (value.is_number_integer() && value.get<int64_t>() >= INT32_MIN) {
     writer.set_i32(key, value.get<int32_t>());
   } else {
@@ -63,8 +67,10 @@ bool set_json(GgufWriter& writer, const std::string& key, const Json& value) {
 void set_file_type(GgufWriter& writer, const std::vector<OutputTensor>& tensors) {
   std::map<std::string_view, int64_t> values;
   for (const OutputTensor& tensor : tensors)
-    if (tensor.dims.size() > 1) values[tensor.format->name] += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
-  auto most = std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
+    if (tensor.dims.size() > 1)
+      values[tensor.format->name] += tensor.bytes() / tensor.format->block_bytes * tensor.format->block_values;
+  auto most =
+      std::max_element(values.begin(), values.end(), [](const auto& a, const auto& b) { return a.second < b.second; });
   writer.set_u32("general.file_type", most == values.end() ? 0 : file_type_of(most->first));
   writer.set_u32("general.quantization_version", 2);
 }
@@ -95,7 +101,8 @@ void set_template_keys(GgufWriter& writer, const ModelFiles& files) {
   std::vector<std::string> names;
   for (const auto& [name, text] : files.named_templates) names.push_back(name);
   std::ranges::sort(names);
-  for (const std::string& name : names) writer.set_string("tokenizer.chat_template." + name, files.named_templates.at(name));
+  for (const std::string& name : names)
+    writer.set_string("tokenizer.chat_template." + name, files.named_templates.at(name));
   if (!names.empty()) writer.set_strings("tokenizer.chat_templates", names);
 }
 
@@ -106,7 +113,8 @@ void set_tokenizer_arrays(GgufWriter& writer, const TokenizerSpec& spec) {
   if (!spec.scores.empty()) writer.set_f32s("tokenizer.ggml.scores", spec.scores);
   if (!types.empty()) writer.set_i32s("tokenizer.ggml.token_type", types);
   if (!spec.merges.empty()) writer.set_strings("tokenizer.ggml.merges", spec.merges);
-  if (!spec.precompiled_charsmap.empty()) writer.set_bytes("tokenizer.ggml.precompiled_charsmap", spec.precompiled_charsmap);
+  if (!spec.precompiled_charsmap.empty())
+    writer.set_bytes("tokenizer.ggml.precompiled_charsmap", spec.precompiled_charsmap);
 }
 
 }  // namespace millrace

@@ -34,26 +34,32 @@ Result<std::string> find_tokenizer(const std::string& checkpoint, int64_t vocab)
   for (const std::string& name : {fmt::format("tok{}.bin", vocab), std::string("tokenizer.bin")})
     if (fs::is_regular_file(folder / name, error)) return (folder / name).string();
   std::vector<std::string> others;
-  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
     const std::string name = entry->path().filename();
     if (name.starts_with("tok") && name.ends_with(".bin")) others.push_back(entry->path());
   }
   std::ranges::sort(others);
   if (others.size() == 1) return others.front();
   if (others.empty())
-    return Error::user(fmt::format("{}: no tokenizer.bin or tok{}.bin lies beside it; give --tokenizer FILE, or --tokenizer none",
-                                   checkpoint, vocab));
-  return Error::user(fmt::format("{}: several tokenizers lie beside it; choose with --tokenizer: {}", checkpoint, fmt::join(others, ", ")));
+    return Error::user(
+        fmt::format("{}: no tokenizer.bin or tok{}.bin lies beside it; give --tokenizer FILE, or --tokenizer none",
+                    checkpoint, vocab));
+  return Error::user(fmt::format("{}: several tokenizers lie beside it; choose with --tokenizer: {}", checkpoint,
+                                 fmt::join(others, ", ")));
 }
 
 Result<TokenizerSpec> read_tokenizer(const std::string& path, int64_t vocab) {
   MILLRACE_TRY(auto file, MappedFile::open(path));
   const std::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   // All that the file holds, so that the tokenizer of another checkpoint is seen by its size.
-  auto spec = sniff_tokenizer_file(bytes) == "sentencepiece" ? read_sentencepiece_model(bytes) : read_llama2c_tokenizer(bytes, 0);
+  auto spec = sniff_tokenizer_file(bytes) == "sentencepiece" ? read_sentencepiece_model(bytes)
+                                                             : read_llama2c_tokenizer(bytes, 0);
   if (!spec.ok()) return Error{spec.error().kind, path + ": " + spec.error().message};
   if (static_cast<int64_t>(spec->tokens.size()) != vocab) {
-    return Error::corrupt(fmt::format("{}: has {} tokens, the checkpoint {}; give the one that belongs to it with --tokenizer", path, spec->tokens.size(), vocab));
+    return Error::corrupt(
+        fmt::format("{}: has {} tokens, the checkpoint {}; give the one that belongs to it with --tokenizer", path,
+                    spec->tokens.size(), vocab));
   }
   return spec;
 }
@@ -91,7 +97,8 @@ std::vector<std::string> ConversionInput::paths() const {
 Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer) {
   ConversionInput input;
   if (!looks_like_checkpoint(path)) {
-    if (!tokenizer.empty()) return Error::user("--tokenizer: is for llama2.c checkpoints; other models bring their own");
+    if (!tokenizer.empty())
+      return Error::user("--tokenizer: is for llama2.c checkpoints; other models bring their own");
     MILLRACE_TRY(input.files, open_model_files(path));
     MILLRACE_TRY(input.spec, read_arch_spec(input.files));
     input.arch = find_arch(input.files);

@@ -40,10 +40,18 @@ Error failed(const fs::path& path, const char* what, const std::error_code& erro
 
 // Files that would make a reader mix an older model with the new one.
 bool is_model_file(const std::string& name) {
-  constexpr std::string_view kNames[] = {"config.json",         "generation_config.json", "tokenizer.json",
-                                         "tokenizer.model",     "spiece.model",           "tokenizer_config.json",
-                                         "vocab.json",          "merges.txt",             "added_tokens.json",
-                                         "chat_template.jinja", "chat_template.json",     "special_tokens_map.json",
+  constexpr std::string_view kNames[] = {"config.json",
+                                         "generation_config.json",
+                                         "tokenizer.json",
+                                         "tokenizer.model",
+                                         "spiece.model",
+                                         "tokenizer_config.json",
+                                         "vocab.json",
+                                         "merges.txt",
+                                         "added_tokens.json",
+                                         "chat_template.jinja",
+                                         "chat_template.json",
+                                         "special_tokens_map.json",
                                          "model.safetensors.index.json"};
   return std::ranges::find(kNames, name) != std::end(kNames) || name.ends_with(".safetensors");
 }
@@ -55,10 +63,12 @@ Result<void> move_into(const fs::path& from, const fs::path& folder) {
     return error ? Result<void>(failed(folder, "be named", error)) : Result<void>();
   }
   std::vector<fs::path> old;
-  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator(); entry.increment(error))
+  for (auto entry = fs::directory_iterator(folder, error); !error && entry != fs::directory_iterator();
+       entry.increment(error))
     if (is_model_file(entry->path().filename()) && entry->is_regular_file(error)) old.push_back(entry->path());
   for (const fs::path& path : old) fs::remove(path, error);
-  for (auto entry = fs::directory_iterator(from, error); !error && entry != fs::directory_iterator(); entry.increment(error)) {
+  for (auto entry = fs::directory_iterator(from, error); !error && entry != fs::directory_iterator();
+       entry.increment(error)) {
     fs::rename(entry->path(), folder / entry->path().filename(), error);
     if (error) return failed(folder / entry->path().filename(), "be written", error);
   }
@@ -75,13 +85,15 @@ Result<void> check_output(const std::string& output, bool force, const std::vect
     return Error::user(fmt::format("{}: its folder does not exist; make it first", output));
   if (!fs::exists(path, error)) return {};
   for (const std::string& input : inputs) {
-    const bool same = fs::equivalent(path, input, error) ||
-                      (fs::is_directory(path, error) && fs::equivalent(path, fs::absolute(input, error).parent_path(), error));
+    const bool same =
+        fs::equivalent(path, input, error) ||
+        (fs::is_directory(path, error) && fs::equivalent(path, fs::absolute(input, error).parent_path(), error));
     if (same) return Error::user(fmt::format("{}: is or holds the input; choose another output", output));
   }
   const bool gguf = output.ends_with(".gguf");
   if (fs::is_directory(path, error) == gguf)
-    return Error::user(fmt::format("{}: exists and is {}; choose another name", output, gguf ? "a folder" : "no folder"));
+    return Error::user(
+        fmt::format("{}: exists and is {}; choose another name", output, gguf ? "a folder" : "no folder"));
   const bool empty = !gguf && fs::is_empty(path, error);
   if (!force && !empty) return Error::user(fmt::format("{}: exists; give --force to replace it", output));
   return {};
@@ -103,7 +115,9 @@ Result<void> write_folder(const std::string& folder, const std::vector<TextFile>
   for (const TextFile& text : texts) {
     std::ofstream file(pending.path() / text.name, std::ios::binary);
     file << text.content;
-    if (!file.flush()) return Error::resource(fmt::format("{}: cannot be written; is the disk full?", (pending.path() / text.name).string()));
+    if (!file.flush())
+      return Error::resource(
+          fmt::format("{}: cannot be written; is the disk full?", (pending.path() / text.name).string()));
   }
   return move_into(pending.path(), folder);
 }

@@ -39,7 +39,8 @@ std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, Format
     if (!stack.empty() && !out.empty() && out.back().name == stack) {
       OutputTensor& last = out.back();
       // Experts of one stack share a format.
-      if (formats.choose(source, stack, source.cols, nullptr) != last.format && source.cols % last.format->block_values != 0)
+      if (formats.choose(source, stack, source.cols, nullptr) != last.format &&
+          source.cols % last.format->block_values != 0)
         last.format = find_format("f32");
       ++last.dims[0];
       last.parts.push_back(std::move(source));
@@ -57,13 +58,15 @@ std::vector<OutputTensor> gguf_outputs(std::vector<SourceTensor> sources, Format
   return out;
 }
 
-Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sources, const Arch& arch, FormatChoice& formats) {
+Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sources, const Arch& arch,
+                                                 FormatChoice& formats) {
   std::vector<OutputTensor> out;
   for (SourceTensor& source : sources) {
     OutputTensor tensor;
     tensor.name = huggingface_name(arch, source.name);
     if (tensor.name.empty()) {
-      return Error::unsupported(fmt::format("tensor {}: {} has no name for it in Hugging Face's files", source.name, arch.name));
+      return Error::unsupported(
+          fmt::format("tensor {}: {} has no name for it in Hugging Face's files", source.name, arch.name));
     }
     tensor.transpose = tensor.name.starts_with("^");
     if (tensor.transpose) tensor.name.erase(0, 1);
@@ -79,7 +82,8 @@ Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sourc
 // Nothing that was learned: rope factors go into config.json, causal masks and frequencies follow from the sizes.
 bool is_derived(std::string_view name) {
   const bool factors = name == "rope_freqs.weight" || name.starts_with("rope_factors_");
-  return factors || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") || name.ends_with(".rotary_emb.inv_freq");
+  return factors || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
+         name.ends_with(".rotary_emb.inv_freq");
 }
 
 void note_left_out(const ConversionInput& input, const std::vector<SourceTensor>& used, ConvertReport& report) {
@@ -94,7 +98,8 @@ Result<ArchSpec> read_back(const ConversionInput& input, ModelFiles& written, co
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(written));
   const std::string difference = spec_difference(input.spec, spec);
   if (difference.empty()) return spec;
-  return Error::unsupported(fmt::format("{}: {} cannot say this of a {} model: {}", input.files.path, kind, input.arch->name, difference));
+  return Error::unsupported(
+      fmt::format("{}: {} cannot say this of a {} model: {}", input.files.path, kind, input.arch->name, difference));
 }
 
 Result<std::vector<SourceTensor>> list_sources(const ConversionInput& input, const ArchSpec& target) {
@@ -135,8 +140,11 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const Format* tar
   for (const FactorTensor& factor : factors) {
     StoredTensor stored;
     stored.name = factor.name;
-    stored.tensor = {find_format("f32"), 1, {static_cast<int64_t>(factor.values.size()), 1, 1, 1},
-                     reinterpret_cast<const uint8_t*>(factor.values.data()), static_cast<int64_t>(factor.values.size() * 4)};
+    stored.tensor = {find_format("f32"),
+                     1,
+                     {static_cast<int64_t>(factor.values.size()), 1, 1, 1},
+                     reinterpret_cast<const uint8_t*>(factor.values.data()),
+                     static_cast<int64_t>(factor.values.size() * 4)};
     written.tensor_index.emplace(stored.name, written.tensors.size());
     written.tensors.push_back(std::move(stored));
   }
@@ -178,8 +186,10 @@ void add_token_ids(const ModelFiles& files, Json& config, bool generation) {
   if (!files.tokenizer) return;
   const TokenizerSpec& spec = *files.tokenizer;
   if (spec.bos) config["bos_token_id"] = *spec.bos;
-  if (generation && spec.eog.size() > 1) config["eos_token_id"] = spec.eog;
-  else if (spec.eos) config["eos_token_id"] = *spec.eos;
+  if (generation && spec.eog.size() > 1)
+    config["eos_token_id"] = spec.eog;
+  else if (spec.eos)
+    config["eos_token_id"] = *spec.eos;
   config["pad_token_id"] = spec.pad ? Json(*spec.pad) : Json(nullptr);
 }
 
@@ -262,7 +272,8 @@ OutputTensor same_tensor(const ConversionInput& input, const StoredTensor& store
   return tensor;
 }
 
-Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, FormatChoice& formats, ConvertReport& report) {
+Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, FormatChoice& formats,
+                                               ConvertReport& report) {
   std::vector<OutputTensor> out;
   for (const StoredTensor& stored : input.files.tensors) {
     const bool integer = stored.type_name.starts_with("I") && !stored.type_name.starts_with("IQ");
@@ -271,7 +282,8 @@ Result<std::vector<OutputTensor>> same_tensors(const ConversionInput& input, For
       continue;
     }
     if (!stored.tensor.format || stored.tensor.cols() % stored.tensor.format->block_values != 0) {
-      return Error::unsupported(fmt::format("{}: tensor {} has type {}", input.files.path, stored.name, stored.type_name));
+      return Error::unsupported(
+          fmt::format("{}: tensor {} has type {}", input.files.path, stored.name, stored.type_name));
     }
     out.push_back(same_tensor(input, stored, formats));
   }
@@ -285,7 +297,8 @@ Result<ConversionPlan> plan_same_gguf(const ConversionInput& input, const Format
   MILLRACE_TRY(plan.tensors, same_tensors(input, formats, report));
   for (const auto& [key, value] : input.files.config->items()) {
     const bool layout = key.starts_with("split.") || key == "general.alignment";
-    if (!layout && !set_json(plan.writer, key, value)) report.notes.push_back(fmt::format("key {} cannot be copied", key));
+    if (!layout && !set_json(plan.writer, key, value))
+      report.notes.push_back(fmt::format("key {} cannot be copied", key));
   }
   set_file_type(plan.writer, plan.tensors);
   if (input.files.tokenizer) set_tokenizer_arrays(plan.writer, *input.files.tokenizer);
@@ -307,9 +320,10 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
   std::error_code ignored;
   fs::path folder = input.files.path;
   if (!fs::is_directory(folder, ignored)) folder = fs::absolute(folder, ignored).parent_path();
-  for (const char* name : {"generation_config.json", "tokenizer.json", "tokenizer.model", "spiece.model", "tokenizer_config.json",
-                           "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
-                           "chat_template.json", "additional_chat_templates"})
+  for (const char* name :
+       {"generation_config.json", "tokenizer.json", "tokenizer.model", "spiece.model", "tokenizer_config.json",
+        "vocab.json", "merges.txt", "added_tokens.json", "special_tokens_map.json", "chat_template.jinja",
+        "chat_template.json", "additional_chat_templates"})
     if (fs::exists(folder / name, ignored)) plan.copies.push_back(folder / name);
   return plan;
 }
@@ -319,12 +333,18 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
                                        ConvertReport& report) {
   const bool other_kind = input.checkpoint || input.is_gguf() != to_gguf;
-  MILLRACE_TRY(ConversionPlan plan, other_kind ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))
-                                               : (to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report)));
+  MILLRACE_TRY(ConversionPlan plan,
+               other_kind
+                   ? (to_gguf ? plan_gguf(input, target, report) : plan_folder(input, target, report))
+                   : (to_gguf ? plan_same_gguf(input, target, report) : plan_same_folder(input, target, report)));
   const auto quantized = [](const OutputTensor& tensor) { return tensor.format->block_values > 1; };
   if (target && target->block_values > 1 && std::ranges::none_of(plan.tensors, quantized)) {
-    const std::string why = report.fallbacks.empty() ? "it has no matrix that could be" : fmt::format("{}: {}", report.fallbacks[0].name, report.fallbacks[0].why);
-    return Error::unsupported(fmt::format("--format {}: nothing of {} can be stored in it, nor in what takes its place; choose f16 ({})", target->name, input.files.path, why));
+    const std::string why = report.fallbacks.empty()
+                                ? "it has no matrix that could be"
+                                : fmt::format("{}: {}", report.fallbacks[0].name, report.fallbacks[0].why);
+    return Error::unsupported(
+        fmt::format("--format {}: nothing of {} can be stored in it, nor in what takes its place; choose f16 ({})",
+                    target->name, input.files.path, why));
   }
   return plan;
 }

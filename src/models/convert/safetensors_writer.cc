@@ -24,11 +24,13 @@ Result<std::string> make_header(const std::vector<OutputTensor>& tensors, int64_
   total = 0;
   for (const OutputTensor& tensor : tensors) {
     if (tensor.format->safetensors.empty()) {
-      return Error::unsupported(fmt::format("tensor {}: safetensors files cannot hold format {}; choose f32, f16 or bf16",
-                                            quoted_name(tensor.name), tensor.format->name));
+      return Error::unsupported(
+          fmt::format("tensor {}: safetensors files cannot hold format {}; choose f32, f16 or bf16",
+                      quoted_name(tensor.name), tensor.format->name));
     }
     const int64_t bytes = tensor.bytes();
-    nlohmann::ordered_json entry = {{"dtype", std::string(tensor.format->safetensors)}, {"shape", tensor.dims},
+    nlohmann::ordered_json entry = {{"dtype", std::string(tensor.format->safetensors)},
+                                    {"shape", tensor.dims},
                                     {"data_offsets", {total, total + bytes}}};
     object.std::vector<nlohmann::ordered_json::object_t::value_type>::emplace_back(tensor.name, std::move(entry));
     total += bytes;

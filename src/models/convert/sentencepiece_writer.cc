@@ -1,4 +1,5 @@
-// TokenizerSpec -> tokenizer.model, the protobuf of SentencePiece (fields are listed in text/files/sentencepiece_model.cc).
+// TokenizerSpec -> tokenizer.model, the protobuf of SentencePiece (fields are listed in
+// text/files/sentencepiece_model.cc).
 #include <bit>
 
 #include "models/convert/tokenizer_writer.h"
@@ -65,7 +66,8 @@ std::string write_sentencepiece_model(const TokenizerSpec& spec) {
   Message normalizer;
   normalizer.text(1, spec.precompiled_charsmap.empty() ? "identity" : "nmt_nfkc");
   if (!spec.precompiled_charsmap.empty())
-    normalizer.text(2, {reinterpret_cast<const char*>(spec.precompiled_charsmap.data()), spec.precompiled_charsmap.size()});
+    normalizer.text(
+        2, {reinterpret_cast<const char*>(spec.precompiled_charsmap.data()), spec.precompiled_charsmap.size()});
   normalizer.number(3, spec.add_space_prefix);
   normalizer.number(4, spec.remove_extra_whitespaces);
   normalizer.number(5, spec.escape_whitespaces);

@@ -80,7 +80,8 @@ class Lister {
   void set_pairs(SourceTensor& tensor, const std::string& name) const {
     const bool turns = name.find("attn_q.") != std::string::npos || name.find("attn_k.") != std::string::npos;
     if (!turns || spec_.rope_style == target_.rope_style || spec_.ropes.empty()) return;
-    tensor.pairs = target_.rope_style == RopeStyle::half ? SourceTensor::Pairs::to_half : SourceTensor::Pairs::to_interleaved;
+    tensor.pairs =
+        target_.rope_style == RopeStyle::half ? SourceTensor::Pairs::to_half : SourceTensor::Pairs::to_interleaved;
     tensor.head_dim = spec_.head_dim;
     tensor.rotated = spec_.ropes[0].rotated;
   }
@@ -186,10 +187,12 @@ class FileLister final : public Lister {
     }
     if (rows != total_rows || cols != tensor.cols || data.cols() % data.format->block_values != 0) {
       return Error::corrupt(fmt::format("{}: tensor {} at offset {} has {} x {} values, the model needs {} x {}",
-                                        files_.path, stored->name, stored->offset, rows, cols, total_rows, tensor.cols));
+                                        files_.path, stored->name, stored->offset, rows, cols, total_rows,
+                                        tensor.cols));
     }
     if (tensor.is_vector && tensor.cols == 1 && data.format->block_values != 1)
-      return Error::unsupported(fmt::format("{}: tensor {} is a vector in {}", files_.path, stored->name, data.format->name));
+      return Error::unsupported(
+          fmt::format("{}: tensor {} is a vector in {}", files_.path, stored->name, data.format->name));
     tensor.files = &files_;
     tensor.stored = stored;
     return {};
@@ -211,7 +214,8 @@ class CheckpointLister final : public Lister {
   Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const override {
     const Llama2cTensor* found = checkpoint_.find(name);
     if (!found || found->count() != total_rows * tensor.cols) {
-      return Error::corrupt(fmt::format("{}: tensor {} is missing or has another size", checkpoint_.file->path(), name));
+      return Error::corrupt(
+          fmt::format("{}: tensor {} is missing or has another size", checkpoint_.file->path(), name));
     }
     tensor.grouped = found;
     return {};
@@ -253,8 +257,9 @@ int64_t SourceTensor::source_row(int64_t row) const {
   const int64_t in_head = row % head_dim;
   if (in_head >= rotated) return row;
   const int64_t half = rotated / 2;
-  const int64_t from = pairs == Pairs::to_interleaved ? (in_head % 2) * half + in_head / 2   // 2i, 2i + 1 <- i, i + half
-                                                      : in_head % half * 2 + in_head / half;  // i, i + half <- 2i, 2i + 1
+  const int64_t from = pairs == Pairs::to_interleaved
+                           ? (in_head % 2) * half + in_head / 2    // 2i, 2i + 1 <- i, i + half
+                           : in_head % half * 2 + in_head / half;  // i, i + half <- 2i, 2i + 1
   return row - in_head + from;
 }
 
@@ -295,7 +300,8 @@ Result<void> OutputTensor::check_overflow(const uint8_t* encoded) const {
   if (!format->find_non_finite || parts.front().plain_format() == format) return {};
   const int64_t values = bytes() / format->block_bytes * format->block_values;
   if (format->find_non_finite(encoded, values) < 0) return {};
-  return Error::unsupported(fmt::format("tensor {}: a value is too large for {}; choose bf16 or f32", name, format->name));
+  return Error::unsupported(
+      fmt::format("tensor {}: a value is too large for {}; choose bf16 or f32", name, format->name));
 }
 
 int64_t OutputTensor::bytes() const {
@@ -312,7 +318,8 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
     part.read_rows(0, part.rows, all.data());
     pool.parallel_for(part.cols, [&](int64_t c, int) {
       std::vector<float> line(static_cast<size_t>(part.rows));
-      for (int64_t r = 0; r < part.rows; ++r) line[static_cast<size_t>(r)] = all[static_cast<size_t>(r * part.cols + c)];
+      for (int64_t r = 0; r < part.rows; ++r)
+        line[static_cast<size_t>(r)] = all[static_cast<size_t>(r * part.cols + c)];
       format->encode(line.data(), destination + c * format->row_bytes(part.rows), part.rows);
     });
     return check_overflow(destination);
@@ -327,7 +334,8 @@ Result<void> OutputTensor::produce(uint8_t* destination, ThreadPool& pool) const
       if (copy) {
         for (int64_t r = begin; r < begin + count; ++r) {
           const int64_t from = part.first_row + part.source_row(r);
-          std::memcpy(destination + r * row_bytes, part.stored->tensor.data + from * row_bytes, static_cast<size_t>(row_bytes));
+          std::memcpy(destination + r * row_bytes, part.stored->tensor.data + from * row_bytes,
+                      static_cast<size_t>(row_bytes));
         }
         return;
       }

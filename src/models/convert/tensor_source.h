@@ -23,17 +23,17 @@ struct SourceTensor {
   std::string name;
   int64_t rows = 0;
   int64_t cols = 0;
-  bool is_vector = false;                 // one-dimensional; stored as one row, or as rows of one value
-  const ModelFiles* files = nullptr;      // with `stored`
-  const StoredTensor* stored = nullptr;   // rows [first_row, first_row + rows) of it ...
-  const Llama2cTensor* grouped = nullptr; // ... or a llama2.c tensor ...
+  bool is_vector = false;                            // one-dimensional; stored as one row, or as rows of one value
+  const ModelFiles* files = nullptr;                 // with `stored`
+  const StoredTensor* stored = nullptr;              // rows [first_row, first_row + rows) of it ...
+  const Llama2cTensor* grouped = nullptr;            // ... or a llama2.c tensor ...
   std::shared_ptr<const std::vector<float>> values;  // ... or values made here
   int64_t first_row = 0;
-  bool transposed = false;                // the file holds [cols, rows]
+  bool transposed = false;  // the file holds [cols, rows]
   Pairs pairs = Pairs::keep;
-  int64_t head_dim = 0;                   // with `pairs`
+  int64_t head_dim = 0;  // with `pairs`
   int64_t rotated = 0;
-  float offset = 0.0f;                    // added to every value
+  float offset = 0.0f;  // added to every value
 
   // The stored format when the tensor's bytes are rows of it, null when values have to be computed.
   const Format* plain_format() const;

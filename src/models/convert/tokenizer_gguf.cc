@@ -15,8 +15,8 @@ constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 
 // Names under which GGUF readers take a word that is itself a token whole.
 bool name_ignores_merges(std::string_view name) {
-  constexpr std::string_view kNames[] = {"llama3",   "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
-                                         "pixtral",  "midm-2.0", "lfm2",      "tekken",  "youtu"};
+  constexpr std::string_view kNames[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
+                                         "pixtral", "midm-2.0", "lfm2",      "tekken",  "youtu"};
   return std::ranges::find(kNames, name) != std::end(kNames);
 }
 
@@ -44,7 +44,8 @@ Result<std::string> pre_tokenizer_name(const TokenizerSpec& spec) {
   }
   if (!second_best.empty()) return second_best;
   return Error::unsupported(fmt::format("tokenizer: GGUF has no name for this split of the text: '{}'; known: {}",
-                                        spec.pre_patterns.front().substr(0, 120), fmt::join(known_pre_tokenizers(), ", ")));
+                                        spec.pre_patterns.front().substr(0, 120),
+                                        fmt::join(known_pre_tokenizers(), ", ")));
 }
 
 // SentencePiece orders merges by the score of what they make; a list of merges says the same by rank.
@@ -70,14 +71,17 @@ void mark_words(TokenizerSpec& spec) {
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     std::string& token = spec.tokens[i];
     if (spec.types[i] != TokenType::normal || token.empty()) continue;
-    if (token.starts_with("##") && token.size() > 2) token.erase(0, 2);
-    else token.insert(0, kWordMark);
+    if (token.starts_with("##") && token.size() > 2)
+      token.erase(0, 2);
+    else
+      token.insert(0, kWordMark);
   }
 }
 
 Result<void> fill_vocabulary(TokenizerSpec& spec, int64_t vocab) {
   if (static_cast<int64_t>(spec.tokens.size()) > vocab) {
-    return Error::corrupt(fmt::format("tokenizer: has {} tokens, the model's embedding only {} rows", spec.tokens.size(), vocab));
+    return Error::corrupt(
+        fmt::format("tokenizer: has {} tokens, the model's embedding only {} rows", spec.tokens.size(), vocab));
   }
   const size_t own = spec.tokens.size();
   spec.types.resize(own, TokenType::normal);
@@ -89,10 +93,18 @@ Result<void> fill_vocabulary(TokenizerSpec& spec, int64_t vocab) {
 }
 
 void set_ids(const TokenizerSpec& spec, GgufWriter& writer) {
-  const std::pair<const char*, const std::optional<TokenId>*> ids[] = {
-      {"bos", &spec.bos},         {"eos", &spec.eos},           {"eot", &spec.eot},   {"eom", &spec.eom},
-      {"unknown", &spec.unk},     {"padding", &spec.pad},       {"seperator", &spec.sep}, {"cls", &spec.cls},
-      {"mask", &spec.mask},       {"fim_pre", &spec.fim_prefix}, {"fim_suf", &spec.fim_suffix}, {"fim_mid", &spec.fim_middle}};
+  const std::pair<const char*, const std::optional<TokenId>*> ids[] = {{"bos", &spec.bos},
+                                                                       {"eos", &spec.eos},
+                                                                       {"eot", &spec.eot},
+                                                                       {"eom", &spec.eom},
+                                                                       {"unknown", &spec.unk},
+                                                                       {"padding", &spec.pad},
+                                                                       {"seperator", &spec.sep},
+                                                                       {"cls", &spec.cls},
+                                                                       {"mask", &spec.mask},
+                                                                       {"fim_pre", &spec.fim_prefix},
+                                                                       {"fim_suf", &spec.fim_suffix},
+                                                                       {"fim_mid", &spec.fim_middle}};
   for (const auto& [name, id] : ids)
     if (*id && **id >= 0) writer.set_u32(fmt::format("tokenizer.ggml.{}_token_id", name), static_cast<uint32_t>(**id));
 }
@@ -119,7 +131,8 @@ Result<void> write_gguf_tokenizer(const TokenizerSpec& given, int64_t vocab, Ggu
   const std::pair<std::string_view, const char*> kinds[] = {
       {"bpe", "gpt2"}, {"spm", "llama"}, {"unigram", "t5"}, {"wordpiece", "bert"}};
   auto kind = std::ranges::find(kinds, std::string_view(spec.kind), &std::pair<std::string_view, const char*>::first);
-  if (kind == std::end(kinds)) return Error::unsupported(fmt::format("tokenizer: kind '{}' cannot be written", spec.kind));
+  if (kind == std::end(kinds))
+    return Error::unsupported(fmt::format("tokenizer: kind '{}' cannot be written", spec.kind));
   if (spec.kind == "wordpiece") mark_words(spec);
   std::string pre = "default";
   if (spec.kind == "bpe") {
@@ -141,7 +154,8 @@ Result<void> write_gguf_tokenizer(const TokenizerSpec& given, int64_t vocab, Ggu
   for (TokenType type : spec.types) types.push_back(static_cast<int32_t>(type));
   writer.set_i32s("tokenizer.ggml.token_type", types);
   if (!spec.merges.empty()) writer.set_strings("tokenizer.ggml.merges", spec.merges);
-  if (!spec.precompiled_charsmap.empty()) writer.set_bytes("tokenizer.ggml.precompiled_charsmap", spec.precompiled_charsmap);
+  if (!spec.precompiled_charsmap.empty())
+    writer.set_bytes("tokenizer.ggml.precompiled_charsmap", spec.precompiled_charsmap);
   set_ids(spec, writer);
   writer.set_bool("tokenizer.ggml.add_bos_token", spec.add_bos);
   writer.set_bool("tokenizer.ggml.add_eos_token", spec.add_eos);

@@ -72,12 +72,15 @@ Result<Json> pre_tokenizer_of(const TokenizerSpec& spec) {
   std::vector<std::string> patterns = spec.pre_patterns;
   if (patterns.empty()) {
     for (std::string_view pattern : pre_tokenizer_patterns(spec.pre)) patterns.emplace_back(pattern);
-    if (patterns.empty()) return Error::unsupported(fmt::format("tokenizer: pre-tokenizer '{}' is not known", spec.pre));
+    if (patterns.empty())
+      return Error::unsupported(fmt::format("tokenizer: pre-tokenizer '{}' is not known", spec.pre));
   }
   for (const std::string& pattern : patterns) {
     list.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
   }
-  list.push_back({{"type", "ByteLevel"}, {"add_prefix_space", spec.byte_level_space_prefix}, {"trim_offsets", true},
+  list.push_back({{"type", "ByteLevel"},
+                  {"add_prefix_space", spec.byte_level_space_prefix},
+                  {"trim_offsets", true},
                   {"use_regex", false}});
   return Json{{"type", "Sequence"}, {"pretokenizers", std::move(list)}};
 }
@@ -120,7 +123,8 @@ std::string tokenizer_class(const TokenizerSpec& spec, bool sentencepiece) {
   return spec.kind == "spm" ? "LlamaTokenizer" : "T5Tokenizer";
 }
 
-std::string write_tokenizer_config(const TokenizerSpec& spec, const ModelFiles& model, int64_t context, bool sentencepiece) {
+std::string write_tokenizer_config(const TokenizerSpec& spec, const ModelFiles& model, int64_t context,
+                                   bool sentencepiece) {
   Json config;
   config["add_bos_token"] = spec.add_bos;
   config["add_eos_token"] = spec.add_eos;
@@ -133,10 +137,11 @@ std::string write_tokenizer_config(const TokenizerSpec& spec, const ModelFiles& 
     decoder.get_ref<Json::object_t&>().std::vector<Json::object_t::value_type>::emplace_back(id, std::move(token));
   }
   config["added_tokens_decoder"] = std::move(decoder);
-  const std::pair<const char*, std::optional<TokenId>> named[] = {{"bos_token", spec.bos}, {"eos_token", spec.eos},
-                                                                  {"unk_token", spec.unk}, {"pad_token", spec.pad}};
+  const std::pair<const char*, std::optional<TokenId>> named[] = {
+      {"bos_token", spec.bos}, {"eos_token", spec.eos}, {"unk_token", spec.unk}, {"pad_token", spec.pad}};
   for (const auto& [key, id] : named)
-    if (id && *id >= 0 && static_cast<size_t>(*id) < spec.tokens.size()) config[key] = spec.tokens[static_cast<size_t>(*id)];
+    if (id && *id >= 0 && static_cast<size_t>(*id) < spec.tokens.size())
+      config[key] = spec.tokens[static_cast<size_t>(*id)];
   if (model.named_templates.empty()) {
     if (!model.chat_template.empty()) config["chat_template"] = model.chat_template;
   } else {
@@ -189,7 +194,8 @@ Result<std::vector<TextFile>> write_huggingface_tokenizer(const TokenizerSpec& s
     MILLRACE_TRY(std::string json, write_tokenizer_json(spec));
     files.push_back({"tokenizer.json", std::move(json)});
   } else {
-    return Error::unsupported(fmt::format("tokenizer: kind '{}' cannot be written into a Hugging Face folder", spec.kind));
+    return Error::unsupported(
+        fmt::format("tokenizer: kind '{}' cannot be written into a Hugging Face folder", spec.kind));
   }
   files.push_back({"tokenizer_config.json", write_tokenizer_config(spec, model, context, sentencepiece)});
   return files;

@@ -24,7 +24,8 @@ struct TextFile {
 };
 
 // tokenizer.json or tokenizer.model, and tokenizer_config.json with the chat templates of `model`.
-// SentencePiece vocabularies with scores go into tokenizer.model, whose rules are theirs; the others into tokenizer.json.
+// SentencePiece vocabularies with scores go into tokenizer.model, whose rules are theirs; the others into
+// tokenizer.json.
 Result<std::vector<TextFile>> write_huggingface_tokenizer(const TokenizerSpec& spec, const ModelFiles& model,
                                                           int64_t context);
 

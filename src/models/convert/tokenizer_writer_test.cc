@@ -26,7 +26,8 @@ TokenizerSpec sentencepiece_spec(const std::string& kind) {
     add(name, TokenType::byte, 0);
   }
   float score = -1;
-  for (const char* word : {"\xE2\x96\x81t", "he", "\xE2\x96\x81the", "in", "ing", "\xE2\x96\x81", "t", "h", "e", "i", "n", "g"})
+  for (const char* word :
+       {"\xE2\x96\x81t", "he", "\xE2\x96\x81the", "in", "ing", "\xE2\x96\x81", "t", "h", "e", "i", "n", "g"})
     add(word, TokenType::normal, score--);
   add("<turn>", TokenType::user_defined, 0);
   spec.unk = 0;
@@ -39,7 +40,8 @@ TokenizerSpec sentencepiece_spec(const std::string& kind) {
 void expect_same(const TokenizerSpec& left, const TokenizerSpec& right) {
   auto a = Tokenizer::create(left), b = Tokenizer::create(right);
   ASSERT_TRUE(a.ok() && b.ok()) << (b.ok() ? "" : b.error().message);
-  for (const char* text : {"the thing in the hen", " the  the", "\xC3\xA9t\xE2\x82\xAC", "ing", "the <turn>thing", ""}) {
+  for (const char* text :
+       {"the thing in the hen", " the  the", "\xC3\xA9t\xE2\x82\xAC", "ing", "the <turn>thing", ""}) {
     const auto ids = (*a)->encode(text);
     EXPECT_EQ((*b)->encode(text), ids) << text;
     EXPECT_EQ((*b)->decode(ids, true), (*a)->decode(ids, true)) << text;

@@ -32,14 +32,16 @@ std::string shape(const Tensor& tensor) { return fmt::format("[{}, {}]", tensor.
 
 class LoraLoader {
  public:
-  LoraLoader(const LoraFile& file, const Model& model, const KernelTable& table, std::shared_ptr<MemoryAccounts> accounts, const std::string& path)
+  LoraLoader(const LoraFile& file, const Model& model, const KernelTable& table,
+             std::shared_ptr<MemoryAccounts> accounts, const std::string& path)
       : file_(file), model_(model), table_(table), accounts_(std::move(accounts)), path_(path) {}
 
   Result<std::shared_ptr<const LoraAdapter>> load() {
     auto adapter = std::make_shared<LoraAdapter>();
     adapter->path_ = path_;
     for (const auto& [canonical, factors] : file_.factors) MILLRACE_TRY_VOID(plan(*adapter, canonical, factors));
-    MILLRACE_TRY(adapter->memory_, MemoryHold::take(accounts_, "adapters", adapter->bytes_, "unload another adapter, or raise the budget"));
+    MILLRACE_TRY(adapter->memory_, MemoryHold::take(accounts_, "adapters", adapter->bytes_,
+                                                    "unload another adapter, or raise the budget"));
     XXH3_state_t* hash = XXH3_createState();
     XXH3_128bits_reset(hash);
     Result<void> packed;
@@ -60,22 +62,31 @@ class LoraLoader {
   // Checks the factors against the model, and adds what they will take.
   Result<void> plan(LoraAdapter& adapter, const std::string& canonical, const LoraFactors& factors) {
     for (const StoredTensor* stored : {factors.a, factors.b}) {
-      if (!stored->tensor.format) return Error::unsupported(fmt::format("{}: tensor {} has type {}", path_, stored->name, stored->type_name));
-      if (stored->tensor.rank != 2 || stored->tensor.cols() % stored->tensor.format->block_values != 0) return wrong(*stored, "is not a matrix");
-      if (!stored->scales.values.empty()) return Error::unsupported(fmt::format("{}: tensor {} has block scales", path_, stored->name));
+      if (!stored->tensor.format)
+        return Error::unsupported(fmt::format("{}: tensor {} has type {}", path_, stored->name, stored->type_name));
+      if (stored->tensor.rank != 2 || stored->tensor.cols() % stored->tensor.format->block_values != 0)
+        return wrong(*stored, "is not a matrix");
+      if (!stored->scales.values.empty())
+        return Error::unsupported(fmt::format("{}: tensor {} has block scales", path_, stored->name));
       MILLRACE_TRY_VOID(check_tensor_finite(file_.files, *stored));
     }
     const Tensor &a = factors.a->tensor, &b = factors.b->tensor;
     const int64_t rank = a.rows();
     if (rank < 1 || rank > kMostRank || b.cols() != rank)
-      return wrong(*factors.b, fmt::format("has shape {}, its partner {}; they must share a rank of 1 to {}", shape(b), shape(a), kMostRank));
+      return wrong(*factors.b, fmt::format("has shape {}, its partner {}; they must share a rank of 1 to {}", shape(b),
+                                           shape(a), kMostRank));
     const auto targets = lora_targets(model_, canonical, b.rows());
-    if (targets.empty()) return Error::unsupported(fmt::format("{}: tensor {}: adapters cannot change {}", path_, factors.a->name, canonical));
+    if (targets.empty())
+      return Error::unsupported(
+          fmt::format("{}: tensor {}: adapters cannot change {}", path_, factors.a->name, canonical));
     int64_t rows = 0;
     for (const LoraTarget& target : targets) {
       rows += target.weight->rows;
-      if (target.weight->cols != a.cols()) return wrong(*factors.a, fmt::format("has shape {}, the model's matrix {} columns", shape(a), target.weight->cols));
-      if (target.rotated_heads > 0 && file_.rope_style != model_.spec().rope_style) MILLRACE_TRY_VOID(check_turn(*factors.b));
+      if (target.weight->cols != a.cols())
+        return wrong(*factors.a,
+                     fmt::format("has shape {}, the model's matrix {} columns", shape(a), target.weight->cols));
+      if (target.rotated_heads > 0 && file_.rope_style != model_.spec().rope_style)
+        MILLRACE_TRY_VOID(check_turn(*factors.b));
       adapter.bytes_ += 4 * (rank * a.cols() + rank * target.weight->rows);
     }
     if (rows != b.rows()) return wrong(*factors.b, fmt::format("has {} rows, the model's matrix {}", b.rows(), rows));
@@ -87,12 +98,16 @@ class LoraLoader {
     const ArchSpec& spec = model_.spec();
     for (const RopeSpec& rope : spec.ropes)
       if (rope.rotated != spec.head_dim)
-        return Error::unsupported(fmt::format("{}: tensor {}: its file kind orders rows of partly rotated heads otherwise than the model's; convert the adapter "
-                                              "to the model's file kind", path_, stored.name));
+        return Error::unsupported(
+            fmt::format("{}: tensor {}: its file kind orders rows of partly rotated heads otherwise than the model's; "
+                        "convert the adapter "
+                        "to the model's file kind",
+                        path_, stored.name));
     return {};
   }
 
-  Result<void> pack(LoraAdapter& adapter, const std::string& canonical, const LoraFactors& factors, XXH3_state_t* hash) {
+  Result<void> pack(LoraAdapter& adapter, const std::string& canonical, const LoraFactors& factors,
+                    XXH3_state_t* hash) {
     const std::vector<float> a = decoded(*factors.a);
     std::vector<float> b = decoded(*factors.b);
     const int64_t rank = factors.a->tensor.rows(), cols = factors.a->tensor.cols();
@@ -107,12 +122,14 @@ class LoraLoader {
       if (target.rotated_heads > 0 && file_.rope_style != model_.spec().rope_style) {
         const std::vector<float> from = mine;
         for (int64_t row = 0; row < rows; ++row)
-          std::copy_n(from.begin() + turned_row(row, model_.spec().head_dim, model_.spec().rope_style) * rank, rank, mine.begin() + row * rank);
+          std::copy_n(from.begin() + turned_row(row, model_.spec().head_dim, model_.spec().rope_style) * rank, rank,
+                      mine.begin() + row * rank);
       }
       LoraPair pair;
       MILLRACE_TRY(pair.a, packed(factors.a->name, a, rank, cols));
       MILLRACE_TRY(pair.b, packed(factors.b->name, mine, rows, rank));
-      if (!adapter.pairs_.emplace(target.weight, std::move(pair)).second) return wrong(*factors.a, "changes a matrix that another tensor changes too");
+      if (!adapter.pairs_.emplace(target.weight, std::move(pair)).second)
+        return wrong(*factors.a, "changes a matrix that another tensor changes too");
     }
     return {};
   }
@@ -137,7 +154,8 @@ class LoraLoader {
   ThreadPool pool_{1};
 };
 
-Result<std::shared_ptr<const LoraAdapter>> LoraAdapter::load(const std::string& path, const Model& model, const ModelFiles& files, const KernelTable& table,
+Result<std::shared_ptr<const LoraAdapter>> LoraAdapter::load(const std::string& path, const Model& model,
+                                                             const ModelFiles& files, const KernelTable& table,
                                                              std::shared_ptr<MemoryAccounts> accounts) {
   const Arch* arch = find_arch(files);
   if (!arch) return Error::internal("adapter: the model's architecture is not known");

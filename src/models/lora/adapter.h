@@ -24,16 +24,17 @@ struct LoraPair {
 class LoraAdapter {
  public:
   // `path`: a GGUF adapter (general.type "adapter"), or PEFT's adapter_model.safetensors or its folder, with
-  // adapter_config.json. `files` are the model's. Errors: corrupt (shapes that do not fit the model, NaN), unsupported (DoRA, biases,
-  // embeddings, routed experts; a tensor by its name), user (made for another architecture), resource.
-  static Result<std::shared_ptr<const LoraAdapter>> load(const std::string& path, const Model& model, const ModelFiles& files,
-                                                         const KernelTable& table, std::shared_ptr<MemoryAccounts> accounts = nullptr);
+  // adapter_config.json. `files` are the model's. Errors: corrupt (shapes that do not fit the model, NaN), unsupported
+  // (DoRA, biases, embeddings, routed experts; a tensor by its name), user (made for another architecture), resource.
+  static Result<std::shared_ptr<const LoraAdapter>> load(const std::string& path, const Model& model,
+                                                         const ModelFiles& files, const KernelTable& table,
+                                                         std::shared_ptr<MemoryAccounts> accounts = nullptr);
 
   const LoraPair* find(const Weight* weight) const {  // null: the adapter leaves this matrix alone
     const auto found = pairs_.find(weight);
     return found == pairs_.end() ? nullptr : &found->second;
   }
-  int64_t rank() const { return rank_; }       // the largest
+  int64_t rank() const { return rank_; }  // the largest
   int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
   int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }

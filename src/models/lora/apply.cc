@@ -14,9 +14,11 @@ void add_rows(ForwardContext& context, const LoraPair& pair, float scale, const 
   const Weight &a = pair.a, &b = pair.b;
   float* inner = lora.inner.as<float>();
   float* product = lora.product.as<float>();
-  const ActivationRows in = encode_activations(kernels, pool, a.format->activation, x, a.cols, rows, a.cols, lora.rounded.data());
+  const ActivationRows in =
+      encode_activations(kernels, pool, a.format->activation, x, a.cols, rows, a.cols, lora.rounded.data());
   linear(pool, a, in, inner, a.rows);
-  const ActivationRows low = encode_activations(kernels, pool, b.format->activation, inner, b.cols, rows, b.cols, lora.rounded.data());
+  const ActivationRows low =
+      encode_activations(kernels, pool, b.format->activation, inner, b.cols, rows, b.cols, lora.rounded.data());
   linear(pool, b, low, product, b.rows);
   for (int64_t t = 0; t < rows; ++t) kernels.add_scaled(product + t * b.rows, scale, y + t * b.rows, b.rows);
 }

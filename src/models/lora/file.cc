@@ -18,10 +18,13 @@ namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
 // Matrices that may have factors, of a layer.
-constexpr std::string_view kParts[] = {"attn_q",   "attn_k",         "attn_v",       "attn_qkv",      "attn_output", "ffn_gate",
-                                       "ffn_up",   "ffn_down",       "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
+constexpr std::string_view kParts[] = {"attn_q",         "attn_k",       "attn_v",        "attn_qkv",
+                                       "attn_output",    "ffn_gate",     "ffn_up",        "ffn_down",
+                                       "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
 
-Error cannot(const std::string& path, const std::string& what) { return Error::unsupported(fmt::format("{}: {}", path, what)); }
+Error cannot(const std::string& path, const std::string& what) {
+  return Error::unsupported(fmt::format("{}: {}", path, what));
+}
 
 // "self_attn.q_proj" of layer 3, as PEFT's names end: without what comes before the layers, and ".weight".
 std::map<std::string, std::string> huggingface_modules(const Arch& arch, int64_t layers) {
@@ -66,15 +69,21 @@ std::optional<FactorName> peft_factor(const std::string& name) {
 
 Result<void> read_gguf_keys(LoraFile& lora, const std::string& path, const Arch& arch) {
   const Json& config = *lora.files.config;
-  const auto text = [&](const char* key) { return config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : std::string(); };
-  if (text("general.type") != "adapter") return Error::user(fmt::format("{}: is not an adapter: its general.type is '{}'", path, text("general.type")));
-  if (text("adapter.type") != "lora") return cannot(path, fmt::format("adapter of type '{}'; lora is supported", text("adapter.type")));
+  const auto text = [&](const char* key) {
+    return config.contains(key) && config[key].is_string() ? config[key].get<std::string>() : std::string();
+  };
+  if (text("general.type") != "adapter")
+    return Error::user(fmt::format("{}: is not an adapter: its general.type is '{}'", path, text("general.type")));
+  if (text("adapter.type") != "lora")
+    return cannot(path, fmt::format("adapter of type '{}'; lora is supported", text("adapter.type")));
   const std::string_view name = arch.gguf_name.empty() ? arch.name : arch.gguf_name;
   if (lora.files.architecture != name && lora.files.architecture != arch.name)
     return Error::user(fmt::format("{}: is an adapter for {}, the model is {}", path, lora.files.architecture, name));
-  if (config.contains("adapter.alora.invocation_tokens")) return cannot(path, "activated LoRA (adapter.alora.invocation_tokens)");
+  if (config.contains("adapter.alora.invocation_tokens"))
+    return cannot(path, "activated LoRA (adapter.alora.invocation_tokens)");
   if (config.contains("adapter.lora.alpha")) {
-    if (!config["adapter.lora.alpha"].is_number()) return Error::corrupt(fmt::format("{}: adapter.lora.alpha is not a number", path));
+    if (!config["adapter.lora.alpha"].is_number())
+      return Error::corrupt(fmt::format("{}: adapter.lora.alpha is not a number", path));
     lora.alpha = config["adapter.lora.alpha"].get<double>();
   }
   lora.rope_style = arch.gguf_rope;
@@ -83,17 +92,30 @@ Result<void> read_gguf_keys(LoraFile& lora, const std::string& path, const Arch&
 
 Result<void> read_peft_config(LoraFile& lora, const fs::path& path) {
   std::error_code ignored;
-  if (!fs::exists(path, ignored)) return Error::user(fmt::format("{}: is missing; an adapter's folder needs it beside the weights", path.string()));
+  if (!fs::exists(path, ignored))
+    return Error::user(fmt::format("{}: is missing; an adapter's folder needs it beside the weights", path.string()));
   MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
-  MILLRACE_TRY(const Json config, parse_json_object({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, path.string()));
-  const auto flag = [&](const char* key) { return config.contains(key) && config[key].is_boolean() && config[key].get<bool>(); };
-  const auto filled = [&](const char* key) { return config.contains(key) && (config[key].is_object() || config[key].is_array()) && !config[key].empty(); };
-  if (config.contains("peft_type") && config["peft_type"] != "LORA") return cannot(path.string(), "peft_type " + config["peft_type"].dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) + "; LORA is supported");
+  MILLRACE_TRY(
+      const Json config,
+      parse_json_object({reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size()}, path.string()));
+  const auto flag = [&](const char* key) {
+    return config.contains(key) && config[key].is_boolean() && config[key].get<bool>();
+  };
+  const auto filled = [&](const char* key) {
+    return config.contains(key) && (config[key].is_object() || config[key].is_array()) && !config[key].empty();
+  };
+  if (config.contains("peft_type") && config["peft_type"] != "LORA")
+    return cannot(path.string(),
+                  "peft_type " +
+                      config["peft_type"].dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) +
+                      "; LORA is supported");
   if (flag("use_dora")) return cannot(path.string(), "DoRA (use_dora)");
   if (filled("alpha_pattern")) return cannot(path.string(), "an alpha of its own for some modules (alpha_pattern)");
   if (filled("modules_to_save")) return cannot(path.string(), "modules that were trained whole (modules_to_save)");
-  if (config.contains("bias") && config["bias"].is_string() && config["bias"] != "none") return cannot(path.string(), "trained biases (bias)");
-  if (!config.contains("lora_alpha") || !config["lora_alpha"].is_number()) return Error::corrupt(fmt::format("{}: lora_alpha is missing or not a number", path.string()));
+  if (config.contains("bias") && config["bias"].is_string() && config["bias"] != "none")
+    return cannot(path.string(), "trained biases (bias)");
+  if (!config.contains("lora_alpha") || !config["lora_alpha"].is_number())
+    return Error::corrupt(fmt::format("{}: lora_alpha is missing or not a number", path.string()));
   lora.alpha = config["lora_alpha"].get<double>();
   lora.rank_stabilized = flag("use_rslora");
   return {};
@@ -108,11 +130,13 @@ Result<void> collect(LoraFile& lora, const std::string& path, const Arch& arch, 
     std::string canonical = name->module;
     if (!gguf) {
       const auto found = modules.find(name->module);
-      if (found == modules.end()) return cannot(path, fmt::format("tensor {}: no matrix of the model that adapters may change", stored.name));
+      if (found == modules.end())
+        return cannot(path, fmt::format("tensor {}: no matrix of the model that adapters may change", stored.name));
       canonical = found->second;
     }
     const StoredTensor*& factor = name->a ? lora.factors[canonical].a : lora.factors[canonical].b;
-    if (factor) return Error::corrupt(fmt::format("{}: tensors {} and {} are the same factor", path, factor->name, stored.name));
+    if (factor)
+      return Error::corrupt(fmt::format("{}: tensors {} and {} are the same factor", path, factor->name, stored.name));
     factor = &stored;
   }
   for (const auto& [canonical, pair] : lora.factors) {
@@ -135,8 +159,10 @@ Result<LoraFile> open_lora_file(const std::string& path, const Arch& arch, int64
   LoraFile lora;
   std::error_code ignored;
   if (fs::is_directory(path, ignored) || path.ends_with(".safetensors")) {
-    const fs::path weights = fs::is_directory(path, ignored) ? fs::path(path) / "adapter_model.safetensors" : fs::path(path);
-    if (!fs::exists(weights, ignored)) return Error::user(fmt::format("{}: is missing; adapters are read from GGUF or safetensors", weights.string()));
+    const fs::path weights =
+        fs::is_directory(path, ignored) ? fs::path(path) / "adapter_model.safetensors" : fs::path(path);
+    if (!fs::exists(weights, ignored))
+      return Error::user(fmt::format("{}: is missing; adapters are read from GGUF or safetensors", weights.string()));
     lora.files.kind = ModelFiles::Kind::huggingface;
     lora.files.path = path;
     MILLRACE_TRY_VOID(read_peft_config(lora, weights.parent_path() / "adapter_config.json"));

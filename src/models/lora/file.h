@@ -1,7 +1,8 @@
 // An adapter's file, in either kind: which matrices it has factors for, by the names of that kind.
 //
 //   GGUF          general.type "adapter", adapter.type "lora", adapter.lora.alpha; blk.0.attn_q.weight.lora_a / .lora_b
-//   safetensors   PEFT: adapter_config.json beside it; base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight ...
+//   safetensors   PEFT: adapter_config.json beside it; base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
+//   ...
 #pragma once
 
 #include <map>
@@ -20,9 +21,9 @@ struct LoraFactors {
 struct LoraFile {
   ModelFiles files;
   std::map<std::string, LoraFactors> factors;  // by canonical name: "blk.0.attn_q.weight"
-  double alpha = 0;              // 0: none, products are added as they are
-  bool rank_stabilized = false;  // alpha / sqrt(rank) (Kalajdzievski, 2023) instead of alpha / rank
-  RopeStyle rope_style = RopeStyle::half;  // how the rows of q and k lie
+  double alpha = 0;                            // 0: none, products are added as they are
+  bool rank_stabilized = false;                // alpha / sqrt(rank) (Kalajdzievski, 2023) instead of alpha / rank
+  RopeStyle rope_style = RopeStyle::half;      // how the rows of q and k lie
 
   float scale(int64_t rank) const;
 };

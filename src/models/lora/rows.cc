@@ -15,9 +15,11 @@ struct Sizes {
 
 Sizes sizes_of(const ArchSpec& spec, int64_t rank) {
   const int64_t heads = spec.heads * spec.head_dim;
-  const int64_t widest = std::max({spec.width, heads, spec.kv_heads * spec.head_dim, spec.hidden, spec.moe.shared_hidden, spec.vocab});
+  const int64_t widest =
+      std::max({spec.width, heads, spec.kv_heads * spec.head_dim, spec.hidden, spec.moe.shared_hidden, spec.vocab});
   const int64_t input = std::max({spec.width, heads, spec.hidden, spec.moe.shared_hidden, rank});
-  return {LoraRows::kRows * activation_row_bytes(Activation::f32, input), LoraRows::kRows * rank * 4, LoraRows::kRows * widest * 4};
+  return {LoraRows::kRows * activation_row_bytes(Activation::f32, input), LoraRows::kRows * rank * 4,
+          LoraRows::kRows * widest * 4};
 }
 
 }  // namespace
@@ -46,8 +48,10 @@ void LoraRows::keep(std::span<const int32_t> rows) {
     if (run == runs.end()) break;
     if (rows[i] < run->begin) continue;
     const auto at = static_cast<int64_t>(i);
-    if (!kept_.empty() && kept_.back().mix == run->mix && kept_.back().begin + kept_.back().count == at) ++kept_.back().count;
-    else kept_.push_back({at, 1, run->mix});
+    if (!kept_.empty() && kept_.back().mix == run->mix && kept_.back().begin + kept_.back().count == at)
+      ++kept_.back().count;
+    else
+      kept_.push_back({at, 1, run->mix});
   }
   runs.swap(kept_);
 }

@@ -1,5 +1,6 @@
-// LoraRows: which rows of a batch run with which adapters, and the scratch for their products. Part of a ForwardContext;
-// whoever runs a batch says so before (set), and a batch without adapters costs a look at an empty list.
+// LoraRows: which rows of a batch run with which adapters, and the scratch for their products. Part of a
+// ForwardContext; whoever runs a batch says so before (set), and a batch without adapters costs a look at an empty
+// list.
 #pragma once
 
 #include <cstdint>

@@ -5,7 +5,8 @@
 namespace millrace {
 namespace {
 
-std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& layer, bool moe, std::string_view part, int64_t rows) {
+std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& layer, bool moe, std::string_view part,
+                                      int64_t rows) {
   const auto one = [](const Weight& weight, int64_t heads = 0) -> std::vector<LoraTarget> {
     if (!weight.present()) return {};
     return {{&weight, 0, heads}};
@@ -14,13 +15,16 @@ std::vector<LoraTarget> layer_targets(const ArchSpec& spec, const LayerWeights& 
   if (part == "attn_k") return one(layer.k, spec.kv_heads);
   if (part == "attn_v") return one(layer.v);
   if (part == "attn_output") return one(layer.output);
-  if (part == "attn_qkv") return {{&layer.q, 0, spec.heads}, {&layer.k, layer.q.rows, spec.kv_heads}, {&layer.v, layer.q.rows + layer.k.rows, 0}};
+  if (part == "attn_qkv")
+    return {
+        {&layer.q, 0, spec.heads}, {&layer.k, layer.q.rows, spec.kv_heads}, {&layer.v, layer.q.rows + layer.k.rows, 0}};
   if (part == "ffn_gate_shexp") return one(layer.shared.gate);
   if (part == "ffn_up_shexp") return one(layer.shared.up);
   if (part == "ffn_down_shexp") return one(layer.shared.down);
   if (moe) return {};
   if (part == "ffn_gate") return one(layer.mlp.gate);
-  if (part == "ffn_up" && spec.gated && rows == layer.mlp.gate.rows + layer.mlp.up.rows)  // fused: gate's rows, then up's
+  if (part == "ffn_up" && spec.gated &&
+      rows == layer.mlp.gate.rows + layer.mlp.up.rows)  // fused: gate's rows, then up's
     return {{&layer.mlp.gate, 0, 0}, {&layer.mlp.up, layer.mlp.gate.rows, 0}};
   if (part == "ffn_up") return one(layer.mlp.up);
   if (part == "ffn_down") return one(layer.mlp.down);
@@ -37,7 +41,9 @@ std::vector<LoraTarget> lora_targets(const Model& model, const std::string& cano
   int64_t index = -1;
   const auto [end, failed] = std::from_chars(name.data(), name.data() + name.size(), index);
   const ArchSpec& spec = model.spec();
-  if (failed != std::errc() || end == name.data() + name.size() || *end != '.' || index < 0 || index >= spec.layer_count()) return {};
+  if (failed != std::errc() || end == name.data() + name.size() || *end != '.' || index < 0 ||
+      index >= spec.layer_count())
+    return {};
   name.remove_prefix(static_cast<size_t>(end - name.data()) + 1);
   return layer_targets(spec, model.layer(index), spec.layers[static_cast<size_t>(index)].moe, name, rows);
 }

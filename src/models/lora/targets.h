@@ -1,5 +1,5 @@
-// Which of a model's matrices a pair of factors changes. A fused tensor of a checkpoint is several matrices here, each with
-// its own rows of B.
+// Which of a model's matrices a pair of factors changes. A fused tensor of a checkpoint is several matrices here, each
+// with its own rows of B.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace millrace {
 
 struct LoraTarget {
   const Weight* weight = nullptr;
-  int64_t row_begin = 0;   // of B
+  int64_t row_begin = 0;      // of B
   int64_t rotated_heads = 0;  // of q and k: their rows come in the order in which heads rotate; 0: others
 };
 

@@ -16,7 +16,8 @@ class BadWords final : public SamplerStep {
   void apply(SamplingRow& row) override {
     for (const auto& word : words_) {
       const size_t before = word.size() - 1;
-      if (before <= past_.size() && std::equal(word.begin(), word.end() - 1, past_.end() - static_cast<ptrdiff_t>(before)))
+      if (before <= past_.size() &&
+          std::equal(word.begin(), word.end() - 1, past_.end() - static_cast<ptrdiff_t>(before)))
         row.edit(word.back(), [](float) { return -std::numeric_limits<float>::infinity(); });
     }
   }

@@ -1,5 +1,5 @@
-// Ends thinking that has become too long: after so many tokens inside it only its closing mark can follow. Marks are looked
-// for in the text, for a model may write one as other tokens than a tokenizer would.
+// Ends thinking that has become too long: after so many tokens inside it only its closing mark can follow. Marks are
+// looked for in the text, for a model may write one as other tokens than a tokenizer would.
 #include <string>
 
 #include "sampling/steps/factories.h"
@@ -11,7 +11,9 @@ namespace {
 class ThinkingBudgetStep final : public SamplerStep {
  public:
   ThinkingBudgetStep(const ThinkingBudget& budget, const Tokenizer& tokenizer)
-      : budget_(budget), tokenizer_(&tokenizer), close_(tokenizer.encode(budget.close, {.add_special = false, .parse_special = true})) {
+      : budget_(budget),
+        tokenizer_(&tokenizer),
+        close_(tokenizer.encode(budget.close, {.add_special = false, .parse_special = true})) {
     reset();
   }
 
@@ -53,10 +55,10 @@ class ThinkingBudgetStep final : public SamplerStep {
   const Tokenizer* tokenizer_;
   std::vector<TokenId> close_;
   Place place_ = Place::before;
-  bool started_ = false;   // the prompt's tokens come before the first apply()
-  int64_t tokens_ = 0;     // inside
-  size_t forced_ = 0;      // tokens of the closing mark that were forced
-  std::string text_;       // the end of what was written, in which a mark may begin
+  bool started_ = false;  // the prompt's tokens come before the first apply()
+  int64_t tokens_ = 0;    // inside
+  size_t forced_ = 0;     // tokens of the closing mark that were forced
+  std::string text_;      // the end of what was written, in which a mark may begin
 };
 
 }  // namespace

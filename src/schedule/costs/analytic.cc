@@ -24,8 +24,12 @@ class AnalyticCost final : public CostModel {
     const double traffic = (weight_bytes + static_cast<double>(shape.keys) * kv_bytes_per_token) / bytes_per_second;
     return std::max(compute, traffic) + overhead + tokens * seconds_per_token;
   }
-  double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens) * kv_bytes_per_token / swap_bandwidth; }
-  double load_seconds(int64_t tokens) const override { return static_cast<double>(tokens) * kv_bytes_per_token / disk_bandwidth; }
+  double swap_seconds(int64_t tokens) const override {
+    return static_cast<double>(tokens) * kv_bytes_per_token / swap_bandwidth;
+  }
+  double load_seconds(int64_t tokens) const override {
+    return static_cast<double>(tokens) * kv_bytes_per_token / disk_bandwidth;
+  }
 };
 
 struct Machine {
@@ -33,9 +37,9 @@ struct Machine {
   const char* json;
 };
 
-// Arithmetic of a dense transformer after Mooncake (Qin et al., 2024), eq. 1: layers * (a n^2 width + b n width^2) for n
-// tokens, a = 4 and b = 22 for LLaMA3-70B (80 layers, width 8192, 8 query heads a KV head, 2 bytes a value); pairs count
-// half of n^2. Machines: 312 TFLOP/s of bf16 and 2.0 TB/s for one A100 or A800, 128 GB/s to the host.
+// Arithmetic of a dense transformer after Mooncake (Qin et al., 2024), eq. 1: layers * (a n^2 width + b n width^2) for
+// n tokens, a = 4 and b = 22 for LLaMA3-70B (80 layers, width 8192, 8 query heads a KV head, 2 bytes a value); pairs
+// count half of n^2. Machines: 312 TFLOP/s of bf16 and 2.0 TB/s for one A100 or A800, 128 GB/s to the host.
 constexpr Machine kMachines[] = {
     {"llama3-70b-8xa800",
      R"({"kind": "analytic", "flop_per_token": 118.1e9, "flop_per_pair": 5.243e6, "flops": 2.496e15, "flop_efficiency": 0.55,

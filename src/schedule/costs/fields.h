@@ -39,7 +39,9 @@ struct CostFields {
   Result<double> bounded(const char* name, const nlohmann::json& value, double min, double max) const {
     if (!value.is_number()) return Error::user(fmt::format("{}: cost model wants a number for '{}'", source, name));
     const double x = value.get<double>();
-    if (!(x >= min && x <= max)) return Error::user(fmt::format("{}: cost model's '{}' must be between {} and {}, got {}", source, name, min, max, x));
+    if (!(x >= min && x <= max))
+      return Error::user(
+          fmt::format("{}: cost model's '{}' must be between {} and {}, got {}", source, name, min, max, x));
     return x;
   }
 };

@@ -32,7 +32,9 @@ class LearnedCost final : public CostModel {
   }
   double swap_seconds(int64_t tokens) const override { return static_cast<double>(tokens) / kSwapTokensPerSecond; }
 
-  double load_seconds(int64_t tokens) const override { return kLoadOverhead + static_cast<double>(tokens) * seconds_per_loaded_token_; }
+  double load_seconds(int64_t tokens) const override {
+    return kLoadOverhead + static_cast<double>(tokens) * seconds_per_loaded_token_;
+  }
 
   void observe_load(int64_t tokens, double seconds) override {
     if (tokens < 1) return;
@@ -65,9 +67,9 @@ class LearnedCost final : public CostModel {
   static std::array<double, 3> features(const StepShape& shape) {
     return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
   }
-  // Steps that are all alike say nothing new, and forgetting would let the variances grow without end. A row and its column
-  // shrink together: with the diagonal alone held back it would be no covariance any more, and the next other step would
-  // throw the weights anywhere.
+  // Steps that are all alike say nothing new, and forgetting would let the variances grow without end. A row and its
+  // column shrink together: with the diagonal alone held back it would be no covariance any more, and the next other
+  // step would throw the weights anywhere.
   void bound_covariance() {
     for (size_t i = 0; i < 3; ++i) {
       if (covariance_[i][i] <= kUnsure) continue;

@@ -2,11 +2,13 @@
 //
 //   seconds = slowdown * (tokens(T) + outputs(O) + keys(K) + pairs(P))        of a step's StepShape
 //
-// The curves are what a step takes when nothing comes between, slowdown what it takes on average over that: a machine that
-// is shared with others stops every now and then, and a queue feels the average. 1 when absent.
+// The curves are what a step takes when nothing comes between, slowdown what it takes on average over that: a machine
+// that is shared with others stops every now and then, and a queue feels the average. 1 when absent.
 //
-//   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]}, "outputs": {...}, "keys": {...},
-//    "pairs": {...}, "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead": 0.0002}
+//   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]}, "outputs": {...}, "keys":
+//   {...},
+//    "pairs": {...}, "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead":
+//    0.0002}
 //
 // Only "tokens" must be there. `millrace bench --calibrate` writes such files (schedule/cost_fit.h).
 #include <algorithm>
@@ -37,21 +39,29 @@ class PiecewiseCost final : public CostModel {
                        keys(static_cast<double>(shape.keys)) + pairs(shape.pairs);
     return std::max(1e-9, slowdown * sum);
   }
-  double swap_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth; }
-  double load_seconds(int64_t count) const override { return disk_overhead + static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth; }
+  double swap_seconds(int64_t count) const override {
+    return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth;
+  }
+  double load_seconds(int64_t count) const override {
+    return disk_overhead + static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth;
+  }
 };
 
 Result<Curve> read_curve(const CostFields& fields, const char* name) {
   const auto found = fields.json.find(name);
   if (found == fields.json.end()) return Curve{};
-  if (!found->is_object()) return Error::user(fmt::format("{}: cost model wants '{}' to be an object with 'at' and 'seconds'", fields.source, name));
+  if (!found->is_object())
+    return Error::user(
+        fmt::format("{}: cost model wants '{}' to be an object with 'at' and 'seconds'", fields.source, name));
   const CostFields own{*found, fmt::format("{}: {}", fields.source, name)};
   Curve curve;
   MILLRACE_TRY(curve.at, own.numbers("at", 0, 1e18));
   MILLRACE_TRY(curve.seconds, own.numbers("seconds", 0, 1e5));
-  if (curve.at.size() != curve.seconds.size()) return Error::user(fmt::format("{}: cost model wants as many 'seconds' as 'at'", own.source));
+  if (curve.at.size() != curve.seconds.size())
+    return Error::user(fmt::format("{}: cost model wants as many 'seconds' as 'at'", own.source));
   for (size_t i = 1; i < curve.at.size(); ++i)
-    if (curve.at[i] <= curve.at[i - 1]) return Error::user(fmt::format("{}: cost model's 'at' must ascend", own.source));
+    if (curve.at[i] <= curve.at[i - 1])
+      return Error::user(fmt::format("{}: cost model's 'at' must ascend", own.source));
   return curve;
 }
 

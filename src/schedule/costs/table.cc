@@ -22,8 +22,12 @@ class TableCost final : public CostModel {
     const double high = mix(at(t.high, k.low), at(t.high, k.high), k.part);
     return std::max(1e-9, mix(low, high, t.part));
   }
-  double swap_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth; }
-  double load_seconds(int64_t count) const override { return static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth; }
+  double swap_seconds(int64_t count) const override {
+    return static_cast<double>(count) * kv_bytes_per_token / swap_bandwidth;
+  }
+  double load_seconds(int64_t count) const override {
+    return static_cast<double>(count) * kv_bytes_per_token / disk_bandwidth;
+  }
 
  private:
   struct Place {
@@ -48,11 +52,13 @@ Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields) {
   MILLRACE_TRY(cost->keys, fields.numbers("keys", 0, 1e12));
   for (const auto* grid : {&cost->tokens, &cost->keys}) {
     for (size_t i = 1; i < grid->size(); ++i)
-      if ((*grid)[i] <= (*grid)[i - 1]) return Error::user(fmt::format("{}: cost model's grid must ascend", fields.source));
+      if ((*grid)[i] <= (*grid)[i - 1])
+        return Error::user(fmt::format("{}: cost model's grid must ascend", fields.source));
   }
   auto rows = fields.json.find("seconds");
   if (rows == fields.json.end() || !rows->is_array() || rows->size() != cost->tokens.size())
-    return Error::user(fmt::format("{}: cost model wants 'seconds' with one row for each of its {} tokens", fields.source, cost->tokens.size()));
+    return Error::user(fmt::format("{}: cost model wants 'seconds' with one row for each of its {} tokens",
+                                   fields.source, cost->tokens.size()));
   for (const auto& row : *rows) {
     if (!row.is_array() || row.size() != cost->keys.size())
       return Error::user(fmt::format("{}: cost model wants rows of {} seconds", fields.source, cost->keys.size()));

@@ -1,6 +1,6 @@
-// Earliest deadline first (Liu and Layland, 1973). A request that cannot be done in time, by what the cost model says of
-// its own work behind that of the streams with earlier deadlines, is refused when it comes, with the figures. Streams
-// without a deadline come last.
+// Earliest deadline first (Liu and Layland, 1973). A request that cannot be done in time, by what the cost model says
+// of its own work behind that of the streams with earlier deadlines, is refused when it comes, with the figures.
+// Streams without a deadline come last.
 #include <fmt/format.h>
 
 #include <limits>
@@ -11,7 +11,9 @@
 namespace millrace {
 namespace {
 
-int64_t order(const Sequence& stream) { return stream.deadline > 0 ? stream.deadline : std::numeric_limits<int64_t>::max(); }
+int64_t order(const Sequence& stream) {
+  return stream.deadline > 0 ? stream.deadline : std::numeric_limits<int64_t>::max();
+}
 
 class Deadline final : public SchedulerPolicy {
  public:
@@ -30,7 +32,9 @@ class Deadline final : public SchedulerPolicy {
     const Sequence* last = preempt_ ? last_behind(view, wanting, order) : nullptr;
     return last && order(*last) > order(wanting) ? last : nullptr;
   }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
   Result<void> accept(const Sequence& stream, const ScheduleView& view) override {
     if (!refuse_ || stream.deadline == 0 || !view.cost) return {};
@@ -48,9 +52,10 @@ class Deadline final : public SchedulerPolicy {
     const double answer = static_cast<double>(answer_tokens(stream)) * view.cost->step_seconds(step);
     const double left = static_cast<double>(stream.deadline - view.now_ns) * 1e-9;
     if (prompts + answer <= left) return {};
-    return Error::resource(fmt::format("deadline: {:.3f} s from now cannot be met: prompts before it and its own take about {:.3f} s, its "
-                                       "answer of {} tokens about {:.3f} s",
-                                       left, prompts, answer_tokens(stream), answer));
+    return Error::resource(
+        fmt::format("deadline: {:.3f} s from now cannot be met: prompts before it and its own take about {:.3f} s, its "
+                    "answer of {} tokens about {:.3f} s",
+                    left, prompts, answer_tokens(stream), answer));
   }
 
  private:
@@ -73,7 +78,8 @@ class Deadline final : public SchedulerPolicy {
 
 Result<std::unique_ptr<SchedulerPolicy>> make_deadline(const OptionValues& options) {
   MILLRACE_TRY(Reserve reserve, read_reserve(options));
-  return std::unique_ptr<SchedulerPolicy>(std::make_unique<Deadline>(options.boolean("preempt"), options.boolean("refuse"), reserve));
+  return std::unique_ptr<SchedulerPolicy>(
+      std::make_unique<Deadline>(options.boolean("preempt"), options.boolean("refuse"), reserve));
 }
 
 }  // namespace millrace

@@ -13,8 +13,12 @@ class DecodeFirst final : public SchedulerPolicy {
   void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
     share_decodes_first(view, step_tokens_ > 0 ? std::min(step_tokens_, token_budget) : token_budget, out);
   }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
  private:
   int64_t step_tokens_;

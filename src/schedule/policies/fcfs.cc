@@ -9,9 +9,15 @@ namespace {
 class Fcfs final : public SchedulerPolicy {
  public:
   explicit Fcfs(Reserve reserve) : reserve_(reserve) {}
-  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override { share_decodes_first(view, token_budget, out); }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
+    share_decodes_first(view, token_budget, out);
+  }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
  private:
   Reserve reserve_;

@@ -1,6 +1,6 @@
-// Prompts before everything: while any running stream's prompt is unfinished, steps hold prompts alone, each as whole as
-// the step allows, and those that decode wait. First tokens come soonest, and every new prompt stalls the others: what
-// vLLM did until it took up chunked prefill, and the baseline of Sarathi-Serve.
+// Prompts before everything: while any running stream's prompt is unfinished, steps hold prompts alone, each as whole
+// as the step allows, and those that decode wait. First tokens come soonest, and every new prompt stalls the others:
+// what vLLM did until it took up chunked prefill, and the baseline of Sarathi-Serve.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 
@@ -21,8 +21,12 @@ class PrefillFirst final : public SchedulerPolicy {
     }
     if (out.empty()) share_decodes_first(view, token_budget, out);
   }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
  private:
   Reserve reserve_;

@@ -22,9 +22,12 @@ class Priority final : public SchedulerPolicy {
   const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
     if (wanting.phase == StreamPhase::running) return last_behind(view, wanting, order);
     const Sequence* last = preempt_ ? last_behind(view, wanting, order) : nullptr;
-    return last && last->request.priority < wanting.request.priority ? last : nullptr;  // equals do not displace each other
+    return last && last->request.priority < wanting.request.priority ? last
+                                                                     : nullptr;  // equals do not displace each other
   }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
  private:
   bool preempt_;

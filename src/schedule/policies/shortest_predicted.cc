@@ -1,6 +1,6 @@
-// Shortest predicted answer first, by buckets of lengths: within a bucket, order of arrival (Jin et al., 2023, S3; Hu et
-// al., 2024, TetriInfer). A stream is promised blocks up to the end of its bucket; a longer answer grows beyond them and
-// may be preempted. Who has waited too long goes first, so that long answers come at all.
+// Shortest predicted answer first, by buckets of lengths: within a bucket, order of arrival (Jin et al., 2023, S3; Hu
+// et al., 2024, TetriInfer). A stream is promised blocks up to the end of its bucket; a longer answer grows beyond them
+// and may be preempted. Who has waited too long goes first, so that long answers come at all.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 #include "schedule/predictor.h"
@@ -22,8 +22,12 @@ class ShortestPredicted final : public SchedulerPolicy {
     std::ranges::stable_sort(keyed_, {}, [](const auto& entry) { return entry.first; });
     for (size_t i = 0; i < queue.size(); ++i) queue[i] = keyed_[i].second;
   }
-  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override { share_decodes_first(view, token_budget, out); }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
+  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
+    share_decodes_first(view, token_budget, out);
+  }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
   int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
     return std::min(stream.max_total, stream.prompt_tokens + bucket(stream) * bucket_);
   }
@@ -32,7 +36,8 @@ class ShortestPredicted final : public SchedulerPolicy {
   }
 
  private:
-  // The 1st bucket holds answers of 1 to bucket_ tokens. What has run already was underestimated: at least the next one.
+  // The 1st bucket holds answers of 1 to bucket_ tokens. What has run already was underestimated: at least the next
+  // one.
   int64_t bucket(const Sequence& stream) const {
     const double predicted = std::min(predictor_->answer_tokens(stream), 1e9);
     const int64_t tokens = std::max(static_cast<int64_t>(predicted), stream.generated() + 1);
@@ -49,8 +54,8 @@ class ShortestPredicted final : public SchedulerPolicy {
 
 Result<std::unique_ptr<SchedulerPolicy>> make_shortest_predicted(const OptionValues& options) {
   MILLRACE_TRY(auto predictor, make_predictor(options.text("predictor")));
-  return std::unique_ptr<SchedulerPolicy>(
-      std::make_unique<ShortestPredicted>(std::move(predictor), options.integer("bucket"), options.number("patience_ms") * 1e-3));
+  return std::unique_ptr<SchedulerPolicy>(std::make_unique<ShortestPredicted>(
+      std::move(predictor), options.integer("bucket"), options.number("patience_ms") * 1e-3));
 }
 
 }  // namespace millrace

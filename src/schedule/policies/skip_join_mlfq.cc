@@ -1,8 +1,9 @@
 // Skip-join multi-level feedback queue (Wu et al., 2023, FastServe): short answers should not wait for long ones, whose
 // length nobody knows. Level i has a quantum of 2^i times the first one's. A stream joins the first level whose quantum
 // holds its prompt's time, and falls a level when it has used up its quantum; lower levels run first, so that what has
-// run for long pauses while others come and go. Who was passed over for too long starts again at the top. Paused streams
-// keep their blocks while there is room; the last in order is swapped out before memory runs out (proactive swap).
+// run for long pauses while others come and go. Who was passed over for too long starts again at the top. Paused
+// streams keep their blocks while there is room; the last in order is swapped out before memory runs out (proactive
+// swap).
 //
 // To have paused streams at all, more of them must be resident than a step runs: EngineOptions::resident_streams.
 #include <iterator>
@@ -36,8 +37,10 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
     refresh(view);
     order_.clear();
-    std::ranges::copy_if(view.running, std::back_inserter(order_), [](const Sequence* stream) { return stream->phase == StreamPhase::running; });
-    std::ranges::sort(order_, {}, [this](const Sequence* stream) { return std::tuple(level(*stream), stream->arrival); });
+    std::ranges::copy_if(view.running, std::back_inserter(order_),
+                         [](const Sequence* stream) { return stream->phase == StreamPhase::running; });
+    std::ranges::sort(order_, {},
+                      [this](const Sequence* stream) { return std::tuple(level(*stream), stream->arrival); });
     // The levels say who is in the batch; in it those that decode need a token each, and prompts get the rest. A prompt
     // that took the whole step would stop every stream below it, for a single token's worth of room.
     order_.resize(std::min(order_.size(), static_cast<size_t>(view.limits.max_streams)));
@@ -63,10 +66,14 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     const double served = place == places_.end() ? 0 : place->second.served;
     return quantum(level(victim)) - served - quantum(level(wanting));
   }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(options_.reserve, stream); }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(options_.reserve, stream);
+  }
 
   const Sequence* leave_early(const ScheduleView& view) override {
-    if (view.waiting.empty() || static_cast<double>(view.free_blocks) >= options_.headroom * static_cast<double>(view.limits.total_blocks)) return nullptr;
+    if (view.waiting.empty() ||
+        static_cast<double>(view.free_blocks) >= options_.headroom * static_cast<double>(view.limits.total_blocks))
+      return nullptr;
     int first_waiting = options_.levels;
     for (const Sequence* stream : view.waiting) first_waiting = std::min(first_waiting, level(*stream));
     const Sequence* last = nullptr;
@@ -93,10 +100,10 @@ class SkipJoinMlfq final : public SchedulerPolicy {
 
  private:
   struct Place {
-    int level = -1;         // -1: has not joined
-    double served = 0;      // seconds at this level
-    int64_t last_ran = 0;   // or joined
-    bool ran = false;       // since the last look
+    int level = -1;        // -1: has not joined
+    double served = 0;     // seconds at this level
+    int64_t last_ran = 0;  // or joined
+    bool ran = false;      // since the last look
   };
 
   double quantum(int level) const { return options_.quantum_seconds * static_cast<double>(uint64_t{1} << level); }
@@ -125,7 +132,8 @@ class SkipJoinMlfq final : public SchedulerPolicy {
         } else if (place.ran) {
           place.ran = false;
           place.last_ran = view.now_ns;
-        } else if (place.level > 0 && static_cast<double>(view.now_ns - place.last_ran) * 1e-9 > options_.starve_seconds) {
+        } else if (place.level > 0 &&
+                   static_cast<double>(view.now_ns - place.last_ran) * 1e-9 > options_.starve_seconds) {
           place = {0, 0, view.now_ns, false};
         }
       }

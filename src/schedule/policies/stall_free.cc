@@ -1,6 +1,6 @@
-// Stall-free batching (Agrawal et al., 2024, Sarathi-Serve): a step takes no longer than the wanted time between tokens.
-// Decodes all run; prompts get as many tokens beside them as the cost model says fit into that time. With nobody
-// decoding there is nobody to stall, and prompts get the whole budget.
+// Stall-free batching (Agrawal et al., 2024, Sarathi-Serve): a step takes no longer than the wanted time between
+// tokens. Decodes all run; prompts get as many tokens beside them as the cost model says fit into that time. With
+// nobody decoding there is nobody to stall, and prompts get the whole budget.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 
@@ -16,29 +16,40 @@ class StallFree final : public SchedulerPolicy {
     StepShape decodes;
     const Sequence* prompt = nullptr;
     for (const Sequence* stream : view.running) {
-      if (stream->decoding()) decodes.add(stream->computed, 1, true);
-      else if (!prompt) prompt = stream;
+      if (stream->decoding())
+        decodes.add(stream->computed, 1, true);
+      else if (!prompt)
+        prompt = stream;
     }
     int64_t room = token_budget;
     if (prompt && decodes.tokens > 0) {
-      if (chunk_ > 0) room = std::max<int64_t>(1, chunk_ - decodes.tokens);
-      else if (view.cost) room = prompt_tokens(view, decodes, *prompt, token_budget - decodes.tokens);
+      if (chunk_ > 0)
+        room = std::max<int64_t>(1, chunk_ - decodes.tokens);
+      else if (view.cost)
+        room = prompt_tokens(view, decodes, *prompt, token_budget - decodes.tokens);
     }
     share_decodes_first(view, token_budget, room, out);
   }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
  private:
   // The most prompt tokens with which the step keeps its time. A little always runs, or a prompt would never end.
-  int64_t prompt_tokens(const ScheduleView& view, const StepShape& decodes, const Sequence& prompt, int64_t most) const {
+  int64_t prompt_tokens(const ScheduleView& view, const StepShape& decodes, const Sequence& prompt,
+                        int64_t most) const {
     int64_t low = std::min(least_, most), high = most;
     while (low < high) {
       const int64_t middle = low + (high - low + 1) / 2;
       StepShape shape = decodes;
       shape.add(prompt.computed, middle, true);
-      if (view.cost->step_seconds(shape) <= tbt_seconds_) low = middle;
-      else high = middle - 1;
+      if (view.cost->step_seconds(shape) <= tbt_seconds_)
+        low = middle;
+      else
+        high = middle - 1;
     }
     return low;
   }
@@ -52,8 +63,8 @@ class StallFree final : public SchedulerPolicy {
 
 Result<std::unique_ptr<SchedulerPolicy>> make_stall_free(const OptionValues& options) {
   MILLRACE_TRY(Reserve reserve, read_reserve(options));
-  return std::unique_ptr<SchedulerPolicy>(
-      std::make_unique<StallFree>(options.number("tbt_ms") * 1e-3, options.integer("chunk"), options.integer("least"), reserve));
+  return std::unique_ptr<SchedulerPolicy>(std::make_unique<StallFree>(
+      options.number("tbt_ms") * 1e-3, options.integer("chunk"), options.integer("least"), reserve));
 }
 
 }  // namespace millrace

@@ -2,8 +2,9 @@
 // with what it was served, prompt tokens when they are admitted and answer tokens as they come, divided by the tenant's
 // weight; the tenant with the smallest counter goes first. A tenant that comes back from idleness is lifted to the
 // smallest counter of those that are active, so that nobody saves up service.
-#include <charconv>
 #include <fmt/format.h>
+
+#include <charconv>
 #include <map>
 
 #include "schedule/orders.h"
@@ -39,9 +40,15 @@ class Vtc final : public SchedulerPolicy {
       if (line.next == line.streams.size()) lines.erase(least);
     }
   }
-  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override { share_decodes_first(view, token_budget, out); }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return last_arrived(view, wanting); }
-  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return promised_tokens(reserve_, stream); }
+  void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
+    share_decodes_first(view, token_budget, out);
+  }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return last_arrived(view, wanting);
+  }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
+    return promised_tokens(reserve_, stream);
+  }
 
   void observe(const ScheduleEvent& event) override {
     const Sequence& stream = *event.stream;
@@ -57,7 +64,8 @@ class Vtc final : public SchedulerPolicy {
       case ScheduleEvent::Kind::preempted: break;
       case ScheduleEvent::Kind::left:
         if (--counter.open == 0) last_idle_ = counter.served;
-        if (counters_.size() > kMostTenants) std::erase_if(counters_, [](const auto& entry) { return entry.second.open == 0; });
+        if (counters_.size() > kMostTenants)
+          std::erase_if(counters_, [](const auto& entry) { return entry.second.open == 0; });
         break;
     }
   }
@@ -103,9 +111,12 @@ Result<Weights> read_weights(const std::string& text) {
     const std::string item = text.substr(begin, end - begin);
     const size_t colon = item.rfind(':');
     double value = 0;
-    const bool good = colon != std::string::npos &&
-                      std::from_chars(item.data() + colon + 1, item.data() + item.size(), value).ptr == item.data() + item.size();
-    if (!good || !(value > 0 && value < 1e9)) return Error::user(fmt::format("weights: wants TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '{}'", item));
+    const bool good =
+        colon != std::string::npos &&
+        std::from_chars(item.data() + colon + 1, item.data() + item.size(), value).ptr == item.data() + item.size();
+    if (!good || !(value > 0 && value < 1e9))
+      return Error::user(
+          fmt::format("weights: wants TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '{}'", item));
     out[item.substr(0, colon)] = value;
     begin = end + 1;
   }

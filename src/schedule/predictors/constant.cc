@@ -15,6 +15,8 @@ class Constant final : public Predictor {
 
 }  // namespace
 
-std::unique_ptr<Predictor> make_constant(const OptionValues& options) { return std::make_unique<Constant>(options.number("tokens")); }
+std::unique_ptr<Predictor> make_constant(const OptionValues& options) {
+  return std::make_unique<Constant>(options.number("tokens"));
+}
 
 }  // namespace millrace

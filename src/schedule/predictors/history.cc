@@ -1,5 +1,5 @@
-// Learns from the answers that were given: the mean length, decaying, of the same tenant's requests whose prompts were of
-// like size (powers of two), then of all prompts of that size, then of all.
+// Learns from the answers that were given: the mean length, decaying, of the same tenant's requests whose prompts were
+// of like size (powers of two), then of all prompts of that size, then of all.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -19,7 +19,8 @@ class History final : public Predictor {
   double answer_tokens(const Sequence& stream) const override {
     if (stream.request.predicted_tokens >= 0) return static_cast<double>(stream.request.predicted_tokens);
     const size_t size = bucket(stream);
-    if (auto found = tenants_.find(stream.request.tenant); found != tenants_.end() && found->second[size].seen >= 4) return found->second[size].mean;
+    if (auto found = tenants_.find(stream.request.tenant); found != tenants_.end() && found->second[size].seen >= 4)
+      return found->second[size].mean;
     if (everybody_[size].seen >= 4) return everybody_[size].mean;
     return all_.seen > 0 ? all_.mean : 128.0;
   }
@@ -30,7 +31,8 @@ class History final : public Predictor {
     all_.add(length, decay_);
     everybody_[size].add(length, decay_);
     auto found = tenants_.find(stream.request.tenant);
-    if (found == tenants_.end() && tenants_.size() < kMostTenants) found = tenants_.try_emplace(stream.request.tenant).first;
+    if (found == tenants_.end() && tenants_.size() < kMostTenants)
+      found = tenants_.try_emplace(stream.request.tenant).first;
     if (found != tenants_.end()) found->second[size].add(length, decay_);
   }
 
@@ -44,7 +46,9 @@ class History final : public Predictor {
     }
   };
   using Sizes = std::array<Mean, 32>;
-  static size_t bucket(const Sequence& stream) { return std::min<size_t>(31, std::bit_width(static_cast<uint64_t>(stream.prompt_tokens))); }
+  static size_t bucket(const Sequence& stream) {
+    return std::min<size_t>(31, std::bit_width(static_cast<uint64_t>(stream.prompt_tokens)));
+  }
 
   double decay_;
   Mean all_;
@@ -54,6 +58,8 @@ class History final : public Predictor {
 
 }  // namespace
 
-std::unique_ptr<Predictor> make_history(const OptionValues& options) { return std::make_unique<History>(options.number("decay")); }
+std::unique_ptr<Predictor> make_history(const OptionValues& options) {
+  return std::make_unique<History>(options.number("decay"));
+}
 
 }  // namespace millrace

@@ -8,9 +8,20 @@ namespace {
 
 // What clients of other servers know as an operator's: it stays so whoever adds the endpoint here.
 constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
-    {"GET", "/slots"},          {"POST", "/slots/*"},       {"POST", "/props"},         {"POST", "/lora-adapters"}, {"POST", "/v1/load_lora_adapter"},
-    {"POST", "/v1/unload_lora_adapter"}, {"POST", "/models/load"}, {"POST", "/models/unload"}, {"DELETE", "/v1/models/*"}, {"POST", "/api/pull"},
-    {"POST", "/api/push"},      {"POST", "/api/create"},    {"POST", "/api/copy"},      {"DELETE", "/api/delete"},
+    {"GET", "/slots"},
+    {"POST", "/slots/*"},
+    {"POST", "/props"},
+    {"POST", "/lora-adapters"},
+    {"POST", "/v1/load_lora_adapter"},
+    {"POST", "/v1/unload_lora_adapter"},
+    {"POST", "/models/load"},
+    {"POST", "/models/unload"},
+    {"DELETE", "/v1/models/*"},
+    {"POST", "/api/pull"},
+    {"POST", "/api/push"},
+    {"POST", "/api/create"},
+    {"POST", "/api/copy"},
+    {"DELETE", "/api/delete"},
 };
 
 // What the request brings as a key; "": nothing.
@@ -57,7 +68,9 @@ std::shared_ptr<KeyAccount> Access::named(const std::string& name) const {
   std::lock_guard lock(mutex_);
   const auto found = accounts_.find(name);
   if (found == accounts_.end()) return nullptr;
-  return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.account == found->second; }) ? found->second : nullptr;
+  return std::ranges::any_of(entries_, [&](const Entry& entry) { return entry.account == found->second; })
+             ? found->second
+             : nullptr;
 }
 
 std::vector<KeyUsage> Access::usage() const {

@@ -1,5 +1,5 @@
-// Access: whose request it is, and what he may do. Keys can be replaced while requests run: the account of a name that stays
-// goes on. Thread-safe.
+// Access: whose request it is, and what he may do. Keys can be replaced while requests run: the account of a name that
+// stays goes on. Thread-safe.
 #pragma once
 
 #include <map>
@@ -7,9 +7,9 @@
 #include <mutex>
 #include <vector>
 
+#include "server/access/key_account.h"
 #include "server/api/endpoint.h"
 #include "server/http/http.h"
-#include "server/access/key_account.h"
 
 namespace millrace {
 
@@ -24,7 +24,7 @@ class Access {
   // The account of the key that the request brings; null: it brings none, or none that is known.
   std::shared_ptr<KeyAccount> find(const HttpRequest& request) const;
   std::shared_ptr<KeyAccount> named(const std::string& name) const;  // of a key that there is; null: there is none
-  std::vector<KeyUsage> usage() const;  // in the order of names
+  std::vector<KeyUsage> usage() const;                               // in the order of names
 
  private:
   struct Entry {
@@ -36,8 +36,8 @@ class Access {
   std::map<std::string, std::shared_ptr<KeyAccount>> accounts_;  // of names that were there once, too
 };
 
-// Who may ask this of a server with keys: what changes the server, or shows others' work, is for admins. A null endpoint
-// is a path that there is not. `metrics` says who may read them.
+// Who may ask this of a server with keys: what changes the server, or shows others' work, is for admins. A null
+// endpoint is a path that there is not. `metrics` says who may read them.
 Role needed_role(const Endpoint* endpoint, Role metrics);
 
 }  // namespace millrace

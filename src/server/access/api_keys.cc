@@ -22,13 +22,21 @@ constexpr size_t kMostFileBytes = size_t{4} << 20;
 constexpr int64_t kMostCount = int64_t{1} << 50;
 
 bool is_name(std::string_view text) {
-  const auto good = [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' || c == '-'; };
+  const auto good = [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '.' || c == '_' ||
+           c == '-';
+  };
   return !text.empty() && text.size() <= kMostNameBytes && std::ranges::all_of(text, good);
 }
 
 bool read_digest(std::string_view hex, KeyDigest& out) {
   if (hex.size() != 2 * out.size()) return false;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
   for (size_t i = 0; i < out.size(); ++i) {
     const int high = digit(hex[2 * i]), low = digit(hex[2 * i + 1]);
     if (high < 0 || low < 0) return false;
@@ -42,7 +50,9 @@ struct KeyReader {
   const Json& json;
   std::string where;
 
-  Error wrong(const std::string& name, const std::string& why) const { return Error::user(fmt::format("{}: {} {}", where, name, why)); }
+  Error wrong(const std::string& name, const std::string& why) const {
+    return Error::user(fmt::format("{}: {} {}", where, name, why));
+  }
 
   Result<void> text(const char* name, std::string& out) const {
     auto found = json.find(name);
@@ -64,12 +74,14 @@ struct KeyReader {
     std::string key, hex;
     MILLRACE_TRY_VOID(text("key", key));
     MILLRACE_TRY_VOID(text("key_sha256", hex));
-    if (json.contains("key") == json.contains("key_sha256")) return wrong("key", "or key_sha256 is wanted, one of the two");
+    if (json.contains("key") == json.contains("key_sha256"))
+      return wrong("key", "or key_sha256 is wanted, one of the two");
     if (json.contains("key_sha256")) {
       if (!read_digest(hex, out)) return wrong("key_sha256", "must be 64 hexadecimal digits, as sha256sum prints them");
       return {};
     }
-    if (key.empty() || key.size() > kMostKeyBytes) return wrong("key", fmt::format("must have 1 to {} characters", kMostKeyBytes));
+    if (key.empty() || key.size() > kMostKeyBytes)
+      return wrong("key", fmt::format("must have 1 to {} characters", kMostKeyBytes));
     out = key_digest(key);
     return {};
   }
@@ -77,13 +89,15 @@ struct KeyReader {
 };
 
 Result<ApiKey> KeyReader::read() const {
-  static const std::set<std::string> known = {"name", "key", "key_sha256", "role", "weight", "requests_per_minute", "tokens_per_minute",
-                                              "tokens_per_day", "tokens_total", "streams", "files", "file_bytes", "cache_group"};
+  static const std::set<std::string> known = {
+      "name",           "key",          "key_sha256", "role",  "weight",     "requests_per_minute", "tokens_per_minute",
+      "tokens_per_day", "tokens_total", "streams",    "files", "file_bytes", "cache_group"};
   for (const auto& [name, value] : json.items())
     if (!known.contains(name)) return wrong("'" + name.substr(0, 100) + "'", "is not a setting of a key");
   ApiKey out;
   MILLRACE_TRY_VOID(text("name", out.name));
-  if (!is_name(out.name)) return wrong("name", fmt::format("must have 1 to {} letters, digits, '.', '_' or '-'", kMostNameBytes));
+  if (!is_name(out.name))
+    return wrong("name", fmt::format("must have 1 to {} letters, digits, '.', '_' or '-'", kMostNameBytes));
   MILLRACE_TRY_VOID(secret(out.digest));
   std::string role = "user";
   MILLRACE_TRY_VOID(text("role", role));
@@ -113,7 +127,9 @@ KeyDigest key_digest(std::string_view key) {
   return out;
 }
 
-bool same_digest(const KeyDigest& left, const KeyDigest& right) { return CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0; }
+bool same_digest(const KeyDigest& left, const KeyDigest& right) {
+  return CRYPTO_memcmp(left.data(), right.data(), left.size()) == 0;
+}
 
 Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::string& source) {
   auto json = parse_json_object(text, source, {.keys = 64, .refuse_duplicates = true});
@@ -129,8 +145,10 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
     std::string where = fmt::format("{}: key {}", source, i + 1);
     if (!one.is_object()) return Error::user(where + " must be an object");
     MILLRACE_TRY(ApiKey key, (KeyReader{one, where}.read()));
-    if (!names.insert(key.name).second) return Error::user(fmt::format("{}: the name '{}' is there already", where, key.name));
-    if (!digests.insert(key.digest).second) return Error::user(where + ": the same key is there already under another name");
+    if (!names.insert(key.name).second)
+      return Error::user(fmt::format("{}: the name '{}' is there already", where, key.name));
+    if (!digests.insert(key.digest).second)
+      return Error::user(where + ": the same key is there already under another name");
     out.push_back(std::move(key));
   }
   return out;
@@ -142,12 +160,14 @@ Result<KeysFile> read_api_keys(const std::string& path) {
   std::string text(kMostFileBytes + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));
-  if (text.size() > kMostFileBytes) return Error::user(fmt::format("{}: is larger than {} bytes", path, kMostFileBytes));
+  if (text.size() > kMostFileBytes)
+    return Error::user(fmt::format("{}: is larger than {} bytes", path, kMostFileBytes));
   KeysFile out;
   MILLRACE_TRY(out.keys, parse_api_keys(text, path));
-  struct stat about{};
+  struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH)) != 0)
-    out.warning = fmt::format("{}: others than its owner may read or write it (mode {:03o}); chmod 600 ends that", path, about.st_mode & 0777);
+    out.warning = fmt::format("{}: others than its owner may read or write it (mode {:03o}); chmod 600 ends that", path,
+                              about.st_mode & 0777);
   return out;
 }
 

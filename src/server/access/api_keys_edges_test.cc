@@ -17,7 +17,9 @@ std::string refused(const std::string& keys) {
   return parsed.ok() ? "" : parsed.error().message;
 }
 
-std::string key(const std::string& more, const std::string& name = "a") { return fmt::format(R"({{"name": "{}", {}}})", name, more); }
+std::string key(const std::string& more, const std::string& name = "a") {
+  return fmt::format(R"({{"name": "{}", {}}})", name, more);
+}
 
 TEST(ApiKeyEdges, OfANamesLetters) {
   for (int c = 1; c < 128; ++c) {
@@ -29,14 +31,18 @@ TEST(ApiKeyEdges, OfANamesLetters) {
     EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "cache_group": "{}")", name))).empty(), good) << name;
   }
   EXPECT_EQ(refused(key(R"("key": "k")", std::string(64, 'a'))), "");
-  EXPECT_NE(refused(key(R"("key": "k")", std::string(65, 'a'))).find("key 1: name must have 1 to 64"), std::string::npos);
+  EXPECT_NE(refused(key(R"("key": "k")", std::string(65, 'a'))).find("key 1: name must have 1 to 64"),
+            std::string::npos);
   EXPECT_EQ(refused(key(R"("key": "k", "cache_group": "")")), "") << "no group";
   EXPECT_NE(refused(R"({"name": 5, "key": "k"})").find("name must be a string"), std::string::npos);
 }
 
 TEST(ApiKeyEdges, OfASecretsLength) {
-  for (size_t size : {1, 1024}) EXPECT_EQ(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))), "") << size;
-  for (size_t size : {0, 1025}) EXPECT_NE(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))).find("key must have 1 to 1024"), std::string::npos);
+  for (size_t size : {1, 1024})
+    EXPECT_EQ(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))), "") << size;
+  for (size_t size : {0, 1025})
+    EXPECT_NE(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))).find("key must have 1 to 1024"),
+              std::string::npos);
   EXPECT_NE(refused(key(R"("weight": 1)")).find("one of the two"), std::string::npos);
 }
 
@@ -51,27 +57,39 @@ TEST(ApiKeyEdges, OfADigestsDigits) {
       if (c != '"' && c != '\\') {
         EXPECT_EQ(refused(with(at, static_cast<char>(c))).empty(), std::isxdigit(c) != 0) << at << static_cast<char>(c);
       }
-  for (size_t size : {63, 65, 62, 66, 0}) EXPECT_NE(refused(key(fmt::format(R"("key_sha256": "{}")", std::string(size, '0')))).find("64 hex"), std::string::npos);
-  const auto parsed = parse_api_keys(R"({"keys": [{"name": "a", "key_sha256": "0123456789abcdefABCDEF00000000000000000000000000000000000000f0a9"}]})", "keys");
+  for (size_t size : {63, 65, 62, 66, 0})
+    EXPECT_NE(refused(key(fmt::format(R"("key_sha256": "{}")", std::string(size, '0')))).find("64 hex"),
+              std::string::npos);
+  const auto parsed = parse_api_keys(
+      R"({"keys": [{"name": "a", "key_sha256": "0123456789abcdefABCDEF00000000000000000000000000000000000000f0a9"}]})",
+      "keys");
   ASSERT_TRUE(parsed.ok());
   const KeyDigest& digest = parsed->front().digest;
-  EXPECT_EQ((std::vector<int>(digest.begin(), digest.begin() + 12)), (std::vector<int>{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xab, 0xcd, 0xef, 0}));
+  EXPECT_EQ((std::vector<int>(digest.begin(), digest.begin() + 12)),
+            (std::vector<int>{0x01, 0x23, 0x45, 0x67, 0x89, 0xab, 0xcd, 0xef, 0xab, 0xcd, 0xef, 0}));
   EXPECT_EQ(digest[30], 0xf0);
   EXPECT_EQ(digest[31], 0xa9);
 }
 
 TEST(ApiKeyEdges, OfCountsAndWeights) {
   for (const char* name : {"requests_per_minute", "tokens_per_minute", "tokens_per_day", "tokens_total", "streams"}) {
-    for (const char* good : {"0", "1", "1125899906842624"}) EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "{}": {})", name, good))), "") << name << good;
+    for (const char* good : {"0", "1", "1125899906842624"})
+      EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "{}": {})", name, good))), "") << name << good;
     for (const char* bad : {"-1", "1125899906842625", "1.0", "\"5\"", "null", "true"})
-      EXPECT_NE(refused(key(fmt::format(R"("key": "k", "{}": {})", name, bad))).find(std::string(name) + " must be a whole number from 0 to"), std::string::npos) << name << bad;
+      EXPECT_NE(refused(key(fmt::format(R"("key": "k", "{}": {})", name, bad)))
+                    .find(std::string(name) + " must be a whole number from 0 to"),
+                std::string::npos)
+          << name << bad;
   }
-  for (const char* good : {"0.001", "1000000", "1"}) EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "weight": {})", good))), "") << good;
-  for (const char* bad : {"0.00099", "1000001", "\"1\"", "0", "-1"}) EXPECT_NE(refused(key(fmt::format(R"("key": "k", "weight": {})", bad))).find("weight"), std::string::npos);
+  for (const char* good : {"0.001", "1000000", "1"})
+    EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "weight": {})", good))), "") << good;
+  for (const char* bad : {"0.00099", "1000001", "\"1\"", "0", "-1"})
+    EXPECT_NE(refused(key(fmt::format(R"("key": "k", "weight": {})", bad))).find("weight"), std::string::npos);
 }
 
 TEST(ApiKeyEdges, TheKeyThatIsWrongIsCounted) {
-  EXPECT_EQ(refused(key(R"("key": "k")", "a") + "," + key(R"("key": "l", "role": "x")", "b")).find("keys: key 2: role"), 0u);
+  EXPECT_EQ(refused(key(R"("key": "k")", "a") + "," + key(R"("key": "l", "role": "x")", "b")).find("keys: key 2: role"),
+            0u);
   EXPECT_EQ(refused(key(R"("key": "k")", "a") + ",5").find("keys: key 2 must be"), 0u);
   const std::string long_name(150, 'n');
   const std::string message = refused(key(fmt::format(R"("key": "k", "{}": 1)", long_name)));
@@ -146,11 +164,14 @@ TEST(AccessEdges, WhereAKeyIsLookedFor) {
     ASSERT_TRUE(access.find(with("authorization", good))) << good;
     EXPECT_EQ(access.find(with("authorization", good))->key().name, "#1");
   }
-  for (const char* bad : {"", "Bearer ", "Bearer", "k", "BEARER k", "Basic k", "Bearer  k", "Bearer k "}) EXPECT_FALSE(access.find(with("authorization", bad))) << bad;
+  for (const char* bad : {"", "Bearer ", "Bearer", "k", "BEARER k", "Basic k", "Bearer  k", "Bearer k "})
+    EXPECT_FALSE(access.find(with("authorization", bad))) << bad;
   EXPECT_TRUE(access.find(with("x-api-key", "k")));
   EXPECT_FALSE(access.find(HttpRequest{}));
-  EXPECT_EQ(access.find(HttpRequest{.headers = {{"authorization", "Basic zzz"}, {"x-api-key", "other"}}})->key().name, "#2");
-  EXPECT_FALSE(access.find(HttpRequest{.headers = {{"authorization", "Bearer zzz"}, {"x-api-key", "k"}}})) << "the one that was given counts";
+  EXPECT_EQ(access.find(HttpRequest{.headers = {{"authorization", "Basic zzz"}, {"x-api-key", "other"}}})->key().name,
+            "#2");
+  EXPECT_FALSE(access.find(HttpRequest{.headers = {{"authorization", "Bearer zzz"}, {"x-api-key", "k"}}}))
+      << "the one that was given counts";
   EXPECT_EQ(access.usage().size(), 2u);
 }
 
@@ -172,10 +193,20 @@ TEST(AccessEdges, AKeyThatCameAgainHasItsNewLimitsAndOthersGo) {
 }
 
 TEST(AccessEdges, WhatOthersServersKeepForOperatorsIsForAdminsHereToo) {
-  const std::pair<const char*, const char*> admins[] = {
-      {"GET", "/slots"}, {"POST", "/slots/*"}, {"POST", "/props"}, {"POST", "/lora-adapters"}, {"POST", "/v1/load_lora_adapter"}, {"POST", "/v1/unload_lora_adapter"},
-      {"POST", "/models/load"}, {"POST", "/models/unload"}, {"DELETE", "/v1/models/*"}, {"POST", "/api/pull"}, {"POST", "/api/push"}, {"POST", "/api/create"},
-      {"POST", "/api/copy"}, {"DELETE", "/api/delete"}};
+  const std::pair<const char*, const char*> admins[] = {{"GET", "/slots"},
+                                                        {"POST", "/slots/*"},
+                                                        {"POST", "/props"},
+                                                        {"POST", "/lora-adapters"},
+                                                        {"POST", "/v1/load_lora_adapter"},
+                                                        {"POST", "/v1/unload_lora_adapter"},
+                                                        {"POST", "/models/load"},
+                                                        {"POST", "/models/unload"},
+                                                        {"DELETE", "/v1/models/*"},
+                                                        {"POST", "/api/pull"},
+                                                        {"POST", "/api/push"},
+                                                        {"POST", "/api/create"},
+                                                        {"POST", "/api/copy"},
+                                                        {"DELETE", "/api/delete"}};
   for (const auto& [method, path] : admins) {
     Endpoint endpoint{.method = method, .path = path};
     EXPECT_EQ(needed_role(&endpoint, Role::user), Role::admin) << path;

@@ -12,9 +12,12 @@
 namespace millrace {
 namespace {
 
-constexpr const char* kAbc = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2: SHA-256 of "abc"
+constexpr const char* kAbc =
+    "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad";  // FIPS 180-2: SHA-256 of "abc"
 
-Result<std::vector<ApiKey>> parse(const std::string& keys) { return parse_api_keys(fmt::format("{{\"keys\": [{}]}}", keys), "keys"); }
+Result<std::vector<ApiKey>> parse(const std::string& keys) {
+  return parse_api_keys(fmt::format("{{\"keys\": [{}]}}", keys), "keys");
+}
 
 TEST(ApiKeys, AKeyAndItsDigestAreTheSame) {
   auto plain = parse(R"({"name": "a", "key": "abc"})");
@@ -23,13 +26,15 @@ TEST(ApiKeys, AKeyAndItsDigestAreTheSame) {
   ASSERT_TRUE(digest.ok());
   EXPECT_TRUE(same_digest((*plain)[0].digest, (*digest)[0].digest));
   EXPECT_TRUE(same_digest((*plain)[0].digest, key_digest("abc")));
-  for (const char* other : {"", "ab", "abd", "abcabc"}) EXPECT_FALSE(same_digest((*plain)[0].digest, key_digest(other))) << other;
+  for (const char* other : {"", "ab", "abd", "abcabc"})
+    EXPECT_FALSE(same_digest((*plain)[0].digest, key_digest(other))) << other;
   EXPECT_FALSE((*plain)[0].admin);
   EXPECT_EQ((*plain)[0].limits.requests_per_minute, 0);
 }
 
 TEST(ApiKeys, EverySetting) {
-  auto keys = parse(R"({"name": "a.b-c_1", "key": "k", "role": "admin", "weight": 2.5, "requests_per_minute": 1, "tokens_per_minute": 2,
+  auto keys = parse(
+      R"({"name": "a.b-c_1", "key": "k", "role": "admin", "weight": 2.5, "requests_per_minute": 1, "tokens_per_minute": 2,
                        "tokens_per_day": 3, "tokens_total": 4, "streams": 5, "cache_group": "team"})");
   ASSERT_TRUE(keys.ok());
   const ApiKey& key = (*keys)[0];
@@ -69,7 +74,8 @@ TEST(ApiKeys, WhatIsWrongIsNamed) {
     EXPECT_NE(keys.error().message.find(word), std::string::npos) << keys.error().message;
     EXPECT_EQ(keys.error().message.find("\"k\""), std::string::npos);
   }
-  for (const char* text : {"", "{}", "[]", R"({"keys": []})", R"({"keys": {}})", R"({"keys": [{"name": "a", "key": "k"}], "more": 1})"})
+  for (const char* text :
+       {"", "{}", "[]", R"({"keys": []})", R"({"keys": {}})", R"({"keys": [{"name": "a", "key": "k"}], "more": 1})"})
     EXPECT_FALSE(parse_api_keys(text, "keys").ok()) << text;
 }
 
@@ -99,7 +105,8 @@ TEST(Access, AccountsOfNamesThatStayGoOn) {
   ASSERT_TRUE(account);
   EXPECT_EQ(account->key().name, "#1");
   EXPECT_EQ(access.find(with("authorization", "Bearer two"))->key().name, "#2");
-  for (const char* wrong : {"Bearer on", "Bearer ", "Basic one", "one", "bearer"}) EXPECT_FALSE(access.find(with("authorization", wrong))) << wrong;
+  for (const char* wrong : {"Bearer on", "Bearer ", "Basic one", "one", "bearer"})
+    EXPECT_FALSE(access.find(with("authorization", wrong))) << wrong;
   EXPECT_FALSE(account->begin(10, 1, 0));
   access.replace({plain_api_key("three", 1)});
   EXPECT_FALSE(access.find(with("x-api-key", "one")));
@@ -111,7 +118,8 @@ TEST(Access, AccountsOfNamesThatStayGoOn) {
 }
 
 TEST(Access, WhatIsForAdmins) {
-  Endpoint plain{.method = "GET", .path = "/v1/models"}, slots{.method = "GET", .path = "/slots"}, metrics{.method = "GET", .path = "/metrics"};
+  Endpoint plain{.method = "GET", .path = "/v1/models"}, slots{.method = "GET", .path = "/slots"},
+      metrics{.method = "GET", .path = "/metrics"};
   EXPECT_EQ(needed_role(nullptr, Role::admin), Role::user);
   EXPECT_EQ(needed_role(&plain, Role::admin), Role::user);
   EXPECT_EQ(needed_role(&slots, Role::nobody), Role::admin);

@@ -23,7 +23,9 @@ std::string span_text(double seconds) {
 
 }  // namespace
 
-double unix_seconds() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+double unix_seconds() {
+  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
 double KeyAccount::Bucket::at(int64_t limit, double now) const {
   return std::max(0.0, used - std::max(0.0, now - when) * static_cast<double>(limit) / 60);
@@ -51,7 +53,10 @@ void KeyAccount::change(ApiKey key) {
 
 ApiError KeyAccount::too_many(const char* what, int64_t limit, double wait) {
   ++usage_.refused;
-  ApiError error{ApiErrorKind::rate_limited, fmt::format("rate limit of key '{}' reached: {} {}; try again in {}", key_.name, limit, what, span_text(wait)), ""};
+  ApiError error{
+      ApiErrorKind::rate_limited,
+      fmt::format("rate limit of key '{}' reached: {} {}; try again in {}", key_.name, limit, what, span_text(wait)),
+      ""};
   error.retry_seconds = wait;
   return error;
 }
@@ -79,9 +84,11 @@ std::optional<ApiError> KeyAccount::over_quota(int64_t tokens, double now) {
   ++usage_.refused;
   ApiError error{ApiErrorKind::no_quota, "", ""};
   if (total) {
-    error.message = fmt::format("quota of key '{}' exceeded: {} of {} tokens are used and this request has {}", key_.name, used, limits.tokens_total, tokens);
+    error.message = fmt::format("quota of key '{}' exceeded: {} of {} tokens are used and this request has {}",
+                                key_.name, used, limits.tokens_total, tokens);
   } else {
-    error.message = fmt::format("quota of key '{}' exceeded: {} of {} tokens a day are used and this request has {}", key_.name, day_tokens_, limits.tokens_per_day, tokens);
+    error.message = fmt::format("quota of key '{}' exceeded: {} of {} tokens a day are used and this request has {}",
+                                key_.name, day_tokens_, limits.tokens_per_day, tokens);
     error.retry_seconds = (static_cast<double>(day_) + 1) * kDay - now;
   }
   return error;
@@ -93,7 +100,9 @@ std::optional<ApiError> KeyAccount::begin(int64_t prompt_tokens, int64_t answers
   if (limits.streams > 0 && usage_.streams + answers > limits.streams) {
     ++usage_.refused;
     ApiError error{ApiErrorKind::rate_limited,
-                   fmt::format("key '{}' may have {} answers under way at once; it has {} and asks for {} more", key_.name, limits.streams, usage_.streams, answers), ""};
+                   fmt::format("key '{}' may have {} answers under way at once; it has {} and asks for {} more",
+                               key_.name, limits.streams, usage_.streams, answers),
+                   ""};
     error.retry_seconds = 1;
     return error;
   }

@@ -1,14 +1,15 @@
-// KeyAccount: what one API key has used, against its limits. Minutes are buckets that fill evenly: a limit of 60 lets 60
-// come at once and then one a second. Prompt tokens are charged when a request begins, an answer's as they come; a bucket
-// may be overdrawn by that, and what is owed is waited for. Times are Unix seconds, from the caller. Thread-safe.
+// KeyAccount: what one API key has used, against its limits. Minutes are buckets that fill evenly: a limit of 60 lets
+// 60 come at once and then one a second. Prompt tokens are charged when a request begins, an answer's as they come; a
+// bucket may be overdrawn by that, and what is owed is waited for. Times are Unix seconds, from the caller.
+// Thread-safe.
 #pragma once
 
 #include <memory>
 #include <mutex>
 #include <optional>
 
-#include "server/api/api_error.h"
 #include "server/access/api_keys.h"
+#include "server/api/api_error.h"
 
 namespace millrace {
 
@@ -43,8 +44,8 @@ class KeyAccount {
 
  private:
   struct Bucket {
-    double used = 0;   // of the limit; falls by limit / 60 a second
-    double when = 0;   // of `used`
+    double used = 0;  // of the limit; falls by limit / 60 a second
+    double when = 0;  // of `used`
     double at(int64_t limit, double now) const;
     void take(int64_t limit, double amount, double now);
     // Until `amount` more fit under the limit; an amount above the limit waits for an empty bucket.

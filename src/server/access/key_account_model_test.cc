@@ -1,5 +1,5 @@
-// KeyAccount against a plain account of the same rules, written down afresh: random requests, tokens, refunds and times,
-// and after each of them every figure.
+// KeyAccount against a plain account of the same rules, written down afresh: random requests, tokens, refunds and
+// times, and after each of them every figure.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -17,7 +17,9 @@ constexpr double kDay = 86400;
 // A bucket as an amount that is still to drain.
 struct Drain {
   double level = 0, since = 0;
-  double now(double limit, double time) const { return std::max(0.0, level - std::max(0.0, time - since) * limit / 60); }
+  double now(double limit, double time) const {
+    return std::max(0.0, level - std::max(0.0, time - since) * limit / 60);
+  }
   void add(double limit, double amount, double time) {
     level = std::max(0.0, now(limit, time) + amount);
     since = time;
@@ -38,7 +40,8 @@ struct Plain {
     if (today != day) day = today, day_tokens = 0;
   }
   void charge(int64_t count, double time) {
-    if (limits.tokens_per_minute > 0) tokens.add(static_cast<double>(limits.tokens_per_minute), static_cast<double>(count), time);
+    if (limits.tokens_per_minute > 0)
+      tokens.add(static_cast<double>(limits.tokens_per_minute), static_cast<double>(count), time);
     turn(time);
     day_tokens = std::max<int64_t>(0, day_tokens + count);
   }
@@ -65,14 +68,17 @@ TEST_P(Model, AgreesWithThePlainAccount) {
     const double what = draw(3);
     const auto tokens = static_cast<int64_t>(draw(4) * 40);
     if (what < 0.4) {
-      const double wait = limits.requests_per_minute > 0 ? plain.requests.wait(static_cast<double>(limits.requests_per_minute), 1, time) : 0;
+      const double wait = limits.requests_per_minute > 0
+                              ? plain.requests.wait(static_cast<double>(limits.requests_per_minute), 1, time)
+                              : 0;
       const auto error = account.take_request(time);
       ASSERT_EQ(way(error), wait > 0 ? Way::rate : Way::fine) << step;
       if (error) {
         ASSERT_NEAR(error->retry_seconds, wait, 1e-6);
         ++plain.refused;
       } else {
-        if (limits.requests_per_minute > 0) plain.requests.add(static_cast<double>(limits.requests_per_minute), 1, time);
+        if (limits.requests_per_minute > 0)
+          plain.requests.add(static_cast<double>(limits.requests_per_minute), 1, time);
         ++plain.taken;
       }
     } else if (what < 0.7) {
@@ -84,9 +90,14 @@ TEST_P(Model, AgreesWithThePlainAccount) {
       } else {
         plain.turn(time);
         const int64_t used = plain.prompt + plain.generated;
-        if (limits.tokens_total > 0 && used + tokens > limits.tokens_total) expected = Way::quota;
-        else if (limits.tokens_per_day > 0 && plain.day_tokens + tokens > limits.tokens_per_day) expected = Way::quota, retry = (static_cast<double>(plain.day) + 1) * kDay - time;
-        else if (limits.tokens_per_minute > 0 && (retry = plain.tokens.wait(static_cast<double>(limits.tokens_per_minute), static_cast<double>(tokens), time)) > 0) expected = Way::rate;
+        if (limits.tokens_total > 0 && used + tokens > limits.tokens_total)
+          expected = Way::quota;
+        else if (limits.tokens_per_day > 0 && plain.day_tokens + tokens > limits.tokens_per_day)
+          expected = Way::quota, retry = (static_cast<double>(plain.day) + 1) * kDay - time;
+        else if (limits.tokens_per_minute > 0 &&
+                 (retry = plain.tokens.wait(static_cast<double>(limits.tokens_per_minute), static_cast<double>(tokens),
+                                            time)) > 0)
+          expected = Way::rate;
       }
       const auto error = account.begin(tokens, answers, time);
       ASSERT_EQ(way(error), expected) << step;
@@ -118,7 +129,8 @@ TEST_P(Model, AgreesWithThePlainAccount) {
     ASSERT_EQ(usage.generated_tokens, plain.generated);
     ASSERT_EQ(usage.streams, plain.streams);
     size_t expected_headers = 0;
-    for (const auto& [what_of, limit, drain] : {std::tuple{"requests", limits.requests_per_minute, &plain.requests}, {"tokens", limits.tokens_per_minute, &plain.tokens}}) {
+    for (const auto& [what_of, limit, drain] : {std::tuple{"requests", limits.requests_per_minute, &plain.requests},
+                                                {"tokens", limits.tokens_per_minute, &plain.tokens}}) {
       if (limit == 0) continue;
       expected_headers += 3;
       const double used = drain->now(static_cast<double>(limit), time);
@@ -138,9 +150,14 @@ TEST_P(Model, AgreesWithThePlainAccount) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Limits, Model,
-                         ::testing::Values(KeyLimits{}, KeyLimits{.requests_per_minute = 7}, KeyLimits{.tokens_per_minute = 600}, KeyLimits{.tokens_per_day = 9000},
+                         ::testing::Values(KeyLimits{}, KeyLimits{.requests_per_minute = 7},
+                                           KeyLimits{.tokens_per_minute = 600}, KeyLimits{.tokens_per_day = 9000},
                                            KeyLimits{.tokens_total = 30000}, KeyLimits{.streams = 9},
-                                           KeyLimits{.requests_per_minute = 100, .tokens_per_minute = 900, .tokens_per_day = 20000, .tokens_total = 60000, .streams = 40}));
+                                           KeyLimits{.requests_per_minute = 100,
+                                                     .tokens_per_minute = 900,
+                                                     .tokens_per_day = 20000,
+                                                     .tokens_total = 60000,
+                                                     .streams = 40}));
 
 // As clients read spans of time: rounded up, never to less than is true.
 TEST(KeyAccountHeaders, SpansOfTime) {
@@ -189,11 +206,13 @@ TEST(KeyAccountQuota, SaysWhatIsUsedOfWhat) {
   KeyAccount day(key);
   EXPECT_FALSE(day.begin(50, 1, 10));
   const auto error = day.begin(2, 1, 10);
-  EXPECT_NE(error->message.find("50 of 50 tokens a day are used and this request has 2"), std::string::npos) << error->message;
+  EXPECT_NE(error->message.find("50 of 50 tokens a day are used and this request has 2"), std::string::npos)
+      << error->message;
   key.limits = {.streams = 2};
   KeyAccount streams(key);
   EXPECT_FALSE(streams.begin(1, 1, 10));
-  EXPECT_NE(streams.begin(1, 2, 10)->message.find("2 answers under way at once; it has 1 and asks for 2"), std::string::npos);
+  EXPECT_NE(streams.begin(1, 2, 10)->message.find("2 answers under way at once; it has 1 and asks for 2"),
+            std::string::npos);
 }
 
 TEST(KeyUseCharges, ByTheClock) {

@@ -8,7 +8,14 @@
 namespace millrace {
 namespace {
 
-constexpr RequestLimits kLimits = {.answers = 6, .max_tokens = 0, .prompt_tokens = 0, .messages = 3, .stops = 2, .stop_bytes = 5, .constraint_bytes = 10, .logprobs = 4};
+constexpr RequestLimits kLimits = {.answers = 6,
+                                   .max_tokens = 0,
+                                   .prompt_tokens = 0,
+                                   .messages = 3,
+                                   .stops = 2,
+                                   .stop_bytes = 5,
+                                   .constraint_bytes = 10,
+                                   .logprobs = 4};
 
 std::string refused(const std::function<void(GenerationRequest&)>& change, const RequestLimits& limits = kLimits) {
   GenerationRequest ask;
@@ -21,14 +28,29 @@ std::string refused(const std::function<void(GenerationRequest&)>& change, const
 
 TEST(RequestLimits, OfWhatIsAsked) {
   EXPECT_EQ(refused([](GenerationRequest&) {}), "");
-  const auto messages = [](size_t count) { return [count](GenerationRequest& ask) { ask.messages = Json::array(); for (size_t i = 0; i < count; ++i) ask.messages.push_back("m"); }; };
+  const auto messages = [](size_t count) {
+    return [count](GenerationRequest& ask) {
+      ask.messages = Json::array();
+      for (size_t i = 0; i < count; ++i) ask.messages.push_back("m");
+    };
+  };
   EXPECT_EQ(refused(messages(3)), "");
   EXPECT_EQ(refused(messages(4)), "messages: at most 3, got 4");
-  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.messages = Json::object({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}}); }), "") << "not a list of messages";
+  EXPECT_EQ(refused([](GenerationRequest& ask) {
+              ask.messages = Json::object({{"a", 1}, {"b", 2}, {"c", 3}, {"d", 4}});
+            }),
+            "")
+      << "not a list of messages";
   EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "b"}; }), "");
-  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "b", "c"}; }), "stop: at most 2 strings, got 3");
+  EXPECT_EQ(refused([](GenerationRequest& ask) {
+              ask.request.stop = {"a", "b", "c"};
+            }),
+            "stop: at most 2 strings, got 3");
   EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "12345"}; }), "");
-  EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.stop = {"a", "123456"}; }), "stop: a string of at most 5 bytes, got 6");
+  EXPECT_EQ(refused([](GenerationRequest& ask) {
+              ask.request.stop = {"a", "123456"};
+            }),
+            "stop: a string of at most 5 bytes, got 6");
   EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.sampling.logprobs = 4; }), "");
   EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.sampling.logprobs = 5; }), "logprobs: at most 4, got 5");
 }
@@ -56,15 +78,18 @@ std::optional<ApiError> check_prompts(const RequestLimits& limits, GenerationReq
 }
 
 TEST(RequestLimits, OfAnswersOverAllPrompts) {
-  for (int64_t Request::* member : {&Request::n, &Request::best_of, &Request::beams}) {
-    for (auto [each, prompts, good] : {std::tuple{3, 2, true}, {3, 3, false}, {6, 1, true}, {7, 1, false}, {1, 6, true}, {1, 7, false}}) {
+  for (int64_t Request::*member : {&Request::n, &Request::best_of, &Request::beams}) {
+    for (auto [each, prompts, good] :
+         {std::tuple{3, 2, true}, {3, 3, false}, {6, 1, true}, {7, 1, false}, {1, 6, true}, {1, 7, false}}) {
       GenerationRequest ask;
       ask.request.*member = each;
       const auto error = check_prompts(kLimits, ask, std::vector<size_t>(static_cast<size_t>(prompts), 1));
       ASSERT_EQ(!error, good) << each << " " << prompts;
       if (!error) continue;
       EXPECT_EQ(error->field, "n");
-      EXPECT_NE(error->message.find(std::to_string(prompts) + " prompts with " + std::to_string(each) + " answers"), std::string::npos) << error->message;
+      EXPECT_NE(error->message.find(std::to_string(prompts) + " prompts with " + std::to_string(each) + " answers"),
+                std::string::npos)
+          << error->message;
     }
   }
 }
@@ -85,7 +110,8 @@ TEST(RequestLimits, OfAPrompt) {
 }
 
 TEST(RequestLimits, WhoAsksForMoreTokensGetsTheMost) {
-  for (auto [limit, asked, got] : {std::tuple{0, 100, 100}, {0, -1, -1}, {50, 49, 49}, {50, 50, 50}, {50, 51, 50}, {50, -1, 50}, {50, 0, 0}}) {
+  for (auto [limit, asked, got] :
+       {std::tuple{0, 100, 100}, {0, -1, -1}, {50, 49, 49}, {50, 50, 50}, {50, 51, 50}, {50, -1, 50}, {50, 0, 0}}) {
     RequestLimits limits = kLimits;
     limits.max_tokens = limit;
     GenerationRequest ask;

@@ -1,9 +1,10 @@
 // LoRA adapters of the models in memory: llama-server's list and scales, vLLM's loading and unloading.
+#include "server/models/adapters.h"
+
 #include <fmt/format.h>
 
 #include <cmath>
 
-#include "server/models/adapters.h"
 #include "server/api/api.h"
 #include "server/api/sampling_fields.h"
 #include "server/service.h"
@@ -14,20 +15,27 @@ namespace {
 Handled list(Call& call) {
   Json out = Json::array();
   for (const AdapterInfo& adapter : call.engine().adapters())
-    out.push_back({{"id", out.size()}, {"name", adapter.name}, {"path", adapter.path}, {"scale", call.served().adapter_scales.get(adapter.name)},
-                   {"rank", adapter.rank}, {"size", adapter.bytes}});
+    out.push_back({{"id", out.size()},
+                   {"name", adapter.name},
+                   {"path", adapter.path},
+                   {"scale", call.served().adapter_scales.get(adapter.name)},
+                   {"rank", adapter.rank},
+                   {"size", adapter.bytes}});
   return json_reply(out);
 }
 
 // The body is a list, which the schema has no fields for.
 Handled set_scales(Call& call) {
   const Json body = parse_json(call.request.body);
-  const auto wrong = [](const std::string& what) { return ApiError{ApiErrorKind::bad_request, "lora-adapters: " + what, ""}; };
+  const auto wrong = [](const std::string& what) {
+    return ApiError{ApiErrorKind::bad_request, "lora-adapters: " + what, ""};
+  };
   if (!body.is_array()) return wrong("must be a list of objects with \"id\" and \"scale\"");
   const auto there = call.engine().adapters();
   std::map<std::string, double> scales;
   for (const Json& one : body) {
-    if (!one.is_object() || !one.contains("id") || !one["id"].is_number_unsigned() || !one.contains("scale") || !one["scale"].is_number())
+    if (!one.is_object() || !one.contains("id") || !one["id"].is_number_unsigned() || !one.contains("scale") ||
+        !one["scale"].is_number())
       return wrong("each must be an object with \"id\" and \"scale\"");
     const auto id = one["id"].get<uint64_t>();
     const double scale = one["scale"].get<double>();
@@ -42,18 +50,24 @@ Handled set_scales(Call& call) {
 Handled load(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>(), path = call.body["lora_path"].get<std::string>();
   if (!call.service.trusts_callers())
-    return ApiError{ApiErrorKind::forbidden, "lora_path: this server lets everybody in, so nobody may name its files; give it keys", "lora_path"};
-  if (call.service.models().resolve(name)) return ApiError::bad("lora_name", fmt::format("'{}' is a model's name", name));
+    return ApiError{ApiErrorKind::forbidden,
+                    "lora_path: this server lets everybody in, so nobody may name its files; give it keys",
+                    "lora_path"};
+  if (call.service.models().resolve(name))
+    return ApiError::bad("lora_name", fmt::format("'{}' is a model's name", name));
   if (auto loaded = call.engine().load_adapter(name, path); !loaded.ok()) {
     const ErrorKind kind = loaded.error().kind;
-    return ApiError{kind == ErrorKind::unsupported ? ApiErrorKind::unsupported : ApiErrorKind::bad_request, loaded.error().message, "lora_path"};
+    return ApiError{kind == ErrorKind::unsupported ? ApiErrorKind::unsupported : ApiErrorKind::bad_request,
+                    loaded.error().message, "lora_path"};
   }
   return json_reply({{"success", true}, {"lora_name", name}});
 }
 
 Handled unload(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>();
-  if (!call.engine().unload_adapter(name)) return ApiError{ApiErrorKind::no_model, fmt::format("adapter '{}' is not loaded", name.substr(0, 200)), "lora_name"};
+  if (!call.engine().unload_adapter(name))
+    return ApiError{ApiErrorKind::no_model, fmt::format("adapter '{}' is not loaded", name.substr(0, 200)),
+                    "lora_name"};
   return json_reply({{"success", true}});
 }
 
@@ -67,14 +81,35 @@ std::vector<Endpoint> adapter_endpoints() {
   };
   const Field name = required("lora_name", "what requests call the adapter, in the field `model`");
   std::vector<Endpoint> all;
-  all.push_back({.method = "GET", .path = "/lora-adapters", .dialect = &kLlamaServer, .summary = "The LoRA adapters of a model, with the scales that requests run with unless they say otherwise.",
-                 .handle = list});
-  all.push_back({.method = "POST", .path = "/lora-adapters", .dialect = &kLlamaServer,
-                 .summary = "Sets those scales: a list of objects with `id` and `scale`; adapters that are not in it get 0.", .handle = set_scales, .raw_body = true, .admin = true});
-  all.push_back({.method = "POST", .path = "/v1/load_lora_adapter", .dialect = &kOpenAi, .summary = "Loads a LoRA adapter, or replaces it; answers under way keep what they began with.",
-                 .fields = {model_field(), name, required("lora_path", "file or folder of the server: GGUF, or PEFT's safetensors")}, .handle = load, .admin = true});
-  all.push_back({.method = "POST", .path = "/v1/unload_lora_adapter", .dialect = &kOpenAi, .summary = "Unloads a LoRA adapter; answers under way keep it.",
-                 .fields = {model_field(), name}, .handle = unload, .admin = true});
+  all.push_back(
+      {.method = "GET",
+       .path = "/lora-adapters",
+       .dialect = &kLlamaServer,
+       .summary = "The LoRA adapters of a model, with the scales that requests run with unless they say otherwise.",
+       .handle = list});
+  all.push_back(
+      {.method = "POST",
+       .path = "/lora-adapters",
+       .dialect = &kLlamaServer,
+       .summary = "Sets those scales: a list of objects with `id` and `scale`; adapters that are not in it get 0.",
+       .handle = set_scales,
+       .raw_body = true,
+       .admin = true});
+  all.push_back({.method = "POST",
+                 .path = "/v1/load_lora_adapter",
+                 .dialect = &kOpenAi,
+                 .summary = "Loads a LoRA adapter, or replaces it; answers under way keep what they began with.",
+                 .fields = {model_field(), name,
+                            required("lora_path", "file or folder of the server: GGUF, or PEFT's safetensors")},
+                 .handle = load,
+                 .admin = true});
+  all.push_back({.method = "POST",
+                 .path = "/v1/unload_lora_adapter",
+                 .dialect = &kOpenAi,
+                 .summary = "Unloads a LoRA adapter; answers under way keep it.",
+                 .fields = {model_field(), name},
+                 .handle = unload,
+                 .admin = true});
   return all;
 }
 

@@ -1,6 +1,7 @@
 // Anthropic's API: messages, and counting their tokens.
 //
-//   stream   message_start, then for each block of text, thinking or a tool's use content_block_start, content_block_delta
+//   stream   message_start, then for each block of text, thinking or a tool's use content_block_start,
+//   content_block_delta
 //            ..., content_block_stop; then message_delta, message_stop
 #include <fmt/format.h>
 
@@ -41,8 +42,12 @@ Shape shape_of(ApiErrorKind kind) {
   }
 }
 
-Json error_json(const ApiError& error) { return {{"type", "error"}, {"error", {{"type", shape_of(error.kind).type}, {"message", error.message}}}}; }
-HttpReply refuse(const ApiError& error) { return {.status = shape_of(error.kind).status, .body = to_text(error_json(error))}; }
+Json error_json(const ApiError& error) {
+  return {{"type", "error"}, {"error", {{"type", shape_of(error.kind).type}, {"message", error.message}}}};
+}
+HttpReply refuse(const ApiError& error) {
+  return {.status = shape_of(error.kind).status, .body = to_text(error_json(error))};
+}
 std::string refuse_in_stream(const ApiError& error) { return sse_event("error", error_json(error)); }
 
 Json usage(const Answer& answer, int64_t generated) {
@@ -71,20 +76,26 @@ const char* stop_reason(const Choice& choice) {
 
 Json stop_sequence(const Choice& choice) { return choice.stopped_by.empty() ? Json() : Json(choice.stopped_by); }
 
-std::string begin(Answer& answer) { return sse_event("message_start", {{"type", "message_start"}, {"message", message(answer, Json::array(), nullptr, nullptr, 0)}}); }
+std::string begin(Answer& answer) {
+  return sse_event("message_start",
+                   {{"type", "message_start"}, {"message", message(answer, Json::array(), nullptr, nullptr, 0)}});
+}
 
 std::string begin_block(Choice& choice, Kind kind, Json block) {
   choice.part_kind = kind;
-  return sse_event("content_block_start", {{"type", "content_block_start"}, {"index", ++choice.part}, {"content_block", std::move(block)}});
+  return sse_event("content_block_start",
+                   {{"type", "content_block_start"}, {"index", ++choice.part}, {"content_block", std::move(block)}});
 }
 
 std::string block_delta(const Choice& choice, Json delta) {
-  return sse_event("content_block_delta", {{"type", "content_block_delta"}, {"index", choice.part}, {"delta", std::move(delta)}});
+  return sse_event("content_block_delta",
+                   {{"type", "content_block_delta"}, {"index", choice.part}, {"delta", std::move(delta)}});
 }
 
 std::string end_block(Choice& choice) {
   if (!choice.part_kind) return "";
-  std::string out = choice.part_kind == Kind::reasoning ? block_delta(choice, {{"type", "signature_delta"}, {"signature", ""}}) : "";
+  std::string out =
+      choice.part_kind == Kind::reasoning ? block_delta(choice, {{"type", "signature_delta"}, {"signature", ""}}) : "";
   choice.part_kind.reset();
   return out + sse_event("content_block_stop", {{"type", "content_block_stop"}, {"index", choice.part}});
 }
@@ -108,9 +119,13 @@ std::string write_piece(const Answer& answer, Choice& choice, const AnswerPiece&
     case Kind::call: {
       out = end_block(choice);
       const ToolCall& call = choice.calls[choice.streamed_calls++];
-      return out + begin_block(choice, Kind::call, {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", Json::object()}});
+      return out + begin_block(choice, Kind::call,
+                               {{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", Json::object()}});
     }
-    case Kind::arguments: return choice.part_kind == Kind::call ? block_delta(choice, {{"type", "input_json_delta"}, {"partial_json", piece.text}}) : "";
+    case Kind::arguments:
+      return choice.part_kind == Kind::call
+                 ? block_delta(choice, {{"type", "input_json_delta"}, {"partial_json", piece.text}})
+                 : "";
     case Kind::call_end: return end_block(choice);
   }
   return out;
@@ -131,16 +146,18 @@ std::string end(Answer& answer) {
     out = begin_block(choice, Kind::text, {{"type", "text"}, {"text", ""}});
     out += end_block(choice);
   }
-  Json last = {{"type", "message_delta"}, {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}}, {"usage", usage(answer, answer.generated_tokens)}};
+  Json last = {{"type", "message_delta"},
+               {"delta", {{"stop_reason", stop_reason(choice)}, {"stop_sequence", stop_sequence(choice)}}},
+               {"usage", usage(answer, answer.generated_tokens)}};
   add_weakened(answer, last);
-  return out + sse_event("message_delta", last) +
-         sse_event("message_stop", {{"type", "message_stop"}});
+  return out + sse_event("message_delta", last) + sse_event("message_stop", {{"type", "message_stop"}});
 }
 
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
   Json content = Json::array();
-  if (!choice.reasoning.empty() && answer.ask.reasoning.shown) content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
+  if (!choice.reasoning.empty() && answer.ask.reasoning.shown)
+    content.push_back({{"type", "thinking"}, {"thinking", choice.reasoning}, {"signature", ""}});
   if (!choice.text.empty() || choice.calls.empty()) content.push_back({{"type", "text"}, {"text", choice.text}});
   for (const ToolCall& call : choice.calls) {
     Json input = parse_json(call.arguments);
@@ -168,7 +185,8 @@ Wrong read_text(const Json& block, const std::string& where, const char* key, st
 Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out);
 
 Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
-  if (!block.is_object() || !block.contains("type") || !block["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
+  if (!block.is_object() || !block.contains("type") || !block["type"].is_string())
+    return ApiError::bad(name, "must be an object with a \"type\"");
   const auto& type = block["type"].get_ref<const std::string&>();
   if (type == "text") return read_text(block, name, "text", &out->text);
   if (type == "thinking") return read_text(block, name, "thinking", &out->thinking);
@@ -179,7 +197,8 @@ Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
     if (auto wrong = read_text(block, name, "name", &tool)) return wrong;
     Json input = block.contains("input") ? block["input"] : Json::object();
     if (!input.is_object()) return ApiError::bad(name + ".input", "must be an object");
-    out->calls.push_back({{"id", id}, {"type", "function"}, {"function", {{"name", tool}, {"arguments", std::move(input)}}}});
+    out->calls.push_back(
+        {{"id", id}, {"type", "function"}, {"function", {{"name", tool}, {"arguments", std::move(input)}}}});
     return std::nullopt;
   }
   if (type == "tool_result") {
@@ -214,7 +233,8 @@ Wrong read_messages(const Json& value, GenerationRequest& ask) {
     const std::string where = fmt::format("messages[{}]", i);
     const Json& message = value[i];
     if (!message.is_object()) return ApiError::bad(where, "must be an object");
-    if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
+    if (!message.contains("role") || !message["role"].is_string())
+      return ApiError::bad(where + ".role", "must be a string");
     const std::string given = message["role"].get<std::string>();
     if (given != "user" && given != "assistant" && given != "system" && given != "ctx" && given != "msg")
       return ApiError::bad(where + ".role", fmt::format("must be user or assistant; got '{}'", given.substr(0, 64)));
@@ -241,10 +261,15 @@ Wrong read_tools(const Json& value, GenerationRequest& ask) {
     const std::string where = fmt::format("tools[{}]", i);
     const Json& tool = value[i];
     if (!tool.is_object()) return ApiError::bad(where, "must be an object");
-    if (tool.contains("type") && !tool["type"].is_null() && tool["type"] != "custom") return ApiError::unsupported(where + ".type", "only tools of the client's own are supported");
-    const auto text = [&](const char* key) { return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string(); };
+    if (tool.contains("type") && !tool["type"].is_null() && tool["type"] != "custom")
+      return ApiError::unsupported(where + ".type", "only tools of the client's own are supported");
+    const auto text = [&](const char* key) {
+      return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string();
+    };
     Json schema = tool.contains("input_schema") ? tool["input_schema"] : Json();
-    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema), tool.contains("strict") && tool["strict"] == true)) return wrong;
+    if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(schema),
+                              tool.contains("strict") && tool["strict"] == true))
+      return wrong;
   }
   return std::nullopt;
 }
@@ -253,12 +278,17 @@ Wrong read_choice(const Json& value, GenerationRequest& ask) {
   using Choice = AskedTools::Choice;
   const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "";
   ask.tools.choice_given = type != "auto";
-  if (type == "auto") ask.tools.choice = Choice::automatic;
-  else if (type == "none") ask.tools.choice = Choice::none;
-  else if (type == "any" || type == "tool") ask.tools.choice = Choice::required;
-  else return ApiError::bad("tool_choice.type", "must be auto, any, tool or none");
+  if (type == "auto")
+    ask.tools.choice = Choice::automatic;
+  else if (type == "none")
+    ask.tools.choice = Choice::none;
+  else if (type == "any" || type == "tool")
+    ask.tools.choice = Choice::required;
+  else
+    return ApiError::bad("tool_choice.type", "must be auto, any, tool or none");
   if (type == "tool") {
-    if (!value.contains("name") || !value["name"].is_string()) return ApiError::bad("tool_choice.name", "must be a string");
+    if (!value.contains("name") || !value["name"].is_string())
+      return ApiError::bad("tool_choice.name", "must be a string");
     ask.tools.named = value["name"].get<std::string>();
   }
   if (value.contains("disable_parallel_tool_use")) ask.tools.parallel = value["disable_parallel_tool_use"] != true;
@@ -267,10 +297,13 @@ Wrong read_choice(const Json& value, GenerationRequest& ask) {
 
 // {"type": "json_schema", "schema"}: the answer's text fits it.
 Field format_field(const std::string& name, const std::string& where) {
-  Field field{name, kObject, "none", "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the answer's text fits"};
+  Field field{name, kObject, "none",
+              "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the answer's text fits"};
   field.set = [where](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (!value.contains("type") || value["type"] != "json_schema") return ApiError::bad(where + ".type", "must be json_schema");
-    if (!value.contains("schema") || !value["schema"].is_object()) return ApiError::bad(where + ".schema", "must be a JSON Schema");
+    if (!value.contains("type") || value["type"] != "json_schema")
+      return ApiError::bad(where + ".type", "must be json_schema");
+    if (!value.contains("schema") || !value["schema"].is_object())
+      return ApiError::bad(where + ".schema", "must be a JSON Schema");
     return set_response_format(ask, value, where);
   };
   return field;
@@ -285,7 +318,10 @@ std::vector<Field> output_fields() {
   };
   Field older = format_field("output_format", "output_format");
   older.help = "older name of output_config.format";
-  return {object_field("output_config", "what the answer is written like", {format_field("format", "output_config.format"), effort, unsupported_field("task_budget", is_empty)}), older};
+  return {object_field(
+              "output_config", "what the answer is written like",
+              {format_field("format", "output_config.format"), effort, unsupported_field("task_budget", is_empty)}),
+          older};
 }
 
 std::vector<Field> thinking_members() {
@@ -306,7 +342,9 @@ std::vector<Field> tool_members() {
   return {Field{"strict", kBoolean, "false", "the call's input fits the schema exactly, or the request is refused"},
           ignored_field("cache_control", kObject, "prompts that begin alike share by themselves"),
           ignored_field("eager_input_streaming", kBoolean, "a call's input is streamed as it is written"),
-          unsupported_field("input_examples", is_empty), unsupported_field("defer_loading", is_false), unsupported_field("allowed_callers", called_directly)};
+          unsupported_field("input_examples", is_empty),
+          unsupported_field("defer_loading", is_false),
+          unsupported_field("allowed_callers", called_directly)};
 }
 
 std::vector<Field> prompt_fields() {
@@ -317,8 +355,10 @@ std::vector<Field> prompt_fields() {
     ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
     return std::nullopt;
   };
-  Field messages{"messages", kList, "", "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of type text, thinking, tool_use and tool_result; the answer goes on where a "
-                                        "last message of the assistant ends"};
+  Field messages{"messages", kList, "",
+                 "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of "
+                 "type text, thinking, tool_use and tool_result; the answer goes on where a "
+                 "last message of the assistant ends"};
   messages.required = true;
   messages.most = 1 << 16;
   messages.set = read_messages;
@@ -326,15 +366,21 @@ std::vector<Field> prompt_fields() {
   tools.most = 256;
   tools.items = tool_members();
   tools.set = read_tools;
-  Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}", "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": one call at most"};
+  Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}",
+               "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": "
+               "one call at most"};
   choice.set = read_choice;
-  Field thinking{"thinking", kObject, "the template's", "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that look at it; thinking comes as blocks"};
+  Field thinking{"thinking", kObject, "the template's",
+                 "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that look at it; thinking "
+                 "comes as blocks"};
   thinking.fields = thinking_members();
   thinking.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
-    if (type != "enabled" && type != "disabled" && type != "adaptive") return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
+    if (type != "enabled" && type != "disabled" && type != "adaptive")
+      return ApiError::bad("thinking.type", "must be enabled, adaptive or disabled");
     if (type != "adaptive") ask.variables["enable_thinking"] = type == "enabled";
-    if (type == "enabled" && value.contains("budget_tokens")) ask.reasoning.budget = value["budget_tokens"].get<int64_t>();
+    if (type == "enabled" && value.contains("budget_tokens"))
+      ask.reasoning.budget = value["budget_tokens"].get<int64_t>();
     return std::nullopt;
   };
   return joined({{model_field(), system, messages, tools, choice, thinking}, output_fields()});
@@ -351,8 +397,8 @@ std::vector<Field> message_fields() {
   for (Field& field : extension_fields())
     if (field.name == "priority") priority = std::move(field);
   return joined({prompt_fields(),
-                 {most, stream_field(false), stop_field("stop_sequences"), sampling_field("temperature", "temperature"), sampling_field("top_p", "top_p"),
-                  sampling_field("top_k", "top_k")},
+                 {most, stream_field(false), stop_field("stop_sequences"), sampling_field("temperature", "temperature"),
+                  sampling_field("top_p", "top_p"), sampling_field("top_k", "top_k")},
                  {priority},
                  other_message_fields()});
 }
@@ -364,17 +410,29 @@ Handled count_tokens(Call& call) {
 
 }  // namespace
 
-const Dialect kAnthropic = {"Anthropic",
-                            "Errors are `{\"type\": \"error\", \"error\": {\"type\", \"message\"}}`; what is not supported is an `invalid_request_error`. Streams are named "
-                            "server-sent events that end with `message_stop`; an error in a stream is a last `event: error`.",
-                            refuse, refuse_in_stream};
+const Dialect kAnthropic = {
+    "Anthropic",
+    "Errors are `{\"type\": \"error\", \"error\": {\"type\", \"message\"}}`; what is not supported is an "
+    "`invalid_request_error`. Streams are named "
+    "server-sent events that end with `message_stop`; an error in a stream is a last `event: error`.",
+    refuse, refuse_in_stream};
 
 std::vector<Endpoint> anthropic_endpoints() {
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/v1/messages", .dialect = &kAnthropic, .summary = "Answers a conversation.", .fields = message_fields(),
-                  .prepare = prepare_messages, .format = &kMessages});
-  list.push_back({.method = "POST", .path = "/v1/messages/count_tokens", .dialect = &kAnthropic, .summary = "How many tokens a conversation has.",
-                  .fields = joined({prompt_fields(), other_message_count_fields()}), .prepare = prepare_messages, .handle = count_tokens});
+  list.push_back({.method = "POST",
+                  .path = "/v1/messages",
+                  .dialect = &kAnthropic,
+                  .summary = "Answers a conversation.",
+                  .fields = message_fields(),
+                  .prepare = prepare_messages,
+                  .format = &kMessages});
+  list.push_back({.method = "POST",
+                  .path = "/v1/messages/count_tokens",
+                  .dialect = &kAnthropic,
+                  .summary = "How many tokens a conversation has.",
+                  .fields = joined({prompt_fields(), other_message_count_fields()}),
+                  .prepare = prepare_messages,
+                  .handle = count_tokens});
   const auto batches = message_batch_endpoints();
   list.insert(list.end(), batches.begin(), batches.end());
   return list;

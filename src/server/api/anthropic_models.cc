@@ -16,7 +16,11 @@ constexpr size_t kMostListed = 1000;
 constexpr size_t kUsual = 20;
 
 Json model_json(const Service& service, const std::string& name) {
-  return {{"type", "model"}, {"id", name}, {"display_name", name}, {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(service.started())))}};
+  return {
+      {"type", "model"},
+      {"id", name},
+      {"display_name", name},
+      {"created_at", fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(service.started())))}};
 }
 
 }  // namespace
@@ -27,11 +31,14 @@ Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size
   size_t limit = std::min(kUsual, most);
   if (const std::string asked = query_value(request.query, "limit"); !asked.empty()) {
     const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
-    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > most) return ApiError::bad("limit", fmt::format("must be from 1 to {}", most));
+    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > most)
+      return ApiError::bad("limit", fmt::format("must be from 1 to {}", most));
   }
   const std::string after = query_value(request.query, "after_id"), before = query_value(request.query, "before_id");
   if (!after.empty() && !before.empty()) return ApiError::bad("before_id", "excludes after_id");
-  const auto at = [&](const std::string& id) { return std::ranges::find_if(items, [&](const Json& item) { return item["id"] == id; }) - items.begin(); };
+  const auto at = [&](const std::string& id) {
+    return std::ranges::find_if(items, [&](const Json& item) { return item["id"] == id; }) - items.begin();
+  };
   const auto count = static_cast<ptrdiff_t>(items.size());
   ptrdiff_t first = 0, last = count;
   if (!after.empty()) {
@@ -57,7 +64,8 @@ Handled list_models_as_anthropic(Call& call) {
     all.push_back(model_json(call.service, model.name));
     for (const std::string& alias : model.aliases) all.push_back(model_json(call.service, alias));
     if (!model.served) continue;
-    for (const AdapterInfo& adapter : model.served->engine->adapters()) all.push_back(model_json(call.service, adapter.name));
+    for (const AdapterInfo& adapter : model.served->engine->adapters())
+      all.push_back(model_json(call.service, adapter.name));
   }
   Handled page = anthropic_page(std::move(all), call.request, kMostListed);
   if (const auto* wrong = std::get_if<ApiError>(&page)) return kAnthropic.refuse(*wrong);

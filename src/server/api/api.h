@@ -1,5 +1,5 @@
-// The APIs that the server speaks: one file each, over GenerationRequest and Answer. A new one is its file, its line here and its line
-// in endpoints.cc.
+// The APIs that the server speaks: one file each, over GenerationRequest and Answer. A new one is its file, its line
+// here and its line in endpoints.cc.
 #pragma once
 
 #include "server/api/endpoint.h"

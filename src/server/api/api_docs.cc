@@ -49,7 +49,8 @@ void add_rows(const std::vector<Field>& fields, const std::string& where, std::s
     if (!field.choices.empty()) type = fmt::format("{}: {}", type, fmt::join(field.choices, ", "));
     if (const std::string limits = bounds(field); !limits.empty()) type += ", " + limits;
     const std::string value = field.required ? "required" : field.default_value;
-    out += fmt::format("| `{}{}` | {} | {} | {} |\n", where, field.name, in_table(type), in_table(value), in_table(field.help));
+    out += fmt::format("| `{}{}` | {} | {} | {} |\n", where, field.name, in_table(type), in_table(value),
+                       in_table(field.help));
     add_rows(field.fields, where + field.name + ".", out);
     add_rows(field.items, where + field.name + "[].", out);
   }
@@ -67,13 +68,16 @@ void add_refused(const std::vector<Field>& fields, const std::string& where, std
 void add_endpoint(const Endpoint& endpoint, std::string& out) {
   const bool open_ended = endpoint.path.ends_with('*');
   const std::string path = open_ended ? endpoint.path.substr(0, endpoint.path.size() - 1) + "ID" : endpoint.path;
-  out += fmt::format("\n### {} {}\n\n{}{}\n", endpoint.method, path, endpoint.summary, endpoint.open ? " Needs no key." : "");
+  out += fmt::format("\n### {} {}\n\n{}{}\n", endpoint.method, path, endpoint.summary,
+                     endpoint.open ? " Needs no key." : "");
   if (endpoint.fields.empty()) return;
   out += "\n| field | type | default | meaning |\n|---|---|---|---|\n";
   add_rows(endpoint.fields, "", out);
   std::vector<std::string> refused;
   add_refused(endpoint.fields, "", refused);
-  if (!refused.empty()) out += fmt::format("\nNot supported, and refused with 400 unless given a value that asks for nothing: {}.\n", fmt::join(refused, ", "));
+  if (!refused.empty())
+    out += fmt::format("\nNot supported, and refused with 400 unless given a value that asks for nothing: {}.\n",
+                       fmt::join(refused, ", "));
 }
 
 Json field_json(const Field& field);
@@ -144,11 +148,15 @@ Json openapi_json() {
     std::string method = endpoint.method;
     std::ranges::transform(method, method.begin(), [](char c) { return static_cast<char>(std::tolower(c)); });
     Json operation = {{"summary", endpoint.summary}, {"tags", {endpoint.dialect->name}}};
-    if (open_ended) operation["parameters"] = Json::array({Json{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
+    if (open_ended)
+      operation["parameters"] =
+          Json::array({Json{{"name", "id"}, {"in", "path"}, {"required", true}, {"schema", {{"type", "string"}}}}});
     if (endpoint.method == "POST")
-      operation["requestBody"] = {{"required", true}, {"content", {{"application/json", {{"schema", object_json(endpoint.fields)}}}}}};
+      operation["requestBody"] = {{"required", true},
+                                  {"content", {{"application/json", {{"schema", object_json(endpoint.fields)}}}}}};
     if (endpoint.open) operation["security"] = Json::array();
-    Json answers = {{"200", {{"description", endpoint.format ? "the answer, or a stream of its parts" : "the answer"}}}};
+    Json answers = {
+        {"200", {{"description", endpoint.format ? "the answer, or a stream of its parts" : "the answer"}}}};
     if (endpoint.method == "POST") answers["400"] = {{"description", "a field is wrong; the message names it"}};
     operation["responses"] = std::move(answers);
     paths[path][method] = std::move(operation);

@@ -15,7 +15,8 @@ ApiError ApiError::from(const Error& error) {
   }
   const size_t colon = error.message.find(':');
   const std::string_view name = std::string_view(error.message).substr(0, colon == std::string::npos ? 0 : colon);
-  if (!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string_view::npos) out.field = name;
+  if (!name.empty() && name.find_first_not_of("abcdefghijklmnopqrstuvwxyz_") == std::string_view::npos)
+    out.field = name;
   return out;
 }
 

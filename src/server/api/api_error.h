@@ -14,19 +14,19 @@ enum class ApiErrorKind {
   too_long,      // a prompt that does not fit
   unauthorized,  // no key, or a wrong one
   forbidden,
-  not_found,     // a path
+  not_found,  // a path
   no_model,
   bad_method,
   too_slow,
   too_large,
   head_too_large,
-  unsupported,   // something of a request that is not there: 400, since asking again is of no use
-  not_built,     // a whole endpoint that is not there
+  unsupported,  // something of a request that is not there: 400, since asking again is of no use
+  not_built,    // a whole endpoint that is not there
   overloaded,
   rate_limited,  // a key's limits, for a while
   no_quota,      // ... for good, or until tomorrow
   draining,
-  busy,          // no room for its connection
+  busy,  // no room for its connection
   time_limit,
   internal,
 };
@@ -37,11 +37,15 @@ struct ApiError {
   std::string field;          // the request's field that is wrong; "": none
   int64_t prompt_tokens = 0;  // of too_long
   int64_t context = 0;
-  double expected_ttft = 0;   // seconds, of what was refused for it; 0: it was not
-  double retry_seconds = 0;   // come again after that; 0: not known
+  double expected_ttft = 0;  // seconds, of what was refused for it; 0: it was not
+  double retry_seconds = 0;  // come again after that; 0: not known
 
-  static ApiError bad(std::string field, const std::string& why) { return {ApiErrorKind::bad_request, field + ": " + why, std::move(field)}; }
-  static ApiError unsupported(std::string field, const std::string& why) { return {ApiErrorKind::unsupported, field + ": " + why, std::move(field)}; }
+  static ApiError bad(std::string field, const std::string& why) {
+    return {ApiErrorKind::bad_request, field + ": " + why, std::move(field)};
+  }
+  static ApiError unsupported(std::string field, const std::string& why) {
+    return {ApiErrorKind::unsupported, field + ": " + why, std::move(field)};
+  }
   static ApiError from(const Error& error);
 };
 

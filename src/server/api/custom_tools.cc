@@ -17,10 +17,13 @@ constexpr size_t kLongestEscape = 12;  // of a surrogate pair
 
 // A regex for all of the input.
 Wrong read_grammar(const std::string& where, const Json& grammar, std::string* pattern) {
-  const auto text = [&](const char* key) { return grammar.contains(key) && grammar[key].is_string() ? grammar[key].get<std::string>() : std::string(); };
+  const auto text = [&](const char* key) {
+    return grammar.contains(key) && grammar[key].is_string() ? grammar[key].get<std::string>() : std::string();
+  };
   const std::string syntax = text("syntax"), definition = text("definition");
   if (syntax != "regex" && syntax != "lark") return ApiError::bad(where + ".syntax", "must be regex or lark");
-  if (definition.empty() || definition.size() > kMostDefinition) return ApiError::bad(where + ".definition", fmt::format("must be a string of 1 to {} bytes", kMostDefinition));
+  if (definition.empty() || definition.size() > kMostDefinition)
+    return ApiError::bad(where + ".definition", fmt::format("must be a string of 1 to {} bytes", kMostDefinition));
   if (syntax == "regex") {
     *pattern = definition;
     return std::nullopt;
@@ -35,21 +38,28 @@ Wrong read_grammar(const std::string& where, const Json& grammar, std::string* p
 
 Wrong add_custom_tool(GenerationRequest& ask, const std::string& where, const Json& tool) {
   if (!tool.is_object()) return ApiError::bad(where, "must be an object");
-  const auto text = [&](const char* key) { return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string(); };
+  const auto text = [&](const char* key) {
+    return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string();
+  };
   Json input = {{"type", "string"}, {"description", "the tool's whole input, as text"}};
   if (tool.contains("format") && !tool["format"].is_null()) {
     const Json& format = tool["format"];
     const std::string inner = where + ".format";
-    if (!format.is_object() || !format.contains("type") || (format["type"] != "text" && format["type"] != "grammar")) return ApiError::bad(inner + ".type", "must be text or grammar");
+    if (!format.is_object() || !format.contains("type") || (format["type"] != "text" && format["type"] != "grammar"))
+      return ApiError::bad(inner + ".type", "must be text or grammar");
     if (format["type"] == "grammar") {
       const bool nested = format.contains("grammar");
       if (nested && !format["grammar"].is_object()) return ApiError::bad(inner + ".grammar", "must be an object");
       std::string pattern;
-      if (auto wrong = read_grammar(nested ? inner + ".grammar" : inner, nested ? format["grammar"] : format, &pattern)) return wrong;
+      if (auto wrong = read_grammar(nested ? inner + ".grammar" : inner, nested ? format["grammar"] : format, &pattern))
+        return wrong;
       input["pattern"] = "^(?:" + pattern + ")$";
     }
   }
-  Json parameters = {{"type", "object"}, {"properties", {{"input", std::move(input)}}}, {"required", {"input"}}, {"additionalProperties", false}};
+  Json parameters = {{"type", "object"},
+                     {"properties", {{"input", std::move(input)}}},
+                     {"required", {"input"}},
+                     {"additionalProperties", false}};
   if (auto wrong = add_tool(ask, where, text("name"), text("description"), std::move(parameters), false)) return wrong;
   ask.tools.custom.push_back(text("name"));
   return std::nullopt;
@@ -69,6 +79,8 @@ std::string custom_input(const std::string& arguments) {
   return "";
 }
 
-bool is_custom(const GenerationRequest& ask, const std::string& name) { return std::ranges::find(ask.tools.custom, name) != ask.tools.custom.end(); }
+bool is_custom(const GenerationRequest& ask, const std::string& name) {
+  return std::ranges::find(ask.tools.custom, name) != ask.tools.custom.end();
+}
 
 }  // namespace millrace

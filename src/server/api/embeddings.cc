@@ -1,5 +1,5 @@
-// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama. No text is generated: the embedding worker answers the
-// exchange.
+// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama. No text is generated: the embedding worker
+// answers the exchange.
 #include <fmt/format.h>
 
 #include <bit>
@@ -59,7 +59,8 @@ Wrong read_dimensions(const ServedModel& served, const Json& body, Asked& asked)
   if (!body.contains("dimensions")) return std::nullopt;
   asked.dimensions = body["dimensions"].get<int64_t>();
   if (asked.dimensions <= served.embeddings->width()) return std::nullopt;
-  return ApiError::bad("dimensions", fmt::format("the model's vectors have {}, got {}", served.embeddings->width(), asked.dimensions));
+  return ApiError::bad(
+      "dimensions", fmt::format("the model's vectors have {}, got {}", served.embeddings->width(), asked.dimensions));
 }
 
 // Each vector cut to its first dimensions, and scaled to a length of 1 after that.
@@ -68,7 +69,8 @@ void finish(const Asked& asked, size_t width, Vectors& vectors) {
   for (std::vector<float>& values : vectors) {
     std::vector<float> out;
     for (size_t at = 0; at < values.size(); at += width) {
-      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at), values.begin() + static_cast<ptrdiff_t>(at + size));
+      std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at),
+                             values.begin() + static_cast<ptrdiff_t>(at + size));
       if (asked.normalized) normalize(row);
       out.insert(out.end(), row.begin(), row.end());
     }
@@ -80,40 +82,49 @@ Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked
   asked.model = call.served().name();
   const auto shared = std::make_shared<Asked>(std::move(asked));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), shared->pooling, shared->prompt_tokens,
-                     [shared, write = std::move(write), width = static_cast<size_t>(call.served().embeddings->width())](Vectors& vectors) {
+                     [shared, write = std::move(write),
+                      width = static_cast<size_t>(call.served().embeddings->width())](Vectors& vectors) {
                        finish(*shared, width, vectors);
                        return write(*shared, vectors);
                      });
 }
 
-Json usage_json(const Asked& asked) { return {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}}; }
+Json usage_json(const Asked& asked) {
+  return {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}};
+}
 
-// --- OpenAI -------------------------------------------------------------------------------------------------------------
+// --- OpenAI
+// -------------------------------------------------------------------------------------------------------------
 
 Json openai_json(const Asked& asked, const Vectors& vectors) {
   Json data = Json::array();
-  for (size_t i = 0; i < vectors.size(); ++i) data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", vector_json(vectors[i], asked.base64)}});
+  for (size_t i = 0; i < vectors.size(); ++i)
+    data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", vector_json(vectors[i], asked.base64)}});
   return {{"object", "list"}, {"data", std::move(data)}, {"model", asked.model}, {"usage", usage_json(asked)}};
 }
 
 Wrong embed_openai(Call& call, const Exchange& exchange) {
   Asked asked;
   if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
-  if (asked.pooling == Pooling::none) return ApiError::bad("pooling", "'none' gives a vector for each token, which this API has no form for; ask /embedding");
+  if (asked.pooling == Pooling::none)
+    return ApiError::bad("pooling",
+                         "'none' gives a vector for each token, which this API has no form for; ask /embedding");
   if (auto wrong = read_dimensions(call.served(), call.body, asked)) return wrong;
   if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, asked)) return wrong;
   asked.base64 = call.body.value("encoding_format", "float") == "base64";
   return submit(call, exchange, kOpenAi, std::move(asked), openai_json);
 }
 
-// --- llama-server -------------------------------------------------------------------------------------------------------
+// --- llama-server
+// -------------------------------------------------------------------------------------------------------
 
 // Always a list of vectors for each text, so that it looks the same without pooling.
 Json llama_json(const Asked& asked, const Vectors& vectors, size_t size) {
   Json out = Json::array();
   for (size_t i = 0; i < vectors.size(); ++i) {
     Json rows = Json::array();
-    for (size_t at = 0; at < vectors[i].size(); at += size) rows.push_back(vector_json(std::span(vectors[i]).subspan(at, size), asked.base64));
+    for (size_t at = 0; at < vectors[i].size(); at += size)
+      rows.push_back(vector_json(std::span(vectors[i]).subspan(at, size), asked.base64));
     out.push_back({{"index", i}, {"embedding", std::move(rows)}});
   }
   return out;
@@ -128,21 +139,29 @@ Wrong embed_llama(Call& call, const Exchange& exchange) {
   asked.normalized = call.body.value("embd_normalize", 2) == 2;
   asked.base64 = call.body.value("encoding_format", "float") == "base64";
   const auto size = static_cast<size_t>(call.served().embeddings->width());
-  return submit(call, exchange, kLlamaServer, std::move(asked), [size](const Asked& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
+  return submit(call, exchange, kLlamaServer, std::move(asked),
+                [size](const Asked& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
 }
 
-// --- Ollama -------------------------------------------------------------------------------------------------------------
+// --- Ollama
+// -------------------------------------------------------------------------------------------------------------
 
 Json ollama_json(const Asked& asked, const Vectors& vectors) {
   Json list = Json::array();
   for (const auto& vector : vectors) list.push_back(vector_json(vector, false));
   const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - asked.began).count();
-  Json out = {{"model", asked.model}, {"embeddings", std::move(list)}, {"total_duration", took}, {"load_duration", 0}, {"prompt_eval_count", asked.prompt_tokens}};
+  Json out = {{"model", asked.model},
+              {"embeddings", std::move(list)},
+              {"total_duration", took},
+              {"load_duration", 0},
+              {"prompt_eval_count", asked.prompt_tokens}};
   if (!asked.truncated.empty()) out["truncated"] = asked.truncated;
   return out;
 }
 
-Json old_ollama_json(const Asked&, const Vectors& vectors) { return {{"embedding", vectors.empty() ? Json::array() : vector_json(vectors.front(), false)}}; }
+Json old_ollama_json(const Asked&, const Vectors& vectors) {
+  return {{"embedding", vectors.empty() ? Json::array() : vector_json(vectors.front(), false)}};
+}
 
 Wrong read_ollama(Call& call, Asked& asked) {
   if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
@@ -198,18 +217,40 @@ std::vector<Endpoint> embedding_endpoints() {
     if (value == 2 || value == -1) return std::nullopt;
     return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
   };
-  const Field options = ignored_field("options", kObject, "they are for drawing tokens and for how the model is held in memory, which is the server's affair");
-  const Field truncate{"truncate", kBoolean, "true", "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
+  const Field options = ignored_field(
+      "options", kObject,
+      "they are for drawing tokens and for how the model is held in memory, which is the server's affair");
+  const Field truncate{"truncate", kBoolean, "true",
+                       "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/v1/embeddings", .dialect = &kOpenAi, .summary = "Texts to vectors of length 1.",
-                  .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()}, other_embedding_fields()}), .begin = embed_openai});
+  list.push_back(
+      {.method = "POST",
+       .path = "/v1/embeddings",
+       .dialect = &kOpenAi,
+       .summary = "Texts to vectors of length 1.",
+       .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()},
+                         other_embedding_fields()}),
+       .begin = embed_openai});
   for (const char* path : {"/embedding", "/embeddings"})
-    list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer, .summary = "Texts to vectors.",
-                    .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale}, .begin = embed_llama});
-  list.push_back({.method = "POST", .path = "/api/embed", .dialect = &kOllama, .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"), truncate, dimensions_field(), keep_alive_field(), options}, .begin = embed_ollama});
-  list.push_back({.method = "POST", .path = "/api/embeddings", .dialect = &kOllama, .summary = "A text to a vector, as it is.",
-                  .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options}, .begin = embed_old_ollama});
+    list.push_back({.method = "POST",
+                    .path = path,
+                    .dialect = &kLlamaServer,
+                    .summary = "Texts to vectors.",
+                    .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale},
+                    .begin = embed_llama});
+  list.push_back({.method = "POST",
+                  .path = "/api/embed",
+                  .dialect = &kOllama,
+                  .summary = "Texts to vectors of length 1.",
+                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"),
+                             truncate, dimensions_field(), keep_alive_field(), options},
+                  .begin = embed_ollama});
+  list.push_back({.method = "POST",
+                  .path = "/api/embeddings",
+                  .dialect = &kOllama,
+                  .summary = "A text to a vector, as it is.",
+                  .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options},
+                  .begin = embed_old_ollama});
   return list;
 }
 

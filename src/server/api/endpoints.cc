@@ -5,13 +5,18 @@ namespace millrace {
 std::span<const Endpoint> endpoints() {
   static const std::vector<Endpoint> all = [] {
     std::vector<Endpoint> list;
-    for (auto part : {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(), ollama_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(), ranking_endpoints(), file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()}) list.insert(list.end(), part.begin(), part.end());
+    for (auto part :
+         {openai_endpoints(), responses_endpoints(), anthropic_endpoints(), llama_server_endpoints(),
+          ollama_endpoints(), model_endpoints(), adapter_endpoints(), embedding_endpoints(), ranking_endpoints(),
+          file_endpoints(), stream_endpoints(), vllm_endpoints(), operation_endpoints(), page_endpoints()})
+      list.insert(list.end(), part.begin(), part.end());
     return list;
   }();
   return all;
 }
 
-const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest, bool* wrong_method) {
+const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest,
+                              bool* wrong_method) {
   const Endpoint* other = nullptr;
   for (const Endpoint& endpoint : endpoints()) {
     const std::string& pattern = endpoint.path;

@@ -19,8 +19,12 @@ constexpr size_t kMostMetadata = 16;
 constexpr size_t kMostListed = 10000;
 constexpr const char* kPurposes[] = {"assistants", "batch", "evals", "fine-tune", "user_data", "vision"};  // OpenAI's
 
-ApiError no_folder() { return {ApiErrorKind::not_built, "files: this server keeps none; it was started without --files-dir", ""}; }
-ApiError not_there(const char* what, const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""}; }
+ApiError no_folder() {
+  return {ApiErrorKind::not_built, "files: this server keeps none; it was started without --files-dir", ""};
+}
+ApiError not_there(const char* what, const std::string& id) {
+  return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""};
+}
 
 ApiError refused_by(const Error& error) {
   ApiError out = ApiError::from(error);
@@ -29,7 +33,13 @@ ApiError refused_by(const Error& error) {
 }
 
 Json file_json(const StoredFile& file) {
-  return {{"id", file.id}, {"object", "file"}, {"bytes", file.bytes}, {"created_at", file.created}, {"filename", file.filename}, {"purpose", file.purpose}, {"status", "processed"}};
+  return {{"id", file.id},
+          {"object", "file"},
+          {"bytes", file.bytes},
+          {"created_at", file.created},
+          {"filename", file.filename},
+          {"purpose", file.purpose},
+          {"status", "processed"}};
 }
 
 // What comes after `?after=`, `?limit=` of it.
@@ -52,14 +62,19 @@ Json page_json(std::vector<Item> items, const HttpRequest& request, size_t usual
     first = id(items.front());
     last = id(items.back());
   }
-  return {{"object", "list"}, {"data", std::move(data)}, {"first_id", std::move(first)}, {"last_id", std::move(last)}, {"has_more", more}};
+  return {{"object", "list"},
+          {"data", std::move(data)},
+          {"first_id", std::move(first)},
+          {"last_id", std::move(last)},
+          {"has_more", more}};
 }
 
 Handled upload(Call& call) {
   FileStore* files = call.service.files();
   if (!files) return no_folder();
   const auto boundary = multipart_boundary(call.request.header("content-type"));
-  if (!boundary) return ApiError{ApiErrorKind::bad_request, "the body must be multipart/form-data, with a boundary", ""};
+  if (!boundary)
+    return ApiError{ApiErrorKind::bad_request, "the body must be multipart/form-data, with a boundary", ""};
   const auto parts = parse_multipart(call.request.body, *boundary);
   if (!parts) return ApiError{ApiErrorKind::bad_request, "the body is no well-formed multipart/form-data", ""};
   const FormPart* file = nullptr;
@@ -71,7 +86,8 @@ Handled upload(Call& call) {
   if (!file) return ApiError::bad("file", "is missing");
   if (purpose.empty()) return ApiError::bad("purpose", "is missing");
   if (std::ranges::find(kPurposes, purpose) == std::end(kPurposes))
-    return ApiError::bad("purpose", fmt::format("must be one of {}; got '{}'", fmt::join(kPurposes, ", "), purpose.substr(0, 64)));
+    return ApiError::bad("purpose",
+                         fmt::format("must be one of {}; got '{}'", fmt::join(kPurposes, ", "), purpose.substr(0, 64)));
   auto added = files->add(file->filename, purpose, file->content, user_of(call));
   if (!added.ok()) return refused_by(added.error());
   return json_reply(file_json(*added));
@@ -81,8 +97,10 @@ Handled list_files(Call& call) {
   FileStore* files = call.service.files();
   if (!files) return no_folder();
   std::vector<StoredFile> all = files->list(user_of(call));
-  if (const std::string purpose = query_value(call.request.query, "purpose"); !purpose.empty()) std::erase_if(all, [&](const StoredFile& file) { return file.purpose != purpose; });
-  return json_reply(page_json<StoredFile>(std::move(all), call.request, kMostListed, file_json, [](const StoredFile& file) { return file.id; }));
+  if (const std::string purpose = query_value(call.request.query, "purpose"); !purpose.empty())
+    std::erase_if(all, [&](const StoredFile& file) { return file.purpose != purpose; });
+  return json_reply(page_json<StoredFile>(std::move(all), call.request, kMostListed, file_json,
+                                          [](const StoredFile& file) { return file.id; }));
 }
 
 // ID, or ID/content.
@@ -103,7 +121,8 @@ Handled delete_file(Call& call) {
   FileStore* files = call.service.files();
   if (!files) return no_folder();
   if (!files->find(call.rest, user_of(call))) return not_there("file", call.rest);
-  if (call.service.batches()->uses(call.rest)) return ApiError{ApiErrorKind::bad_request, "a batch that has not ended reads this file; cancel it first", ""};
+  if (call.service.batches()->uses(call.rest))
+    return ApiError{ApiErrorKind::bad_request, "a batch that has not ended reads this file; cancel it first", ""};
   if (!files->remove(call.rest)) return not_there("file", call.rest);
   return json_reply({{"id", call.rest}, {"object", "file"}, {"deleted", true}});
 }
@@ -114,9 +133,12 @@ Handled create_batch(Call& call) {
   const Json metadata = call.body.value("metadata", Json());
   if (metadata.is_object())
     for (const auto& [key, value] : metadata.items())
-      if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512) return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
-  if (call.body["endpoint"] == "/v1/messages") return ApiError::bad("endpoint", "has batches of its own: /v1/messages/batches");
-  auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(), call.body["completion_window"].get<std::string>(), metadata, user_of(call));
+      if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512)
+        return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
+  if (call.body["endpoint"] == "/v1/messages")
+    return ApiError::bad("endpoint", "has batches of its own: /v1/messages/batches");
+  auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(),
+                              call.body["completion_window"].get<std::string>(), metadata, user_of(call));
   if (!made.ok()) return refused_by(made.error());
   return json_reply(*made);
 }
@@ -128,7 +150,8 @@ Handled list_batches(Call& call) {
   if (!batches) return no_folder();
   std::vector<Json> all = batches->list(user_of(call));
   std::erase_if(all, [](const Json& batch) { return batch["endpoint"] == "/v1/messages"; });
-  return json_reply(page_json<Json>(std::move(all), call.request, 20, same, [](const Json& batch) { return batch["id"].get<std::string>(); }));
+  return json_reply(page_json<Json>(std::move(all), call.request, 20, same,
+                                    [](const Json& batch) { return batch["id"].get<std::string>(); }));
 }
 
 Handled get_batch(Call& call) {
@@ -143,7 +166,8 @@ Handled cancel_batch(Call& call) {
   BatchRunner* batches = call.service.batches();
   if (!batches) return no_folder();
   constexpr std::string_view kCancel = "/cancel";
-  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  if (!call.rest.ends_with(kCancel))
+    return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
   const auto batch = batches->cancel(id, user_of(call));
   if (!batch) return not_there("batch", id);
@@ -159,25 +183,39 @@ FileUser user_of(const Call& call) {
 }
 
 std::vector<Endpoint> file_endpoints() {
-  Field input{"input_file_id", kText, "", "a file of lines, each a request: \"custom_id\", \"method\", \"url\", \"body\""};
-  Field endpoint{"endpoint", kText, "", "what every line asks: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, as far as it is there"};
+  Field input{"input_file_id", kText, "",
+              "a file of lines, each a request: \"custom_id\", \"method\", \"url\", \"body\""};
+  Field endpoint{"endpoint", kText, "",
+                 "what every line asks: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, as far "
+                 "as it is there"};
   Field window{"completion_window", kText, "", "within which it is done, or ends with what there is"};
   window.choices = {"24h"};
   for (Field* field : {&input, &endpoint, &window}) field->required = true;
   Field metadata{"metadata", kObject, "none", "strings that come back with the batch"};
   metadata.most = kMostMetadata;
   const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
-    return Endpoint{.method = method, .path = path, .dialect = &kOpenAi, .summary = summary, .handle = handle, .without_model = true};
+    return Endpoint{.method = method,
+                    .path = path,
+                    .dialect = &kOpenAi,
+                    .summary = summary,
+                    .handle = handle,
+                    .without_model = true};
   };
   std::vector<Endpoint> list;
-  list.push_back(at("POST", "/v1/files", "Takes a file, as multipart/form-data with the parts `file` and `purpose`. A key sees its own files and batches alone, an admin's all.", upload));
+  list.push_back(at("POST", "/v1/files",
+                    "Takes a file, as multipart/form-data with the parts `file` and `purpose`. A key sees its own "
+                    "files and batches alone, an admin's all.",
+                    upload));
   list.back().raw_body = true;
-  list.push_back(at("GET", "/v1/files", "The files; `?purpose=`, `?after=` and `?limit=` choose among them.", list_files));
+  list.push_back(
+      at("GET", "/v1/files", "The files; `?purpose=`, `?after=` and `?limit=` choose among them.", list_files));
   list.push_back(at("GET", "/v1/files/*", "What a file is; `ID/content`: its bytes.", get_file));
   list.push_back(at("DELETE", "/v1/files/*", "Deletes a file.", delete_file));
-  list.push_back(at("POST", "/v1/batches", "Begins to answer a file of requests, behind what others ask meanwhile.", create_batch));
+  list.push_back(at("POST", "/v1/batches", "Begins to answer a file of requests, behind what others ask meanwhile.",
+                    create_batch));
   list.back().fields = {input, endpoint, window, metadata};
-  list.push_back(at("GET", "/v1/batches", "The batches, the latest first; `?after=` and `?limit=` choose among them.", list_batches));
+  list.push_back(at("GET", "/v1/batches", "The batches, the latest first; `?after=` and `?limit=` choose among them.",
+                    list_batches));
   list.push_back(at("GET", "/v1/batches/*", "How far a batch has come, and its files.", get_batch));
   list.push_back(at("POST", "/v1/batches/*", "`ID/cancel` ends a batch with what there is.", cancel_batch));
   list.back().raw_body = true;

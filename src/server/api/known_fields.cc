@@ -17,7 +17,10 @@ bool is_not_above_zero(const Json& value) { return value.is_number() && value.ge
 bool is_text_alone(const Json& value) { return value == Json::array({"text"}); }
 bool is_medium(const Json& value) { return value == "medium"; }
 bool is_standard(const Json& value) { return value == "standard"; }
-bool has_no_edits(const Json& value) { return is_empty(value) || (value.is_object() && value.size() == 1 && value.contains("edits") && is_empty(value["edits"])); }
+bool has_no_edits(const Json& value) {
+  return is_empty(value) ||
+         (value.is_object() && value.size() == 1 && value.contains("edits") && is_empty(value["edits"]));
+}
 
 using Refused = std::vector<std::pair<const char*, bool (*)(const Json&)>>;
 
@@ -39,14 +42,15 @@ std::vector<Field> openai_account_fields() {
 
 // llama-server's and vLLM's that conversations and texts share.
 std::vector<Field> engine_fields() {
-  std::vector<Field> out = {ignored_field("id_slot", kInteger, "there are no slots; prompts that begin alike share by themselves"),
-                            ignored_field("n_keep", kInteger, "a context that is full is never shifted: the answer ends"),
-                            ignored_field("n_discard", kInteger, "a context that is full is never shifted: the answer ends"),
-                            ignored_field("n_cache_reuse", kInteger, "it changes how fast a prompt is read, not the answer"),
-                            ignored_field("backend_sampling", kBoolean, "it says where tokens are drawn, not which"),
-                            ignored_field("speculative.n_max", kInteger, "it changes how fast an answer comes, not the answer"),
-                            ignored_field("speculative.n_min", kInteger, "it changes how fast an answer comes, not the answer"),
-                            ignored_field("speculative.p_min", kNumber, "it changes how fast an answer comes, not the answer")};
+  std::vector<Field> out = {
+      ignored_field("id_slot", kInteger, "there are no slots; prompts that begin alike share by themselves"),
+      ignored_field("n_keep", kInteger, "a context that is full is never shifted: the answer ends"),
+      ignored_field("n_discard", kInteger, "a context that is full is never shifted: the answer ends"),
+      ignored_field("n_cache_reuse", kInteger, "it changes how fast a prompt is read, not the answer"),
+      ignored_field("backend_sampling", kBoolean, "it says where tokens are drawn, not which"),
+      ignored_field("speculative.n_max", kInteger, "it changes how fast an answer comes, not the answer"),
+      ignored_field("speculative.n_min", kInteger, "it changes how fast an answer comes, not the answer"),
+      ignored_field("speculative.p_min", kNumber, "it changes how fast an answer comes, not the answer")};
   return joined({std::move(out), refused({{"n_indent", is_zero},
                                           {"t_max_predict_ms", is_not_above_zero},
                                           {"t_max_prompt_ms", is_not_above_zero},
@@ -61,8 +65,9 @@ std::vector<Field> engine_fields() {
 }
 
 std::vector<Field> vllm_refused() {
-  std::vector<Field> out = {ignored_field("guided_decoding_backend", kText, "one compiler serves every grammar"),
-                            ignored_field("disable_log_stats", kBoolean, "it changes the server's log, not the answer")};
+  std::vector<Field> out = {
+      ignored_field("guided_decoding_backend", kText, "one compiler serves every grammar"),
+      ignored_field("disable_log_stats", kBoolean, "it changes the server's log, not the answer")};
   return joined({std::move(out), refused({{"prompt_embeds", is_empty},
                                           {"guided_whitespace_pattern", is_empty},
                                           {"logits_processors", is_empty},
@@ -89,57 +94,81 @@ std::vector<Field> llama_sampling_fields() {
     if (!set.ok()) return ApiError::bad("dry_sequence_breakers", set.error().message);
     return std::nullopt;
   };
-  return {sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window"),
-          sampling_field("dry_penalty_last_n", "dry_window"), sampling_field("dynatemp_range", "dynamic_temperature_range"),
-          sampling_field("dynatemp_exponent", "dynamic_temperature_exponent"), std::move(breakers)};
+  return {sampling_field("repeat_penalty", "repetition_penalty"),
+          sampling_field("repeat_last_n", "penalty_window"),
+          sampling_field("dry_penalty_last_n", "dry_window"),
+          sampling_field("dynatemp_range", "dynamic_temperature_range"),
+          sampling_field("dynatemp_exponent", "dynamic_temperature_exponent"),
+          std::move(breakers)};
 }
 
 std::vector<Field> other_chat_fields() {
-  return joined({openai_account_fields(),
-                 {ignored_field("metadata", kObject, "it is for the provider's list of stored answers; answers of this endpoint are not stored"),
-                  ignored_field("store", kBoolean, "answers of this endpoint are not stored, and asking for one is 404"),
-                  ignored_field("prediction", kObject, "it changes how fast an answer comes, not the answer"),
-                  ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
-                 engine_fields(), vllm_refused(), beside_text(),
-                 refused({{"audio", is_empty},
-                          {"modalities", is_text_alone},
-                          {"moderation", is_never},
-                          {"verbosity", is_medium},
-                          {"web_search_options", is_never},
-                          {"echo", is_false},
-                          {"add_special_tokens", is_false},
-                          {"chat_template", is_empty},
-                          {"documents", is_empty},
-                          {"mm_processor_kwargs", is_empty},
-                          {"media_io_kwargs", is_empty},
-                          {"parse_tool_calls", is_true},
-                          {"thinking_forced_open", is_false},
-                          {"reasoning_control", is_false},
-                          {"grammar_lazy", is_false},
-                          {"grammar_triggers", is_empty},
-                          {"preserved_tokens", is_empty}})});
+  return joined(
+      {openai_account_fields(),
+       {ignored_field("metadata", kObject,
+                      "it is for the provider's list of stored answers; answers of this endpoint are not stored"),
+        ignored_field("store", kBoolean, "answers of this endpoint are not stored, and asking for one is 404"),
+        ignored_field("prediction", kObject, "it changes how fast an answer comes, not the answer"),
+        ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
+       engine_fields(),
+       vllm_refused(),
+       beside_text(),
+       refused({{"audio", is_empty},
+                {"modalities", is_text_alone},
+                {"moderation", is_never},
+                {"verbosity", is_medium},
+                {"web_search_options", is_never},
+                {"echo", is_false},
+                {"add_special_tokens", is_false},
+                {"chat_template", is_empty},
+                {"documents", is_empty},
+                {"mm_processor_kwargs", is_empty},
+                {"media_io_kwargs", is_empty},
+                {"parse_tool_calls", is_true},
+                {"thinking_forced_open", is_false},
+                {"reasoning_control", is_false},
+                {"grammar_lazy", is_false},
+                {"grammar_triggers", is_empty},
+                {"preserved_tokens", is_empty}})});
 }
 
 std::vector<Field> other_completion_fields() {
   return joined({{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
                   ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
-                 engine_fields(), vllm_refused(), beside_text(), refused({{"add_special_tokens", is_true}})});
+                 engine_fields(),
+                 vllm_refused(),
+                 beside_text(),
+                 refused({{"add_special_tokens", is_true}})});
 }
 
 std::vector<Field> other_llama_completion_fields() {
   return joined({{ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
                  engine_fields(),
-                 refused({{"image_data", is_empty}, {"multimodal_data", is_empty}, {"n_cmpl", is_one}, {"n", is_one}, {"grammar_lazy", is_false}, {"grammar_triggers", is_empty},
+                 refused({{"image_data", is_empty},
+                          {"multimodal_data", is_empty},
+                          {"n_cmpl", is_one},
+                          {"n", is_one},
+                          {"grammar_lazy", is_false},
+                          {"grammar_triggers", is_empty},
                           {"preserved_tokens", is_empty}})});
 }
 
-std::vector<Field> other_response_count_fields() { return refused({{"conversation", is_empty}, {"personality", is_empty}}); }
+std::vector<Field> other_response_count_fields() {
+  return refused({{"conversation", is_empty}, {"personality", is_empty}});
+}
 
 std::vector<Field> other_response_fields() {
-  Field options = object_field("stream_options", "how a stream is written", {unsupported_field("include_obfuscation", is_false)});
+  Field options =
+      object_field("stream_options", "how a stream is written", {unsupported_field("include_obfuscation", is_false)});
   return joined({openai_account_fields(),
-                 {ignored_field("max_tool_calls", kInteger, "it bounds the calls of the provider's own tools, of which there are none"), options},
-                 refused({{"background", is_false}, {"context_management", is_empty}, {"conversation", is_empty}, {"moderation", is_never}, {"prompt", is_empty}})});
+                 {ignored_field("max_tool_calls", kInteger,
+                                "it bounds the calls of the provider's own tools, of which there are none"),
+                  options},
+                 refused({{"background", is_false},
+                          {"context_management", is_empty},
+                          {"conversation", is_empty},
+                          {"moderation", is_never},
+                          {"prompt", is_empty}})});
 }
 
 std::vector<Field> other_message_count_fields() {
@@ -148,35 +177,53 @@ std::vector<Field> other_message_count_fields() {
 }
 
 std::vector<Field> other_message_fields() {
-  return joined({other_message_count_fields(),
-                 {ignored_field("metadata", kObject, "it names the client's own user, for the provider's abuse checks"),
-                  ignored_field("service_tier", kText, "all requests are served alike"),
-                  ignored_field("betas", kTexts, "features are asked for by their fields"),
-                  ignored_field("anthropic_version", kText, "there is one version of this API"),
-                  ignored_field("user_profile_id", kText, "it names the client's own user, for the provider's statistics")},
-                 refused({{"container", is_empty}, {"inference_geo", is_empty}})});
+  return joined(
+      {other_message_count_fields(),
+       {ignored_field("metadata", kObject, "it names the client's own user, for the provider's abuse checks"),
+        ignored_field("service_tier", kText, "all requests are served alike"),
+        ignored_field("betas", kTexts, "features are asked for by their fields"),
+        ignored_field("anthropic_version", kText, "there is one version of this API"),
+        ignored_field("user_profile_id", kText, "it names the client's own user, for the provider's statistics")},
+       refused({{"container", is_empty}, {"inference_geo", is_empty}})});
 }
 
 std::vector<Field> other_ollama_options() {
   std::vector<Field> out;
-  for (const char* name : {"numa", "low_vram", "f16_kv", "use_mmap", "use_mlock"}) out.push_back(ignored_field(name, kBoolean, "how the model is held in memory is the server's affair"));
-  for (const char* name : {"num_batch", "num_gpu", "main_gpu", "num_thread"}) out.push_back(ignored_field(name, kInteger, "what the model runs on is the server's affair"));
+  for (const char* name : {"numa", "low_vram", "f16_kv", "use_mmap", "use_mlock"})
+    out.push_back(ignored_field(name, kBoolean, "how the model is held in memory is the server's affair"));
+  for (const char* name : {"num_batch", "num_gpu", "main_gpu", "num_thread"})
+    out.push_back(ignored_field(name, kInteger, "what the model runs on is the server's affair"));
   out.push_back(ignored_field("num_keep", kInteger, "a context that is full is never shifted: the answer ends"));
-  return joined({std::move(out), refused({{"logits_all", is_false}, {"vocab_only", is_false}, {"embedding_only", is_false}, {"penalize_newline", is_true}, {"tfs_z", is_one},
-                                          {"rope_frequency_base", is_zero}, {"rope_frequency_scale", is_zero}})});
+  return joined({std::move(out), refused({{"logits_all", is_false},
+                                          {"vocab_only", is_false},
+                                          {"embedding_only", is_false},
+                                          {"penalize_newline", is_true},
+                                          {"tfs_z", is_one},
+                                          {"rope_frequency_base", is_zero},
+                                          {"rope_frequency_scale", is_zero}})});
 }
 
 std::vector<Field> other_ollama_fields(bool generate) {
   std::vector<Field> out = refused({{"shift", is_false}, {"_debug_render_only", is_false}});
-  if (generate) out = joined({std::move(out), refused({{"images", is_empty}, {"template", is_empty}, {"width", is_zero}, {"height", is_zero}, {"steps", is_zero}})});
+  if (generate)
+    out = joined({std::move(out), refused({{"images", is_empty},
+                                           {"template", is_empty},
+                                           {"width", is_zero},
+                                           {"height", is_zero},
+                                           {"steps", is_zero}})});
   return out;
 }
 
 std::vector<Field> other_embedding_fields() {
-  return joined({{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
-                  ignored_field("priority", kInteger, "texts are embedded in the order of their queue, however long they wait")},
-                 refused({{"truncate_prompt_tokens", is_never}, {"add_special_tokens", is_true}, {"normalize", is_true}, {"embed_dtype", [](const Json& value) { return value == "float32"; }},
-                          {"endianness", [](const Json& value) { return value == "native" || value == "little"; }}, {"messages", is_empty}})});
+  return joined(
+      {{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
+        ignored_field("priority", kInteger, "texts are embedded in the order of their queue, however long they wait")},
+       refused({{"truncate_prompt_tokens", is_never},
+                {"add_special_tokens", is_true},
+                {"normalize", is_true},
+                {"embed_dtype", [](const Json& value) { return value == "float32"; }},
+                {"endianness", [](const Json& value) { return value == "native" || value == "little"; }},
+                {"messages", is_empty}})});
 }
 
 }  // namespace millrace

@@ -11,8 +11,8 @@ std::vector<Field> other_chat_fields();              // OpenAI's, vLLM's and lla
 std::vector<Field> other_completion_fields();        // the same of a text
 std::vector<Field> other_llama_completion_fields();  // llama-server's own endpoints
 std::vector<Field> other_response_fields();
-std::vector<Field> other_response_count_fields();    // /v1/responses/input_tokens
-std::vector<Field> other_message_fields();           // Anthropic's
+std::vector<Field> other_response_count_fields();  // /v1/responses/input_tokens
+std::vector<Field> other_message_fields();         // Anthropic's
 std::vector<Field> other_message_count_fields();
 std::vector<Field> other_ollama_fields(bool generate);
 std::vector<Field> other_ollama_options();

@@ -18,19 +18,32 @@ constexpr int64_t kMostRepeats = 1000;
 // Lark's own "common" terminals.
 const std::map<std::string_view, std::string_view>& common_terminals() {
   static const std::map<std::string_view, std::string_view> all = {
-      {"DIGIT", "[0-9]"}, {"HEXDIGIT", "[0-9a-fA-F]"}, {"INT", "[0-9]+"}, {"SIGNED_INT", "[+-]?[0-9]+"},
+      {"DIGIT", "[0-9]"},
+      {"HEXDIGIT", "[0-9a-fA-F]"},
+      {"INT", "[0-9]+"},
+      {"SIGNED_INT", "[+-]?[0-9]+"},
       {"DECIMAL", "(?:[0-9]+\\.[0-9]*|\\.[0-9]+)"},
       {"FLOAT", "(?:[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"},
       {"SIGNED_FLOAT", "[+-]?(?:[0-9]+[eE][+-]?[0-9]+|(?:[0-9]+\\.[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?)"},
       {"NUMBER", "(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
       {"SIGNED_NUMBER", "[+-]?(?:[0-9]+\\.?[0-9]*|\\.[0-9]+)(?:[eE][+-]?[0-9]+)?"},
       {"ESCAPED_STRING", "\"(?:[^\"\\\\\\n]|\\\\[^\\n])*\""},
-      {"LCASE_LETTER", "[a-z]"}, {"UCASE_LETTER", "[A-Z]"}, {"LETTER", "[a-zA-Z]"}, {"WORD", "[a-zA-Z]+"}, {"CNAME", "[a-zA-Z_][a-zA-Z0-9_]*"},
-      {"WS_INLINE", "[ \\t]+"}, {"WS", "[ \\t\\f\\r\\n]+"}, {"CR", "\\r"}, {"LF", "\\n"}, {"NEWLINE", "(?:\\r?\\n)+"}};
+      {"LCASE_LETTER", "[a-z]"},
+      {"UCASE_LETTER", "[A-Z]"},
+      {"LETTER", "[a-zA-Z]"},
+      {"WORD", "[a-zA-Z]+"},
+      {"CNAME", "[a-zA-Z_][a-zA-Z0-9_]*"},
+      {"WS_INLINE", "[ \\t]+"},
+      {"WS", "[ \\t\\f\\r\\n]+"},
+      {"CR", "\\r"},
+      {"LF", "\\n"},
+      {"NEWLINE", "(?:\\r?\\n)+"}};
   return all;
 }
 
-bool is_name_char(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_'; }
+bool is_name_char(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
 bool is_letter(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'); }
 
 std::string literal(std::string_view text, bool any_case) {
@@ -94,9 +107,11 @@ class Translator {
     const std::string name(text.substr(0, end));
     std::string_view rest = text.substr(end);
     if (rest.starts_with('{')) return Error::user(fmt::format("line {}: templates of rules are not supported", number));
-    if (rest.starts_with('.')) rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which only parsing needs
+    if (rest.starts_with('.'))
+      rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which only parsing needs
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
-    if (name.empty() || !rest.starts_with(':')) return Error::user(fmt::format("line {}: must be a rule, 'name: ...'", number));
+    if (name.empty() || !rest.starts_with(':'))
+      return Error::user(fmt::format("line {}: must be a rule, 'name: ...'", number));
     if (rules_.size() >= kMostRules) return Error::user(fmt::format("the grammar has more than {} rules", kMostRules));
     if (rules_.contains(name)) return Error::user(fmt::format("line {}: the rule '{}' is there twice", number, name));
     Rule& rule = rules_[name];
@@ -107,20 +122,26 @@ class Translator {
   // %import common.INT, or (INT, WS), or with another name behind ->.
   Result<void> directive(std::string_view text, size_t number) {
     constexpr std::string_view kImport = "%import common";
-    if (!text.starts_with(kImport)) return Error::user(fmt::format("line {}: '{}' is not supported; only terminals of common can be imported", number, text.substr(0, 60)));
+    if (!text.starts_with(kImport))
+      return Error::user(fmt::format("line {}: '{}' is not supported; only terminals of common can be imported", number,
+                                     text.substr(0, 60)));
     text.remove_prefix(kImport.size());
     std::vector<std::string> names(1);
     bool renamed = false;
     for (const char c : text) {
-      if (is_name_char(c)) names.back() += c;
-      else if (!names.back().empty()) names.emplace_back();
+      if (is_name_char(c))
+        names.back() += c;
+      else if (!names.back().empty())
+        names.emplace_back();
       renamed |= c == '>';
     }
     if (names.back().empty()) names.pop_back();
-    if (names.empty() || (renamed && names.size() != 2)) return Error::user(fmt::format("line {}: must import terminals by their names", number));
+    if (names.empty() || (renamed && names.size() != 2))
+      return Error::user(fmt::format("line {}: must import terminals by their names", number));
     for (size_t i = 0; i < (renamed ? 1 : names.size()); ++i) {
       const auto found = common_terminals().find(names[i]);
-      if (found == common_terminals().end()) return Error::user(fmt::format("line {}: common has no terminal '{}' here", number, names[i].substr(0, 60)));
+      if (found == common_terminals().end())
+        return Error::user(fmt::format("line {}: common has no terminal '{}' here", number, names[i].substr(0, 60)));
       rules_[renamed ? names[1] : names[i]].regex = fmt::format("(?:{})", found->second);
     }
     return {};
@@ -130,7 +151,9 @@ class Translator {
     const auto found = rules_.find(name);
     if (found == rules_.end()) return Error::user(fmt::format("there is no rule '{}'", name.substr(0, 60)));
     Rule& rule = found->second;
-    if (rule.open) return Error::user(fmt::format("the rule '{}' leads back to itself; grammars that recur are not supported", name.substr(0, 60)));
+    if (rule.open)
+      return Error::user(
+          fmt::format("the rule '{}' leads back to itself; grammars that recur are not supported", name.substr(0, 60)));
     if (!rule.regex.empty()) return rule.regex;
     rule.open = true;
     const std::string_view text = std::exchange(text_, rule.body);
@@ -144,7 +167,9 @@ class Translator {
     return made;
   }
 
-  Error bad(std::string_view why) const { return Error::user(fmt::format("'{}' {}", text_.substr(std::min(at_, text_.size()), 40), why)); }
+  Error bad(std::string_view why) const {
+    return Error::user(fmt::format("'{}' {}", text_.substr(std::min(at_, text_.size()), 40), why));
+  }
   // White space and comments.
   void skip() {
     for (;;) {
@@ -174,7 +199,8 @@ class Translator {
         }
         MILLRACE_TRY(const std::string part, repeated(depth));
         out += part;
-        if (out.size() > kMostRegex) return Error::user(fmt::format("the grammar becomes a regex of more than {} bytes", kMostRegex));
+        if (out.size() > kMostRegex)
+          return Error::user(fmt::format("the grammar becomes a regex of more than {} bytes", kMostRegex));
       }
       out += '|';
     } while (take("|"));
@@ -184,7 +210,8 @@ class Translator {
 
   Result<std::string> repeated(int depth) {
     MILLRACE_TRY(std::string part, item(depth));
-    if (at_ < text_.size() && std::string_view("?*+").find(text_[at_]) != std::string_view::npos) return "(?:" + part + ")" + text_[at_++];
+    if (at_ < text_.size() && std::string_view("?*+").find(text_[at_]) != std::string_view::npos)
+      return "(?:" + part + ")" + text_[at_++];
     if (!take("~")) return part;
     MILLRACE_TRY(const int64_t least, number());
     int64_t most = least;
@@ -198,7 +225,8 @@ class Translator {
   Result<int64_t> number() {
     skip();
     int64_t value = -1;
-    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9') value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMostRepeats + 1);
+    while (at_ < text_.size() && text_[at_] >= '0' && text_[at_] <= '9')
+      value = std::min<int64_t>(std::max<int64_t>(value, 0) * 10 + (text_[at_++] - '0'), kMostRepeats + 1);
     if (value < 0 || value > kMostRepeats) return bad(fmt::format("must be a number up to {}", kMostRepeats));
     return value;
   }
@@ -229,11 +257,16 @@ class Translator {
       char c = text_[at_];
       if (c == '\\' && at_ + 1 < text_.size()) {
         c = text_[++at_];
-        if (c == 'n') c = '\n';
-        else if (c == 't') c = '\t';
-        else if (c == 'r') c = '\r';
-        else if (c == 'f') c = '\f';
-        else if (is_name_char(c)) return bad("begins with an escape that is not supported");
+        if (c == 'n')
+          c = '\n';
+        else if (c == 't')
+          c = '\t';
+        else if (c == 'r')
+          c = '\r';
+        else if (c == 'f')
+          c = '\f';
+        else if (is_name_char(c))
+          return bad("begins with an escape that is not supported");
       }
       out += c;
     }
@@ -250,7 +283,8 @@ class Translator {
     at_ += 2;
     if (at_ >= text_.size() || text_[at_] != '"') return bad("must be the last character of a range");
     MILLRACE_TRY(const std::string last, quoted());
-    if (text.size() != 1 || last.size() != 1 || last < text) return Error::user("a range must go from one character of ASCII to a later one");
+    if (text.size() != 1 || last.size() != 1 || last < text)
+      return Error::user("a range must go from one character of ASCII to a later one");
     return fmt::format("[{}-{}]", literal(text, false), literal(last, false));
   }
 
@@ -258,9 +292,12 @@ class Translator {
     const size_t begin = ++at_;
     bool in_set = false;
     for (; at_ < text_.size() && (in_set || text_[at_] != '/'); ++at_) {
-      if (text_[at_] == '\\') ++at_;
-      else if (text_[at_] == '[') in_set = true;
-      else if (text_[at_] == ']') in_set = false;
+      if (text_[at_] == '\\')
+        ++at_;
+      else if (text_[at_] == '[')
+        in_set = true;
+      else if (text_[at_] == ']')
+        in_set = false;
     }
     if (at_ >= text_.size()) return Error::user("a regex does not end");
     const std::string out = fmt::format("(?:{})", text_.substr(begin, at_++ - begin));

@@ -1,5 +1,5 @@
-// Grammars in Lark's language, as custom tools have them, to one regex for all of the text. That can be done where no rule
-// leads back to itself; such grammars, and %ignore, are refused by name.
+// Grammars in Lark's language, as custom tools have them, to one regex for all of the text. That can be done where no
+// rule leads back to itself; such grammars, and %ignore, are refused by name.
 #pragma once
 
 #include <string>

@@ -7,12 +7,12 @@
 
 #include "run/chat_prompt.h"
 #include "run/language_model.h"
-#include "server/models/adapters.h"
 #include "server/api/api.h"
 #include "server/api/known_fields.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/structured_fields.h"
 #include "server/generation/infill.h"
+#include "server/models/adapters.h"
 #include "server/service.h"
 #include "text/detokenizer.h"
 
@@ -50,14 +50,19 @@ Json error_json(const ApiError& error) {
   return {{"error", std::move(inner)}};
 }
 
-HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(error_json(error))}; }
+HttpReply refuse(const ApiError& error) {
+  return {.status = http_status(error.kind), .body = to_text(error_json(error))};
+}
 std::string refuse_in_stream(const ApiError& error) { return sse_data(error_json(error)); }
 
 Json probability_json(const Answer& answer, const ChosenToken& chosen) {
   const auto one = [&](TokenId token, float logprob) {
     Json bytes = Json::array();
     for (char c : token_bytes(*answer.model, token)) bytes.push_back(static_cast<uint8_t>(c));
-    return Json{{"id", token}, {"token", token_text(*answer.model, token)}, {"bytes", std::move(bytes)}, {"logprob", std::max(logprob, -9999.0f)}};
+    return Json{{"id", token},
+                {"token", token_text(*answer.model, token)},
+                {"bytes", std::move(bytes)},
+                {"logprob", std::max(logprob, -9999.0f)}};
   };
   Json out = one(chosen.token, chosen.logprob);
   out["top_logprobs"] = Json::array();
@@ -92,7 +97,8 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (!delta.text.empty() || delta.token >= 0) {
     Json tokens = Json::array();
     if (delta.token >= 0) tokens.push_back(delta.token);
-    Json part = {{"index", index}, {"content", delta.text}, {"tokens", std::move(tokens)}, {"stop", false}, {"id_slot", -1}};
+    Json part = {
+        {"index", index}, {"content", delta.text}, {"tokens", std::move(tokens)}, {"stop", false}, {"id_slot", -1}};
     if (delta.logprob) part["completion_probabilities"] = Json::array({probability_json(answer, *delta.logprob)});
     out = sse_data(part);
   }
@@ -113,7 +119,8 @@ Json whole(Answer& answer) {
     Json one = last_json(answer, i, choice.text, choice.tokens);
     if (answer.ask.request.sampling.logprobs >= 0) {
       one["completion_probabilities"] = Json::array();
-      for (const ChosenToken& chosen : choice.logprobs) one["completion_probabilities"].push_back(probability_json(answer, chosen));
+      for (const ChosenToken& chosen : choice.logprobs)
+        one["completion_probabilities"].push_back(probability_json(answer, chosen));
     }
     list.push_back(std::move(one));
   }
@@ -122,14 +129,16 @@ Json whole(Answer& answer) {
 
 const AnswerFormat kCompletion = {"cmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
-Field read_by_endpoint(const char* name, unsigned types, const char* default_value, const char* help, bool required = false) {
+Field read_by_endpoint(const char* name, unsigned types, const char* default_value, const char* help,
+                       bool required = false) {
   Field field{name, types, default_value, help};
   field.required = required;
   return field;
 }
 
 std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
-  Field probabilities{"n_probs", kInteger, "0", "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
+  Field probabilities{"n_probs", kInteger, "0",
+                      "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
   probabilities.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -142,10 +151,14 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
     return std::nullopt;
   };
   return joined({std::move(prompt),
-                 {max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true), logit_bias_field(), probabilities, tokens},
+                 {max_tokens_field("n_predict", "-1"), stream_field(false), stop_field("stop"), seed_field(true),
+                  logit_bias_field(), probabilities, tokens},
                  llama_sampling_fields(),
-                 sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range", "dynamic_temperature_exponent"}),
-                 extension_fields(), grammar_fields(), {response_format_field()},
+                 sampling_fields({"repetition_penalty", "penalty_window", "dry_window", "dynamic_temperature_range",
+                                  "dynamic_temperature_exponent"}),
+                 extension_fields(),
+                 grammar_fields(),
+                 {response_format_field()},
                  {lora_field()},
                  other_llama_completion_fields()});
 }
@@ -167,7 +180,8 @@ Json piece_json(const LanguageModel& model, TokenId token) {
 
 // vLLM's: the text is called prompt, or there is a conversation.
 Handled tokenize_by_vllm(Call& call) {
-  if (call.body.contains("prompt")) call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
+  if (call.body.contains("prompt"))
+    call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
   if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
   const std::vector<TokenId>& tokens = call.ask.prompts.front().tokens;
   Json out = {{"count", tokens.size()}, {"max_model_len", call.served().context}, {"tokens", tokens}};
@@ -179,9 +193,11 @@ Handled tokenize_by_vllm(Call& call) {
 }
 
 Handled tokenize(Call& call) {
-  if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null())) return tokenize_by_vllm(call);
+  if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null()))
+    return tokenize_by_vllm(call);
   if (!call.body.contains("content")) return ApiError::bad("content", "is missing");
-  auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(), call.body.value("add_special", false), call.body.value("parse_special", true));
+  auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(),
+                                    call.body.value("add_special", false), call.body.value("parse_special", true));
   if (!tokens.ok()) return ApiError::from(tokens.error());
   if (!call.body.value("with_pieces", false)) return json_reply({{"tokens", *tokens}});
   Json list = Json::array();
@@ -202,7 +218,7 @@ Handled apply_template(Call& call) {
   return json_reply({{"prompt", *text}});
 }
 
-std::string special_text(const LanguageModel& model, std::optional<TokenId> TokenizerSpec::* token) {
+std::string special_text(const LanguageModel& model, std::optional<TokenId> TokenizerSpec::*token) {
   const Tokenizer* tokenizer = model.parts().tokenizer.get();
   if (!tokenizer || !(tokenizer->spec().*token)) return "";
   const auto id = static_cast<size_t>(*(tokenizer->spec().*token));
@@ -212,10 +228,24 @@ std::string special_text(const LanguageModel& model, std::optional<TokenId> Toke
 Handled props(Call& call) {
   const Service& service = call.service;
   const SamplingOptions& s = service.options().sampling;
-  Json params = {{"temperature", s.temperature}, {"top_k", s.top_k}, {"top_p", s.top_p}, {"min_p", s.min_p}, {"typical_p", s.typical_p},
-                 {"repeat_penalty", s.repetition_penalty}, {"repeat_last_n", s.penalty_window}, {"presence_penalty", s.presence_penalty},
-                 {"frequency_penalty", s.frequency_penalty}, {"mirostat", s.mirostat}, {"n_predict", -1}};
-  return json_reply({{"default_generation_settings", {{"id", 0}, {"id_task", -1}, {"n_ctx", call.served().context}, {"speculative", false}, {"is_processing", false}, {"params", std::move(params)}}},
+  Json params = {{"temperature", s.temperature},
+                 {"top_k", s.top_k},
+                 {"top_p", s.top_p},
+                 {"min_p", s.min_p},
+                 {"typical_p", s.typical_p},
+                 {"repeat_penalty", s.repetition_penalty},
+                 {"repeat_last_n", s.penalty_window},
+                 {"presence_penalty", s.presence_penalty},
+                 {"frequency_penalty", s.frequency_penalty},
+                 {"mirostat", s.mirostat},
+                 {"n_predict", -1}};
+  return json_reply({{"default_generation_settings",
+                      {{"id", 0},
+                       {"id_task", -1},
+                       {"n_ctx", call.served().context},
+                       {"speculative", false},
+                       {"is_processing", false},
+                       {"params", std::move(params)}}},
                      {"total_slots", call.served().engine_options.max_streams},
                      {"model_path", call.served().name()},
                      {"model_alias", call.served().name()},
@@ -230,19 +260,32 @@ Handled props(Call& call) {
 // The engine has no slots: a running stream is shown as one that is busy.
 Handled slots(Call& call) {
   const int64_t running = call.engine().stats().running, total = call.served().engine_options.max_streams;
-  if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos) return ApiError{ApiErrorKind::draining, "no slot available", ""};
+  if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos)
+    return ApiError{ApiErrorKind::draining, "no slot available", ""};
   Json list = Json::array();
-  for (int64_t i = 0; i < total; ++i) list.push_back({{"id", i}, {"id_task", -1}, {"n_ctx", call.served().context}, {"speculative", false}, {"is_processing", i < running}});
+  for (int64_t i = 0; i < total; ++i)
+    list.push_back({{"id", i},
+                    {"id_task", -1},
+                    {"n_ctx", call.served().context},
+                    {"speculative", false},
+                    {"is_processing", i < running}});
   return json_reply(list);
 }
 
-Handled act_on_slot(Call&) { return ApiError{ApiErrorKind::not_built, "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves", ""}; }
-Handled change_props(Call&) { return ApiError{ApiErrorKind::not_built, "props: cannot be changed while the server runs", ""}; }
+Handled act_on_slot(Call&) {
+  return ApiError{ApiErrorKind::not_built,
+                  "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves",
+                  ""};
+}
+Handled change_props(Call&) {
+  return ApiError{ApiErrorKind::not_built, "props: cannot be changed while the server runs", ""};
+}
 
 }  // namespace
 
 const Dialect kLlamaServer = {"llama-server",
-                              "Errors are `{\"error\": {\"code\", \"message\", \"type\", \"param\"}}` with the status in `code`. Streams are server-sent events; the "
+                              "Errors are `{\"error\": {\"code\", \"message\", \"type\", \"param\"}}` with the status "
+                              "in `code`. Streams are server-sent events; the "
                               "last one has `\"stop\": true`.",
                               refuse, refuse_in_stream};
 
@@ -250,31 +293,80 @@ std::vector<Endpoint> llama_server_endpoints() {
   std::vector<Endpoint> list;
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
-  list.push_back({.method = "POST", .path = "/completion", .dialect = &kLlamaServer, .summary = "Continues a text.", .fields = completion_fields_by_llama({prompt}),
-                  .prepare = prepare_completion_by_llama, .format = &kCompletion});
-  list.push_back({.method = "POST", .path = "/infill", .dialect = &kLlamaServer, .summary = "Writes what stands between two texts, with a model that was trained for it.",
-                  .fields = completion_fields_by_llama(infill_fields()), .prepare = prepare_completion_by_llama, .format = &kCompletion});
+  list.push_back({.method = "POST",
+                  .path = "/completion",
+                  .dialect = &kLlamaServer,
+                  .summary = "Continues a text.",
+                  .fields = completion_fields_by_llama({prompt}),
+                  .prepare = prepare_completion_by_llama,
+                  .format = &kCompletion});
+  list.push_back({.method = "POST",
+                  .path = "/infill",
+                  .dialect = &kLlamaServer,
+                  .summary = "Writes what stands between two texts, with a model that was trained for it.",
+                  .fields = completion_fields_by_llama(infill_fields()),
+                  .prepare = prepare_completion_by_llama,
+                  .format = &kCompletion});
   Field chat = messages_field();
   chat.required = false;
   chat.help = "or a conversation, of which the prompt's tokens are answered; of vLLM's form";
-  list.push_back({.method = "POST", .path = "/tokenize", .dialect = &kLlamaServer, .summary = "Text to token ids.",
-                  .fields = {read_by_endpoint("content", kText, "", "the text"), read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
-                             read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
-                             read_by_endpoint("with_pieces", kBoolean, "false", "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes"),
-                             read_by_endpoint("prompt", kText, "", "the text, in vLLM's form of this endpoint, which answers `count`, `max_model_len` and `tokens`"),
-                             chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "with the start token; of vLLM's form"),
-                             read_by_endpoint("return_token_strs", kBoolean, "false", "each token's text too, as `token_strs`; of vLLM's form")},
-                  .handle = tokenize});
+  list.push_back(
+      {.method = "POST",
+       .path = "/tokenize",
+       .dialect = &kLlamaServer,
+       .summary = "Text to token ids.",
+       .fields =
+           {read_by_endpoint("content", kText, "", "the text"),
+            read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
+            read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
+            read_by_endpoint("with_pieces", kBoolean, "false",
+                             "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes"),
+            read_by_endpoint(
+                "prompt", kText, "",
+                "the text, in vLLM's form of this endpoint, which answers `count`, `max_model_len` and `tokens`"),
+            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "with the start token; of vLLM's form"),
+            read_by_endpoint("return_token_strs", kBoolean, "false",
+                             "each token's text too, as `token_strs`; of vLLM's form")},
+       .handle = tokenize});
   Field tokens = read_by_endpoint("tokens", kTokens, "", "the ids", true);
   tokens.most = size_t{16} << 20;
-  list.push_back({.method = "POST", .path = "/detokenize", .dialect = &kLlamaServer, .summary = "Token ids to text.", .fields = {tokens}, .handle = detokenize});
-  list.push_back({.method = "POST", .path = "/apply-template", .dialect = &kLlamaServer, .summary = "The prompt that a conversation becomes.",
-                  .fields = chat_prompt_fields(), .handle = apply_template});
-  list.push_back({.method = "GET", .path = "/props", .dialect = &kLlamaServer, .summary = "The model, its chat template and the default sampling options.", .handle = props});
-  list.push_back({.method = "GET", .path = "/slots", .dialect = &kLlamaServer,
-                  .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.", .handle = slots});
-  list.push_back({.method = "POST", .path = "/slots/*", .dialect = &kLlamaServer, .summary = "Not supported: there are no slots to save, restore or erase.", .handle = act_on_slot, .without_model = true, .raw_body = true});
-  list.push_back({.method = "POST", .path = "/props", .dialect = &kLlamaServer, .summary = "Not supported.", .handle = change_props, .without_model = true, .raw_body = true});
+  list.push_back({.method = "POST",
+                  .path = "/detokenize",
+                  .dialect = &kLlamaServer,
+                  .summary = "Token ids to text.",
+                  .fields = {tokens},
+                  .handle = detokenize});
+  list.push_back({.method = "POST",
+                  .path = "/apply-template",
+                  .dialect = &kLlamaServer,
+                  .summary = "The prompt that a conversation becomes.",
+                  .fields = chat_prompt_fields(),
+                  .handle = apply_template});
+  list.push_back({.method = "GET",
+                  .path = "/props",
+                  .dialect = &kLlamaServer,
+                  .summary = "The model, its chat template and the default sampling options.",
+                  .handle = props});
+  list.push_back(
+      {.method = "GET",
+       .path = "/slots",
+       .dialect = &kLlamaServer,
+       .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.",
+       .handle = slots});
+  list.push_back({.method = "POST",
+                  .path = "/slots/*",
+                  .dialect = &kLlamaServer,
+                  .summary = "Not supported: there are no slots to save, restore or erase.",
+                  .handle = act_on_slot,
+                  .without_model = true,
+                  .raw_body = true});
+  list.push_back({.method = "POST",
+                  .path = "/props",
+                  .dialect = &kLlamaServer,
+                  .summary = "Not supported.",
+                  .handle = change_props,
+                  .without_model = true,
+                  .raw_body = true});
   return list;
 }
 

@@ -1,6 +1,8 @@
-// Anthropic's message batches: requests of /v1/messages that may wait, over the same folder and runner as OpenAI's batches.
+// Anthropic's message batches: requests of /v1/messages that may wait, over the same folder and runner as OpenAI's
+// batches.
 //
-//   msgbatch_ID   is the runner's batch_ID; its requests are a file of lines, and its results its files of answers and errors
+//   msgbatch_ID   is the runner's batch_ID; its requests are a file of lines, and its results its files of answers and
+//   errors
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -22,8 +24,12 @@ constexpr std::string_view kPrefix = "msgbatch_", kOwnPrefix = "batch_";
 constexpr size_t kMostRequests = 10000;
 constexpr size_t kMostListed = 1000;
 
-ApiError no_folder() { return {ApiErrorKind::not_built, "batches: this server keeps none; it was started without --files-dir", ""}; }
-ApiError no_batch(const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no message batch '{}'", id.substr(0, 100)), ""}; }
+ApiError no_folder() {
+  return {ApiErrorKind::not_built, "batches: this server keeps none; it was started without --files-dir", ""};
+}
+ApiError no_batch(const std::string& id) {
+  return {ApiErrorKind::not_found, fmt::format("there is no message batch '{}'", id.substr(0, 100)), ""};
+}
 
 ApiError refused_by(const Error& error) {
   ApiError out = ApiError::from(error);
@@ -31,10 +37,16 @@ ApiError refused_by(const Error& error) {
   return out;
 }
 
-std::string text_of(const Json& json, const char* name) { return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string(); }
-int64_t number_of(const Json& json, const char* name) { return json.contains(name) && json[name].is_number_integer() ? json[name].get<int64_t>() : 0; }
+std::string text_of(const Json& json, const char* name) {
+  return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string();
+}
+int64_t number_of(const Json& json, const char* name) {
+  return json.contains(name) && json[name].is_number_integer() ? json[name].get<int64_t>() : 0;
+}
 
-std::string outer_id(const Json& batch) { return std::string(kPrefix) + text_of(batch, "id").substr(kOwnPrefix.size()); }
+std::string outer_id(const Json& batch) {
+  return std::string(kPrefix) + text_of(batch, "id").substr(kOwnPrefix.size());
+}
 
 bool has_ended(const Json& batch) {
   const std::string status = text_of(batch, "status");
@@ -49,10 +61,12 @@ Json time_json(const Json& batch, const char* name) {
 // How many requests have which result.
 Json counts_json(const Json& batch) {
   int64_t total = 0;
-  const std::string told = batch.contains("metadata") && batch["metadata"].is_object() ? text_of(batch["metadata"], "requests") : "";
+  const std::string told =
+      batch.contains("metadata") && batch["metadata"].is_object() ? text_of(batch["metadata"], "requests") : "";
   std::from_chars(told.data(), told.data() + told.size(), total);
   const Json& counts = batch["request_counts"];
-  const int64_t good = number_of(counts, "completed"), bad = number_of(counts, "failed"), left = std::max<int64_t>(0, total - good - bad);
+  const int64_t good = number_of(counts, "completed"), bad = number_of(counts, "failed"),
+                left = std::max<int64_t>(0, total - good - bad);
   const std::string status = text_of(batch, "status");
   const bool ended = has_ended(batch);
   return {{"processing", ended ? 0 : left},
@@ -70,7 +84,9 @@ Json batch_json(const Json& batch) {
     if (ended_at.is_null()) ended_at = time_json(batch, name);
   return {{"id", id},
           {"type", "message_batch"},
-          {"processing_status", ended ? "ended" : status == "cancelling" ? "canceling" : "in_progress"},
+          {"processing_status", ended                    ? "ended"
+                                : status == "cancelling" ? "canceling"
+                                                         : "in_progress"},
           {"request_counts", counts_json(batch)},
           {"created_at", time_json(batch, "created_at")},
           {"expires_at", time_json(batch, "expires_at")},
@@ -86,7 +102,8 @@ std::optional<Json> find_batch(const Call& call, std::string_view ending = "") {
   if (!id.ends_with(ending)) return std::nullopt;
   id.remove_suffix(ending.size());
   if (!id.starts_with(kPrefix)) return std::nullopt;
-  auto batch = call.service.batches()->find(std::string(kOwnPrefix) + std::string(id.substr(kPrefix.size())), user_of(call));
+  auto batch =
+      call.service.batches()->find(std::string(kOwnPrefix) + std::string(id.substr(kPrefix.size())), user_of(call));
   return batch && text_of(*batch, "endpoint") == kEndpoint ? batch : std::nullopt;
 }
 
@@ -101,11 +118,14 @@ std::optional<ApiError> read_requests(const Json& requests, std::string* lines) 
     const std::string id = text_of(request, "custom_id");
     if (id.empty() || id.size() > 64) return ApiError::bad(where + ".custom_id", "must be a string of 1 to 64 bytes");
     if (!ids.insert(id).second) return ApiError::bad(where + ".custom_id", fmt::format("'{}' comes twice", id));
-    if (!request.contains("params") || !request["params"].is_object()) return ApiError::bad(where + ".params", "must be an object");
+    if (!request.contains("params") || !request["params"].is_object())
+      return ApiError::bad(where + ".params", "must be an object");
     const Json& params = request["params"];
-    if (params.contains("stream") && params["stream"] == true) return ApiError::bad(where + ".params.stream", "must be false or absent: the answers of a batch come whole");
+    if (params.contains("stream") && params["stream"] == true)
+      return ApiError::bad(where + ".params.stream", "must be false or absent: the answers of a batch come whole");
     const std::string line = to_text(Json{{"custom_id", id}, {"method", "POST"}, {"url", kEndpoint}, {"body", params}});
-    if (line.size() > kMostLineBytes) return ApiError::bad(where, fmt::format("has {} bytes, more than {}", line.size(), kMostLineBytes));
+    if (line.size() > kMostLineBytes)
+      return ApiError::bad(where, fmt::format("has {} bytes, more than {}", line.size(), kMostLineBytes));
     lines->append(line).push_back('\n');
   }
   return std::nullopt;
@@ -118,7 +138,8 @@ Handled create(Call& call) {
   if (auto wrong = read_requests(call.body["requests"], &lines)) return *wrong;
   auto file = call.service.files()->add("message_batch.jsonl", "batch", lines, user_of(call));
   if (!file.ok()) return refused_by(file.error());
-  auto made = batches->create(file->id, kEndpoint, "24h", {{"requests", std::to_string(call.body["requests"].size())}}, user_of(call));
+  auto made = batches->create(file->id, kEndpoint, "24h", {{"requests", std::to_string(call.body["requests"].size())}},
+                              user_of(call));
   if (made.ok()) return json_reply(batch_json(*made));
   call.service.files()->remove(file->id);
   return refused_by(made.error());
@@ -138,7 +159,8 @@ Handled cancel(Call& call) {
   if (!call.service.batches()) return no_folder();
   const auto batch = find_batch(call, kCancel);
   if (!batch) return no_batch(call.rest);
-  if (has_ended(*batch)) return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has ended", outer_id(*batch)), ""};
+  if (has_ended(*batch))
+    return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has ended", outer_id(*batch)), ""};
   const auto after = call.service.batches()->cancel(text_of(*batch, "id"), user_of(call));
   return json_reply(batch_json(after ? *after : *batch));
 }
@@ -158,16 +180,23 @@ void each_line(Call& call, const std::string& file, Take take) {
 }
 
 Handled results(Call& call, const Json& batch) {
-  if (!has_ended(batch)) return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has not ended", outer_id(batch)), ""};
+  if (!has_ended(batch))
+    return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has not ended", outer_id(batch)), ""};
   std::unordered_set<std::string> told;
   std::string out;
   const auto add = [&](const std::string& id, Json result) {
     if (told.insert(id).second) out += to_text(Json{{"custom_id", id}, {"result", std::move(result)}}) + "\n";
   };
-  each_line(call, text_of(batch, "output_file_id"), [&](const Json& line) { add(text_of(line, "custom_id"), {{"type", "succeeded"}, {"message", line["response"]["body"]}}); });
-  each_line(call, text_of(batch, "error_file_id"), [&](const Json& line) { add(text_of(line, "custom_id"), {{"type", "errored"}, {"error", line["response"]["body"]}}); });
+  each_line(call, text_of(batch, "output_file_id"), [&](const Json& line) {
+    add(text_of(line, "custom_id"), {{"type", "succeeded"}, {"message", line["response"]["body"]}});
+  });
+  each_line(call, text_of(batch, "error_file_id"), [&](const Json& line) {
+    add(text_of(line, "custom_id"), {{"type", "errored"}, {"error", line["response"]["body"]}});
+  });
   const std::string status = text_of(batch, "status");
-  const Json failed = {{"type", "error"}, {"error", {{"type", "api_error"}, {"message", "the batch failed before this request was answered"}}}};
+  const Json failed = {
+      {"type", "error"},
+      {"error", {{"type", "api_error"}, {"message", "the batch failed before this request was answered"}}}};
   each_line(call, text_of(batch, "input_file_id"), [&](const Json& line) {
     Json result = {{"type", status == "cancelled" ? "canceled" : status == "expired" ? "expired" : "errored"}};
     if (result["type"] == "errored") result["error"] = failed;
@@ -191,7 +220,8 @@ Handled forget(Call& call) {
   const auto batch = find_batch(call);
   if (!batch) return no_batch(call.rest);
   if (!call.service.batches()->remove(text_of(*batch, "id"), user_of(call)))
-    return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has not ended; cancel it first", outer_id(*batch)), ""};
+    return ApiError{ApiErrorKind::bad_request,
+                    fmt::format("message batch '{}' has not ended; cancel it first", outer_id(*batch)), ""};
   for (const char* name : {"input_file_id", "output_file_id", "error_file_id"})
     if (const std::string file = text_of(*batch, name); !file.empty()) call.service.files()->remove(file);
   return json_reply({{"id", outer_id(*batch)}, {"type", "message_batch_deleted"}});
@@ -200,20 +230,31 @@ Handled forget(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> message_batch_endpoints() {
-  Field requests{"requests", kList, "", "objects with \"custom_id\" and \"params\", the body of a request to /v1/messages"};
+  Field requests{"requests", kList, "",
+                 "objects with \"custom_id\" and \"params\", the body of a request to /v1/messages"};
   requests.required = true;
   requests.most = kMostRequests;
   const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
-    return Endpoint{.method = method, .path = path, .dialect = &kAnthropic, .summary = summary, .handle = handle, .without_model = true};
+    return Endpoint{.method = method,
+                    .path = path,
+                    .dialect = &kAnthropic,
+                    .summary = summary,
+                    .handle = handle,
+                    .without_model = true};
   };
   std::vector<Endpoint> all;
-  all.push_back(at("POST", "/v1/messages/batches", "Begins to answer many requests, behind what others ask meanwhile.", create));
+  all.push_back(
+      at("POST", "/v1/messages/batches", "Begins to answer many requests, behind what others ask meanwhile.", create));
   all.back().fields = {requests};
-  all.push_back(at("GET", "/v1/messages/batches", "The message batches, the latest first; `?limit=`, `?after_id=` and `?before_id=` choose among them.", list));
-  all.push_back(at("GET", "/v1/messages/batches/*", "How far a message batch has come; `ID/results`: its results, a line each.", show));
+  all.push_back(
+      at("GET", "/v1/messages/batches",
+         "The message batches, the latest first; `?limit=`, `?after_id=` and `?before_id=` choose among them.", list));
+  all.push_back(at("GET", "/v1/messages/batches/*",
+                   "How far a message batch has come; `ID/results`: its results, a line each.", show));
   all.push_back(at("POST", "/v1/messages/batches/*", "`ID/cancel` ends a message batch with what there is.", cancel));
   all.back().raw_body = true;
-  all.push_back(at("DELETE", "/v1/messages/batches/*", "Deletes a message batch that has ended, and its results.", forget));
+  all.push_back(
+      at("DELETE", "/v1/messages/batches/*", "Deletes a message batch that has ended, and its results.", forget));
   return all;
 }
 

@@ -33,8 +33,12 @@ std::optional<ApiError> check_tool_messages(const Json& messages, size_t first, 
         if (call.is_object()) called.insert(text_of(call, "id"));
     if (i < first || text_of(message, "role") != "tool") continue;
     const std::string answered = text_of(message, "tool_call_id");
-    if (answered.empty()) return ApiError::bad(field, fmt::format("a tool's message must name the call that it answers by {}, as text", id));
-    if (!called.contains(answered)) return ApiError::bad(field, fmt::format("{} '{}' is of no call that was made before", id, answered.substr(0, 100)));
+    if (answered.empty())
+      return ApiError::bad(field,
+                           fmt::format("a tool's message must name the call that it answers by {}, as text", id));
+    if (!called.contains(answered))
+      return ApiError::bad(field,
+                           fmt::format("{} '{}' is of no call that was made before", id, answered.substr(0, 100)));
   }
   return std::nullopt;
 }

@@ -14,13 +14,15 @@ using Wrong = std::optional<ApiError>;
 
 Handled list(Call& call) {
   Json data = Json::array();
-  for (const ModelStatus& model : call.service.models().list()) data.push_back(model_entry(call.service, model, model.name));
+  for (const ModelStatus& model : call.service.models().list())
+    data.push_back(model_entry(call.service, model, model.name));
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
 // Of a file that the caller chose: one that is damaged, or of a kind that is not served, is his to mend.
 ApiError load_error(const Error& error) {
-  if (error.kind == ErrorKind::corrupt || error.kind == ErrorKind::unsupported) return {ApiErrorKind::bad_request, error.message, "model"};
+  if (error.kind == ErrorKind::corrupt || error.kind == ErrorKind::unsupported)
+    return {ApiErrorKind::bad_request, error.message, "model"};
   return Service::model_error(error);
 }
 
@@ -29,10 +31,13 @@ Wrong load(Call& call, const Exchange& exchange) {
   if (!name) return call.service.no_such_model(call.ask.model);
   const std::string path = call.body.value("path", std::string());
   if (!path.empty() && !call.service.trusts_callers())
-    return ApiError{ApiErrorKind::forbidden, "path: this server lets everybody in, so nobody may name its files; give it keys", "path"};
+    return ApiError{ApiErrorKind::forbidden,
+                    "path: this server lets everybody in, so nobody may name its files; give it keys", "path"};
   std::error_code ignored;
-  if (!path.empty() && !std::filesystem::exists(path, ignored)) return ApiError::bad("path", "there is no file or folder '" + path.substr(0, 200) + "'");
-  auto done = [service = &call.service, exchange, headers = call.service.headers(call.request)](const Result<std::shared_ptr<ServedModel>>& served) {
+  if (!path.empty() && !std::filesystem::exists(path, ignored))
+    return ApiError::bad("path", "there is no file or folder '" + path.substr(0, 200) + "'");
+  auto done = [service = &call.service, exchange,
+               headers = call.service.headers(call.request)](const Result<std::shared_ptr<ServedModel>>& served) {
     if (!served.ok()) return exchange.reply(service->refused(kLlamaServer, load_error(served.error()), headers));
     HttpReply reply = json_reply({{"success", true}, {"model", (*served)->name()}});
     reply.headers = headers;
@@ -49,12 +54,17 @@ Wrong load(Call& call, const Exchange& exchange) {
 Handled unload(Call& call) {
   const auto name = call.service.models().resolve(call.ask.model);
   if (!name) return call.service.no_such_model(call.ask.model);
-  if (!call.service.models().unload(*name)) return ApiError{ApiErrorKind::bad_request, "model: '" + *name + "' is not loaded, or cannot be unloaded", "model"};
+  if (!call.service.models().unload(*name))
+    return ApiError{ApiErrorKind::bad_request, "model: '" + *name + "' is not loaded, or cannot be unloaded", "model"};
   return json_reply({{"success", true}});
 }
 
 Handled manage(Call& call) {
-  return ApiError{ApiErrorKind::not_built, call.request.path + ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve", ""};
+  return ApiError{
+      ApiErrorKind::not_built,
+      call.request.path +
+          ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve",
+      ""};
 }
 
 }  // namespace
@@ -64,7 +74,10 @@ Json model_entry(const Service& service, const ModelStatus& model, const std::st
   if (model.served) {
     const ModelInfo& info = model.served->model->info();
     out["max_model_len"] = model.served->context;
-    out["meta"] = {{"n_vocab", info.vocab}, {"n_ctx_train", info.context}, {"n_params", info.parameters}, {"size", info.weight_bytes}};
+    out["meta"] = {{"n_vocab", info.vocab},
+                   {"n_ctx_train", info.context},
+                   {"n_params", info.parameters},
+                   {"size", info.weight_bytes}};
     if (model.served->embeddings) out["meta"]["n_embd"] = model.served->embeddings->width();
     out["root"] = model.name;
     out["parent"] = nullptr;
@@ -89,7 +102,8 @@ std::optional<double> duration_seconds(std::string_view text) {
   double sum = 0;
   while (!text.empty()) {
     double number = 0;
-    const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
+    const auto [end, failed] =
+        std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
     if (failed != std::errc() || !(number >= 0)) return std::nullopt;
     text.remove_prefix(static_cast<size_t>(end - text.data()));
     if (text.empty()) {  // seconds, where nothing else stood
@@ -105,9 +119,12 @@ std::optional<double> duration_seconds(std::string_view text) {
 }
 
 Field keep_alive_field() {
-  Field field{"keep_alive", kText | kNumber, "the server's", "how long the model stays in memory after its last use: seconds, or text as 5m or 1h30m; 0: not at all, negative: for ever"};
+  Field field{"keep_alive", kText | kNumber, "the server's",
+              "how long the model stays in memory after its last use: seconds, or text as 5m or 1h30m; 0: not at all, "
+              "negative: for ever"};
   field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    const auto seconds = value.is_number() ? std::optional(value.get<double>()) : duration_seconds(value.get_ref<const std::string&>());
+    const auto seconds =
+        value.is_number() ? std::optional(value.get<double>()) : duration_seconds(value.get_ref<const std::string&>());
     if (!seconds) return ApiError::bad("keep_alive", "must be seconds, or a duration as 5m or 1h30m");
     ask.keep_seconds = *seconds;
     return std::nullopt;
@@ -119,18 +136,47 @@ std::vector<Endpoint> model_endpoints() {
   Field model = model_field();
   model.required = true;
   std::vector<Endpoint> all;
-  all.push_back({.method = "GET", .path = "/models", .dialect = &kLlamaServer, .summary = "The models, and whether they are loaded.", .handle = list, .without_model = true});
-  all.push_back({.method = "POST", .path = "/models/load", .dialect = &kLlamaServer,
-                 .summary = "Loads a model, or replaces it; answers once that is done. Open streams of one that is replaced go on to their end.",
-                 .fields = {model, Field{"path", kText, "the one it has", "file or folder of the server to load it from, now and later"},
-                            Field{"reload", kBoolean, "false", "load it anew even if it is loaded, as when its file changed"}},
-                 .begin = load, .without_model = true, .admin = true});
-  all.push_back({.method = "POST", .path = "/models/unload", .dialect = &kLlamaServer, .summary = "Takes no more requests for a model, and frees it when its open streams have ended.",
-                 .fields = {model}, .handle = unload, .without_model = true, .admin = true});
+  all.push_back({.method = "GET",
+                 .path = "/models",
+                 .dialect = &kLlamaServer,
+                 .summary = "The models, and whether they are loaded.",
+                 .handle = list,
+                 .without_model = true});
+  all.push_back(
+      {.method = "POST",
+       .path = "/models/load",
+       .dialect = &kLlamaServer,
+       .summary = "Loads a model, or replaces it; answers once that is done. Open streams of one that is replaced go "
+                  "on to their end.",
+       .fields = {model,
+                  Field{"path", kText, "the one it has", "file or folder of the server to load it from, now and later"},
+                  Field{"reload", kBoolean, "false", "load it anew even if it is loaded, as when its file changed"}},
+       .begin = load,
+       .without_model = true,
+       .admin = true});
+  all.push_back({.method = "POST",
+                 .path = "/models/unload",
+                 .dialect = &kLlamaServer,
+                 .summary = "Takes no more requests for a model, and frees it when its open streams have ended.",
+                 .fields = {model},
+                 .handle = unload,
+                 .without_model = true,
+                 .admin = true});
   // Clients of Ollama manage its models with these.
-  for (const auto& [method, path] : {std::pair{"POST", "/api/pull"}, {"POST", "/api/push"}, {"POST", "/api/create"}, {"POST", "/api/copy"}, {"DELETE", "/api/delete"}, {"POST", "/api/blobs/*"}})
-    all.push_back({.method = method, .path = path, .dialect = &kOllama, .summary = "Not supported: `millrace pull` downloads models, `millrace serve` is told which to serve.",
-                   .handle = manage, .without_model = true, .raw_body = true});
+  for (const auto& [method, path] : {std::pair{"POST", "/api/pull"},
+                                     {"POST", "/api/push"},
+                                     {"POST", "/api/create"},
+                                     {"POST", "/api/copy"},
+                                     {"DELETE", "/api/delete"},
+                                     {"POST", "/api/blobs/*"}})
+    all.push_back(
+        {.method = method,
+         .path = path,
+         .dialect = &kOllama,
+         .summary = "Not supported: `millrace pull` downloads models, `millrace serve` is told which to serve.",
+         .handle = manage,
+         .without_model = true,
+         .raw_body = true});
   return all;
 }
 

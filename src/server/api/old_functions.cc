@@ -19,7 +19,8 @@ void convert_custom_call(Json& call) {
   if (!call.is_object() || !call.contains("type") || call["type"] != "custom" || !call.contains("custom")) return;
   const Json& custom = call["custom"];
   if (!custom.is_object() || !is_text(custom, "name") || !is_text(custom, "input")) return;
-  Json function = {{"name", custom["name"]}, {"arguments", custom_arguments(custom["input"].get_ref<const std::string&>())}};
+  Json function = {{"name", custom["name"]},
+                   {"arguments", custom_arguments(custom["input"].get_ref<const std::string&>())}};
   call["type"] = "function";
   call["function"] = std::move(function);
   call.erase("custom");
@@ -44,17 +45,21 @@ Wrong read_function_call(const Json& value, GenerationRequest& ask) {
     ask.tools.choice = Choice::required;
     ask.tools.named = value["name"].get<std::string>();
   }
-  if (!ask.tools.old_form && value != "none" && value != "auto") return ApiError::bad("function_call", "needs functions");
+  if (!ask.tools.old_form && value != "none" && value != "auto")
+    return ApiError::bad("function_call", "needs functions");
   return std::nullopt;
 }
 
 }  // namespace
 
 std::vector<Field> old_function_fields() {
-  Field functions{"functions", kList, "none", "older name of tools: functions that may be called, {\"name\", \"description\", \"parameters\"}; an answer holds one `function_call` at most"};
+  Field functions{"functions", kList, "none",
+                  "older name of tools: functions that may be called, {\"name\", \"description\", \"parameters\"}; an "
+                  "answer holds one `function_call` at most"};
   functions.most = 256;
   functions.set = read_functions;
-  Field choice{"function_call", kText | kObject, "auto", "older name of tool_choice: none, auto, or {\"name\"} of the function that must be called"};
+  Field choice{"function_call", kText | kObject, "auto",
+               "older name of tool_choice: none, auto, or {\"name\"} of the function that must be called"};
   choice.set = read_function_call;
   return {functions, choice};
 }
@@ -67,7 +72,8 @@ Json in_form_of_tools(const Json& messages) {
     if (!message.is_object()) continue;
     if (auto calls = message.find("tool_calls"); calls != message.end() && calls->is_array())
       for (Json& call : *calls) convert_custom_call(call);
-    if (auto old = message.find("function_call"); old != message.end() && old->is_object() && !message.contains("tool_calls")) {
+    if (auto old = message.find("function_call");
+        old != message.end() && old->is_object() && !message.contains("tool_calls")) {
       called = fmt::format("call_{}", count++);
       Json call = {{"id", called}, {"type", "function"}, {"function", std::move(*old)}};
       message["tool_calls"] = Json::array({std::move(call)});

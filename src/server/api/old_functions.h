@@ -9,8 +9,8 @@ namespace millrace {
 // functions, function_call.
 std::vector<Field> old_function_fields();
 
-// Messages with `tool_calls` of functions and results of the role "tool" alone. What is malformed stays, to be refused by
-// who reads it.
+// Messages with `tool_calls` of functions and results of the role "tool" alone. What is malformed stays, to be refused
+// by who reads it.
 Json in_form_of_tools(const Json& messages);
 
 }  // namespace millrace

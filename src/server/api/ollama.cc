@@ -25,7 +25,9 @@ HttpReply refuse(const ApiError& error) {
 }
 std::string refuse_in_stream(const ApiError& error) { return error_text(error) + "\n"; }
 
-std::string time_text(int64_t seconds) { return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds))); }
+std::string time_text(int64_t seconds) {
+  return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(seconds)));
+}
 int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 
 Json head(const Answer& answer) { return {{"model", answer.model_name}, {"created_at", time_text(answer.created)}}; }
@@ -47,7 +49,9 @@ void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, 
 void add_call(Said& said, const ToolCall& call) {
   Json arguments = parse_json(call.arguments);
   if (!arguments.is_object()) arguments = Json::object();  // cut off
-  said.calls.push_back({{"id", call.id}, {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
+  said.calls.push_back(
+      {{"id", call.id},
+       {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
 }
 
 void add_chat_text(Json& out, const Said& said) {
@@ -67,7 +71,9 @@ Json last(const Answer& answer, const Said& said) {
   if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
-  out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load") : answer.choices.front().finish == FinishReason::stop ? "stop" : "length";
+  out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load")
+                       : answer.choices.front().finish == FinishReason::stop ? "stop"
+                                                                             : "length";
   if (answer.ask.only_load) return out;
   out["total_duration"] = nanoseconds(answer.total_seconds);
   out["load_duration"] = nanoseconds(answer.ask.waited_seconds);
@@ -92,7 +98,8 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Said said{.text = delta.text, .thinking = ""};
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) said.thinking += piece.text;
-    if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size()) add_call(said, choice.calls[choice.streamed_calls++]);
+    if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size())
+      add_call(said, choice.calls[choice.streamed_calls++]);
   }
   if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // of tokens whose text is still held back, too
   if (said.text.empty() && said.thinking.empty() && said.calls.empty()) return "";
@@ -122,11 +129,19 @@ Json whole(Answer& answer) {
   return last<add_text>(answer, said);
 }
 
-const AnswerFormat kChat = {"", "application/x-ndjson", "", begin, delta<add_chat_text>, end<add_chat_text>, whole<add_chat_text>};
-const AnswerFormat kGenerate = {"", "application/x-ndjson", "", begin, delta<add_generated_text>, end<add_generated_text>, whole<add_generated_text>};
+const AnswerFormat kChat = {
+    "", "application/x-ndjson", "", begin, delta<add_chat_text>, end<add_chat_text>, whole<add_chat_text>};
+const AnswerFormat kGenerate = {"",
+                                "application/x-ndjson",
+                                "",
+                                begin,
+                                delta<add_generated_text>,
+                                end<add_generated_text>,
+                                whole<add_generated_text>};
 
 Field options_field() {
-  Field context{"num_ctx", kInteger, "the server's", "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
+  Field context{"num_ctx", kInteger, "the server's",
+                "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
   context.min = 1;
   context.max = 2147483647;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -134,14 +149,17 @@ Field options_field() {
     return std::nullopt;
   };
   Field options{"options", kObject, "{}", "sampling options"};
-  options.fields = joined({{context, max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"), sampling_field("repeat_penalty", "repetition_penalty"),
-                            sampling_field("repeat_last_n", "penalty_window")},
-                           sampling_fields({"repetition_penalty", "penalty_window"}), other_ollama_options()});
+  options.fields = joined(
+      {{context, max_tokens_field("num_predict", "-1"), seed_field(true), stop_field("stop"),
+        sampling_field("repeat_penalty", "repetition_penalty"), sampling_field("repeat_last_n", "penalty_window")},
+       sampling_fields({"repetition_penalty", "penalty_window"}),
+       other_ollama_options()});
   return options;
 }
 
 std::vector<Field> logprob_fields() {
-  Field logprobs{"logprobs", kBoolean, "false", "log-probabilities of the tokens, of the model's distribution before any sampling option"};
+  Field logprobs{"logprobs", kBoolean, "false",
+                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
   Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
   top.min = 0;
   top.max = 20;
@@ -149,7 +167,9 @@ std::vector<Field> logprob_fields() {
 }
 
 Field truncate_field() {
-  Field truncate{"truncate", kBoolean, "false", "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says how much; else it is refused"};
+  Field truncate{"truncate", kBoolean, "false",
+                 "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says "
+                 "how much; else it is refused"};
   truncate.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<bool>()) ask.truncate_prompt = -1;
     return std::nullopt;
@@ -158,7 +178,8 @@ Field truncate_field() {
 }
 
 Field context_field() {
-  Field context{"context", kTokens, "none", "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
+  Field context{"context", kTokens, "none",
+                "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
   context.most = 1 << 20;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.context_tokens = value.get<std::vector<TokenId>>();
@@ -169,10 +190,14 @@ Field context_field() {
 
 // true, false, or how much: "low", "medium", "high".
 Field think_field() {
-  Field think{"think", kBoolean | kText, "the template's", "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes in the field thinking"};
+  Field think{"think", kBoolean | kText, "the template's",
+              "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes "
+              "in the field thinking"};
   think.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    if (value.is_string()) set_reasoning_effort(ask, value.get<std::string>());
-    else ask.variables["enable_thinking"] = value.get<bool>();
+    if (value.is_string())
+      set_reasoning_effort(ask, value.get<std::string>());
+    else
+      ask.variables["enable_thinking"] = value.get<bool>();
     ask.reasoning.shown = value != false;
     return std::nullopt;
   };
@@ -180,8 +205,12 @@ Field think_field() {
 }
 
 std::vector<Field> ollama_fields(std::vector<Field> prompt, bool generate) {
-  return joined({{model_field()}, std::move(prompt), {stream_field(true), options_field(), keep_alive_field(), ollama_format_field(), think_field(), truncate_field()},
-                 logprob_fields(), other_ollama_fields(generate)});
+  return joined({{model_field()},
+                 std::move(prompt),
+                 {stream_field(true), options_field(), keep_alive_field(), ollama_format_field(), think_field(),
+                  truncate_field()},
+                 logprob_fields(),
+                 other_ollama_fields(generate)});
 }
 
 Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
@@ -192,7 +221,8 @@ Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
   if (top > 0 && !logprobs) return ApiError::bad("top_logprobs", "needs logprobs");
   ask.request.sampling.logprobs = logprobs ? top : -1;
   for (const Json& message : ask.messages)
-    if (message.contains("images") && !is_empty(message["images"])) return ApiError::unsupported("messages", "images are not supported");
+    if (message.contains("images") && !is_empty(message["images"]))
+      return ApiError::unsupported("messages", "images are not supported");
   return check_tools(ask);
 }
 
@@ -225,18 +255,27 @@ constexpr int kMostOpened = 8;  // models' files for one list; the next one open
 
 std::string parameter_text(int64_t parameters) {
   if (parameters <= 0) return "";
-  return parameters >= 1'000'000'000 ? fmt::format("{:.1f}B", static_cast<double>(parameters) * 1e-9) : fmt::format("{:.1f}M", static_cast<double>(parameters) * 1e-6);
+  return parameters >= 1'000'000'000 ? fmt::format("{:.1f}B", static_cast<double>(parameters) * 1e-9)
+                                     : fmt::format("{:.1f}M", static_cast<double>(parameters) * 1e-6);
 }
 
 Json details(const ModelFact& fact) {
-  return {{"parent_model", ""}, {"format", "gguf"}, {"family", fact.family}, {"families", fact.family.empty() ? Json::array() : Json::array({fact.family})},
-          {"parameter_size", parameter_text(fact.parameters)}, {"quantization_level", fact.quantization}};
+  return {{"parent_model", ""},
+          {"format", "gguf"},
+          {"family", fact.family},
+          {"families", fact.family.empty() ? Json::array() : Json::array({fact.family})},
+          {"parameter_size", parameter_text(fact.parameters)},
+          {"quantization_level", fact.quantization}};
 }
 
 Json model_json(const Service& service, const ModelStatus& model, const std::string& name, const ModelFact& fact) {
   const int64_t size = fact.bytes > 0 || !model.served ? fact.bytes : model.served->model->info().weight_bytes;
-  return {{"name", name}, {"model", name}, {"modified_at", time_text(fact.modified > 0 ? fact.modified : service.started())}, {"size", size},
-          {"digest", fact.digest}, {"details", details(fact)}};
+  return {{"name", name},
+          {"model", name},
+          {"modified_at", time_text(fact.modified > 0 ? fact.modified : service.started())},
+          {"size", size},
+          {"digest", fact.digest},
+          {"details", details(fact)}};
 }
 
 Handled tags(Call& call) {
@@ -254,7 +293,8 @@ constexpr double kForEver = 292.0 * 365 * 86400;  // as Ollama writes it
 
 Handled ps(Call& call) {
   Json models = Json::array();
-  const int64_t now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  const int64_t now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const ModelStatus& model : call.service.models().list()) {
     if (!model.served) continue;
     int may_open = 0;
@@ -284,8 +324,10 @@ Handled show(Call& call) {
                      {"template", call.model().parts().files->chat_template},
                      {"modified_at", time_text(fact.modified > 0 ? fact.modified : call.service.started())},
                      {"details", details(fact)},
-                     {"model_info", {{"general.architecture", info.architecture}, {"general.parameter_count", info.parameters},
-                                     {info.architecture + ".context_length", info.context}}},
+                     {"model_info",
+                      {{"general.architecture", info.architecture},
+                       {"general.parameter_count", info.parameters},
+                       {info.architecture + ".context_length", info.context}}},
                      {"capabilities", capabilities(call.model())}});
 }
 
@@ -294,13 +336,15 @@ Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
 // A browser gets the page.
 Handled root(Call& call) {
   if (auto page = page_reply(call.request)) return *page;
-  return HttpReply{.content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}}, .body = "Ollama is running"};
+  return HttpReply{
+      .content_type = "text/plain; charset=utf-8", .headers = {{"Vary", "Accept"}}, .body = "Ollama is running"};
 }
 
 }  // namespace
 
 const Dialect kOllama = {"Ollama",
-                         "Errors are `{\"error\": \"text\"}`, in a stream as one more line. Streams are lines of JSON, and the default; the last line has `\"done\": true` and "
+                         "Errors are `{\"error\": \"text\"}`, in a stream as one more line. Streams are lines of JSON, "
+                         "and the default; the last line has `\"done\": true` and "
                          "times in nanoseconds.",
                          refuse, refuse_in_stream};
 
@@ -316,15 +360,51 @@ std::vector<Endpoint> ollama_endpoints() {
   named.name = "name";
   named.help = "older name of the field model";
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/api/chat", .dialect = &kOllama, .summary = "Answers a conversation.", .fields = ollama_fields({messages, ollama_tools_field()}, false),
-                  .prepare = prepare_conversation, .format = &kChat});
-  list.push_back({.method = "POST", .path = "/api/generate", .dialect = &kOllama, .summary = "Answers one message, or continues a text.",
-                  .fields = ollama_fields({prompt, suffix_field(), system, raw, context_field()}, true), .prepare = prepare_generate, .format = &kGenerate});
-  list.push_back({.method = "GET", .path = "/api/tags", .dialect = &kOllama, .summary = "The models that are served, each under all of its names, in memory or not.", .handle = tags, .without_model = true});
-  list.push_back({.method = "POST", .path = "/api/show", .dialect = &kOllama, .summary = "What the model is.", .fields = {named, shown, unsupported_field("verbose", is_false)}, .handle = show});
-  list.push_back({.method = "GET", .path = "/api/ps", .dialect = &kOllama, .summary = "The models in memory.", .handle = ps, .without_model = true});
-  list.push_back({.method = "GET", .path = "/api/version", .dialect = &kOllama, .summary = "The version of the API.", .handle = version, .without_model = true});
-  list.push_back({.method = "GET", .path = "/", .dialect = &kOllama, .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the words that clients look for.", .handle = root, .without_model = true});
+  list.push_back({.method = "POST",
+                  .path = "/api/chat",
+                  .dialect = &kOllama,
+                  .summary = "Answers a conversation.",
+                  .fields = ollama_fields({messages, ollama_tools_field()}, false),
+                  .prepare = prepare_conversation,
+                  .format = &kChat});
+  list.push_back({.method = "POST",
+                  .path = "/api/generate",
+                  .dialect = &kOllama,
+                  .summary = "Answers one message, or continues a text.",
+                  .fields = ollama_fields({prompt, suffix_field(), system, raw, context_field()}, true),
+                  .prepare = prepare_generate,
+                  .format = &kGenerate});
+  list.push_back({.method = "GET",
+                  .path = "/api/tags",
+                  .dialect = &kOllama,
+                  .summary = "The models that are served, each under all of its names, in memory or not.",
+                  .handle = tags,
+                  .without_model = true});
+  list.push_back({.method = "POST",
+                  .path = "/api/show",
+                  .dialect = &kOllama,
+                  .summary = "What the model is.",
+                  .fields = {named, shown, unsupported_field("verbose", is_false)},
+                  .handle = show});
+  list.push_back({.method = "GET",
+                  .path = "/api/ps",
+                  .dialect = &kOllama,
+                  .summary = "The models in memory.",
+                  .handle = ps,
+                  .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/api/version",
+                  .dialect = &kOllama,
+                  .summary = "The version of the API.",
+                  .handle = version,
+                  .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/",
+                  .dialect = &kOllama,
+                  .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the "
+                             "words that clients look for.",
+                  .handle = root,
+                  .without_model = true});
   return list;
 }
 

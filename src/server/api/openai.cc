@@ -32,7 +32,9 @@ Shape shape_of(ApiErrorKind kind) {
   }
 }
 
-HttpReply refuse(const ApiError& error) { return {.status = http_status(error.kind), .body = to_text(openai_error_json(error))}; }
+HttpReply refuse(const ApiError& error) {
+  return {.status = http_status(error.kind), .body = to_text(openai_error_json(error))};
+}
 std::string refuse_in_stream(const ApiError& error) { return sse_data(openai_error_json(error)); }
 
 Handled list_models(Call& call) {
@@ -63,7 +65,8 @@ Handled show_model(Call& call) {
 }  // namespace
 
 const Dialect kOpenAi = {"OpenAI",
-                         "Errors are `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`; `param` names the field. Streams are server-sent events that end with "
+                         "Errors are `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`; `param` names the "
+                         "field. Streams are server-sent events that end with "
                          "`data: [DONE]`; an error in a stream is a last `data: {\"error\": ...}`.",
                          refuse, refuse_in_stream};
 
@@ -96,7 +99,9 @@ const std::string& openai_chunk_head(Answer& answer, const char* object) {
   return answer.chunk_head;
 }
 
-const char* openai_chunk_tail(const Answer& answer) { return answer.ask.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n"; }
+const char* openai_chunk_tail(const Answer& answer) {
+  return answer.ask.include_usage ? "],\"usage\":null}\n\n" : "]}\n\n";
+}
 
 const char* openai_finish(const Answer& answer, const Choice& choice) {
   if (choice.finish != FinishReason::stop) return "length";
@@ -108,7 +113,9 @@ Json openai_logprob(const Answer& answer, const ChosenToken& chosen) {
   const auto one = [&](TokenId token, float logprob) {
     Json list = Json::array();
     for (char c : token_bytes(*answer.model, token)) list.push_back(static_cast<uint8_t>(c));
-    return Json{{"token", token_text(*answer.model, token)}, {"logprob", std::max(logprob, -9999.0f)}, {"bytes", std::move(list)}};
+    return Json{{"token", token_text(*answer.model, token)},
+                {"logprob", std::max(logprob, -9999.0f)},
+                {"bytes", std::move(list)}};
   };
   Json out = one(chosen.token, chosen.logprob);
   out["top_logprobs"] = Json::array();
@@ -131,9 +138,14 @@ Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
     Json one = Json::object();
     int64_t rank = 0;
     for (const TokenLogprob& top : chosen.top)
-      one[std::to_string(top.token)] = {{"logprob", std::max(top.logprob, -9999.0f)}, {"rank", ++rank}, {"decoded_token", token_text(*answer.model, top.token)}};
+      one[std::to_string(top.token)] = {{"logprob", std::max(top.logprob, -9999.0f)},
+                                        {"rank", ++rank},
+                                        {"decoded_token", token_text(*answer.model, top.token)}};
     Json& own = one[std::to_string(chosen.token)];
-    if (own.is_null()) own = {{"logprob", std::max(chosen.logprob, -9999.0f)}, {"rank", nullptr}, {"decoded_token", token_text(*answer.model, chosen.token)}};
+    if (own.is_null())
+      own = {{"logprob", std::max(chosen.logprob, -9999.0f)},
+             {"rank", nullptr},
+             {"decoded_token", token_text(*answer.model, chosen.token)}};
     list.push_back(std::move(one));
   }
   return list;
@@ -159,14 +171,42 @@ Json openai_usage(const Answer& answer) {
 
 std::vector<Endpoint> openai_endpoints() {
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/v1/chat/completions", .dialect = &kOpenAi, .summary = "Answers a conversation.", .fields = chat_completion_fields(),
-                  .prepare = prepare_chat_completion, .format = &kChatCompletions});
-  list.push_back({.method = "POST", .path = "/v1/completions", .dialect = &kOpenAi, .summary = "Continues a text.", .fields = completion_fields(),
-                  .prepare = prepare_completion, .format = &kCompletions});
-  list.push_back({.method = "POST", .path = "/v1/chat/completions/input_tokens", .dialect = &kOpenAi, .summary = "How many tokens a conversation has.",
-                  .fields = chat_completion_fields(), .prepare = prepare_chat_completion, .handle = count_input_tokens});
-  list.push_back({.method = "GET", .path = "/v1/models", .dialect = &kOpenAi, .summary = "The models that are served, each under all of its names, in memory or not; with an anthropic-version header in the shape of Anthropic's API, by `?limit=`, `?after_id=` and `?before_id=`.", .handle = list_models, .without_model = true});
-  list.push_back({.method = "GET", .path = "/v1/models/*", .dialect = &kOpenAi, .summary = "One of them.", .handle = show_model, .without_model = true});
+  list.push_back({.method = "POST",
+                  .path = "/v1/chat/completions",
+                  .dialect = &kOpenAi,
+                  .summary = "Answers a conversation.",
+                  .fields = chat_completion_fields(),
+                  .prepare = prepare_chat_completion,
+                  .format = &kChatCompletions});
+  list.push_back({.method = "POST",
+                  .path = "/v1/completions",
+                  .dialect = &kOpenAi,
+                  .summary = "Continues a text.",
+                  .fields = completion_fields(),
+                  .prepare = prepare_completion,
+                  .format = &kCompletions});
+  list.push_back({.method = "POST",
+                  .path = "/v1/chat/completions/input_tokens",
+                  .dialect = &kOpenAi,
+                  .summary = "How many tokens a conversation has.",
+                  .fields = chat_completion_fields(),
+                  .prepare = prepare_chat_completion,
+                  .handle = count_input_tokens});
+  list.push_back(
+      {.method = "GET",
+       .path = "/v1/models",
+       .dialect = &kOpenAi,
+       .summary =
+           "The models that are served, each under all of its names, in memory or not; with an anthropic-version "
+           "header in the shape of Anthropic's API, by `?limit=`, `?after_id=` and `?before_id=`.",
+       .handle = list_models,
+       .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/v1/models/*",
+                  .dialect = &kOpenAi,
+                  .summary = "One of them.",
+                  .handle = show_model,
+                  .without_model = true});
   return list;
 }
 

@@ -23,8 +23,8 @@ const char* openai_chunk_tail(const Answer& answer);
 Json openai_usage(const Answer& answer);
 const char* openai_finish(const Answer& answer, const Choice& choice);
 Json openai_logprob(const Answer& answer, const ChosenToken& chosen);  // with its bytes and those beside it
-Json openai_stop_reason(const Choice& choice);  // vLLM's: the stop string or token; null: none
-Json openai_prompt_logprobs(const Answer& answer, size_t prompt);  // vLLM's
+Json openai_stop_reason(const Choice& choice);                         // vLLM's: the stop string or token; null: none
+Json openai_prompt_logprobs(const Answer& answer, size_t prompt);      // vLLM's
 
 // OpenAI's messages to those of a chat template: parts of text are joined, "developer" becomes "system".
 std::optional<ApiError> read_messages(const Json& value, GenerationRequest& ask);

@@ -1,13 +1,13 @@
 // POST /v1/chat/completions.
 //
-//   stream   role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and an empty delta, for each choice; then usage when
+//   stream   role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and an empty delta,
+//   for each choice; then usage when
 //            it was asked for, then [DONE]
 #include <fmt/format.h>
 
-#include "server/models/adapters.h"
-#include "server/api/message_rules.h"
 #include "server/api/custom_tools.h"
 #include "server/api/known_fields.h"
+#include "server/api/message_rules.h"
 #include "server/api/old_functions.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
@@ -15,6 +15,7 @@
 #include "server/api/structured_fields.h"
 #include "server/api/tool_fields.h"
 #include "server/api/vllm_fields.h"
+#include "server/models/adapters.h"
 
 namespace millrace {
 namespace {
@@ -31,14 +32,20 @@ Json chunk(const Answer& answer, Json choices) {
 class ChoiceChunks {
  public:
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
-    if (delta.logprob) logprobs_ = {{"content", Json::array({openai_logprob(answer, *delta.logprob)})}, {"refusal", nullptr}};
+    if (delta.logprob)
+      logprobs_ = {{"content", Json::array({openai_logprob(answer, *delta.logprob)})}, {"refusal", nullptr}};
     if (answer.ask.return_tokens && delta.token >= 0) tokens_ = Json::array({delta.token});
   }
   void add(Json delta, Json finish = nullptr) {
-    Json choice = {{"index", index_}, {"delta", std::move(delta)}, {"logprobs", std::move(logprobs_)}, {"finish_reason", std::move(finish)}};
+    Json choice = {{"index", index_},
+                   {"delta", std::move(delta)},
+                   {"logprobs", std::move(logprobs_)},
+                   {"finish_reason", std::move(finish)}};
     if (!tokens_.is_null()) choice["token_ids"] = std::move(tokens_);
     logprobs_ = tokens_ = nullptr;
-    if (const Json reason = openai_stop_reason(answer_.choices[index_]); !choice["finish_reason"].is_null() && !reason.is_null()) choice["stop_reason"] = reason;
+    if (const Json reason = openai_stop_reason(answer_.choices[index_]);
+        !choice["finish_reason"].is_null() && !reason.is_null())
+      choice["stop_reason"] = reason;
     const bool ended = !choice["finish_reason"].is_null();
     Json out = chunk(answer_, Json::array({std::move(choice)}));
     if (ended) out["timings"] = timings_json(answer_), add_weakened(answer_, out);
@@ -53,7 +60,10 @@ class ChoiceChunks {
     out_.append("},\"logprobs\":null,\"finish_reason\":null}").append(openai_chunk_tail(answer_));
   }
   void begin() {
-    Json choice = {{"index", index_}, {"delta", {{"role", "assistant"}, {"content", ""}}}, {"logprobs", nullptr}, {"finish_reason", nullptr}};
+    Json choice = {{"index", index_},
+                   {"delta", {{"role", "assistant"}, {"content", ""}}},
+                   {"logprobs", nullptr},
+                   {"finish_reason", nullptr}};
     Json first = chunk(answer_, Json::array({std::move(choice)}));
     if (answer_.ask.return_tokens) first["prompt_token_ids"] = answer_.prompt_of(index_).tokens;
     out_ += sse_data(first);
@@ -82,7 +92,8 @@ void add_piece_chunk(const Answer& answer, Choice& choice, const AnswerPiece& pi
   switch (piece.kind) {
     case Kind::text: return chunks.add_text("content", piece.text);
     case Kind::reasoning:
-      if (answer.ask.reasoning.shown) chunks.add_text(answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text);
+      if (answer.ask.reasoning.shown)
+        chunks.add_text(answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content", piece.text);
       return;
     case Kind::call: {
       const size_t at = choice.streamed_calls++;
@@ -132,7 +143,8 @@ std::string end(Answer& answer) {
 
 Json message_json(const Answer& answer, const Choice& choice) {
   Json message = {{"role", "assistant"}, {"content", choice.text}, {"refusal", nullptr}};
-  if (!choice.reasoning.empty() && answer.ask.reasoning.shown) message[answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
+  if (!choice.reasoning.empty() && answer.ask.reasoning.shown)
+    message[answer.ask.reasoning.in_vllm_name ? "reasoning" : "reasoning_content"] = choice.reasoning;
   if (choice.calls.empty()) return message;
   if (choice.text.empty()) message["content"] = nullptr;
   if (answer.ask.tools.old_form) {
@@ -142,9 +154,12 @@ Json message_json(const Answer& answer, const Choice& choice) {
   message["tool_calls"] = Json::array();
   for (const ToolCall& call : choice.calls) {
     if (is_custom(answer.ask, call.name))
-      message["tool_calls"].push_back({{"id", call.id}, {"type", "custom"}, {"custom", {{"name", call.name}, {"input", custom_input(call.arguments)}}}});
+      message["tool_calls"].push_back({{"id", call.id},
+                                       {"type", "custom"},
+                                       {"custom", {{"name", call.name}, {"input", custom_input(call.arguments)}}}});
     else
-      message["tool_calls"].push_back({{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
+      message["tool_calls"].push_back(
+          {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}});
   }
   return message;
 }
@@ -159,7 +174,10 @@ Json whole(Answer& answer) {
       for (const ChosenToken& chosen : choice.logprobs) content.push_back(openai_logprob(answer, chosen));
       logprobs = {{"content", std::move(content)}, {"refusal", nullptr}};
     }
-    Json one = {{"index", i}, {"message", message_json(answer, choice)}, {"logprobs", std::move(logprobs)}, {"finish_reason", openai_finish(answer, choice)}};
+    Json one = {{"index", i},
+                {"message", message_json(answer, choice)},
+                {"logprobs", std::move(logprobs)},
+                {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
     if (answer.ask.return_tokens) one["token_ids"] = choice.tokens;
     choices.push_back(std::move(one));
@@ -177,7 +195,9 @@ Json whole(Answer& answer) {
 const AnswerFormat kChatCompletions = {"chatcmpl-", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
 Field messages_field() {
-  Field field{"messages", kList, "", "the conversation: objects with \"role\" (system, developer, user, assistant, tool) and \"content\", a string or parts of type text"};
+  Field field{"messages", kList, "",
+              "the conversation: objects with \"role\" (system, developer, user, assistant, tool) and \"content\", a "
+              "string or parts of type text"};
   field.required = true;
   field.most = 1 << 16;
   field.set = read_messages;
@@ -200,24 +220,32 @@ std::vector<Field> chat_prompt_fields() {
 }
 
 std::vector<Field> chat_completion_fields() {
-  Field logprobs{"logprobs", kBoolean, "false", "log-probabilities of the tokens, of the model's distribution before any sampling option"};
+  Field logprobs{"logprobs", kBoolean, "false",
+                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
   Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
   top.min = 0;
   top.max = 20;
-  Field go_on{"continue_final_message", kBoolean, "false", "the answer goes on where the last message ends; excludes add_generation_prompt"};
+  Field go_on{"continue_final_message", kBoolean, "false",
+              "the answer goes on where the last message ends; excludes add_generation_prompt"};
   go_on.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.continue_last_message = value.get<bool>();
     return std::nullopt;
   };
   return joined({{model_field()},
                  chat_prompt_fields(),
-                 {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"), max_tokens_field("n_predict", "-1"), stream_field(false), usage_in_stream_field(),
-                  answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top},
+                 {go_on, max_tokens_field("max_tokens", "-1"), max_tokens_field("max_completion_tokens", "-1"),
+                  max_tokens_field("n_predict", "-1"), stream_field(false), usage_in_stream_field(), answers_field(),
+                  stop_field("stop"), seed_field(false), logit_bias_field(), logprobs, top},
                  sampling_fields(),
                  llama_sampling_fields(),
                  search_fields(),
                  extension_fields(),
-                 tool_fields(), reasoning_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
+                 tool_fields(),
+                 reasoning_fields(),
+                 {response_format_field()},
+                 guided_fields(),
+                 grammar_fields(),
+                 vllm_fields(),
                  old_function_fields(),
                  {lora_field()},
                  other_chat_fields()});
@@ -225,12 +253,15 @@ std::vector<Field> chat_completion_fields() {
 
 Wrong prepare_chat_completion(const Json& body, GenerationRequest& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
-  if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict")) ask.request.max_tokens = -1;
+  if (!body.contains("max_tokens") && !body.contains("max_completion_tokens") && !body.contains("n_predict"))
+    ask.request.max_tokens = -1;
   const bool logprobs = body.value("logprobs", false);
-  if (body.contains("top_logprobs") && !logprobs && body["top_logprobs"].get<int64_t>() > 0) return ApiError::bad("top_logprobs", "needs logprobs");
+  if (body.contains("top_logprobs") && !logprobs && body["top_logprobs"].get<int64_t>() > 0)
+    return ApiError::bad("top_logprobs", "needs logprobs");
   ask.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
   if (ask.continue_last_message) {
-    if (body.value("add_generation_prompt", false)) return ApiError::bad("continue_final_message", "excludes add_generation_prompt");
+    if (body.value("add_generation_prompt", false))
+      return ApiError::bad("continue_final_message", "excludes add_generation_prompt");
     ask.add_generation_prompt = false;
   }
   if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");

@@ -1,7 +1,6 @@
 // POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
-#include "server/models/adapters.h"
 #include "server/api/known_fields.h"
 #include "server/api/openai.h"
 #include "server/api/sampling_fields.h"
@@ -9,6 +8,7 @@
 #include "server/api/structured_fields.h"
 #include "server/api/vllm_fields.h"
 #include "server/generation/infill.h"
+#include "server/models/adapters.h"
 
 namespace millrace {
 namespace {
@@ -27,11 +27,17 @@ struct OldLogprobs {
     logprobs.push_back(first_of_all ? Json() : Json(std::max(chosen.logprob, -9999.0f)));
     Json best = first_of_all ? Json() : Json::object();
     if (!first_of_all) {
-      for (const TokenLogprob& one : chosen.top) best[token_text(*answer.model, one.token)] = std::max(one.logprob, -9999.0f);
+      for (const TokenLogprob& one : chosen.top)
+        best[token_text(*answer.model, one.token)] = std::max(one.logprob, -9999.0f);
     }
     top.push_back(std::move(best));
   }
-  Json json() { return {{"tokens", std::move(tokens)}, {"token_logprobs", std::move(logprobs)}, {"top_logprobs", std::move(top)}, {"text_offset", std::move(offsets)}}; }
+  Json json() {
+    return {{"tokens", std::move(tokens)},
+            {"token_logprobs", std::move(logprobs)},
+            {"top_logprobs", std::move(top)},
+            {"text_offset", std::move(offsets)}};
+  }
 };
 
 Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLogprobs& out) {
@@ -47,13 +53,16 @@ std::string text_chunk(Answer& answer, size_t index, const std::string& text, co
   out.append("{\"index\":").append(std::to_string(index)).append(",\"text\":");
   append_json_text(out, text);
   out += ",\"logprobs\":null,\"finish_reason\":";
-  if (finish) append_json_text(out, finish);
-  else out += "null";
+  if (finish)
+    append_json_text(out, finish);
+  else
+    out += "null";
   return out.append("}").append(openai_chunk_tail(answer));
 }
 
 std::string chunk(const Answer& answer, size_t index, const std::string& text, Json logprobs, Json finish) {
-  Json choice = {{"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
+  Json choice = {
+      {"index", index}, {"text", text}, {"logprobs", std::move(logprobs)}, {"finish_reason", std::move(finish)}};
   Json out = openai_envelope(answer, "text_completion", Json::array({std::move(choice)}));
   if (answer.ask.include_usage) out["usage"] = answer.ask.continuous_usage ? openai_usage(answer) : Json();
   return sse_data(out);
@@ -76,8 +85,10 @@ std::string delta(Answer& answer, size_t index, const Delta& delta) {
   if (delta.logprob) logprobs.add(answer, *delta.logprob, false, choice.text_bytes);
   const bool ended = delta.finish != FinishReason::none;
   if (text.empty() && !some && !ended) return "";
-  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage)) return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
-  return chunk(answer, index, text, some ? logprobs.json() : Json(), ended ? Json(openai_finish(answer, choice)) : Json());
+  if (!some && !(answer.ask.include_usage && answer.ask.continuous_usage))
+    return text_chunk(answer, index, text, ended ? openai_finish(answer, choice) : nullptr);
+  return chunk(answer, index, text, some ? logprobs.json() : Json(),
+               ended ? Json(openai_finish(answer, choice)) : Json());
 }
 
 std::string end(Answer& answer) {
@@ -108,7 +119,8 @@ Json whole(Answer& answer) {
                 {"logprobs", std::move(logprobs)},
                 {"finish_reason", openai_finish(answer, choice)}};
     if (Json reason = openai_stop_reason(choice); !reason.is_null()) one["stop_reason"] = std::move(reason);
-    if (!answer.prompt_logprobs.empty() && answer.ask.prompt_logprobs >= 0) one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.ask.request.n));
+    if (!answer.prompt_logprobs.empty() && answer.ask.prompt_logprobs >= 0)
+      one["prompt_logprobs"] = openai_prompt_logprobs(answer, i / static_cast<size_t>(answer.ask.request.n));
     if (answer.ask.return_tokens) {
       one["prompt_token_ids"] = answer.prompt_of(i).tokens;
       one["token_ids"] = choice.tokens;
@@ -132,19 +144,25 @@ std::vector<Field> completion_fields() {
     ask.echo = value.get<bool>();
     return std::nullopt;
   };
-  Field logprobs{"logprobs", kInteger, "none", "log-probabilities of the tokens, and of so many of the likeliest beside each"};
+  Field logprobs{"logprobs", kInteger, "none",
+                 "log-probabilities of the tokens, and of so many of the likeliest beside each"};
   logprobs.min = 0;
   logprobs.max = 20;
   logprobs.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false), usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false),
-                  logit_bias_field(), logprobs, echo, suffix_field(), max_tokens_field("n_predict", "16")},
+  return joined({{model_field(), prompt, max_tokens_field("max_tokens", "16"), stream_field(false),
+                  usage_in_stream_field(), answers_field(), stop_field("stop"), seed_field(false), logit_bias_field(),
+                  logprobs, echo, suffix_field(), max_tokens_field("n_predict", "16")},
                  sampling_fields(),
                  llama_sampling_fields(),
                  search_fields(),
-                 extension_fields(), {response_format_field()}, guided_fields(), grammar_fields(), vllm_fields(),
+                 extension_fields(),
+                 {response_format_field()},
+                 guided_fields(),
+                 grammar_fields(),
+                 vllm_fields(),
                  {lora_field()},
                  other_completion_fields()});
 }

@@ -20,7 +20,8 @@ Wrong read_content(const std::string& where, const Json& content, std::string* t
   for (size_t i = 0; i < content.size(); ++i) {
     const Json& part = content[i];
     const std::string name = fmt::format("{}[{}]", where, i);
-    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
+    if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
+      return ApiError::bad(name, "must be an object with a \"type\"");
     const auto& type = part["type"].get_ref<const std::string&>();
     if (type == "thinking" || type == "reasoning") continue;
     const char* key = type == "refusal" ? "refusal" : "text";
@@ -37,9 +38,11 @@ Wrong check_calls(const std::string& where, const Json& calls) {
   if (!calls.is_array()) return ApiError::bad(where, "must be an array");
   for (size_t i = 0; i < calls.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", where, i);
-    if (!calls[i].is_object() || !calls[i].contains("function") || !calls[i]["function"].is_object()) return ApiError::bad(name + ".function", "must be an object");
+    if (!calls[i].is_object() || !calls[i].contains("function") || !calls[i]["function"].is_object())
+      return ApiError::bad(name + ".function", "must be an object");
     const Json& function = calls[i]["function"];
-    if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(name + ".function.name", "must be a string");
+    if (!function.contains("name") || !function["name"].is_string())
+      return ApiError::bad(name + ".function.name", "must be a string");
     if (function.contains("arguments") && !function["arguments"].is_string() && !function["arguments"].is_object())
       return ApiError::bad(name + ".function.arguments", "must be a string that holds a JSON object");
   }
@@ -56,7 +59,8 @@ Wrong read_messages(const Json& given, GenerationRequest& ask) {
     const std::string where = fmt::format("messages[{}]", i);
     const Json& message = value[i];
     if (!message.is_object()) return ApiError::bad(where, "must be an object");
-    if (!message.contains("role") || !message["role"].is_string()) return ApiError::bad(where + ".role", "must be a string");
+    if (!message.contains("role") || !message["role"].is_string())
+      return ApiError::bad(where + ".role", "must be a string");
     if (auto wrong = check_role(where + ".role", message["role"].get_ref<const std::string&>())) return wrong;
     std::string text;
     if (message.contains("content"))
@@ -70,7 +74,8 @@ Wrong read_messages(const Json& given, GenerationRequest& ask) {
       if (calls->is_null() || calls->empty()) read.erase("tool_calls");
     }
     for (const char* other : {"reasoning", "thinking"})  // earlier thinking, under the name that templates read
-      if (read.contains(other) && read[other].is_string() && !read.contains("reasoning_content")) read["reasoning_content"] = read[other];
+      if (read.contains(other) && read[other].is_string() && !read.contains("reasoning_content"))
+        read["reasoning_content"] = read[other];
     ask.messages.push_back(std::move(read));
   }
   return std::nullopt;

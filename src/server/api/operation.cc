@@ -9,14 +9,17 @@ namespace millrace {
 namespace {
 
 HttpReply unavailable(const std::string& why) {
-  return {.status = 503, .body = to_text({{"error", {{"code", 503}, {"message", why}, {"type", "unavailable_error"}}}})};
+  return {.status = 503,
+          .body = to_text({{"error", {{"code", 503}, {"message", why}, {"type", "unavailable_error"}}}})};
 }
 
 Handled live(Call& call) {
   for (const auto& model : call.service.models().loaded()) {
     const EngineLiveness liveness = model->engine->liveness();
     if (liveness.stopped) return unavailable(fmt::format("the engine of {} has stopped", model->name()));
-    if (liveness.step_seconds > call.service.options().stuck_seconds) return unavailable(fmt::format("the engine of {} is in one step for {:.0f} seconds", model->name(), liveness.step_seconds));
+    if (liveness.step_seconds > call.service.options().stuck_seconds)
+      return unavailable(
+          fmt::format("the engine of {} is in one step for {:.0f} seconds", model->name(), liveness.step_seconds));
   }
   return json_reply({{"status", "ok"}});
 }
@@ -36,14 +39,22 @@ Handled openapi(Call&) { return json_reply(openapi_json()); }
 
 std::vector<Endpoint> operation_endpoints() {
   const auto get = [](const char* path, const char* summary, Handled (*handle)(Call&), bool open) {
-    return Endpoint{.method = "GET", .path = path, .dialect = &kLlamaServer, .summary = summary, .handle = handle, .without_model = true, .open = open};
+    return Endpoint{.method = "GET",
+                    .path = path,
+                    .dialect = &kLlamaServer,
+                    .summary = summary,
+                    .handle = handle,
+                    .without_model = true,
+                    .open = open};
   };
-  return {get("/health", "Whether the server takes requests: 200, or 503 with the reason.", ready, true),
-          get("/v1/health", "The same.", ready, true),
-          get("/health/ready", "The same, for a readiness probe.", ready, true),
-          get("/health/live", "Whether the engine comes forward, for a liveness probe; a long prompt or a shutdown is alive.", live, true),
-          get("/metrics", "Counters, gauges and histograms for Prometheus.", metrics, false),
-          get("/openapi.json", "This page, for programs.", openapi, false)};
+  return {
+      get("/health", "Whether the server takes requests: 200, or 503 with the reason.", ready, true),
+      get("/v1/health", "The same.", ready, true),
+      get("/health/ready", "The same, for a readiness probe.", ready, true),
+      get("/health/live",
+          "Whether the engine comes forward, for a liveness probe; a long prompt or a shutdown is alive.", live, true),
+      get("/metrics", "Counters, gauges and histograms for Prometheus.", metrics, false),
+      get("/openapi.json", "This page, for programs.", openapi, false)};
 }
 
 }  // namespace millrace

@@ -12,9 +12,9 @@
 #include <limits>
 #include <numeric>
 
+#include "models/ranking_head.h"
 #include "run/language_model.h"
 #include "run/rank_prompt.h"
-#include "models/ranking_head.h"
 #include "server/api/sampling_fields.h"
 #include "server/api/text_vectors.h"
 
@@ -28,9 +28,9 @@ enum class Shape { results, texts };  // Jina's and Cohere's object; TEI's list
 
 // One request: what is to be scored, and how it is written.
 struct Asked : TextTokens {
-  std::optional<RankingHead> head;    // none: cosines
+  std::optional<RankingHead> head;  // none: cosines
   bool activated = false;
-  size_t left = 0;                    // of cosines: texts before those that are compared with them; 1 or as many
+  size_t left = 0;  // of cosines: texts before those that are compared with them; 1 or as many
   std::string model, id;
   int64_t created = 0;
   // Of /rerank.
@@ -42,8 +42,8 @@ struct Asked : TextTokens {
 
 // What a request allows to be cut.
 struct Limits {
-  int64_t pair = 0;              // tokens of a pair, or of a text
-  int64_t document = kAll;       // of a document alone
+  int64_t pair = 0;         // tokens of a pair, or of a text
+  int64_t document = kAll;  // of a document alone
   bool cuts = false;
 };
 
@@ -66,10 +66,13 @@ Wrong read_head(const ServedModel& served, Asked& asked) {
 
 Wrong check_total(int64_t tokens) {
   if (tokens <= kMostTokens) return std::nullopt;
-  return ApiError::bad("documents", fmt::format("all pairs together have more than {} tokens; ask about fewer documents at a time", kMostTokens));
+  return ApiError::bad(
+      "documents",
+      fmt::format("all pairs together have more than {} tokens; ask about fewer documents at a time", kMostTokens));
 }
 
-Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits& limits, const char* field, const std::string& query, const std::string& document, Asked& asked) {
+Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits& limits, const char* field,
+               const std::string& query, const std::string& document, Asked& asked) {
   const size_t index = asked.texts.size();
   std::vector<TokenId> tokens;
   if (limits.cuts) {
@@ -84,19 +87,23 @@ Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits
   }
   const auto count = static_cast<int64_t>(tokens.size());
   if (count == 0) return ApiError::bad(field, "holds an empty text, and this model adds no start token");
-  if (count > served.embeddings->context()) return too_many_tokens(field, fmt::format("text {} has with its query", index), count, served.embeddings->context());
+  if (count > served.embeddings->context())
+    return too_many_tokens(field, fmt::format("text {} has with its query", index), count,
+                           served.embeddings->context());
   asked.prompt_tokens += count;
   asked.texts.push_back(std::move(tokens));
   return check_total(asked.prompt_tokens);
 }
 
 // A text by itself, for its vector. `compared`: its place among those that are ranked; none for a query.
-Wrong add_alone(const ServedModel& served, const Limits& limits, const char* field, const Json& text, std::optional<size_t> compared, Asked& asked) {
+Wrong add_alone(const ServedModel& served, const Limits& limits, const char* field, const Json& text,
+                std::optional<size_t> compared, Asked& asked) {
   TextTokens one;
   if (!limits.cuts) {
     if (auto wrong = add_text(served, field, text, false, one)) return wrong;
   } else {
-    auto tokens = text.is_string() ? served.model->encode(text.get_ref<const std::string&>()) : Result<std::vector<TokenId>>(text.get<std::vector<TokenId>>());
+    auto tokens = text.is_string() ? served.model->encode(text.get_ref<const std::string&>())
+                                   : Result<std::vector<TokenId>>(text.get<std::vector<TokenId>>());
     if (!tokens.ok()) return ApiError::from(tokens.error());
     const int64_t most = compared ? std::min(limits.pair, limits.document) : limits.pair;
     if (static_cast<int64_t>(tokens->size()) > most) {
@@ -135,7 +142,8 @@ void add_facts(const Asked& asked, Json& out) {
   if (!asked.truncated.empty()) out["truncated"] = asked.truncated;
 }
 
-Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Pooling pooling, Json (*write)(const Asked&, const std::vector<double>&)) {
+Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Pooling pooling,
+             Json (*write)(const Asked&, const std::vector<double>&)) {
   asked.model = call.served().name();
   const auto shared = std::make_shared<Asked>(std::move(asked));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), pooling, shared->prompt_tokens,
@@ -146,7 +154,10 @@ Wrong check_head(const RankingHead& head) {
   if (head.relevant()) return std::nullopt;
   std::string names;
   for (const std::string& label : head.labels()) names += (names.empty() ? "" : ", ") + label;
-  return ApiError{ApiErrorKind::unsupported, fmt::format("model: its head tells {} labels apart ({}), none of them \"yes\", and so does not rank", head.labels().size(), names), "model"};
+  return ApiError{ApiErrorKind::unsupported,
+                  fmt::format("model: its head tells {} labels apart ({}), none of them \"yes\", and so does not rank",
+                              head.labels().size(), names),
+                  "model"};
 }
 
 Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* pooling) {
@@ -155,7 +166,8 @@ Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* 
   return std::nullopt;
 }
 
-// --- rerank -------------------------------------------------------------------------------------------------------------
+// --- rerank
+// -------------------------------------------------------------------------------------------------------------
 
 Json rerank_json(const Asked& asked, const std::vector<double>& scores) {
   std::vector<size_t> order(scores.size());
@@ -165,8 +177,10 @@ Json rerank_json(const Asked& asked, const std::vector<double>& scores) {
   Json results = Json::array();
   for (size_t index : order) {
     Json one = {{"index", index}, {asked.shape == Shape::texts ? "score" : "relevance_score", scores[index]}};
-    if (asked.with_documents && asked.shape == Shape::texts) one["text"] = asked.documents[index];
-    else if (asked.with_documents) one["document"] = {{"text", asked.documents[index]}};
+    if (asked.with_documents && asked.shape == Shape::texts)
+      one["text"] = asked.documents[index];
+    else if (asked.with_documents)
+      one["document"] = {{"text", asked.documents[index]}};
     results.push_back(std::move(one));
   }
   if (asked.shape == Shape::texts) return results;
@@ -178,7 +192,8 @@ Json rerank_json(const Asked& asked, const std::vector<double>& scores) {
 // Strings, or objects whose `text` counts.
 Wrong read_documents(const Json& body, Asked& asked) {
   const bool given = body.contains("documents");
-  if (given == body.contains("texts")) return ApiError::bad("documents", given ? "is there twice: texts is its other name" : "is missing");
+  if (given == body.contains("texts"))
+    return ApiError::bad("documents", given ? "is there twice: texts is its other name" : "is missing");
   const char* name = given ? "documents" : "texts";
   asked.shape = given ? Shape::results : Shape::texts;
   const Json& list = body[name];
@@ -186,7 +201,8 @@ Wrong read_documents(const Json& body, Asked& asked) {
   if (list.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {}, got {}", kMostTexts, list.size()));
   for (size_t i = 0; i < list.size(); ++i) {
     const bool object = list[i].is_object() && list[i].contains("text") && list[i]["text"].is_string();
-    if (!object && !list[i].is_string()) return ApiError::bad(name, fmt::format("item {} must be a string, or an object with a string `text`", i));
+    if (!object && !list[i].is_string())
+      return ApiError::bad(name, fmt::format("item {} must be a string, or an object with a string `text`", i));
     asked.documents.push_back((object ? list[i]["text"] : list[i]).get<std::string>());
   }
   return std::nullopt;
@@ -198,10 +214,14 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   Asked asked;
   if (auto wrong = read_head(served, asked)) return wrong;
   if (!asked.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
-    return ApiError{ApiErrorKind::unsupported, "rerank: the model has no ranking head and is none for embeddings; /score compares texts by the cosine of its vectors", "model"};
+    return ApiError{ApiErrorKind::unsupported,
+                    "rerank: the model has no ranking head and is none for embeddings; /score compares texts by the "
+                    "cosine of its vectors",
+                    "model"};
   if (auto wrong = read_documents(body, asked)) return wrong;
   asked.activated = body.value("use_activation", as_vllm);
-  asked.with_documents = asked.shape == Shape::texts ? body.value("return_text", false) : body.value("return_documents", as_vllm);
+  asked.with_documents =
+      asked.shape == Shape::texts ? body.value("return_text", false) : body.value("return_documents", as_vllm);
   if (const int64_t most = body.value("top_n", int64_t{0}); most > 0) asked.most_results = most;
   asked.id = "rerank-" + call.service.new_id();
   const std::string& query = body["query"].get_ref<const std::string&>();
@@ -227,12 +247,17 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
 Wrong rerank_llama(Call& call, const Exchange& exchange) { return rerank(call, exchange, kLlamaServer, false); }
 Wrong rerank_vllm(Call& call, const Exchange& exchange) { return rerank(call, exchange, kOpenAi, true); }
 
-// --- score --------------------------------------------------------------------------------------------------------------
+// --- score
+// --------------------------------------------------------------------------------------------------------------
 
 Json score_json(const Asked& asked, const std::vector<double>& scores) {
   Json data = Json::array();
   for (size_t i = 0; i < scores.size(); ++i) data.push_back({{"index", i}, {"object", "score"}, {"score", scores[i]}});
-  Json out = {{"id", asked.id}, {"object", "list"}, {"created", asked.created}, {"model", asked.model}, {"data", std::move(data)}};
+  Json out = {{"id", asked.id},
+              {"object", "list"},
+              {"created", asked.created},
+              {"model", asked.model},
+              {"data", std::move(data)}};
   add_facts(asked, out);
   return out;
 }
@@ -247,13 +272,16 @@ Wrong add_score_pairs(const ServedModel& served, const Json& body, const Json& l
   if (auto wrong = check_head(*asked.head)) return wrong;
   for (const auto& [name, list] : {std::pair("text_1", &left), {"text_2", &right}})
     for (const Json& text : *list)
-      if (!text.is_string()) return ApiError::bad(name, "must be text: a ranking head reads both texts as one, in its own template");
+      if (!text.is_string())
+        return ApiError::bad(name, "must be text: a ranking head reads both texts as one, in its own template");
   auto prompt = RankPrompt::create(*served.model);
   if (!prompt.ok()) return ApiError::from(prompt.error());
   const Limits limits = read_limits(served, body);
   for (size_t i = 0; i < right.size(); ++i) {
     const Json& query = left[left.size() == 1 ? 0 : i];
-    if (auto wrong = add_pair(served, *prompt, limits, "text_2", query.get_ref<const std::string&>(), right[i].get_ref<const std::string&>(), asked)) return wrong;
+    if (auto wrong = add_pair(served, *prompt, limits, "text_2", query.get_ref<const std::string&>(),
+                              right[i].get_ref<const std::string&>(), asked))
+      return wrong;
   }
   return std::nullopt;
 }
@@ -263,10 +291,12 @@ Wrong score(Call& call, const Exchange& exchange) {
   const Json left = as_list(call.body["text_1"]), right = as_list(call.body["text_2"]);
   for (const auto& [name, list] : {std::pair("text_1", &left), {"text_2", &right}}) {
     if (list->empty()) return ApiError::bad(name, "is empty");
-    if (list->size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, list->size()));
+    if (list->size() > kMostTexts)
+      return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, list->size()));
   }
   if (left.size() != 1 && left.size() != right.size())
-    return ApiError::bad("text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left.size(), right.size()));
+    return ApiError::bad(
+        "text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left.size(), right.size()));
   Asked asked;
   if (auto wrong = read_head(served, asked)) return wrong;
   asked.activated = call.body.value("use_activation", true);
@@ -283,7 +313,8 @@ Wrong score(Call& call, const Exchange& exchange) {
       if (auto wrong = add_alone(served, limits, "text_2", right[i], i, asked)) return wrong;
   }
   asked.id = "score-" + call.service.new_id();
-  asked.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  asked.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   return submit(call, exchange, kOpenAi, std::move(asked), pooling, score_json);
 }
 
@@ -295,23 +326,27 @@ Field whole_number(const char* name, const char* default_value, const char* help
 }
 
 Field truncation_field() {
-  return whole_number("truncate_prompt_tokens", "0", "cut documents so that a pair has at most so many tokens, and name them in `truncated`; -1: as many as the context; 0: refuse what is longer", -1);
+  return whole_number("truncate_prompt_tokens", "0",
+                      "cut documents so that a pair has at most so many tokens, and name them in `truncated`; -1: as "
+                      "many as the context; 0: refuse what is longer",
+                      -1);
 }
 
 std::vector<Field> rerank_fields(bool as_vllm) {
   const char* on = as_vllm ? "true" : "false";
-  return {model_field(),
-          text_field("query", kText, true, "what the documents are ranked by"),
-          text_field("documents", kList, false, "strings, or objects with a string `text`"),
-          text_field("texts", kList, false, "the same in TEI's form, which answers a list of `index` and `score`"),
-          whole_number("top_n", "all", "so many of the best; 0: all", 0),
-          {"return_documents", kBoolean, on, "with each document's text"},
-          {"return_text", kBoolean, "false", "the same of `texts`"},
-          {"use_activation", kBoolean, on, "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
-          truncation_field(),
-          whole_number("max_tokens_per_doc", "all", "cut documents to so many tokens, and name them in `truncated`", 1),
-          pooling_field(),
-          ignored_field("user", kText, "it names the client's own user, for the provider's statistics")};
+  return {
+      model_field(),
+      text_field("query", kText, true, "what the documents are ranked by"),
+      text_field("documents", kList, false, "strings, or objects with a string `text`"),
+      text_field("texts", kList, false, "the same in TEI's form, which answers a list of `index` and `score`"),
+      whole_number("top_n", "all", "so many of the best; 0: all", 0),
+      {"return_documents", kBoolean, on, "with each document's text"},
+      {"return_text", kBoolean, "false", "the same of `texts`"},
+      {"use_activation", kBoolean, on, "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+      truncation_field(),
+      whole_number("max_tokens_per_doc", "all", "cut documents to so many tokens, and name them in `truncated`", 1),
+      pooling_field(),
+      ignored_field("user", kText, "it names the client's own user, for the provider's statistics")};
 }
 
 }  // namespace
@@ -320,19 +355,38 @@ std::vector<Endpoint> ranking_endpoints() {
   constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
   std::vector<Endpoint> list;
   for (const char* path : {"/rerank", "/reranking", "/v1/rerank", "/v1/reranking"})
-    list.push_back({.method = "POST", .path = path, .dialect = &kLlamaServer,
-                    .summary = "Documents by how well they answer a query: by the model's ranking head, or of a model for embeddings by cosine; `scored_by` says which.",
-                    .fields = rerank_fields(false), .begin = rerank_llama});
-  list.push_back({.method = "POST", .path = "/v2/rerank", .dialect = &kOpenAi, .summary = "The same with the defaults of vLLM and Cohere: scores from 0 to 1, and the documents with them.",
-                  .fields = rerank_fields(true), .begin = rerank_vllm});
+    list.push_back({.method = "POST",
+                    .path = path,
+                    .dialect = &kLlamaServer,
+                    .summary = "Documents by how well they answer a query: by the model's ranking head, or of a model "
+                               "for embeddings by cosine; `scored_by` says which.",
+                    .fields = rerank_fields(false),
+                    .begin = rerank_llama});
+  list.push_back(
+      {.method = "POST",
+       .path = "/v2/rerank",
+       .dialect = &kOpenAi,
+       .summary = "The same with the defaults of vLLM and Cohere: scores from 0 to 1, and the documents with them.",
+       .fields = rerank_fields(true),
+       .begin = rerank_vllm});
   for (const char* path : {"/score", "/v1/score"})
-    list.push_back({.method = "POST", .path = path, .dialect = &kOpenAi,
-                    .summary = "How well two texts go together: by the model's ranking head, or the cosine of their vectors; `scored_by` says which.",
-                    .fields = {model_field(), text_field("text_1", kTextsOrTokens, true, "text or tokens, or a list as long as text_2's; of a ranking head, the query"),
-                               text_field("text_2", kTextsOrTokens, true, "text or tokens, or a list of such; of a ranking head, the document"), pooling_field(),
-                               {"use_activation", kBoolean, "true", "of a ranking head with one label, the sigmoid of its logit; false: the logit"}, truncation_field(),
-                               ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
-                    .begin = score});
+    list.push_back(
+        {.method = "POST",
+         .path = path,
+         .dialect = &kOpenAi,
+         .summary = "How well two texts go together: by the model's ranking head, or the cosine of their vectors; "
+                    "`scored_by` says which.",
+         .fields = {model_field(),
+                    text_field("text_1", kTextsOrTokens, true,
+                               "text or tokens, or a list as long as text_2's; of a ranking head, the query"),
+                    text_field("text_2", kTextsOrTokens, true,
+                               "text or tokens, or a list of such; of a ranking head, the document"),
+                    pooling_field(),
+                    {"use_activation", kBoolean, "true",
+                     "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+                    truncation_field(),
+                    ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
+         .begin = score});
   return list;
 }
 

@@ -1,6 +1,8 @@
-// POST /v1/responses: OpenAI's later API, in which an answer is a list of items: thinking, a message, calls of functions.
+// POST /v1/responses: OpenAI's later API, in which an answer is a list of items: thinking, a message, calls of
+// functions.
 //
-//   stream   response.created, response.in_progress; for each item response.output_item.added, its parts' and deltas' events,
+//   stream   response.created, response.in_progress; for each item response.output_item.added, its parts' and deltas'
+//   events,
 //            response.output_item.done; then response.completed or response.incomplete. No [DONE].
 #include <fmt/format.h>
 
@@ -52,7 +54,8 @@ Json ended(Answer& answer, Json output) {
     Json messages = std::move(answer.ask.kept["messages"]);
     Wrong wrong = add_input_items(out["output"], messages, "output");
     if (!wrong)
-      answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id), {out, std::move(messages), std::move(answer.ask.kept["input"]), answer.deltas});
+      answer.ask.store->put(stored_as(answer.ask.kept["owner"].get<std::string>(), answer.id),
+                            {out, std::move(messages), std::move(answer.ask.kept["input"]), answer.deltas});
   }
   return out;
 }
@@ -74,7 +77,8 @@ Json whole(Answer& answer) {
   answer.choices.front().finish = FinishReason::none;  // items before the last one are whole
   ResponseEvents events(answer);
   if (!choice.reasoning.empty()) events.piece({Kind::reasoning, choice.reasoning});
-  if (!choice.text.empty() || choice.calls.empty()) events.piece({Kind::text, choice.text}, text_logprobs(answer, choice.logprobs, first.value_or(Kind::text)));
+  if (!choice.text.empty() || choice.calls.empty())
+    events.piece({Kind::text, choice.text}, text_logprobs(answer, choice.logprobs, first.value_or(Kind::text)));
   for (const ToolCall& call : choice.calls) {
     events.piece({Kind::call, call.name});
     events.piece({Kind::arguments, call.arguments});
@@ -122,7 +126,8 @@ std::string end(Answer& answer) {
 const AnswerFormat kResponse = {"resp_", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
 std::string refuse_in_stream(const ApiError& error) {
-  Json data = {{"type", "error"}, {"sequence_number", 0}, {"code", nullptr}, {"message", error.message}, {"param", nullptr}};
+  Json data = {
+      {"type", "error"}, {"sequence_number", 0}, {"code", nullptr}, {"message", error.message}, {"param", nullptr}};
   data["code"] = openai_error_json(error)["error"]["type"];
   if (!error.field.empty()) data["param"] = error.field;
   return sse_event("error", data);
@@ -131,29 +136,38 @@ HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
 std::vector<Field> wish_fields() {
-  Field format{"format", kObject, "{\"type\": \"text\"}", "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
-  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong { return set_response_format(ask, value, "text.format"); };
+  Field format{
+      "format", kObject, "{\"type\": \"text\"}",
+      "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
+  format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+    return set_response_format(ask, value, "text.format");
+  };
   const auto is_medium = [](const Json& value) { return value == "medium"; };
-  Field effort{"effort", kText, "the template's", "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
+  Field effort{"effort", kText, "the template's",
+               "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
   const char* why = "thinking comes whole, as content of its item, where others send a summary";
   return {object_field("text", "the form of the answer", {format, unsupported_field("verbosity", is_medium)}),
-          object_field("reasoning", "how to think", {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
+          object_field("reasoning", "how to think",
+                       {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
 }
 
 std::vector<Field> prompt_fields() {
-  Field input{"input", kText | kList, "", "the person's message, or items: messages, function_call, function_call_output and reasoning"};
+  Field input{"input", kText | kList, "",
+              "the person's message, or items: messages, function_call, function_call_output and reasoning"};
   input.most = 1 << 16;
   input.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.messages = Json::array();
     return add_input_items(value, ask.messages, "input");
   };
-  Field instructions{"instructions", kText, "none", "how the assistant should answer; those of an earlier response do not go on"};
+  Field instructions{"instructions", kText, "none",
+                     "how the assistant should answer; those of an earlier response do not go on"};
   Field previous{"previous_response_id", kText, "none", "a stored response that this one goes on from"};
-  Field truncation{"truncation", kText, "disabled", "auto: a conversation that does not fit loses its beginning, and the answer says how much"};
+  Field truncation{"truncation", kText, "disabled",
+                   "auto: a conversation that does not fit loses its beginning, and the answer says how much"};
   truncation.choices = {"auto", "disabled"};
   truncation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value == "auto") ask.truncate_prompt = -1;
@@ -164,13 +178,23 @@ std::vector<Field> prompt_fields() {
 
 // What is told beside the text where it is asked for; the others are of items that are never there.
 Field include_field() {
-  Field include{"include", kTexts, "[]", "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and what concerns others' tools is taken, and nothing of it is there"};
+  Field include{"include", kTexts, "[]",
+                "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and "
+                "what concerns others' tools is taken, and nothing of it is there"};
   include.most = 64;
   include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    static constexpr std::string_view kKnown[] = {"message.output_text.logprobs", "reasoning.encrypted_content", "file_search_call.results", "web_search_call.results",
-                                                  "web_search_call.action.sources", "code_interpreter_call.outputs", "computer_call_output.output.image_url", "message.input_image.image_url"};
+    static constexpr std::string_view kKnown[] = {"message.output_text.logprobs",
+                                                  "reasoning.encrypted_content",
+                                                  "file_search_call.results",
+                                                  "web_search_call.results",
+                                                  "web_search_call.action.sources",
+                                                  "code_interpreter_call.outputs",
+                                                  "computer_call_output.output.image_url",
+                                                  "message.input_image.image_url"};
     for (const Json& name : value) {
-      if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown)) return ApiError::bad("include", fmt::format("'{}' is nothing that can be included", name.get<std::string>().substr(0, 64)));
+      if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown))
+        return ApiError::bad(
+            "include", fmt::format("'{}' is nothing that can be included", name.get<std::string>().substr(0, 64)));
       if (name == kKnown[0]) ask.request.sampling.logprobs = std::max<int64_t>(ask.request.sampling.logprobs, 0);
     }
     return std::nullopt;
@@ -179,7 +203,8 @@ Field include_field() {
 }
 
 Field top_logprobs_field() {
-  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
+  Field top{"top_logprobs", kInteger, "0",
+            "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
   top.min = 0;
   top.max = 20;
   top.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -190,24 +215,36 @@ Field top_logprobs_field() {
 }
 
 std::vector<Field> response_fields() {
-  Field store{"store", kBoolean, "true", "keep the response for previous_response_id and GET, within the server's bounds"};
-  return joined({prompt_fields(),
-                 {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"), Field{"metadata", kObject, "{}", "comes back with the response"},
-                  top_logprobs_field(), include_field()},
-                 sampling_fields(),
-                 extension_fields(),
-                 other_response_fields()});
+  Field store{"store", kBoolean, "true",
+              "keep the response for previous_response_id and GET, within the server's bounds"};
+  return joined(
+      {prompt_fields(),
+       {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"),
+        Field{"metadata", kObject, "{}", "comes back with the response"}, top_logprobs_field(), include_field()},
+       sampling_fields(),
+       extension_fields(),
+       other_response_fields()});
 }
 
 Wrong prepare(const Json& body, GenerationRequest& ask) {
   if (!body.contains("max_output_tokens")) ask.request.max_tokens = -1;
   if (ask.messages.is_null()) ask.messages = Json::array();
-  if (ask.messages.empty() && !body.contains("previous_response_id") && !body.contains("instructions")) return ApiError::bad("input", "is missing");
+  if (ask.messages.empty() && !body.contains("previous_response_id") && !body.contains("instructions"))
+    return ApiError::bad("input", "is missing");
   Json echo = Json::object();
-  const std::pair<const char*, Json> shown[] = {{"instructions", nullptr}, {"max_output_tokens", nullptr}, {"parallel_tool_calls", true}, {"previous_response_id", nullptr},
-                                                {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}}, {"temperature", ask.request.sampling.temperature},
-                                                {"text", {{"format", {{"type", "text"}}}}}, {"tool_choice", "auto"}, {"tools", Json::array()},
-                                                {"top_p", ask.request.sampling.top_p}, {"top_logprobs", 0}, {"truncation", "disabled"}, {"metadata", Json::object()}};
+  const std::pair<const char*, Json> shown[] = {{"instructions", nullptr},
+                                                {"max_output_tokens", nullptr},
+                                                {"parallel_tool_calls", true},
+                                                {"previous_response_id", nullptr},
+                                                {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+                                                {"temperature", ask.request.sampling.temperature},
+                                                {"text", {{"format", {{"type", "text"}}}}},
+                                                {"tool_choice", "auto"},
+                                                {"tools", Json::array()},
+                                                {"top_p", ask.request.sampling.top_p},
+                                                {"top_logprobs", 0},
+                                                {"truncation", "disabled"},
+                                                {"metadata", Json::object()}};
   for (const auto& [name, fallback] : shown) echo[name] = body.contains(name) ? body[name] : fallback;
   ask.kept = {{"request", std::move(echo)}};
   return check_tools(ask);
@@ -219,8 +256,13 @@ Wrong look_up(Call& call) {
   GenerationRequest& ask = call.ask;
   Json messages = Json::array(), input = Json::array();
   if (body.contains("previous_response_id")) {
-    auto earlier = service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
-    if (!earlier) return ApiError::bad("previous_response_id", service.responses().keeps() ? "there is no such response; it may have made room for later ones" : "this server keeps no responses");
+    auto earlier =
+        service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
+    if (!earlier)
+      return ApiError::bad("previous_response_id",
+                           service.responses().keeps()
+                               ? "there is no such response; it may have made room for later ones"
+                               : "this server keeps no responses");
     messages = std::move(earlier->messages);
     input = std::move(earlier->input);
     for (Json& item : earlier->response["output"]) input.push_back(std::move(item));
@@ -236,12 +278,15 @@ Wrong look_up(Call& call) {
     if (body.contains("input")) add_stored_items(body["input"], service.new_id(), input);
     ask.kept["input"] = std::move(input);
   }
-  if (body.contains("instructions")) messages.insert(messages.begin(), Json{{"role", "system"}, {"content", body["instructions"]}});
+  if (body.contains("instructions"))
+    messages.insert(messages.begin(), Json{{"role", "system"}, {"content", body["instructions"]}});
   ask.messages = std::move(messages);
   return std::nullopt;
 }
 
-ApiError no_response(const std::string& id) { return {ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", id.substr(0, 100)), "response_id"}; }
+ApiError no_response(const std::string& id) {
+  return {ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", id.substr(0, 100)), "response_id"};
+}
 
 bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
   const std::string value = query_value(request.query, name);
@@ -254,57 +299,73 @@ Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpR
   int64_t after = -1;
   if (const std::string text = query_value(request.query, "starting_after"); !text.empty()) {
     const auto [end, failed] = std::from_chars(text.data(), text.data() + text.size(), after);
-    if (failed != std::errc() || end != text.data() + text.size() || after < 0) return ApiError::bad("starting_after", "must be the number of an event");
+    if (failed != std::errc() || end != text.data() + text.size() || after < 0)
+      return ApiError::bad("starting_after", "must be the number of an event");
   }
-  return HttpReply{.content_type = kResponse.stream_type, .headers = {{"Cache-Control", "no-cache"}}, .body = stored_response_events(id, std::move(stored), after)};
+  return HttpReply{.content_type = kResponse.stream_type,
+                   .headers = {{"Cache-Control", "no-cache"}},
+                   .body = stored_response_events(id, std::move(stored), after)};
 }
 
 // {"object": "list", "data", "first_id", "last_id", "has_more"}: ?order=asc or desc, ?after=ID, ?limit= up to 100.
 Handled list_input_items(Json items, const HttpRequest& request) {
-  const std::string order = query_value(request.query, "order"), after = query_value(request.query, "after"), asked = query_value(request.query, "limit");
+  const std::string order = query_value(request.query, "order"), after = query_value(request.query, "after"),
+                    asked = query_value(request.query, "limit");
   if (!order.empty() && order != "asc" && order != "desc") return ApiError::bad("order", "must be asc or desc");
   size_t limit = 20;
   if (!asked.empty()) {
     const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
-    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > 100) return ApiError::bad("limit", "must be from 1 to 100");
+    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > 100)
+      return ApiError::bad("limit", "must be from 1 to 100");
   }
   if (order != "asc") std::reverse(items.begin(), items.end());
   size_t first = 0;
   if (!after.empty()) {
     while (first < items.size() && items[first]["id"] != after) ++first;
-    if (first == items.size()) return ApiError::bad("after", fmt::format("there is no item '{}'", after.substr(0, 100)));
+    if (first == items.size())
+      return ApiError::bad("after", fmt::format("there is no item '{}'", after.substr(0, 100)));
     ++first;
   }
   Json data = Json::array();
   for (size_t i = first; i < std::min(items.size(), first + limit); ++i) data.push_back(std::move(items[i]));
   const Json first_id = data.empty() ? Json() : data.front()["id"], last_id = data.empty() ? Json() : data.back()["id"];
   const bool more = first + data.size() < items.size();
-  return json_reply({{"object", "list"}, {"data", std::move(data)}, {"first_id", first_id}, {"last_id", last_id}, {"has_more", more}});
+  return json_reply({{"object", "list"},
+                     {"data", std::move(data)},
+                     {"first_id", first_id},
+                     {"last_id", last_id},
+                     {"has_more", more}});
 }
 
 // ID, or ID/input_items.
 Handled show(Call& call) {
   const std::string id = call.rest.substr(0, call.rest.find('/')), part = call.rest.substr(id.size());
-  if (!part.empty() && part != "/input_items") return ApiError{ApiErrorKind::not_found, "there is no such path; ID and ID/input_items are", ""};
+  if (!part.empty() && part != "/input_items")
+    return ApiError{ApiErrorKind::not_found, "there is no such path; ID and ID/input_items are", ""};
   auto found = call.service.responses().get(stored_as(owner_of(call.request), id));
   if (!found) return no_response(id);
   if (!part.empty()) return list_input_items(std::move(found->input), call.request);
   bool wrong = false, no_bool = false;
-  if (query_is(call.request, "include_obfuscation", &wrong)) return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
+  if (query_is(call.request, "include_obfuscation", &wrong))
+    return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
   const bool stream = query_is(call.request, "stream", &no_bool);
   if (wrong || no_bool) return ApiError::bad(wrong ? "include_obfuscation" : "stream", "must be true or false");
   if (stream) return show_as_stream(id, std::move(*found), call.request);
-  if (!query_value(call.request.query, "starting_after").empty()) return ApiError::bad("starting_after", "needs stream");
+  if (!query_value(call.request.query, "starting_after").empty())
+    return ApiError::bad("starting_after", "needs stream");
   return json_reply(found->response);
 }
 
 // Only work in the background can be cancelled, and there is none: whoever closes the connection ends the others.
 Handled cancel(Call& call) {
   constexpr std::string_view kCancel = "/cancel";
-  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  if (!call.rest.ends_with(kCancel))
+    return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
   if (!call.service.responses().get(stored_as(owner_of(call.request), id))) return no_response(id);
-  return ApiError::bad("response_id", "has ended; only responses in the background can be cancelled, and closing its connection ends one that streams");
+  return ApiError::bad(
+      "response_id",
+      "has ended; only responses in the background can be cancelled, and closing its connection ends one that streams");
 }
 
 Handled forget(Call& call) {
@@ -320,19 +381,51 @@ Handled count_input_tokens(Call& call) {
 }
 
 const Dialect kResponses = {"OpenAI responses",
-                            "Errors as OpenAI's. Streams are named server-sent events that end with `response.completed` or `response.incomplete`; an error in a stream is a last "
+                            "Errors as OpenAI's. Streams are named server-sent events that end with "
+                            "`response.completed` or `response.incomplete`; an error in a stream is a last "
                             "`event: error`.",
                             refuse, refuse_in_stream};
 
 std::vector<Endpoint> responses_endpoints() {
   std::vector<Endpoint> list;
-  list.push_back({.method = "POST", .path = "/v1/responses", .dialect = &kResponses, .summary = "Answers a conversation with items: thinking, a message, calls of functions.",
-                  .fields = response_fields(), .prepare = prepare, .look_up = look_up, .format = &kResponse});
-  list.push_back({.method = "POST", .path = "/v1/responses/input_tokens", .dialect = &kResponses, .summary = "How many tokens a conversation has.", .fields = joined({prompt_fields(), other_response_count_fields()}),
-                  .prepare = prepare, .look_up = look_up, .handle = count_input_tokens});
-  list.push_back({.method = "GET", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "A stored response; with `?stream=true` its events anew, those after `?starting_after=`. `ID/input_items`: what it answers, by `?order=`, `?after=` and `?limit=`.", .handle = show, .without_model = true});
-  list.push_back({.method = "POST", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "`ID/cancel` is refused: a stored response has ended, and closing its connection ends one that has not.", .handle = cancel, .without_model = true, .raw_body = true});
-  list.push_back({.method = "DELETE", .path = "/v1/responses/*", .dialect = &kResponses, .summary = "Forgets a stored response.", .handle = forget, .without_model = true});
+  list.push_back({.method = "POST",
+                  .path = "/v1/responses",
+                  .dialect = &kResponses,
+                  .summary = "Answers a conversation with items: thinking, a message, calls of functions.",
+                  .fields = response_fields(),
+                  .prepare = prepare,
+                  .look_up = look_up,
+                  .format = &kResponse});
+  list.push_back({.method = "POST",
+                  .path = "/v1/responses/input_tokens",
+                  .dialect = &kResponses,
+                  .summary = "How many tokens a conversation has.",
+                  .fields = joined({prompt_fields(), other_response_count_fields()}),
+                  .prepare = prepare,
+                  .look_up = look_up,
+                  .handle = count_input_tokens});
+  list.push_back({.method = "GET",
+                  .path = "/v1/responses/*",
+                  .dialect = &kResponses,
+                  .summary = "A stored response; with `?stream=true` its events anew, those after `?starting_after=`. "
+                             "`ID/input_items`: what it answers, by `?order=`, `?after=` and `?limit=`.",
+                  .handle = show,
+                  .without_model = true});
+  list.push_back(
+      {.method = "POST",
+       .path = "/v1/responses/*",
+       .dialect = &kResponses,
+       .summary =
+           "`ID/cancel` is refused: a stored response has ended, and closing its connection ends one that has not.",
+       .handle = cancel,
+       .without_model = true,
+       .raw_body = true});
+  list.push_back({.method = "DELETE",
+                  .path = "/v1/responses/*",
+                  .dialect = &kResponses,
+                  .summary = "Forgets a stored response.",
+                  .handle = forget,
+                  .without_model = true});
   return list;
 }
 

@@ -7,13 +7,24 @@ namespace {
 
 using Kind = AnswerPiece::Kind;
 
-const char* item_status(const Choice& choice) { return choice.finish == FinishReason::stop || choice.finish == FinishReason::none ? "completed" : "incomplete"; }
+const char* item_status(const Choice& choice) {
+  return choice.finish == FinishReason::stop || choice.finish == FinishReason::none ? "completed" : "incomplete";
+}
 
-Json text_part() { return {{"type", "output_text"}, {"text", ""}, {"annotations", Json::array()}, {"logprobs", Json::array()}}; }
+Json text_part() {
+  return {{"type", "output_text"}, {"text", ""}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+}
 
 Json call_item(const std::string& id, const std::string& call_id, const std::string& name, bool custom) {
-  if (custom) return {{"id", "ctc_" + id}, {"type", "custom_tool_call"}, {"status", "in_progress"}, {"call_id", call_id}, {"name", name}, {"input", ""}};
-  return {{"id", "fc_" + id}, {"type", "function_call"}, {"status", "in_progress"}, {"arguments", ""}, {"call_id", call_id}, {"name", name}};
+  if (custom)
+    return {{"id", "ctc_" + id},
+            {"type", "custom_tool_call"},
+            {"status", "in_progress"},
+            {"call_id", call_id},
+            {"name", name},
+            {"input", ""}};
+  return {{"id", "fc_" + id}, {"type", "function_call"}, {"status", "in_progress"},
+          {"arguments", ""},  {"call_id", call_id},      {"name", name}};
 }
 
 // The pieces of a stored text, as they were streamed; one of all, where they were not.
@@ -43,7 +54,8 @@ class Pieces {
 }  // namespace
 
 Json response_json(const Answer& answer, const char* status, Json output) {
-  Json out = {{"id", answer.id}, {"object", "response"}, {"created_at", answer.created}, {"status", status}, {"error", nullptr}, {"incomplete_details", nullptr}};
+  Json out = {{"id", answer.id},  {"object", "response"}, {"created_at", answer.created},
+              {"status", status}, {"error", nullptr},     {"incomplete_details", nullptr}};
   for (const auto& [name, value] : answer.ask.kept["request"].items()) out[name] = value;
   out["model"] = answer.model_name;
   out["output"] = std::move(output);
@@ -72,16 +84,16 @@ void ResponseEvents::piece(const AnswerPiece& piece, Json logprobs) {
       part["text"].get_ref<std::string&>() += piece.text;
       answer_.deltas.back().push_back({piece.text.size(), logprobs.size()});
       if (piece.kind == Kind::text) part["logprobs"].insert(part["logprobs"].end(), logprobs.begin(), logprobs.end());
-      return part_event(piece.kind == Kind::text ? "response.output_text.delta" : "response.reasoning_text.delta", "delta", piece.text, std::move(logprobs));
+      return part_event(piece.kind == Kind::text ? "response.output_text.delta" : "response.reasoning_text.delta",
+                        "delta", piece.text, std::move(logprobs));
     }
-    case Kind::call:
-      close();
-      return open_call(piece.text);
+    case Kind::call: close(); return open_call(piece.text);
     case Kind::arguments:
       if (choice_.part_kind != Kind::call || choice_.open_custom) return;
       item()["arguments"].get_ref<std::string&>() += piece.text;
       answer_.deltas.back().push_back({piece.text.size(), 0});
-      return event("response.function_call_arguments.delta", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", piece.text}});
+      return event("response.function_call_arguments.delta",
+                   {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", piece.text}});
     case Kind::call_end: return close();
   }
 }
@@ -95,12 +107,17 @@ void ResponseEvents::open_call(const std::string& name) {
 void ResponseEvents::close_call() {
   item()["status"] = item_status(choice_);
   if (!choice_.open_custom)
-    return event("response.function_call_arguments.done", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"name", item()["name"]}, {"arguments", item()["arguments"]}});
+    return event("response.function_call_arguments.done", {{"item_id", item()["id"]},
+                                                           {"output_index", choice_.part},
+                                                           {"name", item()["name"]},
+                                                           {"arguments", item()["arguments"]}});
   choice_.open_custom = false;
   const std::string input = custom_input(choice_.calls[choice_.streamed_calls - 1].arguments);
   item()["input"] = input;
-  event("response.custom_tool_call_input.delta", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", input}});
-  event("response.custom_tool_call_input.done", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"input", input}});
+  event("response.custom_tool_call_input.delta",
+        {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"delta", input}});
+  event("response.custom_tool_call_input.done",
+        {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"input", input}});
 }
 
 void ResponseEvents::close() {
@@ -111,8 +128,10 @@ void ResponseEvents::close() {
     close_call();
   } else {
     const Json& part = item()["content"][0];
-    part_event(kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done", "text", part["text"].get<std::string>(), part.value("logprobs", Json::array()));
-    event("response.content_part.done", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", part}});
+    part_event(kind == Kind::text ? "response.output_text.done" : "response.reasoning_text.done", "text",
+               part["text"].get<std::string>(), part.value("logprobs", Json::array()));
+    event("response.content_part.done",
+          {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", part}});
     if (kind == Kind::text) item()["status"] = item_status(choice_);
   }
   event("response.output_item.done", {{"output_index", choice_.part}, {"item", item()}});
@@ -134,13 +153,21 @@ void ResponseEvents::add(Kind kind, Json item) {
 
 void ResponseEvents::open(Kind kind) {
   if (kind == Kind::text) {
-    add(kind, {{"id", "msg_" + item_id()}, {"type", "message"}, {"status", "in_progress"}, {"role", "assistant"}, {"content", Json::array()}});
+    add(kind, {{"id", "msg_" + item_id()},
+               {"type", "message"},
+               {"status", "in_progress"},
+               {"role", "assistant"},
+               {"content", Json::array()}});
     item()["content"].push_back(text_part());
   } else {
-    add(kind, {{"id", "rs_" + item_id()}, {"type", "reasoning"}, {"summary", Json::array()}, {"content", Json::array()}});
+    add(kind,
+        {{"id", "rs_" + item_id()}, {"type", "reasoning"}, {"summary", Json::array()}, {"content", Json::array()}});
     item()["content"].push_back({{"type", "reasoning_text"}, {"text", ""}});
   }
-  event("response.content_part.added", {{"item_id", item()["id"]}, {"output_index", choice_.part}, {"content_index", 0}, {"part", item()["content"][0]}});
+  event("response.content_part.added", {{"item_id", item()["id"]},
+                                        {"output_index", choice_.part},
+                                        {"content_index", 0},
+                                        {"part", item()["content"][0]}});
 }
 
 void ResponseEvents::part_event(const char* type, const char* key, const std::string& text, Json logprobs) {
@@ -175,14 +202,22 @@ std::string stored_response_events(const std::string& id, StoredResponse stored,
         events.at_least_one();
         continue;
       }
-      pieces.cut(part["text"].get<std::string>(), part.value("logprobs", Json::array()), [&](std::string text, Json logprobs) { events.piece({kind, std::move(text)}, std::move(logprobs)); });
+      pieces.cut(part["text"].get<std::string>(), part.value("logprobs", Json::array()),
+                 [&](std::string text, Json logprobs) {
+                   events.piece({kind, std::move(text)}, std::move(logprobs));
+                 });
     } else {
       const bool custom = type == "custom_tool_call";
       const std::string name = item["name"];
       if (custom) answer.ask.tools.custom = {name};
-      choice.calls.push_back({item["call_id"].get<std::string>(), name, custom ? custom_arguments(item["input"].get<std::string>()) : item["arguments"].get<std::string>()});
+      choice.calls.push_back(
+          {item["call_id"].get<std::string>(), name,
+           custom ? custom_arguments(item["input"].get<std::string>()) : item["arguments"].get<std::string>()});
       events.piece({Kind::call, name});
-      if (!custom) pieces.cut(item["arguments"].get<std::string>(), Json::array(), [&](std::string text, Json) { events.piece({Kind::arguments, std::move(text)}); });
+      if (!custom)
+        pieces.cut(item["arguments"].get<std::string>(), Json::array(), [&](std::string text, Json) {
+          events.piece({Kind::arguments, std::move(text)});
+        });
       answer.ask.tools.custom.clear();
     }
     if (item.value("status", "") == "incomplete") choice.finish = FinishReason::length;

@@ -11,7 +11,8 @@ namespace millrace {
 class ResponseEvents {
  public:
   // Events up to the number `after` are counted, not written.
-  explicit ResponseEvents(Answer& answer, int64_t after = -1) : answer_(answer), choice_(answer.choices.front()), after_(after) {}
+  explicit ResponseEvents(Answer& answer, int64_t after = -1)
+      : answer_(answer), choice_(answer.choices.front()), after_(after) {}
 
   void event(const char* type, Json data);
   // `logprobs`: of the piece, where it is text; counted with it for who tells it again.

@@ -21,10 +21,12 @@ Wrong read_parts(const std::string& where, const Json& content, std::string* tex
   for (size_t i = 0; i < content.size(); ++i) {
     const std::string name = fmt::format("{}[{}]", where, i);
     const Json& part = content[i];
-    if (!part.is_object() || !part.contains("type") || !part["type"].is_string()) return ApiError::bad(name, "must be an object with a \"type\"");
+    if (!part.is_object() || !part.contains("type") || !part["type"].is_string())
+      return ApiError::bad(name, "must be an object with a \"type\"");
     const auto& type = part["type"].get_ref<const std::string&>();
     const char* key = type == "refusal" ? "refusal" : "text";
-    if (type != "input_text" && type != "output_text" && type != "text" && type != "summary_text" && type != "reasoning_text" && type != "refusal")
+    if (type != "input_text" && type != "output_text" && type != "text" && type != "summary_text" &&
+        type != "reasoning_text" && type != "refusal")
       return ApiError::unsupported(name, fmt::format("parts of type '{}' are not supported", type));
     if (!part.contains(key) || !part[key].is_string()) return ApiError::bad(name + "." + key, "must be a string");
     *text += part[key].get_ref<const std::string&>();
@@ -40,7 +42,8 @@ Wrong read_string(const Json& item, const std::string& where, const char* key, s
 
 // The assistant's turn that calls and thinking belong to.
 Json& assistant_turn(Json& messages) {
-  if (messages.empty() || messages.back()["role"] != "assistant") messages.push_back({{"role", "assistant"}, {"content", ""}});
+  if (messages.empty() || messages.back()["role"] != "assistant")
+    messages.push_back({{"role", "assistant"}, {"content", ""}});
   return messages.back();
 }
 
@@ -52,13 +55,15 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
   if (type == "message") {
     std::string role;
     if (auto wrong = read_string(item, where, "role", &role)) return wrong;
-    if (role == "tool" || role == "function") return ApiError::bad(where + ".role", "a tool answers by an item of type function_call_output");
+    if (role == "tool" || role == "function")
+      return ApiError::bad(where + ".role", "a tool answers by an item of type function_call_output");
     if (auto wrong = check_role(where + ".role", role)) return wrong;
     if (!item.contains("content")) return ApiError::bad(where + ".content", "is missing");
     if (auto wrong = read_parts(where + ".content", item["content"], &text)) return wrong;
     if (role == "developer") role = "system";
     // Thinking that came before its message is one turn with it.
-    if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" && messages.back()["content"] == "" && !messages.back().contains("tool_calls"))
+    if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
+        messages.back()["content"] == "" && !messages.back().contains("tool_calls"))
       messages.back()["content"] = std::move(text);
     else
       messages.push_back({{"role", std::move(role)}, {"content", std::move(text)}});
@@ -69,7 +74,8 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
     if (auto wrong = read_string(item, where, "name", &name)) return wrong;
     if (auto wrong = read_string(item, where, "arguments", &arguments)) return wrong;
-    assistant_turn(messages)["tool_calls"].push_back({{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
+    assistant_turn(messages)["tool_calls"].push_back(
+        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", arguments}}}});
     return std::nullopt;
   }
   if (type == "custom_tool_call") {
@@ -77,7 +83,8 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     if (auto wrong = read_string(item, where, "call_id", &id)) return wrong;
     if (auto wrong = read_string(item, where, "name", &name)) return wrong;
     if (auto wrong = read_string(item, where, "input", &given)) return wrong;
-    assistant_turn(messages)["tool_calls"].push_back({{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", custom_arguments(given)}}}});
+    assistant_turn(messages)["tool_calls"].push_back(
+        {{"id", id}, {"type", "function"}, {"function", {{"name", name}, {"arguments", custom_arguments(given)}}}});
     return std::nullopt;
   }
   if (type == "function_call_output" || type == "custom_tool_call_output") {
@@ -92,10 +99,12 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     for (const char* key : {"content", "summary"})
       if (text.empty() && item.contains(key))
         if (auto wrong = read_parts(where + "." + key, item[key], &text)) return wrong;
-    if (!text.empty()) messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", std::move(text)}});
+    if (!text.empty())
+      messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", std::move(text)}});
     return std::nullopt;
   }
-  return ApiError::unsupported(where + ".type", fmt::format("items of type '{}' are not supported", type.substr(0, 64)));
+  return ApiError::unsupported(where + ".type",
+                               fmt::format("items of type '{}' are not supported", type.substr(0, 64)));
 }
 
 }  // namespace
@@ -105,8 +114,16 @@ void add_stored_items(const Json& input, const std::string& id, Json& items) {
   for (Json item : list) {
     if (!item.is_object()) continue;
     const std::string type = item.value("type", "message");
-    const char* prefix = type == "message" ? "msg_" : type == "function_call" ? "fc_" : type == "function_call_output" ? "fco_" : type == "reasoning" ? "rs_" : type == "custom_tool_call" ? "ctc_" : "item_";
-    Json out = {{"id", item.contains("id") && item["id"].is_string() ? item["id"] : Json(prefix + id + std::to_string(items.size()))}, {"type", type}};
+    const char* prefix = type == "message"                ? "msg_"
+                         : type == "function_call"        ? "fc_"
+                         : type == "function_call_output" ? "fco_"
+                         : type == "reasoning"            ? "rs_"
+                         : type == "custom_tool_call"     ? "ctc_"
+                                                          : "item_";
+    Json out = {
+        {"id",
+         item.contains("id") && item["id"].is_string() ? item["id"] : Json(prefix + id + std::to_string(items.size()))},
+        {"type", type}};
     if (type != "reasoning") out["status"] = "completed";
     for (auto& [name, value] : item.items())
       if (!out.contains(name)) out[name] = std::move(value);

@@ -20,13 +20,15 @@ constexpr size_t kMostBytes = size_t{64} << 20;
 Wrong set_bias(GenerationRequest& ask, std::string_view key, const Json& bias) {
   TokenId token = 0;
   auto [end, status] = std::from_chars(key.data(), key.data() + key.size(), token);
-  if (status != std::errc() || end != key.data() + key.size() || token < 0) return ApiError::bad("logit_bias", fmt::format("'{}' is not a token id", key));
+  if (status != std::errc() || end != key.data() + key.size() || token < 0)
+    return ApiError::bad("logit_bias", fmt::format("'{}' is not a token id", key));
   if (!bias.is_number()) return ApiError::bad("logit_bias", fmt::format("the bias of token {} is not a number", token));
   ask.request.sampling.logit_bias[token] = bias.get<double>();
   return std::nullopt;
 }
 
-Field with_set(std::string name, unsigned types, std::string default_value, std::string help, std::function<Wrong(const Json&, GenerationRequest&)> set) {
+Field with_set(std::string name, unsigned types, std::string default_value, std::string help,
+               std::function<Wrong(const Json&, GenerationRequest&)> set) {
   Field field{std::move(name), types, std::move(default_value), std::move(help)};
   field.set = std::move(set);
   return field;
@@ -50,36 +52,45 @@ std::vector<Field> sampling_fields(std::initializer_list<std::string_view> witho
 }
 
 Field model_field() {
-  return with_set("model", kText, "the one that is served", "name or alias of the model", [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.model = value.get<std::string>();
-    return std::nullopt;
-  });
+  return with_set("model", kText, "the one that is served", "name or alias of the model",
+                  [](const Json& value, GenerationRequest& ask) -> Wrong {
+                    ask.model = value.get<std::string>();
+                    return std::nullopt;
+                  });
 }
 
 Field stream_field(bool default_value) {
-  return with_set("stream", kBoolean, default_value ? "true" : "false", "send the answer piece by piece, as it is generated", [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.stream = value.get<bool>();
-    return std::nullopt;
-  });
+  return with_set("stream", kBoolean, default_value ? "true" : "false",
+                  "send the answer piece by piece, as it is generated",
+                  [](const Json& value, GenerationRequest& ask) -> Wrong {
+                    ask.stream = value.get<bool>();
+                    return std::nullopt;
+                  });
 }
 
 Field stop_field(const std::string& name) {
-  Field field = with_set(name, kText | kTexts, "none", "strings that end the answer; it never contains one, nor part of one", [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.request.stop = value.is_string() ? std::vector{value.get<std::string>()} : value.get<std::vector<std::string>>();
-    std::erase(ask.request.stop, "");
-    return std::nullopt;
-  });
+  Field field =
+      with_set(name, kText | kTexts, "none", "strings that end the answer; it never contains one, nor part of one",
+               [](const Json& value, GenerationRequest& ask) -> Wrong {
+                 ask.request.stop =
+                     value.is_string() ? std::vector{value.get<std::string>()} : value.get<std::vector<std::string>>();
+                 std::erase(ask.request.stop, "");
+                 return std::nullopt;
+               });
   field.most = kMostStops;
   return field;
 }
 
 Field seed_field(bool negative_is_random) {
   const std::string help = "seed of the random draws: the same request with the same seed gives the same answer";
-  return bounded(with_set("seed", kInteger, "a random one, told in the Millrace-Seed header", help + (negative_is_random ? "; -1: a random one" : ""),
+  return bounded(with_set("seed", kInteger, "a random one, told in the Millrace-Seed header",
+                          help + (negative_is_random ? "; -1: a random one" : ""),
                           [=](const Json& value, GenerationRequest& ask) -> Wrong {
                             if (negative_is_random && value.get<double>() < 0) return std::nullopt;
                             ask.seed_given = true;
-                            ask.request.sampling.seed = value.is_number_unsigned() ? value.get<uint64_t>() : static_cast<uint64_t>(value.get<int64_t>());
+                            ask.request.sampling.seed = value.is_number_unsigned()
+                                                            ? value.get<uint64_t>()
+                                                            : static_cast<uint64_t>(value.get<int64_t>());
                             return std::nullopt;
                           }),
                  -9223372036854775808.0, 18446744073709551615.0);
@@ -95,77 +106,89 @@ Field max_tokens_field(const std::string& name, const std::string& default_value
 }
 
 Field logit_bias_field() {
-  Field field = with_set("logit_bias", kObject | kList, "none", "{\"ID\": BIAS} or [[ID, BIAS]]: added to the logits of tokens; -100 or false all but bans one",
-                         [](const Json& value, GenerationRequest& ask) -> Wrong {
-                           if (value.is_object()) {
-                             for (const auto& [key, bias] : value.items())
-                               if (auto wrong = set_bias(ask, key, bias)) return wrong;
-                             return std::nullopt;
-                           }
-                           for (const Json& pair : value) {
-                             if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer())
-                               return ApiError::bad("logit_bias", "must be an object or an array of [ID, BIAS]");
-                             const Json bias = pair[1].is_boolean() && !pair[1].get<bool>() ? Json(-1e6) : pair[1];
-                             if (auto wrong = set_bias(ask, pair[0].dump(), bias)) return wrong;
-                           }
-                           return std::nullopt;
-                         });
+  Field field =
+      with_set("logit_bias", kObject | kList, "none",
+               "{\"ID\": BIAS} or [[ID, BIAS]]: added to the logits of tokens; -100 or false all but bans one",
+               [](const Json& value, GenerationRequest& ask) -> Wrong {
+                 if (value.is_object()) {
+                   for (const auto& [key, bias] : value.items())
+                     if (auto wrong = set_bias(ask, key, bias)) return wrong;
+                   return std::nullopt;
+                 }
+                 for (const Json& pair : value) {
+                   if (!pair.is_array() || pair.size() != 2 || !pair[0].is_number_integer())
+                     return ApiError::bad("logit_bias", "must be an object or an array of [ID, BIAS]");
+                   const Json bias = pair[1].is_boolean() && !pair[1].get<bool>() ? Json(-1e6) : pair[1];
+                   if (auto wrong = set_bias(ask, pair[0].dump(), bias)) return wrong;
+                 }
+                 return std::nullopt;
+               });
   field.most = 4096;
   return field;
 }
 
 Field prompt_field(const std::string& name, bool several) {
   const unsigned types = kText | kTokens | (several ? kTexts | kTokenLists : 0u);
-  Field field = with_set(name, types, "", several ? "text or tokens to continue, or a list of such: each is answered on its own" : "text or tokens to continue",
-                         [name](const Json& value, GenerationRequest& ask) -> Wrong {
-                           const bool list = value.is_array() && !value.empty() && !value[0].is_number();
-                           if (value.is_array() && value.empty()) return ApiError::bad(name, "is empty");
-                           if (list && value.size() > kMostPrompts) return ApiError::bad(name, fmt::format("at most {} prompts, got {}", kMostPrompts, value.size()));
-                           for (const Json& one : list ? value : Json::array({value})) {
-                             AskedPrompt prompt;
-                             if (one.is_string()) {
-                               prompt.text = one.get<std::string>();
-                             } else {
-                               prompt.tokens = one.get<std::vector<TokenId>>();
-                               if (prompt.tokens.empty()) return ApiError::bad(name, "a list of tokens is empty");
-                             }
-                             ask.prompts.push_back(std::move(prompt));
-                           }
-                           return std::nullopt;
-                         });
+  Field field =
+      with_set(name, types, "",
+               several ? "text or tokens to continue, or a list of such: each is answered on its own"
+                       : "text or tokens to continue",
+               [name](const Json& value, GenerationRequest& ask) -> Wrong {
+                 const bool list = value.is_array() && !value.empty() && !value[0].is_number();
+                 if (value.is_array() && value.empty()) return ApiError::bad(name, "is empty");
+                 if (list && value.size() > kMostPrompts)
+                   return ApiError::bad(name, fmt::format("at most {} prompts, got {}", kMostPrompts, value.size()));
+                 for (const Json& one : list ? value : Json::array({value})) {
+                   AskedPrompt prompt;
+                   if (one.is_string()) {
+                     prompt.text = one.get<std::string>();
+                   } else {
+                     prompt.tokens = one.get<std::vector<TokenId>>();
+                     if (prompt.tokens.empty()) return ApiError::bad(name, "a list of tokens is empty");
+                   }
+                   ask.prompts.push_back(std::move(prompt));
+                 }
+                 return std::nullopt;
+               });
   field.most = kMostBytes;
   return field;
 }
 
 Field answers_field() {
-  return bounded(with_set("n", kInteger, "1", "answers to each prompt; they share the work on it and differ in their seed",
-                          [](const Json& value, GenerationRequest& ask) -> Wrong {
-                            ask.request.n = value.get<int64_t>();
-                            return std::nullopt;
-                          }),
-                 1, 128);
+  return bounded(
+      with_set("n", kInteger, "1", "answers to each prompt; they share the work on it and differ in their seed",
+               [](const Json& value, GenerationRequest& ask) -> Wrong {
+                 ask.request.n = value.get<int64_t>();
+                 return std::nullopt;
+               }),
+      1, 128);
 }
 
 Field usage_in_stream_field() {
   Field options{"stream_options", kObject, "", "needs stream"};
-  options.fields = {with_set("include_usage", kBoolean, "false", "a last chunk with the tokens counted", [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.include_usage = value.get<bool>();
-    return std::nullopt;
-  }), with_set("continuous_usage_stats", kBoolean, "false", "the count so far in every chunk; needs include_usage", [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.continuous_usage = value.get<bool>();
-    return std::nullopt;
-  }), unsupported_field("include_obfuscation", is_false)};
+  options.fields = {
+      with_set("include_usage", kBoolean, "false", "a last chunk with the tokens counted",
+               [](const Json& value, GenerationRequest& ask) -> Wrong {
+                 ask.include_usage = value.get<bool>();
+                 return std::nullopt;
+               }),
+      with_set("continuous_usage_stats", kBoolean, "false", "the count so far in every chunk; needs include_usage",
+               [](const Json& value, GenerationRequest& ask) -> Wrong {
+                 ask.continuous_usage = value.get<bool>();
+                 return std::nullopt;
+               }),
+      unsupported_field("include_obfuscation", is_false)};
   return options;
 }
 
 std::vector<Field> extension_fields() {
-  const auto tokens = [](const char* name, const char* help, std::vector<TokenId> SamplingOptions::* list) {
+  const auto tokens = [](const char* name, const char* help, std::vector<TokenId> SamplingOptions::*list) {
     return with_set(name, kTokens, "none", help, [list](const Json& value, GenerationRequest& ask) -> Wrong {
       ask.request.sampling.*list = value.get<std::vector<TokenId>>();
       return std::nullopt;
     });
   };
-  const auto flag = [](const char* name, const char* value, const char* help, bool Request::* member) {
+  const auto flag = [](const char* name, const char* value, const char* help, bool Request::*member) {
     return with_set(name, kBoolean, value, help, [member](const Json& given, GenerationRequest& ask) -> Wrong {
       ask.request.*member = given.get<bool>();
       return std::nullopt;
@@ -179,7 +202,8 @@ std::vector<Field> extension_fields() {
                        }),
               0, kMostTokens),
       flag("ignore_eos", "false", "go on past the model's end tokens", &Request::ignore_eos),
-      flag("cache_prompt", "true", "may use what is computed of prompts that begin alike, and leave its own", &Request::cache_prompt),
+      flag("cache_prompt", "true", "may use what is computed of prompts that begin alike, and leave its own",
+           &Request::cache_prompt),
       bounded(with_set("priority", kInteger, "0", "higher goes first, where the server's policy looks at it",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.request.priority = value.get<int64_t>();
@@ -192,14 +216,17 @@ std::vector<Field> extension_fields() {
                          return std::nullopt;
                        }),
               0.001, 1e6),
-      bounded(with_set("max_ttft", kNumber, "the server's", "refused with 429 when the first token is not to be expected within so many seconds; the "
+      bounded(with_set("max_ttft", kNumber, "the server's",
+                       "refused with 429 when the first token is not to be expected within so many seconds; the "
                        "Millrace-Max-TTFT header says the same",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.max_ttft_seconds = value.get<double>();
                          return std::nullopt;
                        }),
               0.001, 1e6),
-      bounded(with_set("deadline", kNumber, "none", "seconds by which the answer is wanted whole: the deadline policy goes by it, and what cannot be done by then is "
+      bounded(with_set("deadline", kNumber, "none",
+                       "seconds by which the answer is wanted whole: the deadline policy goes by it, and what cannot "
+                       "be done by then is "
                        "refused with 429",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.request.deadline_seconds = value.get<double>();
@@ -212,8 +239,12 @@ std::vector<Field> extension_fields() {
 }
 
 bool is_false(const Json& value) { return value.is_boolean() && !value.get<bool>(); }
-bool is_empty(const Json& value) { return (value.is_string() && value.get_ref<const std::string&>().empty()) || (value.is_structured() && value.empty()); }
-bool is_no_format(const Json& value) { return is_empty(value) || (value.is_object() && value.contains("type") && value["type"] == "text"); }
+bool is_empty(const Json& value) {
+  return (value.is_string() && value.get_ref<const std::string&>().empty()) || (value.is_structured() && value.empty());
+}
+bool is_no_format(const Json& value) {
+  return is_empty(value) || (value.is_object() && value.contains("type") && value["type"] == "text");
+}
 bool is_no_choice(const Json& value) { return value == "none" || value == "auto"; }
 bool is_one(const Json& value) { return value.is_number() && value.get<double>() == 1; }
 

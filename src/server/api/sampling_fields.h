@@ -15,15 +15,16 @@ Field seed_field(bool negative_is_random);
 Field max_tokens_field(const std::string& name, const std::string& default_value);
 Field logit_bias_field();
 Field prompt_field(const std::string& name, bool several);
-Field answers_field();  // n
-Field messages_field();  // OpenAI's
+Field answers_field();                    // n
+Field messages_field();                   // OpenAI's
 std::vector<Field> chat_prompt_fields();  // messages, and how the chat template is used
 Field usage_in_stream_field();
-std::vector<Field> extension_fields();  // min_tokens, ignore_eos, cache_prompt, priority, timeout, banned and allowed tokens
+std::vector<Field>
+extension_fields();  // min_tokens, ignore_eos, cache_prompt, priority, timeout, banned and allowed tokens
 
 // For fields that are not there: what clients send by default is let through.
 bool is_false(const Json& value);
-bool is_empty(const Json& value);  // "", [], {}
+bool is_empty(const Json& value);      // "", [], {}
 bool is_no_format(const Json& value);  // {"type": "text"}, ""
 bool is_no_choice(const Json& value);  // "none", "auto"
 bool is_one(const Json& value);

@@ -21,7 +21,9 @@ bool is_whole(const Json& value) {
   return std::abs(number) < 9e15 && number == std::floor(number);
 }
 
-bool is_token(const Json& value) { return value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMostTokenId; }
+bool is_token(const Json& value) {
+  return value.is_number_integer() && value.get<double>() >= 0 && value.get<double>() <= kMostTokenId;
+}
 
 template <typename Is>
 bool all(const Json& list, Is is) {
@@ -54,10 +56,12 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
     if (field.harmless(value)) return std::nullopt;
     return ApiError::unsupported(name, "is not supported by this server; leave it out");
   }
-  if (!has_type(value, field.types)) return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));
+  if (!has_type(value, field.types))
+    return ApiError::bad(name, fmt::format("must be {}, got {}", type_names(field.types), name_of(value)));
   if (value.is_number()) {
     const double number = value.get<double>();
-    if (!(number >= field.min && number <= field.max)) return ApiError::bad(name, fmt::format("must be between {} and {}, got {}", field.min, field.max, number));
+    if (!(number >= field.min && number <= field.max))
+      return ApiError::bad(name, fmt::format("must be between {} and {}, got {}", field.min, field.max, number));
     if (value.is_number_float() && !(field.types & kNumber)) value = static_cast<int64_t>(number);
   }
   if ((value.is_array() || value.is_object()) && value.size() > field.most) {
@@ -90,16 +94,23 @@ std::optional<ApiError> check_field(const Field& field, const std::string& name,
 }  // namespace
 
 std::string type_names(unsigned types) {
-  static const std::pair<unsigned, const char*> names[] = {
-      {kBoolean, "boolean"}, {kInteger, "integer"}, {kNumber, "number"}, {kText, "string"}, {kTexts, "array of strings"},
-      {kTokens, "array of token ids"}, {kTokenLists, "array of arrays of token ids"}, {kObject, "object"}, {kList, "array"}};
+  static const std::pair<unsigned, const char*> names[] = {{kBoolean, "boolean"},
+                                                           {kInteger, "integer"},
+                                                           {kNumber, "number"},
+                                                           {kText, "string"},
+                                                           {kTexts, "array of strings"},
+                                                           {kTokens, "array of token ids"},
+                                                           {kTokenLists, "array of arrays of token ids"},
+                                                           {kObject, "object"},
+                                                           {kList, "array"}};
   std::string out;
   for (const auto& [type, name] : names)
     if (types & type) out += (out.empty() ? "" : " or ") + std::string(name);
   return out;
 }
 
-std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask, const std::string& where) {
+std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask,
+                                    const std::string& where) {
   for (const Field& field : fields) {
     auto found = body.find(field.name);
     if (found != body.end() && found->is_null()) {

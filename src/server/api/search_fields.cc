@@ -24,28 +24,35 @@ Field best_of_field() {
 }  // namespace
 
 std::vector<Field> search_fields() {
-  Field penalty{"length_penalty", kNumber, "1", "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
+  Field penalty{"length_penalty", kNumber, "1",
+                "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
   penalty.min = -100;
   penalty.max = 100;
   penalty.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.length_penalty = value.get<double>();
     return std::nullopt;
   };
-  Field early{"early_stopping", kBoolean | kText, "false", "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
+  Field early{
+      "early_stopping", kBoolean | kText, "false",
+      "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
   early.choices = {"never"};
   early.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
-    ask.request.early_stopping = value.is_string() ? EarlyStopping::never : value.get<bool>() ? EarlyStopping::yes : EarlyStopping::no;
+    ask.request.early_stopping = value.is_string()   ? EarlyStopping::never
+                                 : value.get<bool>() ? EarlyStopping::yes
+                                                     : EarlyStopping::no;
     return std::nullopt;
   };
   return {best_of_field(),
-          {"use_beam_search", kBoolean, "false", "the n likeliest answers of a search with best_of beams, n without it; nothing is drawn at random"},
+          {"use_beam_search", kBoolean, "false",
+           "the n likeliest answers of a search with best_of beams, n without it; nothing is drawn at random"},
           penalty,
           early};
 }
 
 Wrong prepare_search(const Json& body, GenerationRequest& ask) {
   Request& request = ask.request;
-  if (request.best_of > 0 && request.best_of < request.n) return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
+  if (request.best_of > 0 && request.best_of < request.n)
+    return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
   if (!body.value("use_beam_search", false)) return std::nullopt;
   request.beams = std::max(request.n, std::exchange(request.best_of, 0));
   if (request.beams == 1) request.sampling.temperature = 0;  // the search of one beam

@@ -15,9 +15,13 @@ using Wrong = std::optional<ApiError>;
 constexpr size_t kMostIds = 1024;
 
 // Of the path's end, or ?conv_id=.
-std::string id_of(const Call& call) { return call.rest.empty() ? query_value(call.request.query, "conv_id") : call.rest; }
+std::string id_of(const Call& call) {
+  return call.rest.empty() ? query_value(call.request.query, "conv_id") : call.rest;
+}
 
-ApiError no_stream(const std::string& id) { return {ApiErrorKind::not_found, fmt::format("there is no stream '{}'", id.substr(0, 200)), ""}; }
+ApiError no_stream(const std::string& id) {
+  return {ApiErrorKind::not_found, fmt::format("there is no stream '{}'", id.substr(0, 200)), ""};
+}
 
 // The query's, or the last event's id; 0 without either.
 std::optional<int64_t> offset_of(const HttpRequest& request) {
@@ -34,7 +38,8 @@ Wrong read_on(Call& call, const Exchange& exchange) {
   const std::string id = id_of(call);
   const auto from = offset_of(call.request);
   if (!from) return ApiError::bad("from", "must be a number of bytes");
-  switch (call.service.streams().resume(stream_owner(call.request), id, *from, call.service.headers(call.request), exchange)) {
+  switch (call.service.streams().resume(stream_owner(call.request), id, *from, call.service.headers(call.request),
+                                        exchange)) {
     case StreamStore::Found::yes: return std::nullopt;
     case StreamStore::Found::no_stream: return no_stream(id);
     case StreamStore::Found::too_old: return ApiError::bad("from", "those bytes are no longer kept");
@@ -51,8 +56,13 @@ Handled remove(Call& call) {
 
 Handled look_up(Call& call) {
   Json list = Json::array();
-  for (const KeptStream& stream : call.service.streams().find(stream_owner(call.request), call.body["conversation_ids"].get<std::vector<std::string>>()))
-    list.push_back({{"conversation_id", stream.id}, {"is_done", stream.done}, {"total_bytes", stream.bytes}, {"started_at", stream.started_ms}, {"completed_at", stream.ended_ms}});
+  for (const KeptStream& stream : call.service.streams().find(
+           stream_owner(call.request), call.body["conversation_ids"].get<std::vector<std::string>>()))
+    list.push_back({{"conversation_id", stream.id},
+                    {"is_done", stream.done},
+                    {"total_bytes", stream.bytes},
+                    {"started_at", stream.started_ms},
+                    {"completed_at", stream.ended_ms}});
   return json_reply(list);
 }
 
@@ -62,15 +72,42 @@ std::vector<Endpoint> stream_endpoints() {
   Field ids{"conversation_ids", kTexts, "", "what to look for; there is no list of all"};
   ids.required = true;
   ids.most = kMostIds;
-  const char* about = "Reads a stream on, whose request had this id in its header X-Conversation-Id: from byte `?from=`, or from the event after `Last-Event-ID`. "
-                      "It takes the place of who read it before.";
+  const char* about =
+      "Reads a stream on, whose request had this id in its header X-Conversation-Id: from byte `?from=`, or from the "
+      "event after `Last-Event-ID`. "
+      "It takes the place of who read it before.";
   std::vector<Endpoint> list;
-  list.push_back({.method = "GET", .path = "/v1/stream/*", .dialect = &kLlamaServer, .summary = about, .begin = read_on, .without_model = true});
-  list.push_back({.method = "GET", .path = "/v1/stream", .dialect = &kLlamaServer, .summary = "The same, with the id as `?conv_id=`.", .begin = read_on, .without_model = true});
-  list.push_back({.method = "DELETE", .path = "/v1/stream/*", .dialect = &kLlamaServer, .summary = "Ends a stream's work, and forgets it.", .handle = remove, .without_model = true});
-  list.push_back({.method = "DELETE", .path = "/v1/stream", .dialect = &kLlamaServer, .summary = "The same, with the id as `?conv_id=`.", .handle = remove, .without_model = true});
-  list.push_back({.method = "POST", .path = "/v1/streams/lookup", .dialect = &kLlamaServer, .summary = "Which of these streams there are, and how far they have come.",
-                  .fields = {ids}, .handle = look_up, .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/v1/stream/*",
+                  .dialect = &kLlamaServer,
+                  .summary = about,
+                  .begin = read_on,
+                  .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/v1/stream",
+                  .dialect = &kLlamaServer,
+                  .summary = "The same, with the id as `?conv_id=`.",
+                  .begin = read_on,
+                  .without_model = true});
+  list.push_back({.method = "DELETE",
+                  .path = "/v1/stream/*",
+                  .dialect = &kLlamaServer,
+                  .summary = "Ends a stream's work, and forgets it.",
+                  .handle = remove,
+                  .without_model = true});
+  list.push_back({.method = "DELETE",
+                  .path = "/v1/stream",
+                  .dialect = &kLlamaServer,
+                  .summary = "The same, with the id as `?conv_id=`.",
+                  .handle = remove,
+                  .without_model = true});
+  list.push_back({.method = "POST",
+                  .path = "/v1/streams/lookup",
+                  .dialect = &kLlamaServer,
+                  .summary = "Which of these streams there are, and how far they have come.",
+                  .fields = {ids},
+                  .handle = look_up,
+                  .without_model = true});
   return list;
 }
 

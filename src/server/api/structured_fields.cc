@@ -12,7 +12,8 @@ using Wrong = std::optional<ApiError>;
 using Kind = Constraint::Kind;
 
 Wrong set_constraint(GenerationRequest& ask, const std::string& field, Constraint constraint) {
-  if (!ask.constraint_field.empty()) return ApiError::bad(field, fmt::format("cannot be kept beside {}: an answer has one form", ask.constraint_field));
+  if (!ask.constraint_field.empty())
+    return ApiError::bad(field, fmt::format("cannot be kept beside {}: an answer has one form", ask.constraint_field));
   ask.constraint_field = field;
   ask.request.constraint = std::move(constraint);
   return std::nullopt;
@@ -25,7 +26,9 @@ Constraint made(Kind kind, std::string text) {
   return constraint;
 }
 
-bool is_off(const Json& value) { return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty()); }
+bool is_off(const Json& value) {
+  return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
+}
 
 // A schema as an object, or as a text that holds one. {} is any JSON.
 Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& schema, bool strict = false) {
@@ -66,25 +69,34 @@ Wrong set_guided(GenerationRequest& ask, const std::string& field, const std::st
   if (name == "choice") return set_choice(ask, field, value);
   if (name == "regex") return set_text(ask, field, value, Kind::regex);
   if (name == "grammar") return set_text(ask, field, value, Kind::grammar);
-  if (name == "structural_tag") return set_constraint(ask, field, made(Kind::structure, value.is_string() ? value.get<std::string>() : to_text(value)));
-  if (name == "json_object" && value.is_boolean()) return value.get<bool>() ? set_constraint(ask, field, made(Kind::json_object, "")) : std::nullopt;
+  if (name == "structural_tag")
+    return set_constraint(ask, field,
+                          made(Kind::structure, value.is_string() ? value.get<std::string>() : to_text(value)));
+  if (name == "json_object" && value.is_boolean())
+    return value.get<bool>() ? set_constraint(ask, field, made(Kind::json_object, "")) : std::nullopt;
   return std::nullopt;
 }
 
 Field guided_field(const std::string& name, unsigned types, const char* help) {
   Field field{"guided_" + name, types, "none", help};
-  field.set = [name](const Json& value, GenerationRequest& ask) { return set_guided(ask, "guided_" + name, name, value); };
+  field.set = [name](const Json& value, GenerationRequest& ask) {
+    return set_guided(ask, "guided_" + name, name, value);
+  };
   return field;
 }
 
 }  // namespace
 
 Wrong set_response_format(GenerationRequest& ask, const Json& format, const std::string& where) {
-  if (!format.contains("type") || !format["type"].is_string()) return ApiError::bad(where + ".type", "must be text, json_object or json_schema");
+  if (!format.contains("type") || !format["type"].is_string())
+    return ApiError::bad(where + ".type", "must be text, json_object or json_schema");
   const auto& type = format["type"].get_ref<const std::string&>();
   if (type == "text") return std::nullopt;
   if (type == "structural_tag") return set_constraint(ask, where, made(Kind::structure, to_text(format)));
-  if (type != "json_object" && type != "json_schema") return ApiError::bad(where + ".type", fmt::format("must be text, json_object, json_schema or structural_tag, got '{}'", type.substr(0, 64)));
+  if (type != "json_object" && type != "json_schema")
+    return ApiError::bad(
+        where + ".type",
+        fmt::format("must be text, json_object, json_schema or structural_tag, got '{}'", type.substr(0, 64)));
   const auto strict = [](const Json& from) { return from.contains("strict") && from["strict"] == true; };
   if (type == "json_schema" && format.contains("json_schema")) {
     const Json& named = format["json_schema"];
@@ -94,28 +106,37 @@ Wrong set_response_format(GenerationRequest& ask, const Json& format, const std:
     if (!named.contains("schema") || named["schema"].is_null()) return ApiError::bad(inner + ".schema", "is missing");
     return set_schema(ask, inner + ".schema", named["schema"], strict(named) || strict(format));
   }
-  if (format.contains("schema") && !format["schema"].is_null()) return set_schema(ask, where + ".schema", format["schema"], strict(format));
+  if (format.contains("schema") && !format["schema"].is_null())
+    return set_schema(ask, where + ".schema", format["schema"], strict(format));
   if (type == "json_schema") return ApiError::bad(where + ".json_schema", "is missing");
   return set_constraint(ask, where, made(Kind::json_object, ""));
 }
 
 Field response_format_field() {
-  Field field{"response_format", kObject, "{\"type\": \"text\"}", "what the answer is written like: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", \"json_schema\": {\"name\", \"schema\"}} or, flat, "
-                                                                  "{\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
-  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong { return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format"); };
+  Field field{"response_format", kObject, "{\"type\": \"text\"}",
+              "what the answer is written like: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", "
+              "\"json_schema\": {\"name\", \"schema\"}} or, flat, "
+              "{\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
+  field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
+    return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format");
+  };
   return field;
 }
 
 std::vector<Field> guided_fields() {
-  Field all{"structured_outputs", kObject, "none", "one of json (a JSON Schema), regex, choice (strings), grammar (GBNF), json_object (true) and structural_tag"};
+  Field all{
+      "structured_outputs", kObject, "none",
+      "one of json (a JSON Schema), regex, choice (strings), grammar (GBNF), json_object (true) and structural_tag"};
   all.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     for (const char* name : {"json", "regex", "choice", "grammar", "json_object", "structural_tag"})
       if (value.contains(name))
         if (auto wrong = set_guided(ask, std::string("structured_outputs.") + name, name, value[name])) return wrong;
     return std::nullopt;
   };
-  return {all, guided_field("json", kObject | kText, "older name of structured_outputs.json"), guided_field("regex", kText, "older name of structured_outputs.regex"),
-          guided_field("choice", kTexts, "older name of structured_outputs.choice"), guided_field("grammar", kText, "older name of structured_outputs.grammar")};
+  return {all, guided_field("json", kObject | kText, "older name of structured_outputs.json"),
+          guided_field("regex", kText, "older name of structured_outputs.regex"),
+          guided_field("choice", kTexts, "older name of structured_outputs.choice"),
+          guided_field("grammar", kText, "older name of structured_outputs.grammar")};
 }
 
 std::vector<Field> grammar_fields() {

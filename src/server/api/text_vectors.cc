@@ -12,13 +12,15 @@ Field text_field(const char* name, unsigned types, bool required, const char* he
 }
 
 Field pooling_field() {
-  Field field{"pooling", kText, "the model's own", "how the tokens' hidden states become one vector: none gives a vector for each"};
+  Field field{"pooling", kText, "the model's own",
+              "how the tokens' hidden states become one vector: none gives a vector for each"};
   field.choices = {"none", "mean", "cls", "last"};
   return field;
 }
 
 ApiError too_many_tokens(const char* field, const std::string& what, int64_t count, int64_t most) {
-  ApiError error{ApiErrorKind::too_long, fmt::format("{}: {} {} tokens, more than the context of {}", field, what, count, most), field};
+  ApiError error{ApiErrorKind::too_long,
+                 fmt::format("{}: {} {} tokens, more than the context of {}", field, what, count, most), field};
   error.prompt_tokens = count;
   error.context = most;
   return error;
@@ -33,7 +35,9 @@ Wrong add_text(const ServedModel& served, const char* name, const Json& input, b
   } else {
     tokens = input.get<std::vector<TokenId>>();
     for (TokenId token : tokens)
-      if (token >= served.model->info().vocab) return ApiError::bad(name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
+      if (token >= served.model->info().vocab)
+        return ApiError::bad(
+            name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
   }
   const auto count = static_cast<int64_t>(tokens.size()), context = served.embeddings->context();
   if (count == 0) return ApiError::bad(name, "holds an empty text, and this model adds no start token");
@@ -51,7 +55,8 @@ Wrong add_texts(const ServedModel& served, const char* name, const Json& input, 
   const bool one = input.is_string() || (input.is_array() && !input.empty() && input[0].is_number());
   if (input.empty() && !one) return ApiError::bad(name, "is empty");
   if (one) return add_text(served, name, input, truncate, out);
-  if (input.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
+  if (input.size() > kMostTexts)
+    return ApiError::bad(name, fmt::format("at most {} texts, got {}", kMostTexts, input.size()));
   for (const Json& text : input)
     if (auto wrong = add_text(served, name, text, truncate, out)) return wrong;
   return std::nullopt;
@@ -68,17 +73,21 @@ Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling
   return std::nullopt;
 }
 
-Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts, Pooling pooling, int64_t prompt_tokens,
-                  std::function<Json(TextVectors&)> write) {
+Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
+                  Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write) {
   Service& service = call.service;
-  EmbeddingWorker::Work work{.texts = std::move(texts), .pooling = pooling, .share = WorkShare::of(call.request), .unwanted = std::make_shared<std::atomic<bool>>(false)};
+  EmbeddingWorker::Work work{.texts = std::move(texts),
+                             .pooling = pooling,
+                             .share = WorkShare::of(call.request),
+                             .unwanted = std::make_shared<std::atomic<bool>>(false)};
   exchange.on_gone([unwanted = work.unwanted] { *unwanted = true; });
   std::shared_ptr<KeyUse> use;
   if (call.request.account) {
     if (auto refused = call.request.account->begin(prompt_tokens, 1, unix_seconds())) return refused;
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
-  work.done = [&service, &dialect, exchange, use, held = call.ask.served, write = std::move(write), headers = service.headers(call.request)](Result<TextVectors> vectors) {
+  work.done = [&service, &dialect, exchange, use, held = call.ask.served, write = std::move(write),
+               headers = service.headers(call.request)](Result<TextVectors> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});
   };

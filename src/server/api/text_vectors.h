@@ -29,8 +29,8 @@ ApiError too_many_tokens(const char* field, const std::string& what, int64_t cou
 
 // Has them embedded and answers the exchange with what `write` makes of the vectors, which are not normalized. The
 // request's key is charged with the tokens.
-Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts, Pooling pooling, int64_t prompt_tokens,
-                  std::function<Json(TextVectors&)> write);
+Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
+                  Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write);
 
 Field text_field(const char* name, unsigned types, bool required, const char* help);
 Field pooling_field();

@@ -18,7 +18,8 @@ Json timings_json(const Answer& answer) {
           {"prompt_per_second", per_second(prompt, t.prefill_seconds)},
           {"predicted_n", answer.generated_tokens},
           {"predicted_ms", t.decode_seconds * 1e3},
-          {"predicted_per_token_ms", answer.generated_tokens > 0 ? t.decode_seconds * 1e3 / static_cast<double>(answer.generated_tokens) : 0},
+          {"predicted_per_token_ms",
+           answer.generated_tokens > 0 ? t.decode_seconds * 1e3 / static_cast<double>(answer.generated_tokens) : 0},
           {"predicted_per_second", per_second(answer.generated_tokens, t.decode_seconds)}};
 }
 

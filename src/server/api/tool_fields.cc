@@ -17,7 +17,8 @@ constexpr size_t kMostName = 128;
 
 bool is_name(const std::string& name) {
   return !name.empty() && name.size() <= kMostName && std::ranges::all_of(name, [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' || c == '.' || c == ':' || c == '/';
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_' || c == '-' ||
+           c == '.' || c == ':' || c == '/';
   });
 }
 
@@ -28,12 +29,16 @@ Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& v
     if (!tool.is_object()) return ApiError::bad(where, "must be an object");
     if (tool.contains("type") && tool["type"] == "custom") {
       if (!flat && !tool.contains("custom")) return ApiError::bad(where + ".custom", "is missing");
-      if (auto wrong = flat ? add_custom_tool(ask, where, tool) : add_custom_tool(ask, where + ".custom", tool["custom"])) return wrong;
+      if (auto wrong =
+              flat ? add_custom_tool(ask, where, tool) : add_custom_tool(ask, where + ".custom", tool["custom"]))
+        return wrong;
       continue;
     }
-    if (tool.contains("type") && tool["type"] != "function") return ApiError::unsupported(where + ".type", "only tools of type 'function' and 'custom' are supported");
+    if (tool.contains("type") && tool["type"] != "function")
+      return ApiError::unsupported(where + ".type", "only tools of type 'function' and 'custom' are supported");
     if (!flat && !tool.contains("function")) return ApiError::bad(where + ".function", "is missing");
-    if (auto wrong = flat ? add_function(ask, where, tool) : add_function(ask, where + ".function", tool["function"])) return wrong;
+    if (auto wrong = flat ? add_function(ask, where, tool) : add_function(ask, where + ".function", tool["function"]))
+      return wrong;
   }
   return std::nullopt;
 }
@@ -41,10 +46,14 @@ Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& v
 // {"type": "function" or "custom", "name"}, or with the name in an object that is called as the type.
 Wrong read_named(const std::string& where, const Json& value, std::string* name) {
   if (!value.is_object()) return ApiError::bad(where, "must be an object");
-  const std::string type = value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "function";
-  if (type != "function" && type != "custom") return ApiError::unsupported(where + ".type", fmt::format("tools of type '{}' are not supported", type.substr(0, 64)));
+  const std::string type =
+      value.contains("type") && value["type"].is_string() ? value["type"].get<std::string>() : "function";
+  if (type != "function" && type != "custom")
+    return ApiError::unsupported(where + ".type",
+                                 fmt::format("tools of type '{}' are not supported", type.substr(0, 64)));
   const Json& named = value.contains(type) ? value[type] : value;
-  if (!named.is_object() || !named.contains("name") || !named["name"].is_string()) return ApiError::bad(where + "." + type + ".name", "must be a string");
+  if (!named.is_object() || !named.contains("name") || !named["name"].is_string())
+    return ApiError::bad(where + "." + type + ".name", "must be a string");
   *name = named["name"].get<std::string>();
   return std::nullopt;
 }
@@ -55,8 +64,10 @@ Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json&
   const Json& allowed = nested ? value["allowed_tools"] : value;
   const std::string where = nested ? field + ".allowed_tools" : field;
   if (!allowed.is_object()) return ApiError::bad(where, "must be an object");
-  if (!allowed.contains("mode") || (allowed["mode"] != "auto" && allowed["mode"] != "required")) return ApiError::bad(where + ".mode", "must be auto or required");
-  if (!allowed.contains("tools") || !allowed["tools"].is_array() || allowed["tools"].empty() || allowed["tools"].size() > kMostTools)
+  if (!allowed.contains("mode") || (allowed["mode"] != "auto" && allowed["mode"] != "required"))
+    return ApiError::bad(where + ".mode", "must be auto or required");
+  if (!allowed.contains("tools") || !allowed["tools"].is_array() || allowed["tools"].empty() ||
+      allowed["tools"].size() > kMostTools)
     return ApiError::bad(where + ".tools", fmt::format("must be an array of 1 to {} tools", kMostTools));
   ask.tools.choice = allowed["mode"] == "required" ? Choice::required : Choice::automatic;
   ask.tools.allowed.emplace();
@@ -72,10 +83,14 @@ Wrong read_choice(GenerationRequest& ask, const std::string& field, const Json& 
   AskedTools& tools = ask.tools;
   tools.choice_given = true;
   if (value.is_string()) {
-    if (value == "auto") tools.choice = Choice::automatic;
-    else if (value == "none") tools.choice = Choice::none;
-    else if (value == "required") tools.choice = Choice::required;
-    else return ApiError::bad(field, "must be auto, none, required or a function");
+    if (value == "auto")
+      tools.choice = Choice::automatic;
+    else if (value == "none")
+      tools.choice = Choice::none;
+    else if (value == "required")
+      tools.choice = Choice::required;
+    else
+      return ApiError::bad(field, "must be auto, none, required or a function");
     return std::nullopt;
   }
   if (value.contains("type") && value["type"] == "allowed_tools") return read_allowed(ask, field, value);
@@ -85,14 +100,20 @@ Wrong read_choice(GenerationRequest& ask, const std::string& field, const Json& 
 }
 
 std::vector<Field> fields(bool flat) {
-  Field tools{"tools", kList, "none", flat ? "what may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is a text"
-                                           : "what may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", \"format\"}}, whose input is a text"};
+  Field tools{
+      "tools", kList, "none",
+      flat ? "what may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, or {\"type\": "
+             "\"custom\", \"name\", \"description\", \"format\"}, whose input is a text"
+           : "what may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}, "
+             "or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", \"format\"}}, whose input is a text"};
   tools.most = kMostTools;
   tools.set = [flat](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
     return read_tools(ask, "tools", value, flat);
   };
-  Field choice{"tool_choice", kText | kObject, "auto", "auto: the model may call tools; none; required: it must; the tool that must be called; or {\"type\": \"allowed_tools\"}: those of the tools that may be. Arguments of calls fit the tool's schema"};
+  Field choice{"tool_choice", kText | kObject, "auto",
+               "auto: the model may call tools; none; required: it must; the tool that must be called; or {\"type\": "
+               "\"allowed_tools\"}: those of the tools that may be. Arguments of calls fit the tool's schema"};
   choice.set = [](const Json& value, GenerationRequest& ask) { return read_choice(ask, "tool_choice", value); };
   Field parallel{"parallel_tool_calls", kBoolean, "true", "an answer may hold more than one call"};
   parallel.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -105,7 +126,8 @@ std::vector<Field> fields(bool flat) {
 Wrong check_allowed(const AskedTools& tools) {
   for (const std::string& name : *tools.allowed)
     if (std::ranges::find(tools.tools, name, &Tool::name) == tools.tools.end())
-      return ApiError::bad("tool_choice", fmt::format("there is no tool '{}' to be allowed", name.substr(0, kMostName)));
+      return ApiError::bad("tool_choice",
+                           fmt::format("there is no tool '{}' to be allowed", name.substr(0, kMostName)));
   return std::nullopt;
 }
 
@@ -113,17 +135,25 @@ Wrong check_allowed(const AskedTools& tools) {
 
 Wrong add_function(GenerationRequest& ask, const std::string& where, const Json& function) {
   if (!function.is_object()) return ApiError::bad(where, "must be an object");
-  if (!function.contains("name") || !function["name"].is_string()) return ApiError::bad(where + ".name", "must be a string");
-  const auto text = [&](const char* key) { return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string(); };
+  if (!function.contains("name") || !function["name"].is_string())
+    return ApiError::bad(where + ".name", "must be a string");
+  const auto text = [&](const char* key) {
+    return function.contains(key) && function[key].is_string() ? function[key].get<std::string>() : std::string();
+  };
   Json parameters = function.contains("parameters") ? function["parameters"] : Json();
-  return add_tool(ask, where, text("name"), text("description"), std::move(parameters), function.contains("strict") && function["strict"] == true);
+  return add_tool(ask, where, text("name"), text("description"), std::move(parameters),
+                  function.contains("strict") && function["strict"] == true);
 }
 
-Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict) {
-  if (!is_name(name)) return ApiError::bad(where + ".name", fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
+Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::string& name,
+               const std::string& description, Json parameters, bool strict) {
+  if (!is_name(name))
+    return ApiError::bad(where + ".name",
+                         fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
   for (const Tool& tool : ask.tools.tools)
     if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is there twice", name));
-  if (!parameters.is_null() && !parameters.is_object()) return ApiError::bad(where + ".parameters", "must be a JSON Schema");
+  if (!parameters.is_null() && !parameters.is_object())
+    return ApiError::bad(where + ".parameters", "must be a JSON Schema");
   if (parameters.is_null() || parameters.empty()) parameters = {{"type", "object"}, {"properties", Json::object()}};
   if (ask.tools.definitions.is_null()) ask.tools.definitions = Json::array();
   Json function = {{"name", name}, {"description", description}, {"parameters", parameters}};
@@ -131,7 +161,8 @@ Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::stri
   ask.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
   // Arguments that no property describes are not wanted, unless the schema says so.
   if (!parameters.contains("type")) parameters["type"] = "object";
-  const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") || parameters.contains("allOf") || parameters.contains("patternProperties");
+  const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") ||
+                        parameters.contains("allOf") || parameters.contains("patternProperties");
   if (!composed && !parameters.contains("additionalProperties")) parameters["additionalProperties"] = false;
   ask.tools.tools.push_back({name, description, std::move(parameters)});
   return std::nullopt;
@@ -139,7 +170,8 @@ Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::stri
 
 Wrong check_tools(GenerationRequest& ask) {
   AskedTools& tools = ask.tools;
-  if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none) return ApiError::bad("tool_choice", "needs tools");
+  if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none)
+    return ApiError::bad("tool_choice", "needs tools");
   if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
     return ApiError::bad(ask.constraint_field, "cannot be kept beside a tool that must be called");
   if (ask.constrains_thinking && tools.any()) return ApiError::bad(ask.constraint_field, "cannot be kept beside tools");
@@ -147,7 +179,9 @@ Wrong check_tools(GenerationRequest& ask) {
     if (auto wrong = check_allowed(tools)) return wrong;
   if (tools.named.empty()) return std::nullopt;
   const auto found = std::ranges::find(tools.tools, tools.named, &Tool::name);
-  if (found == tools.tools.end()) return ApiError::bad(tools.old_form ? "function_call" : "tool_choice", fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
+  if (found == tools.tools.end())
+    return ApiError::bad(tools.old_form ? "function_call" : "tool_choice",
+                         fmt::format("there is no tool '{}'", tools.named.substr(0, kMostName)));
   tools.tools = {Tool(*found)};
   tools.parallel = false;
   return std::nullopt;
@@ -169,19 +203,22 @@ void set_reasoning_effort(GenerationRequest& ask, const std::string& effort) {
 }
 
 std::vector<Field> reasoning_fields() {
-  Field effort{"reasoning_effort", kText, "the template's", "how long to think, for chat templates that look at it; none: not at all, where the template can"};
+  Field effort{"reasoning_effort", kText, "the template's",
+               "how long to think, for chat templates that look at it; none: not at all, where the template can"};
   effort.choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
-  Field format{"reasoning_format", kText, "auto", "thinking: auto and deepseek: in reasoning_content; none: left in the text with its marks"};
+  Field format{"reasoning_format", kText, "auto",
+               "thinking: auto and deepseek: in reasoning_content; none: left in the text with its marks"};
   format.choices = {"none", "deepseek", "deepseek-legacy", "auto"};
   format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.split = value != "none";
     return std::nullopt;
   };
-  Field include{"include_reasoning", kBoolean, "absent", "true: thinking comes in the field reasoning, as vLLM has it; false: it is left out"};
+  Field include{"include_reasoning", kBoolean, "absent",
+                "true: thinking comes in the field reasoning, as vLLM has it; false: it is left out"};
   include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.shown = value.get<bool>();
     ask.reasoning.in_vllm_name = value.get<bool>();
@@ -192,7 +229,8 @@ std::vector<Field> reasoning_fields() {
     ask.variables["enable_thinking"] = value.get<bool>();
     return std::nullopt;
   };
-  Field budget{"thinking_token_budget", kInteger, "none", "tokens of thinking at most, where the chat template marks it: then it is ended; -1: none"};
+  Field budget{"thinking_token_budget", kInteger, "none",
+               "tokens of thinking at most, where the chat template marks it: then it is ended; -1: none"};
   budget.min = -1;
   budget.max = 2147483647;
   budget.set = [](const Json& value, GenerationRequest& ask) -> Wrong {

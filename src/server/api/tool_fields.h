@@ -15,7 +15,8 @@ Field ollama_tools_field();
 // {"name", "description", "parameters", "strict"}
 std::optional<ApiError> add_function(GenerationRequest& ask, const std::string& where, const Json& function);
 // Adds one. `where` names it in errors.
-std::optional<ApiError> add_tool(GenerationRequest& ask, const std::string& where, const std::string& name, const std::string& description, Json parameters, bool strict);
+std::optional<ApiError> add_tool(GenerationRequest& ask, const std::string& where, const std::string& name,
+                                 const std::string& description, Json parameters, bool strict);
 // After all fields: whether what is wished can be had.
 std::optional<ApiError> check_tools(GenerationRequest& ask);
 

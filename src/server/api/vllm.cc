@@ -21,10 +21,31 @@ Handled load(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> vllm_endpoints() {
-  return {{.method = "GET", .path = "/version", .dialect = &kOpenAi, .summary = "The server's version.", .handle = version, .without_model = true},
-          {.method = "GET", .path = "/ping", .dialect = &kOpenAi, .summary = "200 without content.", .handle = ping, .without_model = true},
-          {.method = "POST", .path = "/ping", .dialect = &kOpenAi, .summary = "The same.", .handle = ping, .without_model = true, .raw_body = true},
-          {.method = "GET", .path = "/load", .dialect = &kOpenAi, .summary = "How many streams run or wait.", .handle = load, .without_model = true}};
+  return {{.method = "GET",
+           .path = "/version",
+           .dialect = &kOpenAi,
+           .summary = "The server's version.",
+           .handle = version,
+           .without_model = true},
+          {.method = "GET",
+           .path = "/ping",
+           .dialect = &kOpenAi,
+           .summary = "200 without content.",
+           .handle = ping,
+           .without_model = true},
+          {.method = "POST",
+           .path = "/ping",
+           .dialect = &kOpenAi,
+           .summary = "The same.",
+           .handle = ping,
+           .without_model = true,
+           .raw_body = true},
+          {.method = "GET",
+           .path = "/load",
+           .dialect = &kOpenAi,
+           .summary = "How many streams run or wait.",
+           .handle = load,
+           .without_model = true}};
 }
 
 }  // namespace millrace

@@ -17,13 +17,17 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kWindowSeconds = 24 * 60 * 60;
-constexpr size_t kMostErrors = 100;  // of a batch that fails
+constexpr size_t kMostErrors = 100;               // of a batch that fails
 constexpr auto kSlice = std::chrono::seconds(5);  // of a batch, where other keys' wait
 constexpr int64_t kMostState = 1 << 20;
 
-int64_t now() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
-std::string text_of(const Json& json, const char* name) { return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string(); }
+std::string text_of(const Json& json, const char* name) {
+  return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string();
+}
 bool is_over(const Json& batch) {
   const std::string status = text_of(batch, "status");
   return status != "validating" && status != "in_progress" && status != "finalizing" && status != "cancelling";
@@ -51,7 +55,9 @@ class Lines {
   int64_t number_ = 0;
 };
 
-std::string_view text_in(const MappedFile& file) { return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()}; }
+std::string_view text_in(const MappedFile& file) {
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
 
 }  // namespace
 
@@ -90,7 +96,8 @@ struct BatchRunner::Progress {
   Json counts(int64_t total) const { return {{"total", total}, {"completed", completed}, {"failed", failed}}; }
 };
 
-BatchRunner::BatchRunner(Service& service, FileStore& files, const BatchLimits& limits) : service_(service), files_(files), limits_(limits) {
+BatchRunner::BatchRunner(Service& service, FileStore& files, const BatchLimits& limits)
+    : service_(service), files_(files), limits_(limits) {
   load();
   thread_ = std::thread([this] { loop(); });
 }
@@ -110,7 +117,9 @@ void BatchRunner::load() {
   }
   for (const auto& [id, batch] : batches_)
     if (!is_over(batch)) queue_.push_back(id);
-  std::ranges::stable_sort(queue_, {}, [&](const std::string& id) { return batches_[id].value("created_at", Json(0)).is_number() ? batches_[id]["created_at"].get<int64_t>() : 0; });
+  std::ranges::stable_sort(queue_, {}, [&](const std::string& id) {
+    return batches_[id].value("created_at", Json(0)).is_number() ? batches_[id]["created_at"].get<int64_t>() : 0;
+  });
 }
 
 void BatchRunner::stop() {
@@ -130,7 +139,8 @@ Result<void> BatchRunner::keep(const std::string& id) {
 }
 
 Result<void> BatchRunner::room_for_batch(const FileUser& user) {
-  if (static_cast<int64_t>(batches_.size()) >= limits_.batches) return Error::resource(fmt::format("batches: there are {} already", batches_.size()));
+  if (static_cast<int64_t>(batches_.size()) >= limits_.batches)
+    return Error::resource(fmt::format("batches: there are {} already", batches_.size()));
   if (user.admin) return {};
   std::vector<std::string> its, ended;
   for (const auto& [id, batch] : batches_) {
@@ -139,8 +149,11 @@ Result<void> BatchRunner::room_for_batch(const FileUser& user) {
     if (is_over(batch)) ended.push_back(id);
   }
   if (static_cast<int64_t>(its.size()) < limits_.key_batches) return {};
-  if (ended.empty()) return Error::resource(fmt::format("batches: key '{}' has {} under way; wait for one, or cancel it", user.name, its.size()));
-  const std::string oldest = *std::ranges::min_element(ended, {}, [&](const std::string& id) { return batches_[id].value("created_at", int64_t{0}); });
+  if (ended.empty())
+    return Error::resource(
+        fmt::format("batches: key '{}' has {} under way; wait for one, or cancel it", user.name, its.size()));
+  const std::string oldest = *std::ranges::min_element(
+      ended, {}, [&](const std::string& id) { return batches_[id].value("created_at", int64_t{0}); });
   std::error_code ignored;
   fs::remove(path(oldest, ".json"), ignored);
   batches_.erase(oldest);
@@ -152,15 +165,34 @@ bool BatchRunner::others_wait(const std::string& owner) const {
   return std::ranges::any_of(queue_, [&](const std::string& id) { return owners_.at(id) != owner; });
 }
 
-Result<Json> BatchRunner::create(const std::string& input_file, const std::string& endpoint, const std::string& window, const Json& metadata, const FileUser& user) {
-  if (!files_.find(input_file, user)) return Error::user(fmt::format("input_file_id: there is no file '{}'", input_file.substr(0, 100)));
-  if (!is_batch_url(endpoint)) return Error::user(fmt::format("endpoint: '{}' is not for batches", endpoint.substr(0, 100)));
+Result<Json> BatchRunner::create(const std::string& input_file, const std::string& endpoint, const std::string& window,
+                                 const Json& metadata, const FileUser& user) {
+  if (!files_.find(input_file, user))
+    return Error::user(fmt::format("input_file_id: there is no file '{}'", input_file.substr(0, 100)));
+  if (!is_batch_url(endpoint))
+    return Error::user(fmt::format("endpoint: '{}' is not for batches", endpoint.substr(0, 100)));
   const int64_t created = now();
   const std::string id = "batch_" + FileStore::new_id().substr(5);
-  const Json batch = {{"id", id}, {"object", "batch"}, {"endpoint", endpoint}, {"errors", nullptr}, {"input_file_id", input_file}, {"completion_window", window},
-                      {"status", "validating"}, {"output_file_id", nullptr}, {"error_file_id", nullptr}, {"created_at", created}, {"in_progress_at", nullptr},
-                      {"expires_at", created + kWindowSeconds}, {"finalizing_at", nullptr}, {"completed_at", nullptr}, {"failed_at", nullptr}, {"expired_at", nullptr},
-                      {"cancelling_at", nullptr}, {"cancelled_at", nullptr}, {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}}, {"metadata", metadata}};
+  const Json batch = {{"id", id},
+                      {"object", "batch"},
+                      {"endpoint", endpoint},
+                      {"errors", nullptr},
+                      {"input_file_id", input_file},
+                      {"completion_window", window},
+                      {"status", "validating"},
+                      {"output_file_id", nullptr},
+                      {"error_file_id", nullptr},
+                      {"created_at", created},
+                      {"in_progress_at", nullptr},
+                      {"expires_at", created + kWindowSeconds},
+                      {"finalizing_at", nullptr},
+                      {"completed_at", nullptr},
+                      {"failed_at", nullptr},
+                      {"expired_at", nullptr},
+                      {"cancelling_at", nullptr},
+                      {"cancelled_at", nullptr},
+                      {"request_counts", {{"total", 0}, {"completed", 0}, {"failed", 0}}},
+                      {"metadata", metadata}};
   {
     std::lock_guard lock(mutex_);
     MILLRACE_TRY_VOID(room_for_batch(user));
@@ -182,7 +214,8 @@ std::vector<Json> BatchRunner::list(const FileUser& user) const {
   std::vector<Json> out;
   for (const auto& [id, batch] : batches_)
     if (user.sees(owners_.at(id))) out.push_back(batch);
-  std::ranges::stable_sort(out, std::greater(), [](const Json& batch) { return batch.value("created_at", int64_t{0}); });
+  std::ranges::stable_sort(out, std::greater(),
+                           [](const Json& batch) { return batch.value("created_at", int64_t{0}); });
   return out;
 }
 
@@ -205,7 +238,8 @@ bool BatchRunner::remove(const std::string& id, const FileUser& user) {
 
 bool BatchRunner::uses(const std::string& file) const {
   std::lock_guard lock(mutex_);
-  return std::ranges::any_of(batches_, [&](const auto& one) { return !is_over(one.second) && text_of(one.second, "input_file_id") == file; });
+  return std::ranges::any_of(
+      batches_, [&](const auto& one) { return !is_over(one.second) && text_of(one.second, "input_file_id") == file; });
 }
 
 std::optional<Json> BatchRunner::cancel(const std::string& id, const FileUser& user) {
@@ -249,8 +283,12 @@ void BatchRunner::loop() {
 }
 
 void BatchRunner::fail(const std::string& id, const std::string& why) {
-  change(id, {{"status", "failed"}, {"failed_at", now()},
-              {"errors", {{"object", "list"}, {"data", Json::array({Json{{"code", "server_error"}, {"message", why}, {"param", nullptr}, {"line", nullptr}}})}}}});
+  change(id, {{"status", "failed"},
+              {"failed_at", now()},
+              {"errors",
+               {{"object", "list"},
+                {"data", Json::array({Json{
+                             {"code", "server_error"}, {"message", why}, {"param", nullptr}, {"line", nullptr}}})}}}});
 }
 
 std::string BatchRunner::owner_of(const std::string& id) const {
@@ -272,7 +310,9 @@ bool BatchRunner::validate(const std::string& id) {
   const Json batch = *find(id);
   Json errors = Json::array();
   const auto wrong = [&](const std::string& message, Json line) {
-    if (errors.size() < kMostErrors) errors.push_back({{"code", "invalid_request"}, {"message", message}, {"param", nullptr}, {"line", std::move(line)}});
+    if (errors.size() < kMostErrors)
+      errors.push_back(
+          {{"code", "invalid_request"}, {"message", message}, {"param", nullptr}, {"line", std::move(line)}});
   };
   int64_t total = 0;
   std::unordered_set<std::string> ids;
@@ -285,22 +325,29 @@ bool BatchRunner::validate(const std::string& id) {
       break;
     }
     const auto line = parse_batch_line(*text);
-    if (!line.ok()) wrong(line.error().message, lines.number());
-    else if (line->url != text_of(batch, "endpoint")) wrong(fmt::format("url: must be the batch's endpoint, {}", text_of(batch, "endpoint")), lines.number());
-    else if (!ids.insert(line->custom_id).second) wrong(fmt::format("custom_id: '{}' comes twice", line->custom_id), lines.number());
+    if (!line.ok())
+      wrong(line.error().message, lines.number());
+    else if (line->url != text_of(batch, "endpoint"))
+      wrong(fmt::format("url: must be the batch's endpoint, {}", text_of(batch, "endpoint")), lines.number());
+    else if (!ids.insert(line->custom_id).second)
+      wrong(fmt::format("custom_id: '{}' comes twice", line->custom_id), lines.number());
   }
   if (total == 0 && errors.empty()) wrong("the file holds no request", nullptr);
   if (!errors.empty()) {
-    change(id, {{"status", "failed"}, {"failed_at", now()}, {"errors", {{"object", "list"}, {"data", std::move(errors)}}}});
+    change(id,
+           {{"status", "failed"}, {"failed_at", now()}, {"errors", {{"object", "list"}, {"data", std::move(errors)}}}});
     return false;
   }
-  change(id, {{"status", "in_progress"}, {"in_progress_at", now()}, {"request_counts", {{"total", total}, {"completed", 0}, {"failed", 0}}}});
+  change(id, {{"status", "in_progress"},
+              {"in_progress_at", now()},
+              {"request_counts", {{"total", total}, {"completed", 0}, {"failed", 0}}}});
   return true;
 }
 
 void BatchRunner::run_lines(const std::string& id) {
   const Json batch = *find(id);
-  const int64_t total = batch["request_counts"].value("total", int64_t{0}), expires = batch.value("expires_at", int64_t{0});
+  const int64_t total = batch["request_counts"].value("total", int64_t{0}),
+                expires = batch.value("expires_at", int64_t{0});
   Progress progress;
   progress.open(path(id, ".output"), progress.output);
   progress.open(path(id, ".errors"), progress.errors);
@@ -324,7 +371,8 @@ void BatchRunner::run_lines(const std::string& id) {
   };
   const std::string owner = owner_of(id);
   const auto account = service_.account_of(owner);
-  if (!owner.empty() && !account && service_.has_keys()) return fail(id, fmt::format("the key '{}' that began it is gone", owner));
+  if (!owner.empty() && !account && service_.has_keys())
+    return fail(id, fmt::format("the key '{}' that began it is gone", owner));
   const auto slice_ends = std::chrono::steady_clock::now() + kSlice;
   bool gave_way = false;
   const auto yield = [&] {
@@ -353,8 +401,10 @@ void BatchRunner::finalize(const std::string& id, const char* status) {
     std::error_code error;
     const auto size = fs::file_size(path(id, extension), error);
     if (error) continue;
-    if (size == 0) fs::remove(path(id, extension), error);
-    else if (text_of(batch, name).empty()) fields[name] = FileStore::new_id();
+    if (size == 0)
+      fs::remove(path(id, extension), error);
+    else if (text_of(batch, name).empty())
+      fields[name] = FileStore::new_id();
   }
   if (std::string_view(status) != "completed") {  // one that ends early is not said to be finalizing
     fields.erase("status");
@@ -364,7 +414,8 @@ void BatchRunner::finalize(const std::string& id, const char* status) {
   const Json known = *find(id);
   for (const auto& [extension, name] : parts) {
     if (text_of(known, name).empty()) continue;
-    auto adopted = files_.adopt(path(id, extension), text_of(known, name), id + extension + ".jsonl", "batch_output", owner_of(id));
+    auto adopted = files_.adopt(path(id, extension), text_of(known, name), id + extension + ".jsonl", "batch_output",
+                                owner_of(id));
     if (!adopted.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
   }
   change(id, {{"status", status}, {std::string(status) + "_at", now()}});

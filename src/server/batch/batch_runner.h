@@ -1,6 +1,6 @@
-// BatchRunner: OpenAI's batches: a file of requests in, files of answers and of errors out, while the server has nothing
-// better to do. One thread runs one batch after the other. What is unfinished when the process ends goes on at the next
-// start; lines that were answered are not asked again.
+// BatchRunner: OpenAI's batches: a file of requests in, files of answers and of errors out, while the server has
+// nothing better to do. One thread runs one batch after the other. What is unfinished when the process ends goes on at
+// the next start; lines that were answered are not asked again.
 //
 //   FOLDER/batch_ID.json      the batch as clients see it and its owner, at its last change of status
 //   FOLDER/batch_ID.output    answers so far, one a line; becomes the output file
@@ -31,7 +31,8 @@ struct BatchLimits {
   int64_t batches = 1000;
   int64_t lines = 50000;  // of one
   int in_flight = 4;      // lines at a time
-  int64_t key_batches = 100;  // of one key that is no administrator's; beyond that its oldest that has ended is forgotten
+  int64_t key_batches =
+      100;  // of one key that is no administrator's; beyond that its oldest that has ended is forgotten
 };
 
 class BatchRunner {
@@ -40,9 +41,10 @@ class BatchRunner {
   BatchRunner(Service& service, FileStore& files, const BatchLimits& limits);
   ~BatchRunner() { stop(); }
 
-  // It is `user`'s, as its files will be, and its lines count against the limits of his key. Errors: user (the file, the
-  // endpoint), resource (too many).
-  Result<Json> create(const std::string& input_file, const std::string& endpoint, const std::string& window, const Json& metadata, const FileUser& user = {});
+  // It is `user`'s, as its files will be, and its lines count against the limits of his key. Errors: user (the file,
+  // the endpoint), resource (too many).
+  Result<Json> create(const std::string& input_file, const std::string& endpoint, const std::string& window,
+                      const Json& metadata, const FileUser& user = {});
   // Those that `user` sees; the latest first.
   std::vector<Json> list(const FileUser& user = {}) const;
   std::optional<Json> find(const std::string& id, const FileUser& user = {}) const;
@@ -70,16 +72,18 @@ class BatchRunner {
   Result<void> keep(const std::string& id);
   Result<void> room_for_batch(const FileUser& user);
   bool others_wait(const std::string& owner) const;
-  std::filesystem::path path(const std::string& id, const char* extension) const { return files_.folder() / (id + extension); }
+  std::filesystem::path path(const std::string& id, const char* extension) const {
+    return files_.folder() / (id + extension);
+  }
 
   Service& service_;
   FileStore& files_;
   const BatchLimits limits_;
   mutable std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<std::string, Json> batches_;  // by id
+  std::map<std::string, Json> batches_;        // by id
   std::map<std::string, std::string> owners_;  // the same: names of keys; "": administrators'
-  std::vector<std::string> queue_;       // unfinished ones, in order
+  std::vector<std::string> queue_;             // unfinished ones, in order
   std::string current_;
   std::atomic<bool> stop_{false}, interrupted_{false};  // the process; the batch that runs
   std::thread thread_;

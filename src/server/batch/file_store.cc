@@ -21,9 +21,13 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostNote = 1 << 16;
 constexpr size_t kMostName = 255;
 
-int64_t now() { return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
 
-Error failed(const fs::path& path, const char* what) { return Error::resource(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno))); }
+Error failed(const fs::path& path, const char* what) {
+  return Error::resource(fmt::format("{}: {}: {}", path.string(), what, std::strerror(errno)));
+}
 
 Result<void> write_all(int file, std::string_view bytes, const fs::path& path) {
   while (!bytes.empty()) {
@@ -42,12 +46,15 @@ std::optional<StoredFile> read_note(const fs::path& path) {
   const Json json = parse_json(*text, kMostOwnJsonDepth);
   if (!json.is_object()) return std::nullopt;
   StoredFile file;
-  const auto text_of = [&](const char* name) { return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string(); };
+  const auto text_of = [&](const char* name) {
+    return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string();
+  };
   file.id = path.stem();
   file.filename = text_of("filename");
   file.purpose = text_of("purpose");
   file.owner = text_of("owner");
-  if (json.contains("created_at") && json["created_at"].is_number_integer()) file.created = json["created_at"].get<int64_t>();
+  if (json.contains("created_at") && json["created_at"].is_number_integer())
+    file.created = json["created_at"].get<int64_t>();
   std::error_code error;
   const auto size = fs::file_size(fs::path(path).replace_extension(), error);
   if (error) return std::nullopt;
@@ -73,7 +80,8 @@ Result<std::string> read_whole_file(const fs::path& path, int64_t most) {
   std::ifstream file(path, std::ios::binary | std::ios::ate);
   if (!file) return Error::resource(fmt::format("{}: cannot be read", path.string()));
   const int64_t size = file.tellg();
-  if (size < 0 || size > most) return Error::resource(fmt::format("{}: has {} bytes, more than {}", path.string(), size, most));
+  if (size < 0 || size > most)
+    return Error::resource(fmt::format("{}: has {} bytes, more than {}", path.string(), size, most));
   std::string out(static_cast<size_t>(size), '\0');
   file.seekg(0);
   file.read(out.data(), size);
@@ -94,7 +102,9 @@ std::string FileStore::new_id() {
 Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& folder, const FileLimits& limits) {
   std::error_code error;
   fs::create_directories(folder, error);
-  if (error || !fs::is_directory(folder)) return Error::user(fmt::format("{}: cannot be used as the folder for files: {}", folder, error ? error.message() : "is no folder"));
+  if (error || !fs::is_directory(folder))
+    return Error::user(fmt::format("{}: cannot be used as the folder for files: {}", folder,
+                                   error ? error.message() : "is no folder"));
   auto store = std::unique_ptr<FileStore>(new FileStore(folder, limits));
   store->load();
   return store;
@@ -107,7 +117,8 @@ void FileStore::load() {
     const fs::path path = entry.path();
     const std::string name = path.filename();
     if (path.extension() == ".tmp") leftovers.push_back(path);
-    if (is_stored_id(name, "file-") && !fs::exists(path.string() + ".json")) leftovers.push_back(path);  // its note was never written
+    if (is_stored_id(name, "file-") && !fs::exists(path.string() + ".json"))
+      leftovers.push_back(path);  // its note was never written
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "file-")) continue;
     if (auto file = read_note(path)) {
       bytes_ += file->bytes;
@@ -119,24 +130,33 @@ void FileStore::load() {
 
 Result<void> FileStore::room_for(int64_t bytes, const FileUser& user) const {
   if (!user.admin) {
-    const int64_t most_files = user.files > 0 ? user.files : limits_.key_files, most_bytes = user.bytes > 0 ? user.bytes : limits_.key_bytes;
+    const int64_t most_files = user.files > 0 ? user.files : limits_.key_files,
+                  most_bytes = user.bytes > 0 ? user.bytes : limits_.key_bytes;
     int64_t count = 0, held = 0;
     for (const auto& [id, file] : files_) {
       if (file.owner != user.name) continue;
       ++count;
       held += file.bytes;
     }
-    if (count >= most_files) return Error::resource(fmt::format("files: key '{}' has {} of the {} that it may have; delete some", user.name, count, most_files));
+    if (count >= most_files)
+      return Error::resource(
+          fmt::format("files: key '{}' has {} of the {} that it may have; delete some", user.name, count, most_files));
     if (bytes > most_bytes - held)
-      return Error::resource(fmt::format("files: {} bytes do not fit beside the {} of key '{}', of {} allowed; delete some", bytes, held, user.name, most_bytes));
+      return Error::resource(
+          fmt::format("files: {} bytes do not fit beside the {} of key '{}', of {} allowed; delete some", bytes, held,
+                      user.name, most_bytes));
   }
-  if (static_cast<int64_t>(files_.size()) >= limits_.files) return Error::resource(fmt::format("files: there are {} already; delete some", files_.size()));
-  if (bytes > limits_.bytes - bytes_) return Error::resource(fmt::format("files: {} bytes do not fit beside the {} that are there, of {} allowed; delete some", bytes, bytes_, limits_.bytes));
+  if (static_cast<int64_t>(files_.size()) >= limits_.files)
+    return Error::resource(fmt::format("files: there are {} already; delete some", files_.size()));
+  if (bytes > limits_.bytes - bytes_)
+    return Error::resource(
+        fmt::format("files: {} bytes do not fit beside the {} that are there, of {} allowed; delete some", bytes,
+                    bytes_, limits_.bytes));
   return {};
 }
 
 Result<void> FileStore::note(const StoredFile& file) {
-  const Json json = {{"id", file.id},         {"filename", file.filename},    {"purpose", file.purpose},
+  const Json json = {{"id", file.id},       {"filename", file.filename},  {"purpose", file.purpose},
                      {"bytes", file.bytes}, {"created_at", file.created}, {"owner", file.owner}};
   MILLRACE_TRY_VOID(replace_file(folder_ / (file.id + ".json"), to_text(json)));
   files_[file.id] = file;
@@ -144,17 +164,19 @@ Result<void> FileStore::note(const StoredFile& file) {
   return {};
 }
 
-Result<StoredFile> FileStore::add(const std::string& filename, const std::string& purpose, std::string_view content, const FileUser& user) {
+Result<StoredFile> FileStore::add(const std::string& filename, const std::string& purpose, std::string_view content,
+                                  const FileUser& user) {
   std::lock_guard lock(mutex_);
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
-  const StoredFile file{new_id(), filename.substr(0, kMostName), purpose, user.name, static_cast<int64_t>(content.size()), now()};
+  const StoredFile file{new_id(),  filename.substr(0, kMostName),        purpose,
+                        user.name, static_cast<int64_t>(content.size()), now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
   return file;
 }
 
-Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id, const std::string& filename, const std::string& purpose,
-                                    const std::string& owner) {
+Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id, const std::string& filename,
+                                    const std::string& purpose, const std::string& owner) {
   std::lock_guard lock(mutex_);
   std::error_code error;
   if (!fs::exists(from, error)) {

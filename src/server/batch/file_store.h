@@ -27,7 +27,7 @@ struct StoredFile {
   std::string purpose;   // "batch", "batch_output"
   std::string owner;     // name of the key whose it is; "": administrators'
   int64_t bytes = 0;
-  int64_t created = 0;   // Unix seconds
+  int64_t created = 0;  // Unix seconds
 };
 
 struct FileLimits {
@@ -38,7 +38,8 @@ struct FileLimits {
   int64_t key_bytes = int64_t{1} << 30;
 };
 
-// Who asks for files: a key, which sees its own; an administrator, or whoever comes where there are no keys, who sees all.
+// Who asks for files: a key, which sees its own; an administrator, or whoever comes where there are no keys, who sees
+// all.
 struct FileUser {
   std::string name;
   bool admin = true;
@@ -53,11 +54,12 @@ class FileStore {
   static Result<std::unique_ptr<FileStore>> open(const std::string& folder, const FileLimits& limits);
 
   // It is `user`'s from then on. Errors: resource (the limits, the disk).
-  Result<StoredFile> add(const std::string& filename, const std::string& purpose, std::string_view content, const FileUser& user = {});
+  Result<StoredFile> add(const std::string& filename, const std::string& purpose, std::string_view content,
+                         const FileUser& user = {});
   // A file that lies at `path` in the same folder becomes the one called `id`; where `path` is gone and `id` is there,
   // that has happened before.
-  Result<StoredFile> adopt(const std::filesystem::path& path, const std::string& id, const std::string& filename, const std::string& purpose,
-                           const std::string& owner = "");
+  Result<StoredFile> adopt(const std::filesystem::path& path, const std::string& id, const std::string& filename,
+                           const std::string& purpose, const std::string& owner = "");
 
   // Those that `user` sees; the oldest first.
   std::vector<StoredFile> list(const FileUser& user = {}) const;

@@ -79,19 +79,24 @@ TEST(FileStore, IdsAreTheirForm) {
 }
 
 TEST(BatchLine, IsWhatOpenAiSays) {
-  const auto line = parse_batch_line(R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})");
+  const auto line =
+      parse_batch_line(R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})");
   ASSERT_TRUE(line.ok());
   EXPECT_EQ(line->custom_id, "a");
   EXPECT_EQ(line->body["prompt"], "x");
-  for (const char* bad : {"", "[]", "{", R"({"url": "/v1/completions", "body": {}})", R"({"custom_id": "", "url": "/v1/completions", "body": {}})",
-                          R"({"custom_id": 5, "url": "/v1/completions", "body": {}})", R"({"custom_id": "a", "url": "/metrics", "body": {}})",
-                          R"({"custom_id": "a", "url": "/v1/completions", "body": []})", R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}})"})
+  for (const char* bad : {"", "[]", "{", R"({"url": "/v1/completions", "body": {}})",
+                          R"({"custom_id": "", "url": "/v1/completions", "body": {}})",
+                          R"({"custom_id": 5, "url": "/v1/completions", "body": {}})",
+                          R"({"custom_id": "a", "url": "/metrics", "body": {}})",
+                          R"({"custom_id": "a", "url": "/v1/completions", "body": []})",
+                          R"({"custom_id": "a", "method": "GET", "url": "/v1/completions", "body": {}})"})
     EXPECT_EQ(parse_batch_line(bad).error().kind, ErrorKind::user) << bad;
   EXPECT_FALSE(parse_batch_line(std::string(kMostLineBytes + 1, ' ')).ok());
 }
 
 TEST(BatchLine, ResultsAreReadBack) {
-  const auto good = parse_result_line(result_line({"a", "id", 200, {{"x", 1}}})), bad = parse_result_line(result_line({"b", "id", 400, nullptr}));
+  const auto good = parse_result_line(result_line({"a", "id", 200, {{"x", 1}}})),
+             bad = parse_result_line(result_line({"b", "id", 400, nullptr}));
   ASSERT_TRUE(good && bad);
   EXPECT_EQ(good->custom_id, "a");
   EXPECT_TRUE(good->good);

@@ -17,11 +17,13 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLeastWait = std::chrono::milliseconds(50), kMostWait = std::chrono::milliseconds(5000);  // of a refused line
-constexpr auto kLookAgain = std::chrono::milliseconds(50);  // whether somebody still waits for the engine
-constexpr int64_t kPriority = -1'000'000;                   // where the engine's policy looks at it
+constexpr auto kLeastWait = std::chrono::milliseconds(50),
+               kMostWait = std::chrono::milliseconds(5000);  // of a refused line
+constexpr auto kLookAgain = std::chrono::milliseconds(50);   // whether somebody still waits for the engine
+constexpr int64_t kPriority = -1'000'000;                    // where the engine's policy looks at it
 constexpr size_t kMostCustomId = 256;
-constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses", "/v1/messages"};
+constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses",
+                                 "/v1/messages"};
 
 // What comes for the lines under way, for the thread that runs them.
 class Inbox {
@@ -124,16 +126,21 @@ LineResult result_of(const LineTaker& taker) {
 bool is_batch_url(const std::string& url) {
   std::string rest;
   bool wrong_method = false;
-  return std::ranges::find(kUrls, url) != std::end(kUrls) && find_endpoint("POST", url, &rest, &wrong_method) && !wrong_method;
+  return std::ranges::find(kUrls, url) != std::end(kUrls) && find_endpoint("POST", url, &rest, &wrong_method) &&
+         !wrong_method;
 }
 
 Result<BatchLine> parse_batch_line(std::string_view text) {
-  if (text.size() > kMostLineBytes) return Error::user(fmt::format("has {} bytes, more than {}", text.size(), kMostLineBytes));
+  if (text.size() > kMostLineBytes)
+    return Error::user(fmt::format("has {} bytes, more than {}", text.size(), kMostLineBytes));
   Json json;
   if (auto wrong = parse_body(std::string(text), &json)) return Error::user(wrong->message);
-  const auto text_of = [&](const char* name) { return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string(); };
+  const auto text_of = [&](const char* name) {
+    return json.contains(name) && json[name].is_string() ? json[name].get<std::string>() : std::string();
+  };
   BatchLine line{text_of("custom_id"), text_of("url"), nullptr};
-  if (line.custom_id.empty() || line.custom_id.size() > kMostCustomId) return Error::user(fmt::format("custom_id: must be a string of 1 to {} bytes", kMostCustomId));
+  if (line.custom_id.empty() || line.custom_id.size() > kMostCustomId)
+    return Error::user(fmt::format("custom_id: must be a string of 1 to {} bytes", kMostCustomId));
   if (json.contains("method") && json["method"] != "POST") return Error::user("method: must be POST");
   if (!is_batch_url(line.url)) return Error::user(fmt::format("url: '{}' is not for batches", line.url.substr(0, 200)));
   if (!json.contains("body") || !json["body"].is_object()) return Error::user("body: must be an object");
@@ -142,10 +149,11 @@ Result<BatchLine> parse_batch_line(std::string_view text) {
 }
 
 std::string result_line(const LineResult& result) {
-  return to_text({{"id", "batch_req_" + result.request_id},
-                  {"custom_id", result.custom_id},
-                  {"response", {{"status_code", result.status}, {"request_id", result.request_id}, {"body", result.body}}},
-                  {"error", nullptr}});
+  return to_text(
+      {{"id", "batch_req_" + result.request_id},
+       {"custom_id", result.custom_id},
+       {"response", {{"status_code", result.status}, {"request_id", result.request_id}, {"body", result.body}}},
+       {"error", nullptr}});
 }
 
 std::optional<FinishedLine> parse_result_line(std::string_view text) {
@@ -157,7 +165,8 @@ std::optional<FinishedLine> parse_result_line(std::string_view text) {
   return FinishedLine{json["custom_id"].get<std::string>(), response["status_code"] == 200};
 }
 
-Result<void> LineRunner::run(const Next& next, const Done& done, const std::atomic<bool>& stop, const std::function<bool()>& yield) {
+Result<void> LineRunner::run(const Next& next, const Done& done, const std::atomic<bool>& stop,
+                             const std::function<bool()>& yield) {
   const auto inbox = std::make_shared<Inbox>();
   std::vector<std::shared_ptr<LineTaker>> open;
   std::deque<Refused> again;  // to be asked once more
@@ -167,15 +176,23 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
     Json body = taker->line().body;
     for (const char* name : {"stream", "stream_options"}) body.erase(name);
     body["priority"] = kPriority;
-    HttpRequest request{.method = "POST", .path = taker->line().url, .query = {}, .headers = {{"x-request-id", service_.new_id()}}, .body = to_text(body), .client = "batch", .account = account_};
+    HttpRequest request{.method = "POST",
+                        .path = taker->line().url,
+                        .query = {},
+                        .headers = {{"x-request-id", service_.new_id()}},
+                        .body = to_text(body),
+                        .client = "batch",
+                        .account = account_};
     open.push_back(taker);
     service_.handle(std::move(request), Exchange(taker));
   };
   Result<void> out;
   const auto tell = [&](const std::shared_ptr<LineTaker>& taker) {
     if (!taker->answer() || !out.ok()) return false;
-    if (const auto wait = wait_of(*taker->answer())) again.push_back({taker->line(), Clock::now() + *wait});
-    else out = done(result_of(*taker));
+    if (const auto wait = wait_of(*taker->answer()))
+      again.push_back({taker->line(), Clock::now() + *wait});
+    else
+      out = done(result_of(*taker));
     return true;
   };
   while (!stop && out.ok()) {
@@ -186,9 +203,12 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
         again.pop_front();
         continue;
       }
-      if (!more || open.size() + again.size() >= static_cast<size_t>(most_in_flight_)) break;  // those who wait keep their places
-      if (auto line = next()) start(std::move(*line));
-      else more = false;
+      if (!more || open.size() + again.size() >= static_cast<size_t>(most_in_flight_))
+        break;  // those who wait keep their places
+      if (auto line = next())
+        start(std::move(*line));
+      else
+        more = false;
     }
     if (open.empty() && (enough || (!more && again.empty()))) break;
     for (auto& work : inbox->take()) work();

@@ -1,7 +1,7 @@
-// LineRunner: many requests from a list, a bounded number at a time, answered whole: what batches are made of. What waits
-// for the engine of live requests goes first: no line begins while any does. A line that is refused for want of room, or
-// by its key's limits of a minute, is asked again later. Not thread-safe: run() works on its caller's
-// thread, where every line's events come to.
+// LineRunner: many requests from a list, a bounded number at a time, answered whole: what batches are made of. What
+// waits for the engine of live requests goes first: no line begins while any does. A line that is refused for want of
+// room, or by its key's limits of a minute, is asked again later. Not thread-safe: run() works on its caller's thread,
+// where every line's events come to.
 #pragma once
 
 #include <atomic>
@@ -54,12 +54,14 @@ class LineRunner {
   LineRunner(Service& service, int most_in_flight, std::shared_ptr<KeyAccount> account = nullptr)
       : service_(service), most_in_flight_(most_in_flight), account_(std::move(account)) {}
 
-  using Next = std::function<std::optional<BatchLine>()>;  // nothing: that was the last one
+  using Next = std::function<std::optional<BatchLine>()>;       // nothing: that was the last one
   using Done = std::function<Result<void>(const LineResult&)>;  // an error ends the run
 
-  // Until the last line is answered, `stop` is set, or `done` fails; lines under way are given up then, and not told of.
-  // Once `yield` says so no more begin, and it ends when those under way are answered.
-  Result<void> run(const Next& next, const Done& done, const std::atomic<bool>& stop, const std::function<bool()>& yield = [] { return false; });
+  // Until the last line is answered, `stop` is set, or `done` fails; lines under way are given up then, and not told
+  // of. Once `yield` says so no more begin, and it ends when those under way are answered.
+  Result<void> run(
+      const Next& next, const Done& done, const std::atomic<bool>& stop,
+      const std::function<bool()>& yield = [] { return false; });
 
  private:
   Service& service_;

@@ -27,7 +27,8 @@ class Joined final : public CallParser {
 
  private:
   static void join(const AnswerPieces& pieces, AnswerPieces& out) {
-    for (const AnswerPiece& piece : pieces) add_piece(out, piece.kind == Kind::reasoning ? Kind::text : piece.kind, piece.text);
+    for (const AnswerPiece& piece : pieces)
+      add_piece(out, piece.kind == Kind::reasoning ? Kind::text : piece.kind, piece.text);
   }
   std::unique_ptr<CallParser> parser_;
 };
@@ -38,8 +39,11 @@ std::unique_ptr<AnswerReader> AnswerReader::create(const GenerationRequest& ask)
   if (!ask.dialect && !(ask.marks && ask.reasoning.split)) return nullptr;
   auto reader = std::make_unique<AnswerReader>();
   if (ask.marks && ask.reasoning.split) reader->splitter_.emplace(*ask.marks, ask.place);
-  if (ask.dialect) reader->parser_ = ask.dialect->parser(ask.tools.any() ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>());
-  if (reader->parser_ && !ask.reasoning.split && answer_frames_of(*ask.dialect)) reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
+  if (ask.dialect)
+    reader->parser_ =
+        ask.dialect->parser(ask.tools.any() ? std::span<const Tool>(ask.tools.tools) : std::span<const Tool>());
+  if (reader->parser_ && !ask.reasoning.split && answer_frames_of(*ask.dialect))
+    reader->parser_ = std::make_unique<Joined>(std::move(reader->parser_));
   return reader;
 }
 
@@ -68,7 +72,8 @@ void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& as
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind == Kind::text && keep_text) choice.text += piece.text;
     if (piece.kind == Kind::reasoning && keep_text) choice.reasoning += piece.text;
-    if (piece.kind == Kind::call) choice.calls.push_back({new_call_id(ask.dialect && ask.dialect->short_ids), piece.text, ""});
+    if (piece.kind == Kind::call)
+      choice.calls.push_back({new_call_id(ask.dialect && ask.dialect->short_ids), piece.text, ""});
     if (piece.kind == Kind::arguments && !choice.calls.empty()) choice.calls.back().arguments += piece.text;
   }
 }

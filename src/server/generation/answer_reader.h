@@ -24,7 +24,8 @@ class AnswerReader {
   std::string held_;  // of one read
 };
 
-// Adds a delta's pieces to the choice: calls get their ids here. Text and thinking are kept where the answer is sent whole.
+// Adds a delta's pieces to the choice: calls get their ids here. Text and thinking are kept where the answer is sent
+// whole.
 void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text);
 
 // "call_" and 24 letters and digits, or nine alone.

@@ -78,7 +78,8 @@ Result<void> ConstraintWorkers::add(Ticket ticket, Work work) {
       ++counts_.shared;
       return {};
     }
-    const auto of_tenant = static_cast<size_t>(std::ranges::count_if(jobs_, [&](const auto& entry) { return entry.second->tenant == work.tenant; }));
+    const auto of_tenant = static_cast<size_t>(
+        std::ranges::count_if(jobs_, [&](const auto& entry) { return entry.second->tenant == work.tenant; }));
     if (first_.size() >= limits_.waiting || (!work.tenant.empty() && of_tenant >= limits_.of_tenant)) {
       ++counts_.turned_away;
       return too_many();
@@ -141,7 +142,8 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
     }
   }();
   const double spent = thread_seconds() - began;
-  bool again = !long_one && !compiled.ok() && compiled.error().kind == ErrorKind::unsupported && spent >= limits_.first_try;
+  bool again =
+      !long_one && !compiled.ok() && compiled.error().kind == ErrorKind::unsupported && spent >= limits_.first_try;
   {
     std::lock_guard lock(mutex_);
     --counts_.compiling;

@@ -1,6 +1,6 @@
 // ConstraintWorkers: compiles constraints on two threads of its own, never on an I/O thread or the engine's. Every
-// compilation gets a short first try; tenants take turns. One that runs out of time starts again on the second thread, at
-// idle priority. So a large schema delays neither streams nor small schemas.
+// compilation gets a short first try; tenants take turns. One that runs out of time starts again on the second thread,
+// at idle priority. So a large schema delays neither streams nor small schemas.
 //
 //   add --> first try, a few milliseconds --> done
 //                    | out of time
@@ -29,8 +29,8 @@ namespace millrace {
 // For metrics; all but the first two since the start.
 struct ConstraintCounts {
   int64_t waiting = 0, compiling = 0;  // now
-  int64_t known = 0;        // requests whose constraint was in the cache
-  int64_t shared = 0;       // ... that joined a compilation under way
+  int64_t known = 0;                   // requests whose constraint was in the cache
+  int64_t shared = 0;                  // ... that joined a compilation under way
   int64_t compiled = 0;
   int64_t refused = 0;      // by the compiler
   int64_t cancelled = 0;    // compilations whose clients had all left
@@ -42,10 +42,10 @@ struct ConstraintCounts {
 class ConstraintWorkers {
  public:
   struct Limits {
-    size_t waiting = 64;        // queued for a first try
-    size_t long_waiting = 16;   // queued for the second thread
-    size_t of_tenant = 16;      // queued of one named tenant, in all
-    double first_try = 0.025;   // seconds of processor time
+    size_t waiting = 64;       // queued for a first try
+    size_t long_waiting = 16;  // queued for the second thread
+    size_t of_tenant = 16;     // queued of one named tenant, in all
+    double first_try = 0.025;  // seconds of processor time
   };
   struct Work {
     std::string key;     // equal for equal constraints of one engine
@@ -104,11 +104,11 @@ class ConstraintWorkers {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::map<std::string, JobPtr> jobs_;     // by key: queued, or under way and not cancelled
+  std::map<std::string, JobPtr> jobs_;  // by key: queued, or under way and not cancelled
   std::map<Ticket, JobPtr> tickets_;
   Line first_, long_;
   ConstraintCounts counts_;
-  std::vector<std::thread> threads_;       // last: they use the others
+  std::vector<std::thread> threads_;  // last: they use the others
 };
 
 }  // namespace millrace

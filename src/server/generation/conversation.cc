@@ -19,10 +19,14 @@ void read_arguments(Json& messages) {
   for (Json& message : messages) {
     if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
     for (Json& call : message["tool_calls"]) {
-      if (!call.is_object() || !call.contains("function") || !call["function"].is_object() || !call["function"].contains("arguments")) continue;
+      if (!call.is_object() || !call.contains("function") || !call["function"].is_object() ||
+          !call["function"].contains("arguments"))
+        continue;
       Json& arguments = call["function"]["arguments"];
       if (!arguments.is_string()) continue;
-      Json parsed = arguments.get_ref<const std::string&>().empty() ? Json::object() : parse_json(arguments.get_ref<const std::string&>());
+      Json parsed = arguments.get_ref<const std::string&>().empty()
+                        ? Json::object()
+                        : parse_json(arguments.get_ref<const std::string&>());
       if (parsed.is_object()) arguments = std::move(parsed);
     }
   }
@@ -45,7 +49,8 @@ void add_to_system(Json& messages, const std::string& text) {
 // The tools, to the template where it knows them, and in the messages where it does not.
 void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& ask, Json& input) {
   const ToolDialect& dialect = tool_dialect_of(chat_template);
-  const bool named = chat_template.find("tools") != std::string::npos, known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
+  const bool named = chat_template.find("tools") != std::string::npos,
+             known = by_template && dialect.speaks(chat_template) && (named || tool_description_of(dialect));
   if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
   if (known && answer_frames_of(dialect) && !ask.continue_last_message) ask.dialect = &dialect;
   if (known && named && ask.tools.any()) input["tools"] = ask.tools.definitions;
@@ -54,7 +59,9 @@ void add_tools(const std::string& chat_template, bool by_template, GenerationReq
   if (known && !named && ask.tools.any()) add_to_system(messages, tool_description_of(dialect)(ask.tools.tools));
   if (known) return;
   if (has_calls(messages)) messages = describe_calls(messages);
-  if (ask.tools.any()) add_to_system(messages, describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
+  if (ask.tools.any())
+    add_to_system(messages,
+                  describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
 }
 
 Json structure_of(const Constraint& constraint) {
@@ -66,7 +73,8 @@ Json structure_of(const Constraint& constraint) {
     case Constraint::Kind::structure: return parse_json(constraint.text);
     case Constraint::Kind::choice: {
       Json ways = Json::array();
-      for (const std::string& choice : constraint.choices) ways.push_back({{"type", "const_string"}, {"value", choice}});
+      for (const std::string& choice : constraint.choices)
+        ways.push_back({{"type", "const_string"}, {"value", choice}});
       return {{"type", "or"}, {"elements", std::move(ways)}};
     }
     case Constraint::Kind::none: break;
@@ -77,7 +85,9 @@ Json structure_of(const Constraint& constraint) {
 // Those of the tools that an answer may call. The prompt names all of them, so that it stays as it was cached.
 std::vector<Tool> callable_tools(const AskedTools& tools) {
   std::vector<Tool> out = tools.tools;
-  if (tools.allowed) std::erase_if(out, [&](const Tool& tool) { return std::ranges::find(*tools.allowed, tool.name) == tools.allowed->end(); });
+  if (tools.allowed)
+    std::erase_if(
+        out, [&](const Tool& tool) { return std::ranges::find(*tools.allowed, tool.name) == tools.allowed->end(); });
   return out;
 }
 
@@ -105,7 +115,8 @@ void constrain_frames(GenerationRequest& ask) {
   if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
   const std::vector<Tool> callable = tools ? held_tools(ask.tools) : std::vector<Tool>();
-  set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel}, required ? Json() : structure_of(ask.request.constraint)));
+  set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel},
+                                                    required ? Json() : structure_of(ask.request.constraint)));
 }
 
 // Puts together what is wished of the text, the calls, and the thinking before them.
@@ -129,12 +140,16 @@ void combine_constraints(GenerationRequest& ask) {
 }
 
 // What a conversation has come to, before the tokens of its next message, which begin no text then.
-std::optional<ApiError> put_context_before(const LanguageModel& model, const std::vector<TokenId>& context, std::vector<TokenId>& tokens) {
+std::optional<ApiError> put_context_before(const LanguageModel& model, const std::vector<TokenId>& context,
+                                           std::vector<TokenId>& tokens) {
   if (context.empty()) return std::nullopt;
   for (TokenId token : context)
-    if (token < 0 || token >= model.info().vocab) return ApiError::bad("context", fmt::format("token {} is outside the vocabulary of {}", token, model.info().vocab));
+    if (token < 0 || token >= model.info().vocab)
+      return ApiError::bad("context",
+                           fmt::format("token {} is outside the vocabulary of {}", token, model.info().vocab));
   const Tokenizer* tokenizer = model.parts().tokenizer.get();
-  if (tokenizer && tokenizer->spec().bos && !tokens.empty() && tokens.front() == *tokenizer->spec().bos) tokens.erase(tokens.begin());
+  if (tokenizer && tokenizer->spec().bos && !tokens.empty() && tokens.front() == *tokenizer->spec().bos)
+    tokens.erase(tokens.begin());
   tokens.insert(tokens.begin(), context.begin(), context.end());
   return std::nullopt;
 }
@@ -158,7 +173,8 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   add_tools(chat_template, true, ask, input);
   auto text = chat_text(model, input, ask.add_generation_prompt);
   // Some templates print what only other engines than Python's can: R1's gives a filter's result to tojson.
-  if (!text.ok() && as_given.is_object() && text.error().message.find("is not JSON serializable") != std::string::npos) {
+  if (!text.ok() && as_given.is_object() &&
+      text.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
     add_tools(chat_template, false, ask, input);
     text = chat_text(model, input, ask.add_generation_prompt);
@@ -171,11 +187,13 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
     if (ask.continue_last_message) {
       const std::string said = input["messages"].back().value("content", std::string());
       const size_t open = said.rfind(ask.marks->open), close = said.rfind(ask.marks->close);
-      ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside : ReasoningPlace::behind;
+      ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
+                                                                                            : ReasoningPlace::behind;
     }
   }
   if (ask.marks && ask.place != ReasoningPlace::behind)
-    ask.request.thinking = {ask.reasoning.budget, ask.marks->open, ask.marks->close, ask.place == ReasoningPlace::inside};
+    ask.request.thinking = {ask.reasoning.budget, ask.marks->open, ask.marks->close,
+                            ask.place == ReasoningPlace::inside};
   ask.request.show_markers = ask.marks || ask.dialect;
   combine_constraints(ask);
   auto tokens = encode_chat(model, *text);
@@ -188,7 +206,9 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
 std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask) {
   // Behind a line's end, since tokenizers may put a space before a text's first word.
   if (ask.bad_words.empty()) return std::nullopt;
-  const auto encode = [&](const std::string& text) { return model.encode(text, /*add_special=*/false, /*parse_special=*/false); };
+  const auto encode = [&](const std::string& text) {
+    return model.encode(text, /*add_special=*/false, /*parse_special=*/false);
+  };
   auto before = encode("\n");
   if (!before.ok()) return ApiError::bad("bad_words", before.error().message);
   for (const std::string& word : ask.bad_words) {
@@ -213,7 +233,9 @@ void truncate_prompt(GenerationRequest& ask, AskedPrompt& prompt, int64_t contex
 }
 
 ApiError constraint_error(const GenerationRequest& ask, const ApiError& error) {
-  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal || error.kind == ApiErrorKind::overloaded) return error;
+  if (error.field != "constraint" || ask.constraint_field.empty() || error.kind == ApiErrorKind::internal ||
+      error.kind == ApiErrorKind::overloaded)
+    return error;
   constexpr std::string_view kPrefix = "constraint: ";
   std::string reason = error.message;
   if (reason.starts_with(kPrefix)) reason.erase(0, kPrefix.size());

@@ -9,7 +9,8 @@
 
 namespace millrace {
 
-// Replaces ask.messages by one prompt of text and tokens; ask.request.constraint becomes what the whole answer is held to.
+// Replaces ask.messages by one prompt of text and tokens; ask.request.constraint becomes what the whole answer is held
+// to.
 std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& ask);
 
 // ask.bad_words to tokens, with and without a space before them.

@@ -21,8 +21,13 @@ Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling
 
 }  // namespace
 
-EmbeddingWorker::EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context, std::optional<Pooling> pooling)
-    : model_(std::move(model)), engine_(engine), context_(context), pooling_(chosen_pooling(*model_, pooling)), thread_("requests wait for their texts to be embedded") {}
+EmbeddingWorker::EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine,
+                                 int64_t context, std::optional<Pooling> pooling)
+    : model_(std::move(model)),
+      engine_(engine),
+      context_(context),
+      pooling_(chosen_pooling(*model_, pooling)),
+      thread_("requests wait for their texts to be embedded") {}
 
 EmbeddingWorker::~EmbeddingWorker() { thread_.stop(); }
 
@@ -38,7 +43,8 @@ struct EmbeddingWorker::Job {
 Result<void> EmbeddingWorker::add(Work work) {
   int64_t rows = 0;
   for (const auto& text : work.texts) rows += work.pooling == Pooling::none ? static_cast<int64_t>(text.size()) : 1;
-  if (rows > kMostValues / width()) return Error::user(fmt::format("input: {} vectors of {} values are more than one answer holds", rows, width()));
+  if (rows > kMostValues / width())
+    return Error::user(fmt::format("input: {} vectors of {} values are more than one answer holds", rows, width()));
   const auto job = std::make_shared<Job>();
   FairWorker::Job fair{.share = work.share, .pieces = {}, .unwanted = work.unwanted, .run = nullptr};
   for (size_t i = 0; i < work.texts.size(); ++i) {
@@ -60,8 +66,10 @@ Result<void> EmbeddingWorker::add(Work work) {
 bool EmbeddingWorker::run(Job& job, size_t piece) {
   try {
     const auto done = embed(job, piece);
-    if (!done.ok()) job.work.done(done.error());
-    else if (piece + 2 >= job.begins.size()) job.work.done(std::move(job.out));
+    if (!done.ok())
+      job.work.done(done.error());
+    else if (piece + 2 >= job.begins.size())
+      job.work.done(std::move(job.out));
     return done.ok();
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while embedding"));
@@ -74,7 +82,10 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
   if (!embedder_ || longest > embedder_->context()) {
     embedder_.reset();
     const auto wanted = std::max<int64_t>(kLeastContext, static_cast<int64_t>(std::bit_ceil(job.longest)));
-    const EmbedderOptions options{.threads = engine_.threads, .context = std::min(context_, wanted), .batch_tokens = engine_.batch_tokens, .kv_format = engine_.kv_format};
+    const EmbedderOptions options{.threads = engine_.threads,
+                                  .context = std::min(context_, wanted),
+                                  .batch_tokens = engine_.batch_tokens,
+                                  .kv_format = engine_.kv_format};
     MILLRACE_TRY(embedder_, Embedder::create(model_, options));
   }
   if (piece + 1 >= job.begins.size()) return {};  // no texts

@@ -1,6 +1,6 @@
-// EmbeddingWorker: embeds texts for requests, on a thread of its own beside the engine, over memory of its own: as much as
-// the longest text so far needs, and none before the first. A request of many texts is embedded a batch at a time, between
-// those of others (fair_worker.h); its vectors do not depend on that. Thread-safe.
+// EmbeddingWorker: embeds texts for requests, on a thread of its own beside the engine, over memory of its own: as much
+// as the longest text so far needs, and none before the first. A request of many texts is embedded a batch at a time,
+// between those of others (fair_worker.h); its vectors do not depend on that. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,16 +20,18 @@ class Embedder;
 
 class EmbeddingWorker {
  public:
-  using Vectors = std::vector<std::vector<float>>;  // of each text [width], or with Pooling::none [tokens, width]; not normalized
+  using Vectors =
+      std::vector<std::vector<float>>;  // of each text [width], or with Pooling::none [tokens, width]; not normalized
   struct Work {
-    std::vector<std::vector<TokenId>> texts;      // each with 1 to context() tokens
+    std::vector<std::vector<TokenId>> texts;  // each with 1 to context() tokens
     Pooling pooling = Pooling::last;
     WorkShare share;
     std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
     std::function<void(Result<Vectors>)> done;    // on the worker's thread
   };
 
-  EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context, std::optional<Pooling> pooling);
+  EmbeddingWorker(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context,
+                  std::optional<Pooling> pooling);
   ~EmbeddingWorker();
 
   // What texts are pooled by where a request does not say. Errors: as model_pooling.

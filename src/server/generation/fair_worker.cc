@@ -5,8 +5,8 @@
 #include <algorithm>
 #include <numeric>
 
-#include "server/http/http.h"
 #include "server/access/key_account.h"
+#include "server/http/http.h"
 
 namespace millrace {
 
@@ -68,16 +68,20 @@ std::vector<std::unique_ptr<FairWorker::Waiting>> FairWorker::take_unwanted() {
   }
   // Who waits for nothing and has had no more than the others is nobody special. Without others, nobody is.
   const double least = least_had();
-  std::erase_if(tenants_, [&](const auto& one) { return one.second.jobs.empty() && (requests_ == 0 || one.second.had <= least); });
+  std::erase_if(tenants_, [&](const auto& one) {
+    return one.second.jobs.empty() && (requests_ == 0 || one.second.had <= least);
+  });
   return out;
 }
 
 FairWorker::Waiting* FairWorker::begin_next() {
   Tenant* least = nullptr;
   for (auto& [name, tenant] : tenants_)
-    if (!tenant.jobs.empty() && (!least || std::pair(tenant.had, tenant.turn) < std::pair(least->had, least->turn))) least = &tenant;
+    if (!tenant.jobs.empty() && (!least || std::pair(tenant.had, tenant.turn) < std::pair(least->had, least->turn)))
+      least = &tenant;
   if (!least) return nullptr;
-  Waiting& job = **std::ranges::min_element(least->jobs, {}, [](const auto& one) { return one->mark; });  // of two alike, who came first
+  Waiting& job = **std::ranges::min_element(least->jobs, {},
+                                            [](const auto& one) { return one->mark; });  // of two alike, who came first
   const int64_t cost = job.job.pieces[job.next];
   least->had += static_cast<double>(cost) / std::max(1e-6, job.job.share.weight);
   least->done += cost;

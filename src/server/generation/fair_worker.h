@@ -1,9 +1,10 @@
-// FairWorker: one thread for work beside the engine (embeddings, rankings, a prompt's log-probabilities). It runs one piece
-// of a request at a time, so that a small request does not wait for the whole of a large one.
+// FairWorker: one thread for work beside the engine (embeddings, rankings, a prompt's log-probabilities). It runs one
+// piece of a request at a time, so that a small request does not wait for the whole of a large one.
 //
 //   between tenants    fair queueing by weight: the next piece belongs to the tenant served least so far. A tenant that
 //                      comes anew starts at the least of the others
-//   within a tenant    the request with the lowest mark, which is the tenant's service at its arrival plus its own cost.
+//   within a tenant    the request with the lowest mark, which is the tenant's service at its arrival plus its own
+//   cost.
 //                      Small requests overtake large ones, and no request starves, because later marks are higher
 //
 // Costs are tokens. Thread-safe.
@@ -51,7 +52,8 @@ class FairWorker {
   };
 
   // `what` is for messages: "texts wait to be embedded".
-  FairWorker(std::string what, const FairLimits& limits = {}) : what_(std::move(what)), limits_(limits), thread_([this] { loop(); }) {}
+  FairWorker(std::string what, const FairLimits& limits = {})
+      : what_(std::move(what)), limits_(limits), thread_([this] { loop(); }) {}
   ~FairWorker() { stop(); }
 
   // Errors: resource (too much waits).
@@ -62,15 +64,15 @@ class FairWorker {
  private:
   struct Waiting {
     Job job;
-    size_t next = 0;    // piece
-    int64_t left = 0;   // tokens
+    size_t next = 0;   // piece
+    int64_t left = 0;  // tokens
     int64_t mark = 0;
     bool under_way = false;
   };
   struct Tenant {
-    double had = 0;     // tokens by weight, as far as they count against the others
-    uint64_t turn = 0;  // when it had the last of them, or came
-    int64_t done = 0;   // tokens, since it has had something waiting
+    double had = 0;                              // tokens by weight, as far as they count against the others
+    uint64_t turn = 0;                           // when it had the last of them, or came
+    int64_t done = 0;                            // tokens, since it has had something waiting
     std::vector<std::unique_ptr<Waiting>> jobs;  // as they came, that under way too
   };
 
@@ -90,7 +92,7 @@ class FairWorker {
   int64_t tokens_ = 0;                     // the same
   uint64_t turn_ = 0;
   bool stop_ = false;
-  std::thread thread_;                     // last: it uses the others
+  std::thread thread_;  // last: it uses the others
 };
 
 }  // namespace millrace

@@ -19,11 +19,16 @@ struct Held {
 
   explicit Held(FairLimits limits = {}) : worker("things wait", limits) {
     auto held = go.get_future().share();
-    EXPECT_TRUE(worker.add({{"holder", 1}, {1}, nullptr, [this, held](size_t) {
-                              began.set_value();
-                              held.wait();
-                              return true;
-                            }}).ok());
+    EXPECT_TRUE(worker
+                    .add({{"holder", 1},
+                          {1},
+                          nullptr,
+                          [this, held](size_t) {
+                            began.set_value();
+                            held.wait();
+                            return true;
+                          }})
+                    .ok());
     began.get_future().wait();
   }
   Result<void> add(char name, const std::string& tenant, std::vector<int64_t> pieces, double weight = 1) {
@@ -71,11 +76,18 @@ TEST(FairWorker, ALargeOneIsNotPassedForEver) {
                         return true;
                       }});
   };
-  ASSERT_TRUE(worker.add({{"a", 1}, {50, 50}, nullptr, [&](size_t piece) {
-                            if (piece == 0) add_small();
-                            else passed.set_value(count);
-                            return true;
-                          }}).ok());
+  ASSERT_TRUE(worker
+                  .add({{"a", 1},
+                        {50, 50},
+                        nullptr,
+                        [&](size_t piece) {
+                          if (piece == 0)
+                            add_small();
+                          else
+                            passed.set_value(count);
+                          return true;
+                        }})
+                  .ok());
   EXPECT_LE(passed.get_future().get(), 5u);
   worker.stop();
 }
@@ -106,11 +118,18 @@ TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
                         return true;
                       }});
   };
-  ASSERT_TRUE(worker.add({{"large", 1}, {50, 50}, nullptr, [&](size_t piece) {
-                            if (piece == 0) add_one();
-                            else passed.set_value(count);
-                            return true;
-                          }}).ok());
+  ASSERT_TRUE(worker
+                  .add({{"large", 1},
+                        {50, 50},
+                        nullptr,
+                        [&](size_t piece) {
+                          if (piece == 0)
+                            add_one();
+                          else
+                            passed.set_value(count);
+                          return true;
+                        }})
+                  .ok());
   EXPECT_LE(passed.get_future().get(), 20u);
   worker.stop();
 }
@@ -119,7 +138,7 @@ TEST(FairWorker, IsBoundedAndDropsTheUnwanted) {
   Held held({.requests = 4, .requests_of_one = 2, .tokens = 100});
   ASSERT_TRUE(held.add('a', "a", {10}).ok());
   ASSERT_TRUE(held.add('a', "a", {10}).ok());
-  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);  // of one
+  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);    // of one
   EXPECT_EQ(held.add('b', "b", {1000}).error().kind, ErrorKind::resource);  // tokens
   ASSERT_TRUE(held.add('b', "b", {10}).ok());
   EXPECT_EQ(held.add('c', "c", {10}).error().kind, ErrorKind::resource);  // in all

@@ -7,13 +7,21 @@
 
 namespace millrace {
 
-Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange)
-    : service_(service), endpoint_(endpoint), format_(*endpoint.format), exchange_(exchange), headers_(std::move(headers)),
+Generation::Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+                       const Exchange& exchange)
+    : service_(service),
+      endpoint_(endpoint),
+      format_(*endpoint.format),
+      exchange_(exchange),
+      headers_(std::move(headers)),
       began_(std::chrono::steady_clock::now()) {
   if (ask.served) answer_.model = ask.served->model.get();
   answer_.id = format_.id_prefix + (ask.id.empty() ? service.new_id() : ask.id);
-  answer_.model_name = !ask.adapter.empty() ? ask.adapter : ask.served ? ask.served->name() : ask.model;  // none is needed to say that it was unloaded
-  answer_.created = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  answer_.model_name = !ask.adapter.empty() ? ask.adapter
+                       : ask.served         ? ask.served->name()
+                                            : ask.model;  // none is needed to say that it was unloaded
+  answer_.created =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
   answer_.choices.resize(std::max<size_t>(1, ask.prompts.size() * static_cast<size_t>(ask.request.n)));
   last_token_ns_.resize(answer_.choices.size());
@@ -35,17 +43,21 @@ HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders header
   return head;
 }
 
-void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange) {
-  auto self = std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
+void Generation::start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+                       const Exchange& exchange) {
+  auto self =
+      std::shared_ptr<Generation>(new Generation(service, endpoint, std::move(ask), std::move(headers), exchange));
   if (self->answer_.ask.only_load) return self->answer_empty();
-  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens, static_cast<int64_t>(self->answer_.choices.size()));
+  self->waiting_ = std::make_unique<WaitEntry>(self->answer_.ask.served->wait, self->answer_.prompt_tokens,
+                                               static_cast<int64_t>(self->answer_.choices.size()));
   exchange.on_gone([self] { self->gone(); });
   if (self->scored_top() >= 0) {
     self->score_prompts();
   } else {
     self->submit();
   }
-  if (self->answer_.ask.stream && *self->format_.ping) exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
+  if (self->answer_.ask.stream && *self->format_.ping)
+    exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
 }
 
 // How many of the likeliest tokens beside each of the prompt's; -1: it is not scored.
@@ -67,7 +79,8 @@ void Generation::score_prompts() {
     });
   };
   auto added = answer_.ask.served->scorer->add(std::move(work));
-  if (!added.ok()) exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
+  if (!added.ok())
+    exchange_.post([self = shared_from_this(), error = ApiError::from(added.error())] { self->fail(error); });
 }
 
 void Generation::submit() {
@@ -78,7 +91,8 @@ void Generation::submit() {
       self->exchange_.post([self, i, event = std::move(event)]() mutable { self->take(i, std::move(event)); });
     };
     auto id = answer_.ask.served->engine->submit(std::move(request), std::move(sink));
-    if (!id.ok()) return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
+    if (!id.ok())
+      return exchange_.post([self = shared_from_this(), error = ApiError::from(id.error())] { self->fail(error); });
     exchange_.post([self = shared_from_this(), id = *id] {
       if (self->over_) return self->answer_.ask.served->engine->cancel(id);
       self->ids_.push_back(id);
@@ -94,8 +108,10 @@ void Generation::take(size_t prompt, TokenEvent event) {
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) {
     int64_t& before_ns = last_token_ns_[index];
-    if (waiting_ && event.answer == 0 && before_ns == 0) waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
-    if (before_ns > 0) service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
+    if (waiting_ && event.answer == 0 && before_ns == 0)
+      waiting_->prompt_done(static_cast<int64_t>(answer_.ask.prompts[prompt].tokens.size()));
+    if (before_ns > 0)
+      service_.metrics().token_gap(answer_.model_name, static_cast<double>(event.made_ns - before_ns) * 1e-9);
     before_ns = event.made_ns;
     if (answer_.ask.use) answer_.ask.use->generated(1);
     if (!recorded_.empty() && counts_as_answer(event)) recorded_[index].push_back(event.token);
@@ -109,7 +125,8 @@ void Generation::take(size_t prompt, TokenEvent event) {
     delta.logprob = &chosen;
   }
   if (event.finish != FinishReason::none) take_finish(prompt, event, choice);
-  if (delta.token >= 0 && (answer_.ask.keep_tokens || (answer_.ask.return_tokens && !answer_.ask.stream))) choice.tokens.push_back(delta.token);
+  if (delta.token >= 0 && (answer_.ask.keep_tokens || (answer_.ask.return_tokens && !answer_.ask.stream)))
+    choice.tokens.push_back(delta.token);
   if (answer_.ask.stream) {
     if (!streaming_) {
       streaming_ = true;
@@ -130,7 +147,8 @@ void Generation::take(size_t prompt, TokenEvent event) {
 void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta) {
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) ++choice.generated_tokens;
-  if (event.end_token && event.finish == FinishReason::stop && std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
+  if (event.end_token && event.finish == FinishReason::stop &&
+      std::ranges::find(answer_.ask.request.stop_tokens, event.token) != answer_.ask.request.stop_tokens.end())
     choice.stop_token = event.token;
   if (!readers_[index]) {
     if (!delta.text.empty()) choice.last_kind = AnswerPiece::Kind::text;
@@ -177,7 +195,8 @@ void Generation::complete() {
   record();
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
-    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token", "timeout"};
+    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token",
+                        "timeout"};
     return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
   Json whole = format_.whole(answer_);

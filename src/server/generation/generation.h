@@ -1,5 +1,5 @@
-// Generation: one request for text under way. The engine's events come to its exchange's strand, where they become bytes
-// of the answer; a reader who leaves ends the engine's work.
+// Generation: one request for text under way. The engine's events come to its exchange's strand, where they become
+// bytes of the answer; a reader who leaves ends the engine's work.
 #pragma once
 
 #include <atomic>
@@ -7,20 +7,22 @@
 #include <memory>
 #include <vector>
 
-#include "server/generation/answer_reader.h"
 #include "server/api/endpoint.h"
-#include "server/http/http.h"
+#include "server/generation/answer_reader.h"
 #include "server/generation/wait_estimate.h"
+#include "server/http/http.h"
 
 namespace millrace {
 
 class Generation : public std::enable_shared_from_this<Generation> {
  public:
   static HttpReply stream_head(const AnswerFormat& format, HttpHeaders headers);
-  static void start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange);
+  static void start(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+                    const Exchange& exchange);
 
  private:
-  Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers, const Exchange& exchange);
+  Generation(Service& service, const Endpoint& endpoint, GenerationRequest ask, HttpHeaders headers,
+             const Exchange& exchange);
   int64_t scored_top() const;
   void score_prompts();
   void submit();
@@ -46,10 +48,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
   std::vector<std::unique_ptr<AnswerReader>> readers_;  // of each choice
-  std::vector<int64_t> last_token_ns_;             // of each choice, by the engine's clock
-  std::vector<std::vector<TokenId>> recorded_;     // the same; empty: nothing is recorded
-  bool streaming_ = false;  // its head is on the way
-  bool over_ = false;       // answered, failed, or nobody reads
+  std::vector<int64_t> last_token_ns_;                  // of each choice, by the engine's clock
+  std::vector<std::vector<TokenId>> recorded_;          // the same; empty: nothing is recorded
+  bool streaming_ = false;                              // its head is on the way
+  bool over_ = false;                                   // answered, failed, or nobody reads
   std::chrono::steady_clock::time_point began_;
 };
 

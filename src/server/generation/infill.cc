@@ -21,7 +21,9 @@ Wrong read_files(const Json& list, GenerationRequest& ask) {
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& file = list[i];
     const std::string where = fmt::format("input_extra[{}]", i);
-    const auto text_of = [&](const char* name) { return file.contains(name) && file[name].is_string() ? file[name].get<std::string>() : std::string(); };
+    const auto text_of = [&](const char* name) {
+      return file.contains(name) && file[name].is_string() ? file[name].get<std::string>() : std::string();
+    };
     if (!file.is_object()) return ApiError::bad(where, "must be an object");
     if (!file.contains("text") || !file["text"].is_string()) return ApiError::bad(where + ".text", "must be a string");
     files.push_back({text_of("filename"), text_of("text")});
@@ -41,19 +43,28 @@ Field text_field(const char* name, const char* help, void (*set)(GenerationReque
 }  // namespace
 
 Field suffix_field() {
-  return text_field("suffix", "what follows the answer, of models that were trained to fill in", [](GenerationRequest& ask, std::string text) {
-    if (!text.empty()) infill_of(ask).suffix = std::move(text);
-  });
+  return text_field("suffix", "what follows the answer, of models that were trained to fill in",
+                    [](GenerationRequest& ask, std::string text) {
+                      if (!text.empty()) infill_of(ask).suffix = std::move(text);
+                    });
 }
 
 std::vector<Field> infill_fields() {
-  Field prefix = text_field("input_prefix", "what stands before the middle", [](GenerationRequest& ask, std::string text) { ask.prompts.assign(1, {std::move(text), {}}); });
-  Field suffix = text_field("input_suffix", "what follows it", [](GenerationRequest& ask, std::string text) { infill_of(ask).suffix = std::move(text); });
+  Field prefix =
+      text_field("input_prefix", "what stands before the middle", [](GenerationRequest& ask, std::string text) {
+        ask.prompts.assign(1, {std::move(text), {}});
+      });
+  Field suffix = text_field("input_suffix", "what follows it",
+                            [](GenerationRequest& ask, std::string text) { infill_of(ask).suffix = std::move(text); });
   prefix.required = suffix.required = true;
-  Field files{"input_extra", kList, "[]", "other files to look at: objects with \"filename\" and \"text\"; what does not fit is left out from the beginning, and `truncated` says so"};
+  Field files{"input_extra", kList, "[]",
+              "other files to look at: objects with \"filename\" and \"text\"; what does not fit is left out from the "
+              "beginning, and `truncated` says so"};
   files.most = kMostFiles;
   files.set = read_files;
-  return {prefix, suffix, files, text_field("prompt", "how the middle begins", [](GenerationRequest& ask, std::string text) { infill_of(ask).begun = std::move(text); })};
+  return {prefix, suffix, files,
+          text_field("prompt", "how the middle begins",
+                     [](GenerationRequest& ask, std::string text) { infill_of(ask).begun = std::move(text); })};
 }
 
 std::optional<ApiError> make_infill_prompts(const LanguageModel& model, int64_t context, GenerationRequest& ask) {

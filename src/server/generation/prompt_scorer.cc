@@ -8,7 +8,10 @@
 namespace millrace {
 
 PromptScorer::PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context)
-    : model_(std::move(model)), engine_(engine), context_(context), thread_("requests wait for their prompts to be scored") {}
+    : model_(std::move(model)),
+      engine_(engine),
+      context_(context),
+      thread_("requests wait for their prompts to be scored") {}
 
 PromptScorer::~PromptScorer() { thread_.stop(); }
 
@@ -29,8 +32,10 @@ Result<void> PromptScorer::add(Work work) {
 bool PromptScorer::run(Job& job, size_t piece) {
   try {
     const auto done = piece < job.work.prompts.size() ? score(job, job.work.prompts[piece]) : Result<void>();
-    if (!done.ok()) job.work.done(done.error());
-    else if (piece + 1 >= job.work.prompts.size()) job.work.done(std::move(job.out));
+    if (!done.ok())
+      job.work.done(done.error());
+    else if (piece + 1 >= job.work.prompts.size())
+      job.work.done(std::move(job.out));
     return done.ok();
   } catch (const std::bad_alloc&) {
     job.work.done(Error::resource("out of memory while scoring the prompt"));
@@ -40,7 +45,10 @@ bool PromptScorer::run(Job& job, size_t piece) {
 
 Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
   if (!scorer_) {
-    ScorerOptions options{.threads = engine_.threads, .context = std::max<int64_t>(2, context_), .batch_tokens = engine_.batch_tokens, .kv_format = engine_.kv_format};
+    ScorerOptions options{.threads = engine_.threads,
+                          .context = std::max<int64_t>(2, context_),
+                          .batch_tokens = engine_.batch_tokens,
+                          .kv_format = engine_.kv_format};
     MILLRACE_TRY(scorer_, Scorer::create(model_, options));
   }
   auto& tokens = job.out.emplace_back(1, ChosenToken{prompt.front()});
@@ -49,7 +57,8 @@ Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
   return scorer_->run(prompt, std::span(&window, 1), -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
     if (*job.work.unwanted) return Error::cancelled("nobody waits for it");
     for (const ScoredRow& row : rows) {
-      Logprobs logprobs = compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, job.work.top);
+      Logprobs logprobs =
+          compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, job.work.top);
       tokens.push_back({row.target, logprobs.chosen.logprob, std::move(logprobs.top)});
     }
     return {};

@@ -1,6 +1,6 @@
-// PromptScorer: log-probabilities of a prompt's own tokens, for requests that have it echoed with them. It runs beside the
-// engine on a thread of its own, over memory of its own that is taken with the first such request: an engine computes
-// logits where it samples only. Requests take turns, a prompt at a time (fair_worker.h). Thread-safe.
+// PromptScorer: log-probabilities of a prompt's own tokens, for requests that have it echoed with them. It runs beside
+// the engine on a thread of its own, over memory of its own that is taken with the first such request: an engine
+// computes logits where it samples only. Requests take turns, a prompt at a time (fair_worker.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -42,7 +42,7 @@ class PromptScorer {
   EngineOptions engine_;
   int64_t context_;
   std::unique_ptr<Scorer> scorer_;  // the thread's; null until it is needed
-  FairWorker thread_;  // last: it uses the others
+  FairWorker thread_;               // last: it uses the others
 };
 
 }  // namespace millrace

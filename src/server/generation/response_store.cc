@@ -9,7 +9,8 @@ void ResponseStore::drop(std::unordered_map<std::string, Entry>::iterator entry)
 }
 
 void ResponseStore::put(const std::string& id, StoredResponse response) {
-  Entry entry{to_text(response.response), to_text(response.messages), to_text(response.input), to_text(response.deltas), {}};
+  Entry entry{
+      to_text(response.response), to_text(response.messages), to_text(response.input), to_text(response.deltas), {}};
   std::lock_guard lock(mutex_);
   if (!keeps() || entry.bytes() > most_bytes_) return;
   if (auto found = entries_.find(id); found != entries_.end()) drop(found);

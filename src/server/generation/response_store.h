@@ -1,5 +1,5 @@
-// ResponseStore: answers of /v1/responses that were asked to be kept, for previous_response_id and for fetching them again.
-// In memory, bounded by count and bytes: the one used longest ago goes first. Thread-safe.
+// ResponseStore: answers of /v1/responses that were asked to be kept, for previous_response_id and for fetching them
+// again. In memory, bounded by count and bytes: the one used longest ago goes first. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ namespace millrace {
 
 struct StoredResponse {
   Json response;
-  Json messages;  // the conversation up to its end, as chat templates take it, without the instructions
+  Json messages;                // the conversation up to its end, as chat templates take it, without the instructions
   Json input = Json::array();   // the items that it answers, earlier ones first
   Json deltas = Json::array();  // of each item of its output, the sizes in which it was streamed
 };
@@ -36,7 +36,9 @@ class ResponseStore {
   struct Entry {
     std::string response, messages, input, deltas;  // as text, which is smaller and whose size is known
     std::list<std::string>::iterator use;
-    int64_t bytes() const { return static_cast<int64_t>(response.size() + messages.size() + input.size() + deltas.size() + 256); }
+    int64_t bytes() const {
+      return static_cast<int64_t>(response.size() + messages.size() + input.size() + deltas.size() + 256);
+    }
   };
   void drop(std::unordered_map<std::string, Entry>::iterator entry);
 

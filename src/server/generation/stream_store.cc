@@ -14,8 +14,13 @@ constexpr size_t kMostIdBytes = 256;
 constexpr auto kLookAgain = std::chrono::milliseconds(200);
 constexpr int64_t kStreamOverhead = 4096;  // counted for a stream beside its bytes
 
-int64_t unix_ms() { return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-Clock::duration seconds_of(double seconds) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)); }
+int64_t unix_ms() {
+  return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
+}
+Clock::duration seconds_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 }  // namespace
 
@@ -128,7 +133,8 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       HttpReply head = head_;
       head.headers = headers;
       for (const auto& header : head_.headers)
-        if (header.first != "X-Request-Id" && header.first != "Access-Control-Allow-Origin" && header.first != "Vary") head.headers.push_back(header);
+        if (header.first != "X-Request-Id" && header.first != "Access-Control-Allow-Origin" && header.first != "Vary")
+          head.headers.push_back(header);
       if (!begun_) head.content_type = "text/event-stream";
       head.body = ring_.substr(ring_.size() - static_cast<size_t>(info_.bytes - from));
       exchange.begin_stream(head);
@@ -181,7 +187,8 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       std::lock_guard lock(mutex_);
       if (info_.done || reader != reader_number_) return;
       reader_ = Exchange();
-      forget_at_ = Clock::now() + (store_.draining_ ? Clock::duration::zero() : seconds_of(store_.limits_.grace_seconds));
+      forget_at_ =
+          Clock::now() + (store_.draining_ ? Clock::duration::zero() : seconds_of(store_.limits_.grace_seconds));
     }
     store_.look_at_clock();
   }
@@ -208,7 +215,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
 
   StreamStore& store_;
   const std::shared_ptr<RequestFacts> facts_;  // of the request whose stream it is; may be null
-  mutable std::recursive_mutex mutex_;  // a reader who is too slow leaves within write()
+  mutable std::recursive_mutex mutex_;         // a reader who is too slow leaves within write()
   KeptStream info_;
   Exchange work_;    // the first reader's, on whose strand the generation runs, whoever reads
   Exchange reader_;  // speaks to nobody while there is none
@@ -243,13 +250,15 @@ std::string stream_id(const HttpRequest& request) {
 }
 
 bool is_stream_id(std::string_view id) {
-  return !id.empty() && id.size() <= kMostIdBytes && std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
+  return !id.empty() && id.size() <= kMostIdBytes &&
+         std::ranges::all_of(id, [](char c) { return c > ' ' && c < 0x7F; });
 }
 
 bool StreamStore::make_room() {
   const auto held = [&] {
     int64_t bytes = limits_.stream_bytes;  // what the new one may grow to
-    for (const auto& [key, stream] : streams_) bytes += stream->info().done ? stream->held_bytes() : limits_.stream_bytes;
+    for (const auto& [key, stream] : streams_)
+      bytes += stream->info().done ? stream->held_bytes() : limits_.stream_bytes;
     return bytes;
   };
   while (held() > limits_.total_bytes) {
@@ -281,7 +290,8 @@ std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::s
   return kept;
 }
 
-StreamStore::Found StreamStore::resume(const std::string& owner, const std::string& id, int64_t from, const HttpHeaders& headers, const Exchange& exchange) {
+StreamStore::Found StreamStore::resume(const std::string& owner, const std::string& id, int64_t from,
+                                       const HttpHeaders& headers, const Exchange& exchange) {
   std::shared_ptr<ResumableStream> stream;
   {
     std::lock_guard lock(mutex_);
@@ -353,8 +363,10 @@ void StreamStore::loop() {
       continue;  // the clock went on meanwhile
     }
     // A stream's clock is set without this lock, which it could not take: who is there is looked at now and then.
-    if (streams_.empty()) wake_.wait(lock);
-    else wake_.wait_until(lock, std::min(first.value_or(now + kLookAgain), now + kLookAgain));
+    if (streams_.empty())
+      wake_.wait(lock);
+    else
+      wake_.wait_until(lock, std::min(first.value_or(now + kLookAgain), now + kLookAgain));
   }
 }
 

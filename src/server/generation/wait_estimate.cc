@@ -7,14 +7,15 @@
 namespace millrace {
 namespace {
 
-constexpr double kMemory = 0.9;           // how much of a mean stays when another answer has ended
-constexpr int64_t kLeastPrompt = 8;       // tokens computed, of a prompt whose speed says something
+constexpr double kMemory = 0.9;      // how much of a mean stays when another answer has ended
+constexpr int64_t kLeastPrompt = 8;  // tokens computed, of a prompt whose speed says something
 
 void learn(double& mean, double seen) { mean = mean == 0 ? seen : kMemory * mean + (1 - kMemory) * seen; }
 
 }  // namespace
 
-WaitEstimate::WaitEstimate(int64_t places, std::unique_ptr<const CostModel> cost, int64_t chunk) : cost_(std::move(cost)), chunk_(std::max<int64_t>(1, chunk)), places_(places) {}
+WaitEstimate::WaitEstimate(int64_t places, std::unique_ptr<const CostModel> cost, int64_t chunk)
+    : cost_(std::move(cost)), chunk_(std::max<int64_t>(1, chunk)), places_(places) {}
 WaitEstimate::~WaitEstimate() = default;
 
 std::shared_ptr<WaitEstimate> WaitEstimate::of_engine(int64_t places, const std::string& cost_model, int64_t chunk) {
@@ -33,7 +34,8 @@ double WaitEstimate::step() const {
 double WaitEstimate::prompts(int64_t own_tokens) const {
   if (!cost_) return static_cast<double>(prompt_tokens_ + own_tokens) * prompt_token_seconds_;
   const double full = cost_->prefill_seconds(chunk_, chunk_);
-  return cost_->prefill_seconds(own_tokens, chunk_) + static_cast<double>(prompt_tokens_) * full / static_cast<double>(chunk_);
+  return cost_->prefill_seconds(own_tokens, chunk_) +
+         static_cast<double>(prompt_tokens_) * full / static_cast<double>(chunk_);
 }
 
 double WaitEstimate::place() const {
@@ -82,9 +84,11 @@ void WaitEntry::answer_done(const RequestTimings& t) {
   if (t.generated_tokens < 1) return;
   ++estimate_->measured_;
   learn(estimate_->answer_tokens_, static_cast<double>(t.generated_tokens));
-  if (t.generated_tokens > 1) learn(estimate_->step_seconds_, t.decode_seconds / static_cast<double>(t.generated_tokens - 1));
+  if (t.generated_tokens > 1)
+    learn(estimate_->step_seconds_, t.decode_seconds / static_cast<double>(t.generated_tokens - 1));
   const int64_t computed = t.prompt_tokens - t.cached_tokens;
-  if (computed >= kLeastPrompt) learn(estimate_->prompt_token_seconds_, t.prefill_seconds / static_cast<double>(computed));
+  if (computed >= kLeastPrompt)
+    learn(estimate_->prompt_token_seconds_, t.prefill_seconds / static_cast<double>(computed));
 }
 
 }  // namespace millrace

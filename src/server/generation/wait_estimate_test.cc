@@ -8,7 +8,8 @@ namespace millrace {
 namespace {
 
 // 100 prompt tokens in a second, then 10 tokens of half a second.
-constexpr RequestTimings kTimings = {.prompt_tokens = 120, .cached_tokens = 20, .generated_tokens = 10, .prefill_seconds = 1, .decode_seconds = 4.5};
+constexpr RequestTimings kTimings = {
+    .prompt_tokens = 120, .cached_tokens = 20, .generated_tokens = 10, .prefill_seconds = 1, .decode_seconds = 4.5};
 
 TEST(WaitEstimate, KnowsNothingAtFirst) {
   auto estimate = std::make_shared<WaitEstimate>(2);

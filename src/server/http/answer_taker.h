@@ -1,6 +1,6 @@
-// AnswerTaker: what an Exchange's answer may go to instead of a connection: a line of a batch, a stream that is kept to be
-// read again. The calls are those of Exchange, and may come from any thread; post() runs what it is given in order, one
-// at a time.
+// AnswerTaker: what an Exchange's answer may go to instead of a connection: a line of a batch, a stream that is kept to
+// be read again. The calls are those of Exchange, and may come from any thread; post() runs what it is given in order,
+// one at a time.
 #pragma once
 
 #include <functional>

@@ -25,12 +25,12 @@ class TlsContext;
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
 struct HttpRequest {
-  std::string method;  // "GET"
-  std::string path;    // "/v1/models", percent-decoded
-  std::string query;   // after the '?', as it came
+  std::string method;   // "GET"
+  std::string path;     // "/v1/models", percent-decoded
+  std::string query;    // after the '?', as it came
   HttpHeaders headers;  // names in lower case
   std::string body;
-  std::string client;   // who asks, where no key says it: the address of the other side, or its IPv6 network
+  std::string client;  // who asks, where no key says it: the address of the other side, or its IPv6 network
   std::shared_ptr<KeyAccount> account;  // whose request it is; set by admit(), null where there are no keys
 
   std::string_view header(std::string_view name) const;  // "" when absent
@@ -41,7 +41,7 @@ struct HttpReply {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
-  bool close = false;  // the connection ends with this answer
+  bool close = false;      // the connection ends with this answer
   std::string error, why;  // of a refusal, for log and trace: its kind and message
 };
 
@@ -55,12 +55,12 @@ struct HttpLimits {
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = int64_t{8} << 20;
   int64_t bodies_bytes = int64_t{256} << 20;  // of all requests that are coming in
-  int64_t queued_bytes = int64_t{1} << 20;  // of one stream, written by us and not yet taken by its reader; more: cut
-  double handshake_seconds = 10;            // for TLS to be agreed on
-  double idle_seconds = 300;                // between requests of a connection
-  double read_seconds = 60;                 // for a request to come in whole
-  double stall_seconds = 60;                // without a byte taken by the reader
-  double ping_seconds = 15;                 // a stream that is silent so long gets its ping
+  int64_t queued_bytes = int64_t{1} << 20;    // of one stream, written by us and not yet taken by its reader; more: cut
+  double handshake_seconds = 10;              // for TLS to be agreed on
+  double idle_seconds = 300;                  // between requests of a connection
+  double read_seconds = 60;                   // for a request to come in whole
+  double stall_seconds = 60;                  // without a byte taken by the reader
+  double ping_seconds = 15;                   // a stream that is silent so long gets its ping
 };
 
 class HttpConnection;
@@ -72,7 +72,8 @@ class AnswerTaker;  // answer_taker.h
 class Exchange {
  public:
   Exchange() = default;
-  Exchange(std::shared_ptr<HttpConnection> connection, uint64_t number) : connection_(std::move(connection)), number_(number) {}
+  Exchange(std::shared_ptr<HttpConnection> connection, uint64_t number)
+      : connection_(std::move(connection)), number_(number) {}
 
   explicit Exchange(std::shared_ptr<AnswerTaker> taker) : taker_(std::move(taker)) {}  // instead of a connection
 
@@ -82,7 +83,8 @@ class Exchange {
   void finish(std::string bytes = {}) const;
   // reply(), or finish() with `bytes` where a stream has begun.
   void end(HttpReply reply, std::string bytes) const;
-  // Sends `ping` whenever the answer was silent for the limits' ping_seconds, and begins the stream with `head` for that.
+  // Sends `ping` whenever the answer was silent for the limits' ping_seconds, and begins the stream with `head` for
+  // that.
   void ping_with(HttpReply head, std::string ping) const;
   // Runs on the connection's strand: what is posted to one exchange runs in order, one at a time.
   void post(std::function<void()> work) const;
@@ -101,8 +103,8 @@ class Exchange {
 };
 
 struct LastWords {
-  HttpReply whole;     // where no answer has begun
-  std::string event;   // as the last of a stream
+  HttpReply whole;    // where no answer has begun
+  std::string event;  // as the last of a stream
 };
 
 struct HttpHandler {
@@ -110,7 +112,8 @@ struct HttpHandler {
   std::function<std::optional<HttpReply>(HttpRequest&)> admit;
   // On a worker.
   std::function<void(HttpRequest, Exchange)> handle;
-  // What the HTTP layer refuses by itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many (429, 503).
+  // What the HTTP layer refuses by itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many (429,
+  // 503).
   std::function<HttpReply(const HttpRequest&, int status, const std::string& message)> refuse;
   // What an answer that is still open ends with when the server goes; null: nothing. Of the request there is what its
   // head said of path and id.
@@ -127,14 +130,15 @@ struct HttpCounts {
 class HttpServer {
  public:
   // Listens and begins to serve. Errors: user (the address), resource (in use, no permission).
-  static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler, std::shared_ptr<const TlsContext> tls = nullptr);
+  static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler,
+                                                   std::shared_ptr<const TlsContext> tls = nullptr);
   ~HttpServer();  // stop()
 
   int port() const;
   HttpCounts counts() const;
 
-  // For connections that begin, and requests that begin on open ones; host, port and threads stay. A plain server stays plain,
-  // and TLS without new files keeps the old ones.
+  // For connections that begin, and requests that begin on open ones; host, port and threads stay. A plain server stays
+  // plain, and TLS without new files keeps the old ones.
   void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
   // Takes no more connections, and no more requests on those that are open; answers under way go on.
   void drain();

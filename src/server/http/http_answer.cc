@@ -1,5 +1,5 @@
-// How a connection answers: heads and chunks into queue_, queue_ into the socket, and what follows the last byte. Reading is
-// in http_connection.cc.
+// How a connection answers: heads and chunks into queue_, queue_ into the socket, and what follows the last byte.
+// Reading is in http_connection.cc.
 #include <fmt/format.h>
 
 #include <boost/asio/dispatch.hpp>
@@ -116,7 +116,8 @@ void HttpConnection::ping_with(HttpReply head, std::string ping) {
 }
 
 void HttpConnection::arm_ping() {
-  const auto silence = std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_->ping_seconds));
+  const auto silence =
+      std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(limits_->ping_seconds));
   ping_timer_.expires_at(last_write_ + silence);
   ping_timer_.async_wait([self = shared_from_this(), number = number_, silence](ErrorCode failed) {
     if (failed || !self->current(number) || self->complete_ || self->ping_.empty()) return;
@@ -237,7 +238,8 @@ void Exchange::reply(HttpReply reply) const {
 void Exchange::begin_stream(HttpReply head) const {
   if (facts_) facts_->open(head, true);
   if (taker_) return taker_->begin_stream(std::move(head));
-  on_strand(connection_, number_, [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });
+  on_strand(connection_, number_,
+            [head = std::move(head)](HttpConnection& c) mutable { c.begin_stream(std::move(head)); });
 }
 void Exchange::write(std::string bytes) const {
   if (taker_) return taker_->write(std::move(bytes));
@@ -246,7 +248,8 @@ void Exchange::write(std::string bytes) const {
 void Exchange::finish(std::string bytes) const {
   if (facts_) facts_->end(200, false);
   if (taker_) return taker_->finish(std::move(bytes));
-  on_strand(connection_, number_, [bytes = std::move(bytes)](HttpConnection& c) mutable { c.finish(std::move(bytes)); });
+  on_strand(connection_, number_,
+            [bytes = std::move(bytes)](HttpConnection& c) mutable { c.finish(std::move(bytes)); });
 }
 void Exchange::end(HttpReply reply, std::string bytes) const {
   if (facts_) {
@@ -255,12 +258,16 @@ void Exchange::end(HttpReply reply, std::string bytes) const {
     facts_->end(status, false);
   }
   if (taker_) return taker_->end(std::move(reply), std::move(bytes));
-  on_strand(connection_, number_, [reply = std::move(reply), bytes = std::move(bytes)](HttpConnection& c) mutable { c.end(std::move(reply), std::move(bytes)); });
+  on_strand(connection_, number_, [reply = std::move(reply), bytes = std::move(bytes)](HttpConnection& c) mutable {
+    c.end(std::move(reply), std::move(bytes));
+  });
 }
 void Exchange::ping_with(HttpReply head, std::string ping) const {
   if (facts_) head.headers.insert(head.headers.end(), facts_->reply_headers.begin(), facts_->reply_headers.end());
   if (taker_) return taker_->ping_with(std::move(head), std::move(ping));
-  on_strand(connection_, number_, [head = std::move(head), ping = std::move(ping)](HttpConnection& c) mutable { c.ping_with(std::move(head), std::move(ping)); });
+  on_strand(connection_, number_, [head = std::move(head), ping = std::move(ping)](HttpConnection& c) mutable {
+    c.ping_with(std::move(head), std::move(ping));
+  });
 }
 
 // Work that comes too late still runs: it belongs to the request, not to the connection.

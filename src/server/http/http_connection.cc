@@ -14,27 +14,33 @@ namespace http = boost::beast::http;
 
 namespace {
 
-constexpr size_t kHeadPiece = 4096;      // read at a time
-constexpr double kTurnAwaySeconds = 2;   // for the head of a request that is refused for want of room
+constexpr size_t kHeadPiece = 4096;     // read at a time
+constexpr double kTurnAwaySeconds = 2;  // for the head of a request that is refused for want of room
 
 // Between the first two spaces of what may be no request at all.
 std::string_view target_of(std::string_view head) {
   head = head.substr(0, head.find("\r\n"));
   const size_t begin = head.find(' ');
-  return begin == std::string_view::npos ? std::string_view() : head.substr(begin + 1, head.find(' ', begin + 1) - begin - 1);
+  return begin == std::string_view::npos ? std::string_view()
+                                         : head.substr(begin + 1, head.find(' ', begin + 1) - begin - 1);
 }
 
 // The other side left, with or without a part of a request.
 bool is_gone(const boost::system::error_code& failed) {
-  return failed == http::error::end_of_stream || failed == http::error::partial_message || failed == asio::error::connection_reset ||
-         failed == asio::error::operation_aborted;
+  return failed == http::error::end_of_stream || failed == http::error::partial_message ||
+         failed == asio::error::connection_reset || failed == asio::error::operation_aborted;
 }
 
 }  // namespace
 
 HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away)
-    : server_(server), stream_(std::move(socket), server.current_tls()), timer_(stream_.get_executor()), ping_timer_(stream_.get_executor()),
-      limits_(server.current_limits()), peer_(peer), turned_away_(turned_away) {
+    : server_(server),
+      stream_(std::move(socket), server.current_tls()),
+      timer_(stream_.get_executor()),
+      ping_timer_(stream_.get_executor()),
+      limits_(server.current_limits()),
+      peer_(peer),
+      turned_away_(turned_away) {
   ErrorCode ignored;
   stream_.socket().set_option(asio::ip::tcp::no_delay(true), ignored);
   ++(turned_away_ ? server_.turning_away : server_.open);
@@ -42,7 +48,8 @@ HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, Pee
   if (!turned_away_) ++server_.peers[peer_];
 }
 
-// Not in the constructor: whoever finds it in the set takes a reference, and there is none to take before make_shared returns.
+// Not in the constructor: whoever finds it in the set takes a reference, and there is none to take before make_shared
+// returns.
 void HttpConnection::enroll() {
   std::lock_guard lock(server_.mutex);
   server_.connections.insert(this);
@@ -59,7 +66,8 @@ HttpConnection::~HttpConnection() {
 
 void HttpConnection::start() {
   if (!stream_.encrypted()) return turned_away_ ? read_head() : wait_for_request();
-  limit(turned_away_ ? std::min(kTurnAwaySeconds, limits_->handshake_seconds) : limits_->handshake_seconds, [this] { close(); });
+  limit(turned_away_ ? std::min(kTurnAwaySeconds, limits_->handshake_seconds) : limits_->handshake_seconds,
+        [this] { close(); });
   stream_.async_handshake([self = shared_from_this()](ErrorCode failed, size_t) {
     if (failed || self->closed_) return self->close();
     self->turned_away_ ? self->read_head() : self->wait_for_request();
@@ -135,7 +143,8 @@ void HttpConnection::read_head() {
   if (turned_away_) {
     limit(std::min(kTurnAwaySeconds, limits.read_seconds), [this] { refuse_for_room(); });
   } else {
-    limit(limits.read_seconds, [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
+    limit(limits.read_seconds,
+          [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
   }
   if (buffer_.size() == 0) return read_more_of_head();
   asio::post(executor(), [self = shared_from_this()] {  // a row of short requests is no depth of calls
@@ -157,13 +166,14 @@ void HttpConnection::read_more_of_head() {
   }
   if (size == std::string_view::npos) {
     reading_ = true;
-    return stream_.async_read_some(buffer_.prepare(kHeadPiece), [self = shared_from_this()](ErrorCode failed, size_t count) {
-      self->reading_ = false;
-      if (self->closed_ || self->answering_) return;
-      if (failed) return self->close();
-      self->buffer_.commit(count);
-      self->read_more_of_head();
-    });
+    return stream_.async_read_some(buffer_.prepare(kHeadPiece),
+                                   [self = shared_from_this()](ErrorCode failed, size_t count) {
+                                     self->reading_ = false;
+                                     if (self->closed_ || self->answering_) return;
+                                     if (failed) return self->close();
+                                     self->buffer_.commit(count);
+                                     self->read_more_of_head();
+                                   });
   }
   if (const auto fault = head_fault(bytes.substr(0, size))) {
     take_target(target_of(bytes));
@@ -199,12 +209,15 @@ bool HttpConnection::take_target(std::string_view target) {
   return true;
 }
 
-void HttpConnection::refuse_for_room() { refuse(503, "connections: there are as many as this server takes, in all or of one address; try again later"); }
+void HttpConnection::refuse_for_room() {
+  refuse(503, "connections: there are as many as this server takes, in all or of one address; try again later");
+}
 
 void HttpConnection::head_came(ErrorCode failed) {
   if (failed) return refuse(400, "not an HTTP request: " + failed.message());
   take_head();
-  if (!take_target({parser_->get().target().data(), parser_->get().target().size()})) return refuse(400, "the request's target is not a path");
+  if (!take_target({parser_->get().target().data(), parser_->get().target().size()}))
+    return refuse(400, "the request's target is not a path");
   if (turned_away_) return refuse_for_room();
   const auto body_limit = static_cast<uint64_t>(limits_->body_bytes);
   if (parser_->content_length().value_or(0) > body_limit) return refuse(413, too_large());
@@ -220,7 +233,8 @@ void HttpConnection::head_came(ErrorCode failed) {
     ++server_.answering;
     return reply(std::move(*refused));
   }
-  if (!reserve_body()) return refuse(429, "the bodies of other requests take all the memory that there is for them; try again later");
+  if (!reserve_body())
+    return refuse(429, "the bodies of other requests take all the memory that there is for them; try again later");
   if (request_.header("expect") != "100-continue" || parser_->is_done()) return read_body();
   static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
   stream_.async_write_some(asio::buffer(kGoOn), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
@@ -230,11 +244,14 @@ void HttpConnection::head_came(ErrorCode failed) {
   });
 }
 
-std::string HttpConnection::too_large() const { return fmt::format("the request's body is larger than {} bytes", limits_->body_bytes); }
+std::string HttpConnection::too_large() const {
+  return fmt::format("the request's body is larger than {} bytes", limits_->body_bytes);
+}
 
 void HttpConnection::read_body() {
   reading_ = true;
-  http::async_read(stream_, buffer_, *parser_, [self = shared_from_this()](ErrorCode failed, size_t) { self->body_came(failed); });
+  http::async_read(stream_, buffer_, *parser_,
+                   [self = shared_from_this()](ErrorCode failed, size_t) { self->body_came(failed); });
 }
 
 void HttpConnection::body_came(ErrorCode failed) {
@@ -256,7 +273,8 @@ void HttpConnection::body_came(ErrorCode failed) {
   for (const auto& header : request_.headers)
     if (header.first == "x-request-id" || header.first == "origin") told_.headers.push_back(header);
   watch_reader();
-  asio::post(server_.workers, [&server = server_, request = std::move(request_), exchange = Exchange(shared_from_this(), number_)]() mutable {
+  asio::post(server_.workers, [&server = server_, request = std::move(request_),
+                               exchange = Exchange(shared_from_this(), number_)]() mutable {
     server.handler.handle(std::move(request), std::move(exchange));
   });
   request_ = {};
@@ -291,7 +309,9 @@ bool HttpConnection::reserve_body() {
   if (parser_->is_done()) return true;
   const auto most = static_cast<uint64_t>(limits_->body_bytes);
   reserved_body_ = static_cast<int64_t>(std::min<uint64_t>(most, parser_->content_length().value_or(most)));
-  if (server_.body_bytes.fetch_add(reserved_body_) + reserved_body_ <= std::max(limits_->bodies_bytes, limits_->body_bytes)) return true;
+  if (server_.body_bytes.fetch_add(reserved_body_) + reserved_body_ <=
+      std::max(limits_->bodies_bytes, limits_->body_bytes))
+    return true;
   release_body();
   return false;
 }

@@ -1,10 +1,11 @@
 // One connection: reads a request, hands it over, writes the answer, and so on until either side has enough. Everything
-// runs on the connection's strand. Included by the files of the HTTP layer only: http_connection.cc reads, http_answer.cc
-// writes, http_server.cc makes them.
+// runs on the connection's strand. Included by the files of the HTTP layer only: http_connection.cc reads,
+// http_answer.cc writes, http_server.cc makes them.
 //
 //   wait -> read head -> read body -> answering -> (written) -> wait ...
 //                                        |  the socket is watched meanwhile: a reader who leaves is told of at once
-//                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its way
+//                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its
+//                                        way
 #pragma once
 
 #include <array>
@@ -38,9 +39,9 @@ struct HttpServer::State {
   std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, turning_away{0}, body_bytes{0};
   std::mutex mutex;
   std::set<HttpConnection*> connections;  // guarded by `mutex`, as what follows up to `io`
-  std::map<PeerAddress, int64_t> peers;    // connections of each
+  std::map<PeerAddress, int64_t> peers;   // connections of each
   std::shared_ptr<const HttpLimits> limits;
-  std::shared_ptr<const TlsContext> tls;   // null: plain
+  std::shared_ptr<const TlsContext> tls;  // null: plain
 
   // What follows may hold the last reference to a connection, which needs what comes before.
   boost::asio::io_context io;
@@ -50,12 +51,17 @@ struct HttpServer::State {
   // The acceptor and its timer are touched on their own strand only.
   boost::asio::strand<boost::asio::io_context::executor_type> accepting{boost::asio::make_strand(io)};
   boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, decltype(accepting)> acceptor{accepting};
-  boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>, decltype(accepting)> accept_again{accepting};  // after a failure that may pass when connections close
+  boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
+                                    decltype(accepting)>
+      accept_again{accepting};  // after a failure that may pass when connections close
   int bound_port = 0;
   std::vector<std::thread> threads;
 
   State(const HttpLimits& l, HttpHandler h, std::shared_ptr<const TlsContext> t)
-      : handler(std::move(h)), limits(std::make_shared<HttpLimits>(l)), tls(std::move(t)), workers(static_cast<size_t>(l.workers)) {}
+      : handler(std::move(h)),
+        limits(std::make_shared<HttpLimits>(l)),
+        tls(std::move(t)),
+        workers(static_cast<size_t>(l.workers)) {}
   std::shared_ptr<const HttpLimits> current_limits() {
     std::lock_guard lock(mutex);
     return limits;
@@ -136,18 +142,18 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
-  HttpRequest told_;        // of the one being answered: what give_up() needs to know
-  uint64_t number_ = 0;     // of the request being answered
+  HttpRequest told_;     // of the one being answered: what give_up() needs to know
+  uint64_t number_ = 0;  // of the request being answered
   bool answering_ = false;
-  bool reading_ = false;    // the parser is in use
+  bool reading_ = false;  // the parser is in use
   bool keep_alive_ = true;
   bool chunks_ = true;      // HTTP/1.0 readers get a stream that ends with the connection
   bool head_only_ = false;  // HEAD
   bool streaming_ = false;
-  bool complete_ = false;   // nothing follows what is queued
+  bool complete_ = false;  // nothing follows what is queued
   bool closed_ = false;
   std::string queue_, sending_;
-  size_t sent_ = 0;         // of sending_
+  size_t sent_ = 0;  // of sending_
   std::function<void(bool)> gone_;
   HttpReply ping_head_;
   std::string ping_;

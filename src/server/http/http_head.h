@@ -1,5 +1,5 @@
-// Which heads of requests are taken. Where RFC 9112 lets two readers of the same bytes find different requests in them, the
-// head is refused: a proxy in front and this server must agree where one request ends and the next begins.
+// Which heads of requests are taken. Where RFC 9112 lets two readers of the same bytes find different requests in them,
+// the head is refused: a proxy in front and this server must agree where one request ends and the next begins.
 #pragma once
 
 #include <optional>
@@ -13,8 +13,8 @@ struct HeadFault {
   std::string message;
 };
 
-// Bytes of the head that `bytes` begins with, its empty line included; npos: it is not all there. Line ends before a head
-// are passed over by skipped_line_ends().
+// Bytes of the head that `bytes` begins with, its empty line included; npos: it is not all there. Line ends before a
+// head are passed over by skipped_line_ends().
 size_t head_bytes(std::string_view bytes);
 size_t skipped_line_ends(std::string_view bytes);
 

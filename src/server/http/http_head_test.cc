@@ -27,7 +27,8 @@ TEST(HttpHead, WantsOneHost) {
   EXPECT_EQ(status(""), 400);
   EXPECT_EQ(status("", "1.0"), 200);
   EXPECT_EQ(status("Host: a\r\nHOST: a\r\n"), 400);
-  for (const char* host : {"a b", "a/b", "a,b", "a@b", "a\\b", "a?b", "\x80"}) EXPECT_EQ(status("Host: " + std::string(host) + "\r\n"), 400) << host;
+  for (const char* host : {"a b", "a/b", "a,b", "a@b", "a\\b", "a?b", "\x80"})
+    EXPECT_EQ(status("Host: " + std::string(host) + "\r\n"), 400) << host;
 }
 
 TEST(HttpHead, KnowsHowLongABodyIsOrRefuses) {

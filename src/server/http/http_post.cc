@@ -37,24 +37,29 @@ Result<std::shared_ptr<SSL_CTX>> client_tls(const std::string& what, const std::
 
 }  // namespace
 
-Result<PostTarget> PostTarget::parse(const std::string& what, const std::string& url, const std::string& default_path, const std::string& ca_file) {
-  const Error bad = Error::user(fmt::format("{}: wants http://HOST[:PORT]/PATH or https://, got '{}'", what, url.substr(0, 200)));
+Result<PostTarget> PostTarget::parse(const std::string& what, const std::string& url, const std::string& default_path,
+                                     const std::string& ca_file) {
+  const Error bad =
+      Error::user(fmt::format("{}: wants http://HOST[:PORT]/PATH or https://, got '{}'", what, url.substr(0, 200)));
   const bool encrypted = url.starts_with("https://");
   if ((!encrypted && !url.starts_with("http://")) || url.size() > 2000) return bad;
   for (const char c : url)
     if (static_cast<unsigned char>(c) <= ' ' || c == 0x7f || c == '@' || c == '#' || c == '?') return bad;
   const std::string rest = url.substr(encrypted ? 8 : 7);
   const size_t slash = std::min(rest.find('/'), rest.size());
-  PostTarget target{rest.substr(0, slash), encrypted ? "443" : "80", slash + 1 < rest.size() ? rest.substr(slash) : default_path, nullptr};
+  PostTarget target{rest.substr(0, slash), encrypted ? "443" : "80",
+                    slash + 1 < rest.size() ? rest.substr(slash) : default_path, nullptr};
   const size_t colon = target.host.rfind(':');
   if (colon != std::string::npos && target.host.find(']', colon) == std::string::npos) {
     target.port = target.host.substr(colon + 1);
     target.host.resize(colon);
     int number = 0;
     const auto [end, status] = std::from_chars(target.port.data(), target.port.data() + target.port.size(), number);
-    if (status != std::errc() || end != target.port.data() + target.port.size() || number < 1 || number > 65535) return bad;
+    if (status != std::errc() || end != target.port.data() + target.port.size() || number < 1 || number > 65535)
+      return bad;
   }
-  if (target.host.starts_with('[') && target.host.ends_with(']')) target.host = target.host.substr(1, target.host.size() - 2);
+  if (target.host.starts_with('[') && target.host.ends_with(']'))
+    target.host = target.host.substr(1, target.host.size() - 2);
   if (target.host.empty()) return bad;
   if (encrypted) {
     MILLRACE_TRY(target.tls, client_tls(what, ca_file));
@@ -62,7 +67,8 @@ Result<PostTarget> PostTarget::parse(const std::string& what, const std::string&
   return target;
 }
 
-Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers, const std::string& body, std::chrono::milliseconds limit, size_t most_reply_bytes) {
+Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers, const std::string& body,
+                            std::chrono::milliseconds limit, size_t most_reply_bytes) {
   asio::io_context io;
   beast::tcp_stream plain(io);
   std::optional<asio::ssl::context> trust;
@@ -78,7 +84,8 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   http::response_parser<http::string_body> parser;
   parser.body_limit(most_reply_bytes);
   http::request<http::string_body> request(http::verb::post, target.path, 11);
-  request.set(http::field::host, (target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]") + ":" + target.port);
+  request.set(http::field::host,
+              (target.host.find(':') == std::string::npos ? target.host : "[" + target.host + "]") + ":" + target.port);
   request.set(http::field::content_type, "application/json");
   request.set(http::field::connection, "close");
   for (const auto& [name, value] : headers) request.set(name, value);

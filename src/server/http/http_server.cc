@@ -1,5 +1,3 @@
-#include "server/http/http.h"
-
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -7,6 +5,7 @@
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/post.hpp>
 
+#include "server/http/http.h"
 #include "server/http/http_connection.h"
 
 namespace millrace {
@@ -21,7 +20,12 @@ std::string_view HttpRequest::header(std::string_view name) const {
 }
 
 std::optional<std::string> percent_decoded(std::string_view text) {
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] != '%') {
@@ -61,7 +65,7 @@ const char* http_reason(int status) {
 
 namespace {
 
-constexpr int64_t kMostTurnedAway = 64;   // connections beyond the limits that are read for the sake of their answer
+constexpr int64_t kMostTurnedAway = 64;  // connections beyond the limits that are read for the sake of their answer
 constexpr size_t kLookedAtBytes = 4096;
 constexpr auto kGiveUpTime = std::chrono::seconds(1);
 
@@ -98,8 +102,8 @@ void HttpServer::State::take(HttpSocket socket) {
   asio::post(connection->executor(), [connection] { connection->start(); });
 }
 
-// Some more are read as far as it takes to answer them in the form of the API that they ask; the rest at once, in one that
-// most clients read.
+// Some more are read as far as it takes to answer them in the form of the API that they ask; the rest at once, in one
+// that most clients read.
 void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   ++turned_away;
   if (turning_away < kMostTurnedAway) {
@@ -112,7 +116,9 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   static constexpr std::string_view kBody =
       R"({"type": "error", "error": {"type": "overloaded_error", "code": 503, "message": "connections: there are as many as this server takes; try again later"}})";
   static const std::string full = fmt::format(
-      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: {}\r\nConnection: close\r\n\r\n{}", kBody.size(), kBody);
+      "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: "
+      "{}\r\nConnection: close\r\n\r\n{}",
+      kBody.size(), kBody);
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
   char request[kLookedAtBytes];
@@ -161,7 +167,8 @@ std::shared_ptr<std::atomic<int64_t>> HttpServer::State::for_each_connection(Wor
 void HttpServer::State::give_up() {
   const auto left = for_each_connection([](HttpConnection& connection) { connection.give_up(); });
   const auto until = std::chrono::steady_clock::now() + kGiveUpTime;
-  while ((*left > 0 || answering > 0) && std::chrono::steady_clock::now() < until) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  while ((*left > 0 || answering > 0) && std::chrono::steady_clock::now() < until)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
 // A handler that found no memory costs its own connection at most.
@@ -178,11 +185,13 @@ void HttpServer::State::run() {
 HttpServer::HttpServer() = default;
 HttpServer::~HttpServer() { stop(); }
 
-Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, HttpHandler handler, std::shared_ptr<const TlsContext> tls) {
+Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, HttpHandler handler,
+                                                      std::shared_ptr<const TlsContext> tls) {
   ErrorCode failed;
   const auto address = asio::ip::make_address(limits.host == "localhost" ? "127.0.0.1" : limits.host, failed);
   if (failed) return Error::user(fmt::format("host: must be an IP address or localhost, got '{}'", limits.host));
-  if (limits.port < 0 || limits.port > 65535) return Error::user(fmt::format("port: must be 0 to 65535, got {}", limits.port));
+  if (limits.port < 0 || limits.port > 65535)
+    return Error::user(fmt::format("port: must be 0 to 65535, got {}", limits.port));
   auto server = std::unique_ptr<HttpServer>(new HttpServer());
   server->state_ = std::make_shared<State>(limits, std::move(handler), std::move(tls));
   State& state = *server->state_;
@@ -191,7 +200,8 @@ Result<std::unique_ptr<HttpServer>> HttpServer::start(const HttpLimits& limits, 
   if (!failed) state.acceptor.set_option(asio::socket_base::reuse_address(true), failed);
   if (!failed) state.acceptor.bind(endpoint, failed);
   if (!failed) state.acceptor.listen(asio::socket_base::max_listen_connections, failed);
-  if (failed) return Error::resource(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
+  if (failed)
+    return Error::resource(fmt::format("{} port {}: cannot listen: {}", limits.host, limits.port, failed.message()));
   state.bound_port = state.acceptor.local_endpoint(failed).port();
   state.accept();
   for (int i = 0; i < limits.io_threads; ++i) state.threads.emplace_back([&state] { state.run(); });
@@ -224,7 +234,7 @@ void HttpServer::stop() {
   state_->give_up();
   state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
   state_->stay.reset();
-  state_->workers.join();  // handlers under way; they do not wait for anything
+  state_->workers.join();                              // handlers under way; they do not wait for anything
   for (auto& thread : state_->threads) thread.join();  // there is nothing left to do once the connections are gone
   state_->threads.clear();
 }

@@ -50,7 +50,8 @@ const BIO_METHOD* socket_method() {
 
 }  // namespace
 
-HttpStream::HttpStream(HttpSocket socket, std::shared_ptr<const TlsContext> tls) : socket_(std::move(socket)), tls_(std::move(tls)) {
+HttpStream::HttpStream(HttpSocket socket, std::shared_ptr<const TlsContext> tls)
+    : socket_(std::move(socket)), tls_(std::move(tls)) {
   if (!tls_) return;
   ErrorCode ignored;
   socket_.non_blocking(true, ignored);
@@ -76,7 +77,9 @@ HttpStream::Outcome HttpStream::advance(Step step, void* data, size_t bytes, siz
   }
   if (step != Step::handshake && bytes == 0) return Outcome::done;
   ERR_clear_error();
-  const int answer = step == Step::handshake ? SSL_do_handshake(ssl_) : step == Step::read ? SSL_read_ex(ssl_, data, bytes, &count) : SSL_write_ex(ssl_, data, bytes, &count);
+  const int answer = step == Step::handshake ? SSL_do_handshake(ssl_)
+                     : step == Step::read    ? SSL_read_ex(ssl_, data, bytes, &count)
+                                             : SSL_write_ex(ssl_, data, bytes, &count);
   if (answer == 1) return Outcome::done;
   const int why = SSL_get_error(ssl_, answer);
   ERR_clear_error();

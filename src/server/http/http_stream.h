@@ -1,7 +1,9 @@
-// HttpStream: a socket, plain or under TLS, as Asio's and Beast's algorithms read and write it. OpenSSL works on the socket
-// itself: nothing lies between but its own record, which goes when it is empty. Everything runs on the socket's strand.
+// HttpStream: a socket, plain or under TLS, as Asio's and Beast's algorithms read and write it. OpenSSL works on the
+// socket itself: nothing lies between but its own record, which goes when it is empty. Everything runs on the socket's
+// strand.
 //
-//   async_read_some    plain: the socket's own        TLS: SSL_read; where it wants bytes, wait for the socket, and again
+//   async_read_some    plain: the socket's own        TLS: SSL_read; where it wants bytes, wait for the socket, and
+//   again
 #pragma once
 
 #include <openssl/ssl.h>
@@ -18,7 +20,8 @@
 
 namespace millrace {
 
-using HttpSocket = boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::strand<boost::asio::io_context::executor_type>>;
+using HttpSocket =
+    boost::asio::basic_stream_socket<boost::asio::ip::tcp, boost::asio::strand<boost::asio::io_context::executor_type>>;
 
 class HttpStream {
  public:
@@ -39,24 +42,28 @@ class HttpStream {
   enum class Reader { silent, speaks, left };
   Reader look();  // at the other side, without taking anything from it
 
-  // As many bytes as there is room for, without waiting; 0 and no failure: none now. Not while an async_write_some() is.
+  // As many bytes as there is room for, without waiting; 0 and no failure: none now. Not while an async_write_some()
+  // is.
   size_t write_now(const char* data, size_t bytes, ErrorCode& failed);
   void end_writing();  // no more from us
   void close();
 
   template <typename Token>
   void async_handshake(Token&& token) {
-    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(Operation{*this, Step::handshake, nullptr, 0}, token, socket_);
+    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(Operation{*this, Step::handshake, nullptr, 0}, token,
+                                                               socket_);
   }
   template <typename Buffers, typename Token>
   void async_read_some(const Buffers& buffers, Token&& token) {
     const boost::asio::mutable_buffer first = first_of<boost::asio::mutable_buffer>(buffers);
-    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(Operation{*this, Step::read, first.data(), first.size()}, token, socket_);
+    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(Operation{*this, Step::read, first.data(), first.size()},
+                                                               token, socket_);
   }
   template <typename Buffers, typename Token>
   void async_write_some(const Buffers& buffers, Token&& token) {
     const boost::asio::const_buffer first = first_of<boost::asio::const_buffer>(buffers);
-    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(Operation{*this, Step::write, const_cast<void*>(first.data()), first.size()}, token, socket_);
+    boost::asio::async_compose<Token, void(ErrorCode, size_t)>(
+        Operation{*this, Step::write, const_cast<void*>(first.data()), first.size()}, token, socket_);
   }
 
  private:

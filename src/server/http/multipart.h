@@ -10,7 +10,7 @@ namespace millrace {
 
 struct FormPart {
   std::string name;
-  std::string filename;     // "": no file
+  std::string filename;      // "": no file
   std::string_view content;  // into the body
 };
 

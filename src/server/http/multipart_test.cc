@@ -18,8 +18,10 @@ TEST(Multipart, Boundaries) {
 }
 
 TEST(Multipart, PartsAreTheirBytes) {
-  const std::string body = "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\ncontent-disposition: form-data; name=file; filename=\"a\\\"b.txt\"\r\n"
-                           "Content-Type: text/plain\r\n\r\none\r\n--c\r\ntwo\r\n\r\n--b--\r\n";
+  const std::string body =
+      "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\ncontent-disposition: form-data; "
+      "name=file; filename=\"a\\\"b.txt\"\r\n"
+      "Content-Type: text/plain\r\n\r\none\r\n--c\r\ntwo\r\n\r\n--b--\r\n";
   const auto parts = parse_multipart(body, "b");
   ASSERT_TRUE(parts);
   ASSERT_EQ(parts->size(), 2u);
@@ -51,7 +53,13 @@ TEST(Query, ValuesAreDecoded) {
 }
 
 TEST(Base64, Rfc4648) {
-  const std::pair<const char*, const char*> cases[] = {{"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+  const std::pair<const char*, const char*> cases[] = {{"", ""},
+                                                       {"f", "Zg=="},
+                                                       {"fo", "Zm8="},
+                                                       {"foo", "Zm9v"},
+                                                       {"foob", "Zm9vYg=="},
+                                                       {"fooba", "Zm9vYmE="},
+                                                       {"foobar", "Zm9vYmFy"}};
   for (const auto& [bytes, text] : cases) EXPECT_EQ(base64_text(bytes), text);
   EXPECT_EQ(base64_text("\xff\xfe\xfd"), "//79");
 }

@@ -1,11 +1,12 @@
-// StrandQueue: work for the strands of connections, from a thread that must not stop for it: the engine's. A step ends with an
-// event for each of its streams; posted one by one, each would wake a thread and put it to sleep again, on cores that the
-// next step wants. So they are collected:
+// StrandQueue: work for the strands of connections, from a thread that must not stop for it: the engine's. A step ends
+// with an event for each of its streams; posted one by one, each would wake a thread and put it to sleep again, on
+// cores that the next step wants. So they are collected:
 //
-//   engine thread  post() post() post() -> [ letters ] -> one I/O thread takes all that are there, and again, until none is
+//   engine thread  post() post() post() -> [ letters ] -> one I/O thread takes all that are there, and again, until
+//   none is
 //
-// One thread at a time delivers, in the order of the posts: what is posted to one connection runs in order there, one at a
-// time, as work that is posted to its strand does.
+// One thread at a time delivers, in the order of the posts: what is posted to one connection runs in order there, one
+// at a time, as work that is posted to its strand does.
 #pragma once
 
 #include <boost/asio/io_context.hpp>

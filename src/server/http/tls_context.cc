@@ -20,9 +20,12 @@ std::string last_error() {
 }
 
 // A client that offers protocols offers this one, or is told that there is none.
-int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in, unsigned in_bytes, void*) {
+int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
+                    unsigned in_bytes, void*) {
   unsigned char* chosen = nullptr;
-  if (SSL_select_next_proto(&chosen, out_bytes, kProtocol, sizeof(kProtocol) - 1, in, in_bytes) != OPENSSL_NPN_NEGOTIATED) return SSL_TLSEXT_ERR_ALERT_FATAL;
+  if (SSL_select_next_proto(&chosen, out_bytes, kProtocol, sizeof(kProtocol) - 1, in, in_bytes) !=
+      OPENSSL_NPN_NEGOTIATED)
+    return SSL_TLSEXT_ERR_ALERT_FATAL;
   *out = chosen;
   return SSL_TLSEXT_ERR_OK;
 }
@@ -41,17 +44,21 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& ce
   std::shared_ptr<const TlsContext> out(new TlsContext(context));
   SSL_CTX_set_min_proto_version(context, TLS1_2_VERSION);
   SSL_CTX_set_cipher_list(context, kCiphers);
-  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE | SSL_OP_IGNORE_UNEXPECTED_EOF);
+  SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
+                                   SSL_OP_IGNORE_UNEXPECTED_EOF);
   // Without read and write buffers between records, an idle connection is small.
-  SSL_CTX_set_mode(context, SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
+  SSL_CTX_set_mode(context,
+                   SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
   SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep tickets, we keep nothing
   SSL_CTX_set_default_passwd_cb(context, no_password);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
     return Error::user(fmt::format("{}: no certificate in PEM: {}", certificate, last_error()));
   if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
-    return Error::user(fmt::format("{}: no private key in PEM, or not the one of {}: {}", key, certificate, last_error()));
-  if (SSL_CTX_check_private_key(context) != 1) return Error::user(fmt::format("{}: is not the key of {}: {}", key, certificate, last_error()));
+    return Error::user(
+        fmt::format("{}: no private key in PEM, or not the one of {}: {}", key, certificate, last_error()));
+  if (SSL_CTX_check_private_key(context) != 1)
+    return Error::user(fmt::format("{}: is not the key of {}: {}", key, certificate, last_error()));
   return out;
 }
 

@@ -1,5 +1,5 @@
-// TlsContext: a certificate and its key, ready for connections. TLS 1.2 and up, forward secrecy and authenticated ciphers
-// only; connections keep the context that they began with when files are read again. Thread-safe once made.
+// TlsContext: a certificate and its key, ready for connections. TLS 1.2 and up, forward secrecy and authenticated
+// ciphers only; connections keep the context that they began with when files are read again. Thread-safe once made.
 #pragma once
 
 #include <memory>

@@ -20,12 +20,15 @@ void AdapterScales::set(std::map<std::string, double> scales) {
 }
 
 Field lora_field() {
-  Field field{"lora", kList, "the server's scales", "LoRA adapters: [{\"id\", \"scale\"}] with ids as /lora-adapters lists them; those that are not named are not used"};
+  Field field{"lora", kList, "the server's scales",
+              "LoRA adapters: [{\"id\", \"scale\"}] with ids as /lora-adapters lists them; those that are not named "
+              "are not used"};
   field.most = 64;
   field.set = [](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
     ask.lora.emplace();
     for (const Json& one : value) {
-      if (!one.is_object() || !one.contains("id") || !one["id"].is_number_integer()) return ApiError::bad("lora", "each must be an object with the number \"id\"");
+      if (!one.is_object() || !one.contains("id") || !one["id"].is_number_integer())
+        return ApiError::bad("lora", "each must be an object with the number \"id\"");
       const auto scale = one.find("scale");
       if (scale != one.end() && !scale->is_number()) return ApiError::bad("lora", "\"scale\" must be a number");
       ask.lora->emplace_back(one["id"].get<int64_t>(), scale == one.end() ? 1.0 : scale->get<double>());
@@ -51,16 +54,19 @@ std::optional<ApiError> choose_adapters(GenerationRequest& ask) {
   } else if (ask.lora) {
     for (const auto& [id, scale] : *ask.lora) {
       if (id < 0 || id >= static_cast<int64_t>(there.size()))
-        return ApiError::bad("lora", fmt::format("there is no adapter {}; {} are loaded, see /lora-adapters", id, there.size()));
+        return ApiError::bad(
+            "lora", fmt::format("there is no adapter {}; {} are loaded, see /lora-adapters", id, there.size()));
       if (scale != 0) ask.request.adapters.push_back({there[static_cast<size_t>(id)].name, scale});
     }
   } else {
     for (const AdapterInfo& adapter : there)
-      if (const double scale = ask.served->adapter_scales.get(adapter.name); scale != 0) ask.request.adapters.push_back({adapter.name, scale});
+      if (const double scale = ask.served->adapter_scales.get(adapter.name); scale != 0)
+        ask.request.adapters.push_back({adapter.name, scale});
   }
   if (ask.request.adapters.empty()) return std::nullopt;
   if (ask.prompt_logprobs >= 0 || (ask.echo && ask.request.sampling.logprobs >= 0))
-    return ApiError{ApiErrorKind::unsupported, "prompt_logprobs: prompts are not scored with adapters", "prompt_logprobs"};
+    return ApiError{ApiErrorKind::unsupported, "prompt_logprobs: prompts are not scored with adapters",
+                    "prompt_logprobs"};
   return std::nullopt;
 }
 

@@ -7,8 +7,8 @@
 #include <string>
 
 #include "server/api/api_error.h"
-#include "server/generation/generation_request.h"
 #include "server/api/schema.h"
+#include "server/generation/generation_request.h"
 
 namespace millrace {
 

@@ -26,9 +26,11 @@ constexpr int64_t kSamples = 64;
 constexpr size_t kMostKnown = 4096;
 
 // general.file_type of GGUF, by the names of llama.cpp.
-constexpr std::array<const char*, 39> kFileTypes = {"F32", "F16", "Q4_0", "Q4_1", "", "", "", "Q8_0", "Q5_0", "Q5_1", "Q2_K", "Q3_K_S", "Q3_K_M", "Q3_K_L", "Q4_K_S", "Q4_K_M", "Q5_K_S",
-                                                    "Q5_K_M", "Q6_K", "IQ2_XXS", "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S", "IQ4_NL", "IQ3_S", "IQ3_M", "IQ2_S", "IQ2_M", "IQ4_XS",
-                                                    "IQ1_M", "BF16", "", "", "", "TQ1_0", "TQ2_0", "MXFP4"};
+constexpr std::array<const char*, 39> kFileTypes = {
+    "F32",    "F16",    "Q4_0",   "Q4_1",    "",       "",       "",       "Q8_0",   "Q5_0",  "Q5_1",
+    "Q2_K",   "Q3_K_S", "Q3_K_M", "Q3_K_L",  "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K",  "IQ2_XXS",
+    "IQ2_XS", "Q2_K_S", "IQ3_XS", "IQ3_XXS", "IQ1_S",  "IQ4_NL", "IQ3_S",  "IQ3_M",  "IQ2_S", "IQ2_M",
+    "IQ4_XS", "IQ1_M",  "BF16",   "",        "",       "",       "TQ1_0",  "TQ2_0",  "MXFP4"};
 
 class Sha256 {
  public:
@@ -86,12 +88,14 @@ std::string digest_of(const std::vector<fs::path>& paths) {
 std::string digest_of(std::span<const uint8_t> image) {
   Sha256 digest;
   add_size(digest, static_cast<int64_t>(image.size()));
-  for_each_part(static_cast<int64_t>(image.size()), [&](int64_t offset, int64_t count) { digest.add(image.data() + offset, static_cast<size_t>(count)); });
+  for_each_part(static_cast<int64_t>(image.size()),
+                [&](int64_t offset, int64_t count) { digest.add(image.data() + offset, static_cast<size_t>(count)); });
   return digest.hex();
 }
 
 int64_t unix_time(fs::file_time_type time) {
-  const auto since = time.time_since_epoch() - fs::file_time_type::clock::now().time_since_epoch() + std::chrono::system_clock::now().time_since_epoch();
+  const auto since = time.time_since_epoch() - fs::file_time_type::clock::now().time_since_epoch() +
+                     std::chrono::system_clock::now().time_since_epoch();
   return std::chrono::duration_cast<std::chrono::seconds>(since).count();
 }
 
@@ -115,7 +119,8 @@ std::string quantization_name(const ModelFiles& files) {
   const auto type = files.config->find("general.file_type");
   if (type == files.config->end() || !type->is_number_integer()) return most;
   const auto number = type->get<int64_t>();
-  const std::string named = number >= 0 && number < static_cast<int64_t>(kFileTypes.size()) ? kFileTypes[static_cast<size_t>(number)] : "";
+  const std::string named =
+      number >= 0 && number < static_cast<int64_t>(kFileTypes.size()) ? kFileTypes[static_cast<size_t>(number)] : "";
   return named.starts_with(most) ? named : most;
 }
 

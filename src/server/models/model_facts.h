@@ -14,8 +14,8 @@ struct ModelFiles;
 struct ModelStatus;
 
 struct ModelFact {
-  std::string digest;        // 64 hexadecimal digits: SHA-256 over the files' sizes, their beginnings and samples of the rest
-  int64_t bytes = 0;         // of the files
+  std::string digest;  // 64 hexadecimal digits: SHA-256 over the files' sizes, their beginnings and samples of the rest
+  int64_t bytes = 0;   // of the files
   int64_t modified = 0;      // Unix seconds; 0: not known
   std::string family;        // "llama"; "": not known
   std::string quantization;  // "Q4_K_M"; "": not known
@@ -32,7 +32,8 @@ class ModelFacts {
   std::map<std::string, ModelFact> known_;  // by path, size and time of change
 };
 
-// What most of the matrices are stored in, by the name that people give it: the file's own, where that fits its tensors.
+// What most of the matrices are stored in, by the name that people give it: the file's own, where that fits its
+// tensors.
 std::string quantization_name(const ModelFiles& files);
 
 }  // namespace millrace

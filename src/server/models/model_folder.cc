@@ -4,7 +4,8 @@
 
 namespace millrace {
 
-constexpr auto kLookAgain = std::chrono::seconds(1);  // a folder of a model is filled without its parent being written to
+constexpr auto kLookAgain =
+    std::chrono::seconds(1);  // a folder of a model is filled without its parent being written to
 
 int64_t stamp_of(const std::string& path) {
   std::error_code failed;

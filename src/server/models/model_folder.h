@@ -1,6 +1,6 @@
-// ModelFolder: what lies in the folder of models, as it was when somebody last looked. A look costs a stat of every file, so
-// there is one only when the folder has changed or the last one is a second old, however many ask. Thread-safe; who asks
-// must hold no lock that requests wait for.
+// ModelFolder: what lies in the folder of models, as it was when somebody last looked. A look costs a stat of every
+// file, so there is one only when the folder has changed or the last one is a second old, however many ask.
+// Thread-safe; who asks must hold no lock that requests wait for.
 #pragma once
 
 #include <atomic>

@@ -21,9 +21,10 @@ int part_of(const std::string& stem) {
   return std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; }) ? std::stoi(digits) : 0;
 }
 
-// An engine that is told no size takes all that is left of a budget. Where others need some of it, it gets what one gets
-// without a budget, or as much of that as there is.
-Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const LanguageModel>& model, EngineOptions& options, bool budget) {
+// An engine that is told no size takes all that is left of a budget. Where others need some of it, it gets what one
+// gets without a budget, or as much of that as there is.
+Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const LanguageModel>& model, EngineOptions& options,
+                                            bool budget) {
   if (!budget || options.kv_tokens > 0) return Engine::create(model, options);
   const int64_t context = options.context > 0 ? options.context : std::min(model->info().context, kDefaultContext);
   EngineOptions wish = options;
@@ -48,7 +49,8 @@ std::vector<fs::path> model_file_paths(const std::string& path) {
   } else if (part_of(file.stem().string()) == 0) {
     out.push_back(file);
   } else {
-    const std::string stem = file.stem().string(), first = stem.substr(0, stem.size() - 15), last = stem.substr(stem.size() - 9);
+    const std::string stem = file.stem().string(), first = stem.substr(0, stem.size() - 15),
+                      last = stem.substr(stem.size() - 9);
     for (const auto& entry : fs::directory_iterator(file.has_parent_path() ? file.parent_path() : ".", failed)) {
       const std::string other = entry.path().stem().string();
       if (other.starts_with(first) && other.ends_with(last) && part_of(other) > 0) out.push_back(entry.path());
@@ -92,7 +94,9 @@ std::vector<ModelConfig> find_models(const std::string& folder) {
   return out;
 }
 
-Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config, const std::shared_ptr<MemoryAccounts>& shared, const FreeMemory& free_memory) {
+Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config,
+                                                       const std::shared_ptr<MemoryAccounts>& shared,
+                                                       const FreeMemory& free_memory) {
   LoadOptions load = config.load;
   load.shared_memory = shared;
   load.memory_name = config.name;
@@ -106,7 +110,9 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     std::string held;
     if (shared && error.kind == ErrorKind::resource)
       for (const MemoryAccount& one : shared->list())
-        if (one.bytes > 0) held += fmt::format("{}{} {}", held.empty() ? "; of the budget for all models: " : ", ", one.name, format_bytes(one.bytes));
+        if (one.bytes > 0)
+          held += fmt::format("{}{} {}", held.empty() ? "; of the budget for all models: " : ", ", one.name,
+                              format_bytes(one.bytes));
     return Error{error.kind, fmt::format("model '{}': {}{}", config.name, error.message, held)};
   };
   const auto short_of_memory = [&](const Error& error) { return error.kind == ErrorKind::resource && free_memory(); };
@@ -126,7 +132,8 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     if (!engine.ok()) return failure(engine.error());
     std::vector<std::string> names = {config.name};
     names.insert(names.end(), config.aliases.begin(), config.aliases.end());
-    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling, config.pooling);
+    return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling,
+                                         config.pooling);
   } catch (const std::bad_alloc&) {
     return failure(Error::resource("out of memory while it was loaded"));
   }

@@ -30,13 +30,18 @@ struct ModelRegistry::Shared {
 
 namespace {
 
-std::string without_latest(const std::string& name) { return name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name; }
+std::string without_latest(const std::string& name) {
+  return name.ends_with(":latest") ? name.substr(0, name.size() - 7) : name;
+}
 
-bool called(const ModelConfig& config, const std::string& name) { return config.name == name || std::ranges::find(config.aliases, name) != config.aliases.end(); }
+bool called(const ModelConfig& config, const std::string& name) {
+  return config.name == name || std::ranges::find(config.aliases, name) != config.aliases.end();
+}
 
 }  // namespace
 
-ModelRegistry::ModelRegistry(RegistryOptions options) : options_(std::move(options)), folder_(options_.folder), shared_(std::make_shared<Shared>()) {}
+ModelRegistry::ModelRegistry(RegistryOptions options)
+    : options_(std::move(options)), folder_(options_.folder), shared_(std::make_shared<Shared>()) {}
 
 ModelRegistry::~ModelRegistry() { stop(); }
 
@@ -44,7 +49,8 @@ Result<std::unique_ptr<ModelRegistry>> ModelRegistry::create(RegistryOptions opt
   auto registry = std::unique_ptr<ModelRegistry>(new ModelRegistry(std::move(options)));
   if (const int64_t budget = registry->options_.memory; budget > 0) {
     if (const AvailableMemory total = total_memory(); budget > total.bytes)
-      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(budget), total.limit, format_bytes(total.bytes)));
+      return Error::resource(fmt::format("memory: the budget is {}, {} has {}; lower it", format_bytes(budget),
+                                         total.limit, format_bytes(total.bytes)));
     registry->memory_ = std::make_shared<MemoryAccounts>(budget);
     MILLRACE_TRY_VOID(registry->memory_->take("program", program_memory(), "raise the budget"));
   }
@@ -54,12 +60,15 @@ Result<std::unique_ptr<ModelRegistry>> ModelRegistry::create(RegistryOptions opt
 
 Result<void> ModelRegistry::add(ModelConfig config) {
   Lock lock(shared_->mutex);
-  if (config.name.empty() || config.name.size() > 512) return Error::user("model: its name must have 1 to 512 characters");
+  if (config.name.empty() || config.name.size() > 512)
+    return Error::user("model: its name must have 1 to 512 characters");
   std::vector<std::string> names = config.aliases;
   names.push_back(config.name);
   for (const std::string& name : names)
     for (const auto& [other, entry] : entries_)
-      if (called(entry.config, name)) return Error::user(fmt::format("model '{}': the name is taken by {}; give each its own as NAME=PATH", name, entry.config.path));
+      if (called(entry.config, name))
+        return Error::user(fmt::format("model '{}': the name is taken by {}; give each its own as NAME=PATH", name,
+                                       entry.config.path));
   order_.push_back(config.name);
   entries_[config.name].config = std::move(config);
   return {};
@@ -86,7 +95,9 @@ Result<void> ModelRegistry::preload() {
   }
   for (const std::string& name : names) {
     std::promise<Result<void>> done;
-    acquire(name, {}, [&](Result<std::shared_ptr<ServedModel>> served) { done.set_value(served.ok() ? Result<void>() : Result<void>(served.error())); });
+    acquire(name, {}, [&](Result<std::shared_ptr<ServedModel>> served) {
+      done.set_value(served.ok() ? Result<void>() : Result<void>(served.error()));
+    });
     MILLRACE_TRY_VOID(done.get_future().get());
   }
   return {};
@@ -104,12 +115,14 @@ void ModelRegistry::look_into_folder() {
   Lock lock(shared_->mutex);
   std::erase_if(order_, [&](const std::string& name) {
     const Entry& entry = entries_[name];
-    const bool gone = entry.config.found && !entry.slot && !entry.queued && !entry.loading && std::ranges::find(there, name, &ModelConfig::name) == there.end();
+    const bool gone = entry.config.found && !entry.slot && !entry.queued && !entry.loading &&
+                      std::ranges::find(there, name, &ModelConfig::name) == there.end();
     if (gone) entries_.erase(name);
     return gone;
   });
   for (const ModelConfig& model : there) {
-    if (std::ranges::any_of(entries_, [&](const auto& other) { return called(other.second.config, model.name); })) continue;
+    if (std::ranges::any_of(entries_, [&](const auto& other) { return called(other.second.config, model.name); }))
+      continue;
     ModelConfig config = options_.found;
     config.name = model.name;
     config.path = model.path;
@@ -160,7 +173,8 @@ std::shared_ptr<ServedModel> ModelRegistry::try_acquire(const std::string& name,
 Result<void> ModelRegistry::enqueue_locked(const std::string& name, Entry& entry, Ready& ready) {
   if (stop_) return Error::cancelled("the server is shutting down");
   if (entry.waiting.size() >= options_.most_waiting)
-    return Error::resource(fmt::format("model '{}': {} requests wait for it to be loaded; try again later", name, entry.waiting.size()));
+    return Error::resource(
+        fmt::format("model '{}': {} requests wait for it to be loaded; try again later", name, entry.waiting.size()));
   entry.waiting.push_back(std::move(ready));
   if (!entry.queued && !(entry.loading && !entry.anew)) {
     entry.queued = true;
@@ -193,11 +207,12 @@ void ModelRegistry::acquire(const std::string& name, std::optional<double> keep_
 void ModelRegistry::reload(const std::string& name, const std::string& path, Ready ready) {
   Lock lock(shared_->mutex);
   Entry* entry = find_locked(name);
-  Result<void> queued = !entry           ? Error::user(fmt::format("model '{}': there is none such", name))
-                        : entry->adopted ? Error::unsupported(fmt::format("model '{}': was not loaded from a file", name))
-                     : entry->slot && entry->config.load.memory > 0
-                         ? Error::resource(fmt::format("model '{}': has the whole memory budget for itself; unload it first", name))
-                         : Result<void>();
+  Result<void> queued =
+      !entry           ? Error::user(fmt::format("model '{}': there is none such", name))
+      : entry->adopted ? Error::unsupported(fmt::format("model '{}': was not loaded from a file", name))
+      : entry->slot && entry->config.load.memory > 0
+          ? Error::resource(fmt::format("model '{}': has the whole memory budget for itself; unload it first", name))
+          : Result<void>();
   if (queued.ok()) {
     entry->anew = true;
     if (!path.empty()) entry->new_path = path;
@@ -229,7 +244,8 @@ std::optional<Clock::time_point> ModelRegistry::unload_idle_locked() {
   std::optional<Clock::time_point> next;
   for (auto& [name, entry] : entries_) {
     if (!entry.slot || entry.slot->open > 0 || entry.slot->keep_seconds < 0) continue;
-    const auto due = entry.slot->last_use + std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(std::min(entry.slot->keep_seconds, 1e9)));
+    const auto due = entry.slot->last_use + std::chrono::duration_cast<Clock::duration>(
+                                                std::chrono::duration<double>(std::min(entry.slot->keep_seconds, 1e9)));
     if (due <= Clock::now()) {
       retire_locked(entry);
     } else if (!next || due < *next) {
@@ -297,7 +313,9 @@ void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
     if (!entry.anew && !entry.queued) std::ranges::move(std::exchange(entry.waiting, {}), std::back_inserter(waiting));
   }
   const std::optional<double> keep = std::exchange(entry.keep_seconds, {});
-  for (size_t i = 0; i < waiting.size(); ++i) answers.push_back(loaded.ok() ? Result(lease_locked(entry, keep)) : Result<std::shared_ptr<ServedModel>>(loaded.error()));
+  for (size_t i = 0; i < waiting.size(); ++i)
+    answers.push_back(loaded.ok() ? Result(lease_locked(entry, keep))
+                                  : Result<std::shared_ptr<ServedModel>>(loaded.error()));
   if (!entry.waiting.empty() && !entry.queued) {
     entry.queued = true;
     queue_.push_back(name);
@@ -353,7 +371,8 @@ std::vector<ModelStatus> ModelRegistry::list() {
       status.state = "loaded";
       status.served = entry.slot->served;
       status.open = entry.slot->open;
-      const std::chrono::duration<double> idle = entry.slot->open > 0 ? Clock::duration::zero() : Clock::now() - entry.slot->last_use;
+      const std::chrono::duration<double> idle =
+          entry.slot->open > 0 ? Clock::duration::zero() : Clock::now() - entry.slot->last_use;
       if (entry.slot->keep_seconds >= 0) status.idle_left = std::max(0.0, entry.slot->keep_seconds - idle.count());
     }
     out.push_back(std::move(status));

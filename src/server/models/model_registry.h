@@ -27,11 +27,11 @@
 namespace millrace {
 
 struct RegistryOptions {
-  int64_t memory = 0;        // budget of all models together, bytes; 0: none
-  std::string folder;        // models there are listed and loaded on demand; "": none
-  ModelConfig found;         // how those are loaded: all but name and path
-  bool any_name = false;     // a name that nobody has is the first model's
-  size_t most_waiting = 256; // requests that wait for one model
+  int64_t memory = 0;         // budget of all models together, bytes; 0: none
+  std::string folder;         // models there are listed and loaded on demand; "": none
+  ModelConfig found;          // how those are loaded: all but name and path
+  bool any_name = false;      // a name that nobody has is the first model's
+  size_t most_waiting = 256;  // requests that wait for one model
 };
 
 struct ModelStatus {
@@ -53,7 +53,8 @@ class ModelRegistry {
   static Result<std::unique_ptr<ModelRegistry>> create(RegistryOptions options);
   ~ModelRegistry();  // stop()
 
-  // The first one added is the one that requests without a name get. Errors: user (a name that is taken, a folder of models without any).
+  // The first one added is the one that requests without a name get. Errors: user (a name that is taken, a folder of
+  // models without any).
   Result<void> add(ModelConfig config);
   // One that was made elsewhere, outside the budget; it stays.
   void adopt(std::shared_ptr<ServedModel> served);
@@ -64,8 +65,9 @@ class ModelRegistry {
   std::optional<std::string> resolve(const std::string& name);
   // The model by its own name, at once where it is loaded; null otherwise. `keep_seconds`: as acquire().
   std::shared_ptr<ServedModel> try_acquire(const std::string& name, std::optional<double> keep_seconds = {});
-  // The same, loaded if need be; `ready` is then called on the loading thread. `keep_seconds` is the idle time from now on;
-  // negative: for ever. Errors handed to it: those of loading; resource (too many wait); cancelled (the server stops).
+  // The same, loaded if need be; `ready` is then called on the loading thread. `keep_seconds` is the idle time from now
+  // on; negative: for ever. Errors handed to it: those of loading; resource (too many wait); cancelled (the server
+  // stops).
   void acquire(const std::string& name, std::optional<double> keep_seconds, Ready ready);
   // Loads it anew, from `path` unless that is empty; the old one serves until then, and its open requests to their end.
   void reload(const std::string& name, const std::string& path, Ready ready);
@@ -92,7 +94,7 @@ class ModelRegistry {
     std::shared_ptr<Slot> slot;  // null: not loaded
     std::vector<Ready> waiting;
     std::optional<double> keep_seconds;  // asked for by a request that waits
-    bool adopted = false;        // there is nothing to load it from
+    bool adopted = false;                // there is nothing to load it from
     bool queued = false, loading = false, anew = false;
     std::string new_path;
     std::string error;
@@ -118,10 +120,10 @@ class ModelRegistry {
   RegistryOptions options_;
   ModelFolder folder_;
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<Shared> shared_;      // its mutex guards what follows
+  std::shared_ptr<Shared> shared_;  // its mutex guards what follows
   std::map<std::string, Entry> entries_;
-  std::vector<std::string> order_;      // of entries_, as they were added
-  std::deque<std::string> queue_;       // to be loaded
+  std::vector<std::string> order_;  // of entries_, as they were added
+  std::deque<std::string> queue_;   // to be loaded
   bool stop_ = false;
   std::thread thread_;
 };

@@ -1,7 +1,8 @@
 // ServedModel: one model with its engine and what requests to it need to know. Whoever works for a request holds it, so
 // that a model which was replaced or unloaded goes on until its last stream has ended.
 //
-// It waits for its engine's and its scorer's threads to end, so it must not go on one of them: model_registry.h sees to that.
+// It waits for its engine's and its scorer's threads to end, so it must not go on one of them: model_registry.h sees to
+// that.
 #pragma once
 
 #include <memory>
@@ -10,18 +11,18 @@
 #include <vector>
 
 #include "millrace/engine.h"
-#include "server/models/adapters.h"
 #include "server/generation/embedding_worker.h"
 #include "server/generation/prompt_scorer.h"
 #include "server/generation/wait_estimate.h"
+#include "server/models/adapters.h"
 
 namespace millrace {
 
 struct ServedModel {
   std::vector<std::string> names;  // its own, and aliases; the first one is told in answers
   std::shared_ptr<const LanguageModel> model;
-  EngineOptions engine_options;    // what the engine was made with
-  SamplingOptions sampling;        // where a request says nothing
+  EngineOptions engine_options;  // what the engine was made with
+  SamplingOptions sampling;      // where a request says nothing
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   mutable AdapterScales adapter_scales;
@@ -29,12 +30,19 @@ struct ServedModel {
   std::unique_ptr<EmbeddingWorker> embeddings;
   const std::shared_ptr<WaitEstimate> wait;
 
-  ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model, std::unique_ptr<Engine> its_engine, const EngineOptions& options,
-              const SamplingOptions& its_sampling, std::optional<Pooling> pooling = {})
-      : names(std::move(its_names)), model(std::move(its_model)), engine_options(options), sampling(its_sampling), engine(std::move(its_engine)), context(engine->context()),
+  ServedModel(std::vector<std::string> its_names, std::shared_ptr<const LanguageModel> its_model,
+              std::unique_ptr<Engine> its_engine, const EngineOptions& options, const SamplingOptions& its_sampling,
+              std::optional<Pooling> pooling = {})
+      : names(std::move(its_names)),
+        model(std::move(its_model)),
+        engine_options(options),
+        sampling(its_sampling),
+        engine(std::move(its_engine)),
+        context(engine->context()),
         scorer(std::make_unique<PromptScorer>(model, engine_options, context)),
         embeddings(std::make_unique<EmbeddingWorker>(model, engine_options, context, pooling)),
-        wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model, engine_options.batch_tokens)) {}
+        wait(WaitEstimate::of_engine(engine_options.max_streams, engine_options.cost_model,
+                                     engine_options.batch_tokens)) {}
 
   const std::string& name() const { return names.front(); }
 

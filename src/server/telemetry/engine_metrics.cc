@@ -8,7 +8,9 @@ namespace {
 using prometheus::MetricType;
 using Value = double (*)(const EngineAccount&);
 
-double of_blocks(const EngineStats& e, int64_t blocks) { return e.kv_blocks > 0 ? static_cast<double>(blocks) / static_cast<double>(e.kv_blocks) : 0; }
+double of_blocks(const EngineStats& e, int64_t blocks) {
+  return e.kv_blocks > 0 ? static_cast<double>(blocks) / static_cast<double>(e.kv_blocks) : 0;
+}
 double number(int64_t value) { return static_cast<double>(value); }
 
 struct EngineFigure {
@@ -21,55 +23,91 @@ struct EngineFigure {
 constexpr MetricType kGauge = MetricType::Gauge, kCounter = MetricType::Counter;
 
 constexpr EngineFigure kFigures[] = {
-    {"millrace_requests_running", "Streams that run", kGauge, [](const EngineAccount& e) { return number(e.stats.running); }},
-    {"millrace_requests_waiting", "Streams in the queue", kGauge, [](const EngineAccount& e) { return number(e.stats.waiting); }},
-    {"millrace_kv_cache_usage_ratio", "Blocks of the KV cache that are held, by streams or the prefix cache", kGauge, [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks - e.stats.kv_blocks_free); }},
-    {"millrace_prefix_cache_ratio", "Blocks of the KV cache that the prefix cache holds", kGauge, [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks_cached); }},
-    {"millrace_kv_cache_blocks", "Blocks of the KV cache", kGauge, [](const EngineAccount& e) { return number(e.stats.kv_blocks); }},
-    {"millrace_kv_cache_bytes", "Memory of the KV cache", kGauge, [](const EngineAccount& e) { return number(e.stats.kv_bytes); }},
-    {"millrace_steps_total", "Steps of the engine", kCounter, [](const EngineAccount& e) { return number(e.stats.steps); }},
-    {"millrace_prompt_tokens_total", "Prompt tokens, computed or taken from the prefix cache", kCounter, [](const EngineAccount& e) { return number(e.stats.prompt_tokens + e.stats.cached_tokens); }},
-    {"millrace_prompt_tokens_computed_total", "Prompt tokens that were computed", kCounter, [](const EngineAccount& e) { return number(e.stats.prompt_tokens); }},
-    {"millrace_prompt_tokens_cached_total", "Prompt tokens of answers that ended, taken from the prefix cache", kCounter, [](const EngineAccount& e) { return number(e.stats.cached_tokens); }},
-    {"millrace_generated_tokens_total", "Generated tokens", kCounter, [](const EngineAccount& e) { return number(e.stats.generated_tokens); }},
-    {"millrace_prefix_cache_queries_total", "Lookups in the prefix cache, one an admission", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.queries); }},
-    {"millrace_prefix_cache_query_tokens_total", "Prompt tokens looked up in the prefix cache", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens); }},
-    {"millrace_prefix_cache_hit_tokens_total", "Prompt tokens found there", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.hit_tokens); }},
-    {"millrace_prefix_cache_stored_blocks_total", "Blocks that came into the prefix cache", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.stored_blocks); }},
-    {"millrace_prefix_cache_erased_blocks_total", "Blocks that had to leave it", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.erased_blocks); }},
-    {"millrace_preemptions_total", "Times a stream had to give way", kCounter, [](const EngineAccount& e) { return number(e.stats.preemptions); }},
-    {"millrace_recomputed_tokens_total", "Tokens computed again after that", kCounter, [](const EngineAccount& e) { return number(e.stats.recomputed_tokens); }},
-    {"millrace_livelocks_total", "Times streams no longer came forward, and were run to their end in order of arrival", kCounter, [](const EngineAccount& e) { return number(e.stats.livelocks); }},
-    {"millrace_swapped_out_tokens_total", "Tokens moved to host memory instead", kCounter, [](const EngineAccount& e) { return number(e.stats.swapped_out_tokens); }},
-    {"millrace_swapped_in_tokens_total", "Tokens that came back from there", kCounter, [](const EngineAccount& e) { return number(e.stats.swapped_in_tokens); }},
-    {"millrace_memory_budget_bytes", "Most memory that the model and its engines may take; 0: as much as there is", kGauge, [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
+    {"millrace_requests_running", "Streams that run", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.running); }},
+    {"millrace_requests_waiting", "Streams in the queue", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.waiting); }},
+    {"millrace_kv_cache_usage_ratio", "Blocks of the KV cache that are held, by streams or the prefix cache", kGauge,
+     [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks - e.stats.kv_blocks_free); }},
+    {"millrace_prefix_cache_ratio", "Blocks of the KV cache that the prefix cache holds", kGauge,
+     [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks_cached); }},
+    {"millrace_kv_cache_blocks", "Blocks of the KV cache", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.kv_blocks); }},
+    {"millrace_kv_cache_bytes", "Memory of the KV cache", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.kv_bytes); }},
+    {"millrace_steps_total", "Steps of the engine", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.steps); }},
+    {"millrace_prompt_tokens_total", "Prompt tokens, computed or taken from the prefix cache", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prompt_tokens + e.stats.cached_tokens); }},
+    {"millrace_prompt_tokens_computed_total", "Prompt tokens that were computed", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prompt_tokens); }},
+    {"millrace_prompt_tokens_cached_total", "Prompt tokens of answers that ended, taken from the prefix cache",
+     kCounter, [](const EngineAccount& e) { return number(e.stats.cached_tokens); }},
+    {"millrace_generated_tokens_total", "Generated tokens", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.generated_tokens); }},
+    {"millrace_prefix_cache_queries_total", "Lookups in the prefix cache, one an admission", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.queries); }},
+    {"millrace_prefix_cache_query_tokens_total", "Prompt tokens looked up in the prefix cache", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens); }},
+    {"millrace_prefix_cache_hit_tokens_total", "Prompt tokens found there", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.hit_tokens); }},
+    {"millrace_prefix_cache_stored_blocks_total", "Blocks that came into the prefix cache", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.stored_blocks); }},
+    {"millrace_prefix_cache_erased_blocks_total", "Blocks that had to leave it", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.erased_blocks); }},
+    {"millrace_preemptions_total", "Times a stream had to give way", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.preemptions); }},
+    {"millrace_recomputed_tokens_total", "Tokens computed again after that", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.recomputed_tokens); }},
+    {"millrace_livelocks_total", "Times streams no longer came forward, and were run to their end in order of arrival",
+     kCounter, [](const EngineAccount& e) { return number(e.stats.livelocks); }},
+    {"millrace_swapped_out_tokens_total", "Tokens moved to host memory instead", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.swapped_out_tokens); }},
+    {"millrace_swapped_in_tokens_total", "Tokens that came back from there", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.swapped_in_tokens); }},
+    {"millrace_memory_budget_bytes", "Most memory that the model and its engines may take; 0: as much as there is",
+     kGauge, [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
 };
 
 // Of the prefix store on disk, where there is one.
 constexpr EngineFigure kStoreFigures[] = {
-    {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge, [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
-    {"millrace_kv_store_capacity_blocks", "Blocks that it can hold", kGauge, [](const EngineAccount& e) { return number(e.stats.store.capacity_blocks); }},
-    {"millrace_kv_store_unread_slots", "After the start: its places whose contents are not known yet", kGauge, [](const EngineAccount& e) { return number(e.stats.store.unread_slots); }},
-    {"millrace_kv_store_query_tokens_total", "Prompt tokens that the prefix cache in memory did not have", kCounter, [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens - e.stats.prefix.hit_tokens); }},
-    {"millrace_kv_store_hit_tokens_total", "Prompt tokens that came back from the prefix store", kCounter, [](const EngineAccount& e) { return number(e.stats.store.hit_tokens); }},
-    {"millrace_kv_store_passed_tokens_total", "Prompt tokens that were there, but quicker to compute", kCounter, [](const EngineAccount& e) { return number(e.stats.store.passed_tokens); }},
-    {"millrace_kv_store_left_out_tokens_total", "Tokens that were stored and left out of their streams' attention", kCounter, [](const EngineAccount& e) { return number(e.stats.store.left_out_tokens); }},
-    {"millrace_kv_store_failed_tokens_total", "Prompt tokens that did not come back whole, and were computed", kCounter, [](const EngineAccount& e) { return number(e.stats.store.failed_tokens); }},
-    {"millrace_kv_store_read_bytes_total", "Bytes read from the prefix store", kCounter, [](const EngineAccount& e) { return number(e.stats.store.read_bytes); }},
-    {"millrace_kv_store_written_bytes_total", "Bytes written to it", kCounter, [](const EngineAccount& e) { return number(e.stats.store.written_bytes); }},
-    {"millrace_kv_store_dropped_blocks_total", "Blocks not stored: too many writes were under way, or one failed", kCounter, [](const EngineAccount& e) { return number(e.stats.store.dropped_blocks); }},
-    {"millrace_kv_store_corrupt_blocks_total", "Blocks found damaged", kCounter, [](const EngineAccount& e) { return number(e.stats.store.corrupt_blocks); }},
+    {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
+    {"millrace_kv_store_capacity_blocks", "Blocks that it can hold", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.store.capacity_blocks); }},
+    {"millrace_kv_store_unread_slots", "After the start: its places whose contents are not known yet", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.store.unread_slots); }},
+    {"millrace_kv_store_query_tokens_total", "Prompt tokens that the prefix cache in memory did not have", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens - e.stats.prefix.hit_tokens); }},
+    {"millrace_kv_store_hit_tokens_total", "Prompt tokens that came back from the prefix store", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.hit_tokens); }},
+    {"millrace_kv_store_passed_tokens_total", "Prompt tokens that were there, but quicker to compute", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.passed_tokens); }},
+    {"millrace_kv_store_left_out_tokens_total", "Tokens that were stored and left out of their streams' attention",
+     kCounter, [](const EngineAccount& e) { return number(e.stats.store.left_out_tokens); }},
+    {"millrace_kv_store_failed_tokens_total", "Prompt tokens that did not come back whole, and were computed", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.failed_tokens); }},
+    {"millrace_kv_store_read_bytes_total", "Bytes read from the prefix store", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.read_bytes); }},
+    {"millrace_kv_store_written_bytes_total", "Bytes written to it", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.written_bytes); }},
+    {"millrace_kv_store_dropped_blocks_total", "Blocks not stored: too many writes were under way, or one failed",
+     kCounter, [](const EngineAccount& e) { return number(e.stats.store.dropped_blocks); }},
+    {"millrace_kv_store_corrupt_blocks_total", "Blocks found damaged", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.corrupt_blocks); }},
 };
 
 struct AgeFigure {
   const char* name;
   const char* help;
-  AgeHistogram PrefixCacheStats::* ages;
+  AgeHistogram PrefixCacheStats::*ages;
 };
 
 constexpr AgeFigure kAges[] = {
-    {"millrace_kv_block_lifetime_seconds", "Of blocks that left the prefix cache: since they were stored", &PrefixCacheStats::lifetime},
-    {"millrace_kv_block_idle_seconds", "Of blocks that left the prefix cache: since their last use", &PrefixCacheStats::idle},
+    {"millrace_kv_block_lifetime_seconds", "Of blocks that left the prefix cache: since they were stored",
+     &PrefixCacheStats::lifetime},
+    {"millrace_kv_block_idle_seconds", "Of blocks that left the prefix cache: since their last use",
+     &PrefixCacheStats::idle},
     {"millrace_kv_block_reuse_gap_seconds", "Of uses of a block: since the one before", &PrefixCacheStats::reuse_gap},
 };
 constexpr size_t kAgeEdges = 26;  // up to 2^25 ms, nine hours
@@ -94,16 +132,21 @@ void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engi
     for (const EngineAccount& e : engines) {
       const AgeHistogram& ages = e.stats.prefix.*figure.ages;
       const double sum = ages.mean_seconds() * static_cast<double>(ages.count());
-      family.add_histogram(ages.buckets(), kAgeEdges, [](size_t i) { return static_cast<double>(uint64_t{1} << i) / 1000; }, sum, {{"model_name", e.model}});
+      family.add_histogram(ages.buckets(), kAgeEdges,
+                           [](size_t i) { return static_cast<double>(uint64_t{1} << i) / 1000; }, sum,
+                           {{"model_name", e.model}});
     }
     out.push_back(family.take());
   }
-  FamilyBuilder steps("millrace_step_tokens", "Tokens computed in a step, of prompts and answers", MetricType::Histogram);
+  FamilyBuilder steps("millrace_step_tokens", "Tokens computed in a step, of prompts and answers",
+                      MetricType::Histogram);
   FamilyBuilder memory("millrace_memory_bytes", "Memory by what it is for", MetricType::Gauge);
   FamilyBuilder peak("millrace_memory_peak_bytes", "The most that it was", MetricType::Gauge);
   FamilyBuilder config("millrace_cache_config_info", "How the KV cache is set up; always 1", MetricType::Gauge);
   for (const EngineAccount& e : engines) {
-    steps.add_histogram(e.stats.step_tokens.buckets, StepTokens::kBuckets - 1, [](size_t i) { return static_cast<double>(uint64_t{1} << i); }, number(e.stats.step_tokens.tokens), {{"model_name", e.model}});
+    steps.add_histogram(e.stats.step_tokens.buckets, StepTokens::kBuckets - 1,
+                        [](size_t i) { return static_cast<double>(uint64_t{1} << i); },
+                        number(e.stats.step_tokens.tokens), {{"model_name", e.model}});
     for (const MemoryUse& use : e.stats.memory) {
       memory.add(number(use.bytes), {{"model_name", e.model}, {"account", use.name}});
       peak.add(number(use.peak), {{"model_name", e.model}, {"account", use.name}});

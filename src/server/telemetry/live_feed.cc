@@ -17,22 +17,24 @@ struct LiveFeed::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool stop = false;
-  bool asked = false;              // a snapshot is on its way
+  bool asked = false;                      // a snapshot is on its way
   std::optional<EngineSnapshot> snapshot;  // that came
   uint64_t next_watcher = 1;
   std::vector<std::pair<uint64_t, Exchange>> watchers;
-  std::thread thread;              // from the first watcher on
+  std::thread thread;  // from the first watcher on
 
   explicit State(const Service& s) : service(s) {}
   void loop(const std::weak_ptr<State>& self);
-  void ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served);
+  void ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
+           const std::shared_ptr<ServedModel>& served);
   std::string event(const std::shared_ptr<ServedModel>& served);
   void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
 };
 
-// The sink outlives neither the engine nor what it writes to. Every snapshot that an engine takes on is answered, by one that
-// stops too.
-void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self, const std::shared_ptr<ServedModel>& served) {
+// The sink outlives neither the engine nor what it writes to. Every snapshot that an engine takes on is answered, by
+// one that stops too.
+void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
+                          const std::shared_ptr<ServedModel>& served) {
   if (!served || asked) return;
   asked = true;
   lock.unlock();

@@ -1,6 +1,6 @@
-// LiveFeed: what the engine does, as server-sent events, to those who watch. One thread asks the engine for a snapshot some
-// times a second, writes it out once, and hands the same bytes to every watcher; it sleeps when there is none. The engine
-// never waits for it, and a watcher who does not read is cut like any slow reader. Thread-safe.
+// LiveFeed: what the engine does, as server-sent events, to those who watch. One thread asks the engine for a snapshot
+// some times a second, writes it out once, and hands the same bytes to every watcher; it sleeps when there is none. The
+// engine never waits for it, and a watcher who does not read is cut like any slow reader. Thread-safe.
 //
 //   hello   once: what the engine was made with
 //   snapshot    what there is to see now, and the steps since the last one

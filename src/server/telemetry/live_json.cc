@@ -1,8 +1,8 @@
 // A snapshot as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
 #include <cmath>
 
-#include "server/telemetry/live_feed.h"
 #include "server/service.h"
+#include "server/telemetry/live_feed.h"
 
 namespace millrace {
 namespace {
@@ -22,13 +22,22 @@ const char* phase_name(StreamSnapshot::Phase phase) {
 // To the microsecond; more digits are noise that costs bytes.
 double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
-std::string name_of(RequestId request, int64_t answer) { return std::to_string(request) + (answer > 0 ? "." + std::to_string(answer) : ""); }
+std::string name_of(RequestId request, int64_t answer) {
+  return std::to_string(request) + (answer > 0 ? "." + std::to_string(answer) : "");
+}
 
 Json stream_json(const StreamSnapshot& s) {
-  Json out = {{"id", name_of(s.request, s.answer)},  {"phase", phase_name(s.phase)},        {"prompt", s.prompt_tokens},
-              {"computed", s.computed_tokens},       {"cached", s.cached_tokens},           {"generated", s.generated_tokens},
-              {"blocks", s.blocks},                  {"preemptions", s.preemptions},        {"submitted", rounded(s.submitted)},
-              {"admitted", rounded(s.admitted)},     {"first_token", rounded(s.first_token)}};
+  Json out = {{"id", name_of(s.request, s.answer)},
+              {"phase", phase_name(s.phase)},
+              {"prompt", s.prompt_tokens},
+              {"computed", s.computed_tokens},
+              {"cached", s.cached_tokens},
+              {"generated", s.generated_tokens},
+              {"blocks", s.blocks},
+              {"preemptions", s.preemptions},
+              {"submitted", rounded(s.submitted)},
+              {"admitted", rounded(s.admitted)},
+              {"first_token", rounded(s.first_token)}};
   if (s.ended > 0) out["ended"] = rounded(s.ended);
   return out;
 }
@@ -36,8 +45,10 @@ Json stream_json(const StreamSnapshot& s) {
 Json step_json(const StepSnapshot& step) {
   Json chunks = Json::array();
   for (const ChunkSnapshot& chunk : step.chunks)
-    chunks.push_back({name_of(chunk.request, chunk.answer), chunk.tokens, chunk.prefill ? 1 : 0, chunk.sampled ? 1 : 0});
-  return {step.number, rounded(step.began), rounded(step.seconds), step.prefill_tokens, step.decode_tokens, step.streams, step.admitted, step.preempted, std::move(chunks)};
+    chunks.push_back(
+        {name_of(chunk.request, chunk.answer), chunk.tokens, chunk.prefill ? 1 : 0, chunk.sampled ? 1 : 0});
+  return {step.number,  rounded(step.began), rounded(step.seconds), step.prefill_tokens, step.decode_tokens,
+          step.streams, step.admitted,       step.preempted,        std::move(chunks)};
 }
 
 // The counts are of the snapshot itself where a cell is a block; the engine's own are of another moment.
@@ -82,7 +93,8 @@ Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
   }
   for (const StreamSnapshot& stream : snapshot.ended) ended.push_back(stream_json(stream));
   for (const StepSnapshot& step : snapshot.steps) steps.push_back(step_json(step));
-  for (const MemoryUse& use : stats.memory) memory.push_back({{"name", use.name}, {"bytes", use.bytes}, {"peak", use.peak}});
+  for (const MemoryUse& use : stats.memory)
+    memory.push_back({{"name", use.name}, {"bytes", use.bytes}, {"peak", use.peak}});
   Json out = {{"now", rounded(snapshot.now)},
               {"running", running},
               {"waiting", static_cast<int64_t>(snapshot.streams.size()) - running + snapshot.streams_left_out},
@@ -98,8 +110,11 @@ Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
               {"memory", std::move(memory)}};
   if (stats.store.open) {
     const KvStoreStats& s = stats.store;
-    out["store"] = {{"blocks", s.blocks},         {"capacity", s.capacity_blocks},     {"hit_tokens", s.hit_tokens},
-                    {"read_bytes", s.read_bytes}, {"written_bytes", s.written_bytes}};
+    out["store"] = {{"blocks", s.blocks},
+                    {"capacity", s.capacity_blocks},
+                    {"hit_tokens", s.hit_tokens},
+                    {"read_bytes", s.read_bytes},
+                    {"written_bytes", s.written_bytes}};
   }
   return out;
 }

@@ -47,11 +47,14 @@ EnergyMeter::EnergyMeter(fs::path folder) {
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     const std::string name = at->path().filename();
     const size_t colon = name.find(':');  // intel-rapl:0; what has a second colon is part of it
-    if (colon == std::string::npos || name.find(':', colon + 1) != std::string::npos || name.find("rapl") == std::string::npos || name.find("mmio") != std::string::npos) continue;
+    if (colon == std::string::npos || name.find(':', colon + 1) != std::string::npos ||
+        name.find("rapl") == std::string::npos || name.find("mmio") != std::string::npos)
+      continue;
     Counter counter{.file = at->path() / "energy_uj", .name = name};
     if (!read_number(counter.file, &counter.last_uj)) continue;
     read_number(at->path() / "max_energy_range_uj", &counter.range_uj);
-    if (std::ifstream file(at->path() / "name"); std::getline(file, counter.name)) counter.name = counter.name.substr(0, 64);
+    if (std::ifstream file(at->path() / "name"); std::getline(file, counter.name))
+      counter.name = counter.name.substr(0, 64);
     for (const Counter& other : counters_)
       if (other.name == counter.name) counter.name = name;
     counters_.push_back(std::move(counter));
@@ -66,7 +69,8 @@ std::vector<EnergyMeter::Domain> EnergyMeter::read() {
     uint64_t now = 0;
     if (!read_number(counter.file, &now)) continue;
     uint64_t used = now - counter.last_uj;
-    if (now < counter.last_uj) used = counter.range_uj > counter.last_uj ? counter.range_uj - counter.last_uj + now : now;
+    if (now < counter.last_uj)
+      used = counter.range_uj > counter.last_uj ? counter.range_uj - counter.last_uj + now : now;
     counter.last_uj = now;
     counter.joules += static_cast<double>(used) * 1e-6;
     out.push_back({counter.name, counter.joules});
@@ -75,23 +79,33 @@ std::vector<EnergyMeter::Domain> EnergyMeter::read() {
 }
 
 void add_machine_metrics(MetricFamilies& out) {
-  const auto add = [&](const char* name, const char* help, MetricType type, double value) { out.push_back(FamilyBuilder(name, help, type).add(value).take()); };
+  const auto add = [&](const char* name, const char* help, MetricType type, double value) {
+    out.push_back(FamilyBuilder(name, help, type).add(value).take());
+  };
   rusage usage{};
   getrusage(RUSAGE_SELF, &usage);
-  const auto seconds = [](const timeval& t) { return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6; };
-  add("process_cpu_seconds_total", "User and system time of the process", MetricType::Counter, seconds(usage.ru_utime) + seconds(usage.ru_stime));
+  const auto seconds = [](const timeval& t) {
+    return static_cast<double>(t.tv_sec) + static_cast<double>(t.tv_usec) * 1e-6;
+  };
+  add("process_cpu_seconds_total", "User and system time of the process", MetricType::Counter,
+      seconds(usage.ru_utime) + seconds(usage.ru_stime));
   if (const auto fields = stat_fields(); fields.size() > 21) {
     const auto field = [&](size_t number) { return std::strtod(fields[number - 3].c_str(), nullptr); };
-    add("process_start_time_seconds", "When the process started, since the epoch", MetricType::Gauge, boot_seconds() + field(22) / static_cast<double>(sysconf(_SC_CLK_TCK)));
+    add("process_start_time_seconds", "When the process started, since the epoch", MetricType::Gauge,
+        boot_seconds() + field(22) / static_cast<double>(sysconf(_SC_CLK_TCK)));
     add("process_virtual_memory_bytes", "Addresses that the process has", MetricType::Gauge, field(23));
-    add("process_resident_memory_bytes", "Memory that it has", MetricType::Gauge, field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
+    add("process_resident_memory_bytes", "Memory that it has", MetricType::Gauge,
+        field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
   }
   std::error_code failed;
   int64_t open = 0;
   for (fs::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end; at.increment(failed)) ++open;
-  if (!failed) add("process_open_fds", "Files and sockets that are open", MetricType::Gauge, static_cast<double>(open - 1));  // one is this look
+  if (!failed)
+    add("process_open_fds", "Files and sockets that are open", MetricType::Gauge,
+        static_cast<double>(open - 1));  // one is this look
   rlimit limit{};
-  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY) add("process_max_fds", "... that may be", MetricType::Gauge, static_cast<double>(limit.rlim_cur));
+  if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
+    add("process_max_fds", "... that may be", MetricType::Gauge, static_cast<double>(limit.rlim_cur));
 }
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Joules since this was made, by RAPL: counters of the processor's packages in microjoules that wrap. A counter has to be
-// read more often than it wraps, which is some minutes; a scrape does that.
+// Joules since this was made, by RAPL: counters of the processor's packages in microjoules that wrap. A counter has to
+// be read more often than it wraps, which is some minutes; a scrape does that.
 //
 //   FOLDER/intel-rapl:0/{name, energy_uj, max_energy_range_uj}      (AMD's processors have them under the same names)
 class EnergyMeter {

@@ -1,5 +1,5 @@
-// Other servers' names for what is counted here, so that their dashboards can be pointed at this server. A name is printed
-// only where the thing exists here: nothing of vLLM's speculation, multimodal cache, adapters and host offload.
+// Other servers' names for what is counted here, so that their dashboards can be pointed at this server. A name is
+// printed only where the thing exists here: nothing of vLLM's speculation, multimodal cache, adapters and host offload.
 #include <algorithm>
 
 #include "server/telemetry/metric_family.h"
@@ -96,7 +96,7 @@ struct LlamaAlias {
   const char* theirs;
   MetricType type;
   const char* ours;
-  Part part = Part::value;      // of a histogram, the sum
+  Part part = Part::value;        // of a histogram, the sum
   const char* divisor = nullptr;  // ... of this histogram's sum
 };
 
@@ -107,8 +107,10 @@ constexpr LlamaAlias kLlama[] = {
     {"llamacpp:tokens_predicted_total", MetricType::Counter, "millrace_generated_tokens_total"},
     {"llamacpp:tokens_predicted_seconds_total", MetricType::Counter, "millrace_request_decode_seconds", Part::sum},
     {"llamacpp:n_decode_total", MetricType::Counter, "millrace_steps_total"},
-    {"llamacpp:prompt_tokens_seconds", MetricType::Gauge, "millrace_prompt_tokens_computed_total", Part::value, "millrace_request_prefill_seconds"},
-    {"llamacpp:predicted_tokens_seconds", MetricType::Gauge, "millrace_generated_tokens_total", Part::value, "millrace_request_decode_seconds"},
+    {"llamacpp:prompt_tokens_seconds", MetricType::Gauge, "millrace_prompt_tokens_computed_total", Part::value,
+     "millrace_request_prefill_seconds"},
+    {"llamacpp:predicted_tokens_seconds", MetricType::Gauge, "millrace_generated_tokens_total", Part::value,
+     "millrace_request_decode_seconds"},
     {"llamacpp:requests_processing", MetricType::Gauge, "millrace_requests_running"},
     {"llamacpp:requests_deferred", MetricType::Gauge, "millrace_requests_waiting"},
 };
@@ -117,8 +119,10 @@ constexpr LlamaAlias kLlama[] = {
 double total(const MetricFamily& family, Part part) {
   double sum = 0;
   for (const auto& metric : family.metric) {
-    if (part == Part::sum) sum += metric.histogram.sample_sum;
-    else sum += family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
+    if (part == Part::sum)
+      sum += metric.histogram.sample_sum;
+    else
+      sum += family.type == MetricType::Counter ? metric.counter.value : metric.gauge.value;
   }
   return sum;
 }

@@ -11,8 +11,8 @@
 #include <vector>
 
 #include "millrace/engine.h"
-#include "server/generation/answer.h"
 #include "server/api/api_error.h"
+#include "server/generation/answer.h"
 #include "server/http/http.h"
 
 namespace prometheus {
@@ -42,16 +42,16 @@ class Metrics {
   explicit Metrics(const std::string& model, const std::string& version = "");
   ~Metrics();
 
-  void token_gap(const std::string& model, double seconds);          // between two tokens of an answer, as the engine made them
+  void token_gap(const std::string& model, double seconds);  // between two tokens of an answer, as the engine made them
   void finished(const Answer& answer, const Choice& choice, const RequestTimings& timings);  // one answer
-  void answered(const Answer& answer);                                // the whole request
-  void aborted(const std::string& model);                             // its reader left
+  void answered(const Answer& answer);                                                       // the whole request
+  void aborted(const std::string& model);                                                    // its reader left
   void refused(ApiErrorKind kind);
-  void replied(const RequestFacts& facts);                            // any HTTP request, when its answer has ended
+  void replied(const RequestFacts& facts);  // any HTTP request, when its answer has ended
 
   // Prometheus's text format. `alias`: "", "vllm" or "llamacpp".
-  std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry, const ConstraintCounts& constraints,
-                   const std::string& alias);
+  std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry,
+                   const ConstraintCounts& constraints, const std::string& alias);
 
  private:
   struct State;

@@ -13,7 +13,10 @@ constexpr size_t kMostHeaders = 64;
 constexpr int64_t kMostTimeoutMs = 600000;
 
 bool is_token(std::string_view text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos; });
+  return !text.empty() && std::ranges::all_of(text, [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+           std::string_view("!#$%&'*+-.^_`|~").find(c) != std::string_view::npos;
+  });
 }
 
 std::string_view trimmed(std::string_view text) {
@@ -33,8 +36,11 @@ Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list
     const size_t mark = one.find('=');
     const std::string_view key = trimmed(one.substr(0, mark));
     const auto value = mark == std::string_view::npos ? std::nullopt : percent_decoded(trimmed(one.substr(mark + 1)));
-    const bool good = value && is_token(key) && std::ranges::all_of(*value, [](char c) { return c >= ' ' && c < 0x7F; });
-    if (!good || out.size() >= kMostHeaders) return Error::user(name + ": wants NAME=VALUE,NAME=VALUE, at most 64 of them, percent-encoded");  // what it holds may be secret
+    const bool good =
+        value && is_token(key) && std::ranges::all_of(*value, [](char c) { return c >= ' ' && c < 0x7F; });
+    if (!good || out.size() >= kMostHeaders)
+      return Error::user(
+          name + ": wants NAME=VALUE,NAME=VALUE, at most 64 of them, percent-encoded");  // what it holds may be secret
     out.emplace_back(key, *value);
   }
   return out;
@@ -42,7 +48,8 @@ Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list
 
 }  // namespace
 
-Result<OtlpSettings> with_otlp_environment(OtlpSettings settings, const std::function<const char*(const char* name)>& variable) {
+Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
+                                           const std::function<const char*(const char* name)>& variable) {
   const auto get = [&](const std::string& name) {
     const char* text = variable(name.c_str());
     return std::string(text ? text : "");
@@ -62,7 +69,10 @@ Result<OtlpSettings> with_otlp_environment(OtlpSettings settings, const std::fun
     }
     if (settings.endpoint.empty()) return settings;
     const auto [name, protocol] = of_traces("PROTOCOL");
-    if (!protocol.empty() && protocol != "http/json") return Error::unsupported(fmt::format("{}: spans are sent as http/json, not '{}'; set it to that, or unset the endpoint", name, protocol.substr(0, 40)));
+    if (!protocol.empty() && protocol != "http/json")
+      return Error::unsupported(
+          fmt::format("{}: spans are sent as http/json, not '{}'; set it to that, or unset the endpoint", name,
+                      protocol.substr(0, 40)));
   }
   if (settings.ca_file.empty()) settings.ca_file = of_traces("CERTIFICATE").second;
   if (const auto [name, text] = of_traces("HEADERS"); settings.headers.empty() && !text.empty()) {
@@ -72,7 +82,8 @@ Result<OtlpSettings> with_otlp_environment(OtlpSettings settings, const std::fun
     int64_t ms = 0;
     const auto [end, status] = std::from_chars(text.data(), text.data() + text.size(), ms);
     if (status != std::errc() || end != text.data() + text.size() || ms < 1 || ms > kMostTimeoutMs)
-      return Error::user(fmt::format("{}: must be 1 to {} milliseconds, got '{}'", name, kMostTimeoutMs, text.substr(0, 40)));
+      return Error::user(
+          fmt::format("{}: must be 1 to {} milliseconds, got '{}'", name, kMostTimeoutMs, text.substr(0, 40)));
     settings.timeout = std::chrono::milliseconds(ms);
   }
   return settings;

@@ -1,4 +1,5 @@
-// Where spans go, from the command line and from OpenTelemetry's standard variables, of which those for traces alone win:
+// Where spans go, from the command line and from OpenTelemetry's standard variables, of which those for traces alone
+// win:
 //
 //   OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT      the general one is a base, to which /v1/traces is added
 //   OTEL_EXPORTER_OTLP_[TRACES_]HEADERS       name=value,name=value, percent-encoded
@@ -26,8 +27,9 @@ struct OtlpSettings {
   std::chrono::milliseconds timeout{5000};
 };
 
-// Fills in what `settings` lacks. `variable` is null where there is none of that name. Errors: user, unsupported (of the
-// protocol, where no flag names the endpoint).
-Result<OtlpSettings> with_otlp_environment(OtlpSettings settings, const std::function<const char*(const char* name)>& variable);
+// Fills in what `settings` lacks. `variable` is null where there is none of that name. Errors: user, unsupported (of
+// the protocol, where no flag names the endpoint).
+Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
+                                           const std::function<const char*(const char* name)>& variable);
 
 }  // namespace millrace

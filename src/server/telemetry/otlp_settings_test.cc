@@ -10,7 +10,9 @@ namespace {
 using Variables = std::map<std::string, std::string>;
 
 Result<OtlpSettings> with(const Variables& variables, OtlpSettings settings = {}) {
-  return with_otlp_environment(std::move(settings), [&](const char* name) { return variables.contains(name) ? variables.at(name).c_str() : nullptr; });
+  return with_otlp_environment(std::move(settings), [&](const char* name) {
+    return variables.contains(name) ? variables.at(name).c_str() : nullptr;
+  });
 }
 
 TEST(OtlpSettings, WithoutVariablesTheFlagsStand) {
@@ -31,7 +33,9 @@ TEST(OtlpSettings, TheStandardVariables) {
 }
 
 TEST(OtlpSettings, ThoseOfTracesWinAndFlagsOverAll) {
-  const Variables both = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"}, {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/in"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
+  const Variables both = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"},
+                          {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/in"},
+                          {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
                           {"OTEL_EXPORTER_OTLP_TRACES_PROTOCOL", "http/json"}};
   EXPECT_EQ(with(both)->endpoint, "http://b/in");
   EXPECT_EQ(with(both, {.endpoint = "http://c/d"})->endpoint, "http://c/d");
@@ -50,7 +54,8 @@ TEST(OtlpSettings, WhatIsWrongIsNamed) {
     EXPECT_NE(message.find("OTEL_EXPORTER_OTLP_HEADERS"), std::string::npos) << headers;
   }
   for (const std::string timeout : {"0", "-1", "soon", "1e3", "99999999"})
-    EXPECT_NE(refused({{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout}}).find("TRACES_TIMEOUT"), std::string::npos) << timeout;
+    EXPECT_NE(refused({{"OTEL_EXPORTER_OTLP_TRACES_TIMEOUT", timeout}}).find("TRACES_TIMEOUT"), std::string::npos)
+        << timeout;
   const auto grpc = with({{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://a:4317"}, {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"}});
   ASSERT_FALSE(grpc.ok());
   EXPECT_EQ(grpc.error().kind, ErrorKind::unsupported);

@@ -5,7 +5,9 @@
 namespace millrace {
 
 Outbox::Outbox(size_t most, size_t batch, std::chrono::milliseconds linger, Send send)
-    : most_(most), batch_(std::max<size_t>(1, batch)), linger_(linger), send_(std::move(send)), thread_([this] { loop(); }) {}
+    : most_(most), batch_(std::max<size_t>(1, batch)), linger_(linger), send_(std::move(send)), thread_([this] {
+        loop();
+      }) {}
 
 Outbox::~Outbox() {
   {
@@ -36,10 +38,12 @@ void Outbox::loop() {
     {
       std::unique_lock lock(mutex_);
       wake_.wait(lock, [&] { return stop_ || !waiting_.empty(); });
-      if (!stop_ && linger_.count() > 0) wake_.wait_for(lock, linger_, [&] { return stop_ || waiting_.size() >= batch_; });
+      if (!stop_ && linger_.count() > 0)
+        wake_.wait_for(lock, linger_, [&] { return stop_ || waiting_.size() >= batch_; });
       if (waiting_.empty()) return;
       const size_t count = std::min(batch_, waiting_.size());
-      batch.assign(std::make_move_iterator(waiting_.begin()), std::make_move_iterator(waiting_.begin() + static_cast<ptrdiff_t>(count)));
+      batch.assign(std::make_move_iterator(waiting_.begin()),
+                   std::make_move_iterator(waiting_.begin() + static_cast<ptrdiff_t>(count)));
       waiting_.erase(waiting_.begin(), waiting_.begin() + static_cast<ptrdiff_t>(count));
     }
     send_(batch);

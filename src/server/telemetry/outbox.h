@@ -1,5 +1,5 @@
-// Outbox: texts on their way to somewhere slow (a log, a collector). put() never waits: beyond a bound a text is dropped
-// and counted. One thread of its own hands over what has come, in order and in batches.
+// Outbox: texts on their way to somewhere slow (a log, a collector). put() never waits: beyond a bound a text is
+// dropped and counted. One thread of its own hands over what has come, in order and in batches.
 //
 //   any thread  put() -> [ queue, at most `most` ] -> the thread  send(batch)
 #pragma once

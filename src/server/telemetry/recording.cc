@@ -26,15 +26,18 @@ constexpr double kMostSeconds = 1e9;
 std::string hex(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
 // Frozen.
-constexpr EnumNames<Constraint::Kind> kConstraints("none", "json_object", "json_schema", "regex", "grammar", "choice", "structure");
+constexpr EnumNames<Constraint::Kind> kConstraints("none", "json_object", "json_schema", "regex", "grammar", "choice",
+                                                   "structure");
 constexpr EnumNames<EarlyStopping> kEarly("no", "yes", "never");
 constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "time_limit", "error");
 
 // A field that Request gets must be recorded below where the answer depends on it; then the names here are one more.
 [[maybe_unused]] void every_field_is_thought_of(const Request& request) {
-  [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens, bad_words, skip_special, show_markers, constraint, thinking, adapters,
-                                cache_prompt, not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty, early_stopping, not_tenant, priority, not_deadline_seconds,
-                                not_time_limit_seconds, not_predicted_tokens, not_known_tokens] = request;
+  [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens,
+                                bad_words, skip_special, show_markers, constraint, thinking, adapters, cache_prompt,
+                                not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty, early_stopping,
+                                not_tenant, priority, not_deadline_seconds, not_time_limit_seconds,
+                                not_predicted_tokens, not_known_tokens] = request;
 }
 
 Json constraint_json(const Constraint& c) {
@@ -48,7 +51,8 @@ Json request_json(const Request& r) {
   Json sampling = Json::object();
   for (const OptionSpec& spec : sampling_schema()) {
     std::string text = sampling_option_text(r.sampling, spec.name);
-    if (spec.name == "seed" || text != sampling_option_text(plain.sampling, spec.name)) sampling[spec.name] = std::move(text);
+    if (spec.name == "seed" || text != sampling_option_text(plain.sampling, spec.name))
+      sampling[spec.name] = std::move(text);
   }
   out["sampling"] = std::move(sampling);
   out["max_tokens"] = r.max_tokens;
@@ -61,7 +65,11 @@ Json request_json(const Request& r) {
   if (!r.skip_special) out["skip_special"] = false;
   if (r.show_markers) out["show_markers"] = true;
   if (r.constraint.kind != Constraint::Kind::none) out["constraint"] = constraint_json(r.constraint);
-  if (r.thinking.tokens >= 0) out["thinking"] = {{"tokens", r.thinking.tokens}, {"open", r.thinking.open}, {"close", r.thinking.close}, {"begun", r.thinking.begun}};
+  if (r.thinking.tokens >= 0)
+    out["thinking"] = {{"tokens", r.thinking.tokens},
+                       {"open", r.thinking.open},
+                       {"close", r.thinking.close},
+                       {"begun", r.thinking.begun}};
   for (const AdapterUse& one : r.adapters) out["adapters"].push_back({{"name", one.name}, {"scale", one.scale}});
   if (!r.cache_prompt) out["cache_prompt"] = false;
   if (r.n != 1) out["n"] = r.n;
@@ -82,7 +90,8 @@ class LineReader {
 
   const std::string& wrong() const { return wrong_; }
   void fail(const char* name, std::string what) {
-    std::ranges::replace_if(what, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');  // some of it is the file's
+    std::ranges::replace_if(
+        what, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');  // some of it is the file's
     if (wrong_.empty()) wrong_ = fmt::format("{}: {}", name, what.substr(0, 300));
   }
   const Json* find(const char* name) const {
@@ -98,7 +107,8 @@ class LineReader {
   int64_t integer(const char* name, int64_t least, int64_t most, int64_t absent) {
     const Json* value = find(name);
     if (!value) return absent;
-    const bool fits = value->is_number_integer() && (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
+    const bool fits = value->is_number_integer() &&
+                      (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
     const int64_t number = fits ? value->get<int64_t>() : least - 1;
     if (number >= least && number <= most) return number;
     fail(name, "is no integer within its bounds");
@@ -121,8 +131,10 @@ class LineReader {
   std::vector<std::string> texts(const char* name) {
     std::vector<std::string> out;
     for (const Json& one : list(name, "texts")) {
-      if (one.is_string()) out.push_back(one.get<std::string>());
-      else fail(name, "must be a list of texts");
+      if (one.is_string())
+        out.push_back(one.get<std::string>());
+      else
+        fail(name, "must be a list of texts");
     }
     return out;
   }
@@ -136,8 +148,10 @@ class LineReader {
   std::vector<std::vector<TokenId>> token_lists(const char* name) {
     std::vector<std::vector<TokenId>> out;
     for (const Json& one : list(name, "lists of token ids")) {
-      if (!one.is_array()) fail(name, "must be a list of lists of token ids");
-      else out.push_back(tokens(name, one.get_ref<const Json::array_t&>()));
+      if (!one.is_array())
+        fail(name, "must be a list of lists of token ids");
+      else
+        out.push_back(tokens(name, one.get_ref<const Json::array_t&>()));
     }
     return out;
   }
@@ -176,16 +190,21 @@ RecordedAnswer read_answer(const Json& json, LineReader& line) {
   out.digest = reader.text("digest");
   out.finish = reader.choice("finish", kFinishes, FinishReason::none);
   out.ids = reader.tokens("ids");
-  const bool is_digest = out.digest.size() == 32 && out.digest.find_first_not_of("0123456789abcdef") == std::string::npos;
-  if (!reader.wrong().empty() || out.tokens < 0 || !is_digest) line.fail("answers", "one has no count or digest");
-  else if (reader.find("ids") && (static_cast<int64_t>(out.ids.size()) != out.tokens || token_digest(out.ids) != out.digest)) line.fail("answers", "the tokens of one do not have its digest");
+  const bool is_digest =
+      out.digest.size() == 32 && out.digest.find_first_not_of("0123456789abcdef") == std::string::npos;
+  if (!reader.wrong().empty() || out.tokens < 0 || !is_digest)
+    line.fail("answers", "one has no count or digest");
+  else if (reader.find("ids") &&
+           (static_cast<int64_t>(out.ids.size()) != out.tokens || token_digest(out.ids) != out.digest))
+    line.fail("answers", "the tokens of one do not have its digest");
   return out;
 }
 
 void read_sampling(const Json& json, Request& request, LineReader& line) {
   for (const auto& [name, value] : json.items()) {
     if (!value.is_string()) return line.fail("sampling", "must hold texts");
-    if (auto set = set_sampling_option(request.sampling, name, value.get<std::string>()); !set.ok()) return line.fail("sampling", set.error().message);
+    if (auto set = set_sampling_option(request.sampling, name, value.get<std::string>()); !set.ok())
+      return line.fail("sampling", set.error().message);
   }
 }
 
@@ -199,14 +218,18 @@ void read_parts(LineReader& line, Request& r) {
   };
   if (const Json* constraint = line.find("constraint"))
     read("constraint", *constraint, [&](LineReader& inner) {
-      r.constraint = {inner.choice("kind", kConstraints, Constraint::Kind::none), inner.text("text"), inner.texts("choices"), inner.text("trigger")};
+      r.constraint = {inner.choice("kind", kConstraints, Constraint::Kind::none), inner.text("text"),
+                      inner.texts("choices"), inner.text("trigger")};
     });
   if (const Json* thinking = line.find("thinking"))
     read("thinking", *thinking, [&](LineReader& inner) {
-      r.thinking = {inner.integer("tokens", 0, INT64_MAX, -1), inner.text("open"), inner.text("close"), inner.boolean("begun", false)};
+      r.thinking = {inner.integer("tokens", 0, INT64_MAX, -1), inner.text("open"), inner.text("close"),
+                    inner.boolean("begun", false)};
     });
   for (const Json& adapter : line.list("adapters", "objects"))
-    read("adapters", adapter, [&](LineReader& inner) { r.adapters.push_back({inner.text("name"), inner.number("scale", -1e6, 1e6, 1)}); });
+    read("adapters", adapter, [&](LineReader& inner) {
+      r.adapters.push_back({inner.text("name"), inner.number("scale", -1e6, 1e6, 1)});
+    });
 }
 
 Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::string& where) {
@@ -217,11 +240,14 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   if (out.arrival_seconds < 0) line.fail("arrival", "is missing");
   out.id = line.text("id");
   if (prompts) r.prompt = line.tokens("prompt");
-  out.prompt_tokens = prompts ? static_cast<int64_t>(r.prompt.size()) : line.integer("prompt_tokens", 1, kMostTokens, 0);
+  out.prompt_tokens =
+      prompts ? static_cast<int64_t>(r.prompt.size()) : line.integer("prompt_tokens", 1, kMostTokens, 0);
   out.prompt_hash = line.text("prompt_hash");
   if (out.prompt_tokens == 0) line.fail(prompts ? "prompt" : "prompt_tokens", "is missing");
-  if (const Json* sampling = line.find("sampling"); sampling && sampling->is_object()) read_sampling(*sampling, r, line);
-  else line.fail("sampling", "is missing");
+  if (const Json* sampling = line.find("sampling"); sampling && sampling->is_object())
+    read_sampling(*sampling, r, line);
+  else
+    line.fail("sampling", "is missing");
   r.max_tokens = line.integer("max_tokens", -1, kMostTokens, r.max_tokens);
   r.min_tokens = line.integer("min_tokens", 0, kMostTokens, 0);
   r.ignore_eos = line.boolean("ignore_eos", false);
@@ -240,7 +266,8 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   r.priority = line.integer("priority", -1000000000, 1000000000, 0);
   read_parts(line, r);
   const Json* answers = line.find("answers");
-  if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMostAnswers) line.fail("answers", "must be a list of them");
+  if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMostAnswers)
+    line.fail("answers", "must be a list of them");
   else
     for (const Json& answer : *answers) out.answers.push_back(read_answer(answer, line));
   if (!line.wrong().empty()) return Error::corrupt(fmt::format("{}: {}", where, line.wrong()));
@@ -248,11 +275,15 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
 }
 
 Result<RecordingHead> read_head(const Json& json, const std::string& where) {
-  if (!json.contains("millrace_recording")) return Error::corrupt(where + ": is no recording of millrace serve --record");
+  if (!json.contains("millrace_recording"))
+    return Error::corrupt(where + ": is no recording of millrace serve --record");
   LineReader line(json);
   const int64_t version = line.integer("millrace_recording", 1, 1000000, 0);
-  if (line.wrong().empty() && version != kVersion) return Error::unsupported(fmt::format("{}: a recording of version {}; this reads version {}", where, version, kVersion));
-  RecordingHead head{line.text("model"), line.text("instruction_set"), line.text("kv_format"), line.boolean("prompts", false)};
+  if (line.wrong().empty() && version != kVersion)
+    return Error::unsupported(
+        fmt::format("{}: a recording of version {}; this reads version {}", where, version, kVersion));
+  RecordingHead head{line.text("model"), line.text("instruction_set"), line.text("kv_format"),
+                     line.boolean("prompts", false)};
   if (!line.wrong().empty()) return Error::corrupt(fmt::format("{}: {}", where, line.wrong()));
   return head;
 }
@@ -265,7 +296,11 @@ std::string token_digest(const std::vector<TokenId>& tokens) {
 }
 
 std::string recording_head_line(const RecordingHead& head) {
-  return to_text({{"millrace_recording", kVersion}, {"model", head.model}, {"instruction_set", head.instruction_set}, {"kv_format", head.kv_format}, {"prompts", head.prompts}});
+  return to_text({{"millrace_recording", kVersion},
+                  {"model", head.model},
+                  {"instruction_set", head.instruction_set},
+                  {"kv_format", head.kv_format},
+                  {"prompts", head.prompts}});
 }
 
 std::string recording_line(const RecordedRequest& r, bool prompts, uint64_t salt) {
@@ -274,13 +309,15 @@ std::string recording_line(const RecordedRequest& r, bool prompts, uint64_t salt
     line["prompt"] = r.request.prompt;
   } else {
     line["prompt_tokens"] = r.request.prompt.size();
-    line["prompt_hash"] = hex(XXH3_128bits_withSeed(r.request.prompt.data(), r.request.prompt.size() * sizeof(TokenId), salt));
+    line["prompt_hash"] =
+        hex(XXH3_128bits_withSeed(r.request.prompt.data(), r.request.prompt.size() * sizeof(TokenId), salt));
   }
   Json asked = request_json(r.request);
   for (auto& [key, value] : asked.items()) line[key] = std::move(value);
   Json answers = Json::array();
   for (const RecordedAnswer& answer : r.answers) {
-    Json one = {{"tokens", answer.ids.size()}, {"digest", token_digest(answer.ids)}, {"finish", kFinishes[answer.finish]}};
+    Json one = {
+        {"tokens", answer.ids.size()}, {"digest", token_digest(answer.ids)}, {"finish", kFinishes[answer.finish]}};
     if (prompts) one["ids"] = answer.ids;
     answers.push_back(std::move(one));
   }
@@ -333,14 +370,19 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
       LineReader reader(json);
       ended = true;
       if (reader.integer("end", 0, INT64_MAX, -1) != static_cast<int64_t>(out.requests.size()))
-        return Error::corrupt(fmt::format("{}: counts other than the {} requests before it; some are missing", where, out.requests.size()));
+        return Error::corrupt(fmt::format("{}: counts other than the {} requests before it; some are missing", where,
+                                          out.requests.size()));
     } else {
       MILLRACE_TRY(auto request, read_request(json, out.head.prompts, where));
       out.requests.push_back(std::move(request));
     }
   }
   if (number == 0) return Error::corrupt(name + ": is empty");
-  if (!ended && whole) return Error::corrupt(fmt::format("{}: ends without its last line, after {} requests: the server was killed, or the file was cut; --partial takes what is there", name, out.requests.size()));
+  if (!ended && whole)
+    return Error::corrupt(
+        fmt::format("{}: ends without its last line, after {} requests: the server was killed, or the file was cut; "
+                    "--partial takes what is there",
+                    name, out.requests.size()));
   std::ranges::stable_sort(out.requests, {}, &RecordedRequest::arrival_seconds);
   return out;
 }

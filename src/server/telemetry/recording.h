@@ -1,12 +1,16 @@
-// What a server answered, written down so that it can be asked again and must answer the same. A text file of JSON lines:
+// What a server answered, written down so that it can be asked again and must answer the same. A text file of JSON
+// lines:
 //
-//   {"millrace_recording": 1, "model": ..., "instruction_set": ..., "kv_format": ..., "prompts": true}     version and setting
-//   {"arrival": 0.31, "id": ..., "prompt": [1, 9038], "sampling": {...}, "answers": [{"tokens": 17, "digest": ...}]}   one
+//   {"millrace_recording": 1, "model": ..., "instruction_set": ..., "kv_format": ..., "prompts": true}     version and
+//   setting
+//   {"arrival": 0.31, "id": ..., "prompt": [1, 9038], "sampling": {...}, "answers": [{"tokens": 17, "digest": ...}]}
+//   one
 //   ...                                                                             for each prompt, as its answers end
-//   {"end": 2}                                                                      how many; a file that was cut lacks it
+//   {"end": 2}                                                                      how many; a file that was cut lacks
+//   it
 //
-// The digest is XXH3-128 over an answer's token ids, little-endian 32-bit, without the end-of-generation token. Version 1
-// is frozen. Without prompts, a line has their length and a hash that tells equal ones of this file, and no more.
+// The digest is XXH3-128 over an answer's token ids, little-endian 32-bit, without the end-of-generation token. Version
+// 1 is frozen. Without prompts, a line has their length and a hash that tells equal ones of this file, and no more.
 #pragma once
 
 #include <chrono>
@@ -35,7 +39,7 @@ struct RecordedRequest {
   std::string id;              // X-Request-Id
   Request request;             // without its prompt where prompts are not recorded
   int64_t prompt_tokens = 0;
-  std::string prompt_hash;     // the same
+  std::string prompt_hash;  // the same
   std::vector<RecordedAnswer> answers;
 };
 
@@ -57,7 +61,9 @@ std::string recording_line(const RecordedRequest& request, bool prompts, uint64_
 std::string recording_end_line(int64_t requests);
 
 // Whether an event's token belongs to the answer's text: the end-of-generation token that stops it does not.
-inline bool counts_as_answer(const TokenEvent& event) { return event.token >= 0 && !(event.finish == FinishReason::stop && event.stopped_by.empty()); }
+inline bool counts_as_answer(const TokenEvent& event) {
+  return event.token >= 0 && !(event.finish == FinishReason::stop && event.stopped_by.empty());
+}
 
 // Thread-safe: any connection's thread writes its line when its answers have ended.
 class Recorder {
@@ -78,7 +84,8 @@ class Recorder {
   std::chrono::steady_clock::time_point began_;
 };
 
-// Errors: corrupt, naming the line; unsupported (a later version). `whole` false lets a file that lacks its end through.
+// Errors: corrupt, naming the line; unsupported (a later version). `whole` false lets a file that lacks its end
+// through.
 Result<Recording> parse_recording(std::string_view text, const std::string& name, bool whole = true);
 Result<Recording> read_recording(const std::string& path, bool whole = true);
 

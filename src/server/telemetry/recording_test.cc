@@ -52,7 +52,10 @@ TEST(Recording, ReadsBackAllThatAnAnswerDependsOn) {
   const RecordedRequest& got = read->requests[0];
   EXPECT_EQ(got.id, wanted.id);
   EXPECT_EQ(got.request.prompt, wanted.request.prompt);
-  for (const OptionSpec& spec : sampling_schema()) EXPECT_EQ(sampling_option_text(got.request.sampling, spec.name), sampling_option_text(wanted.request.sampling, spec.name)) << spec.name;
+  for (const OptionSpec& spec : sampling_schema())
+    EXPECT_EQ(sampling_option_text(got.request.sampling, spec.name),
+              sampling_option_text(wanted.request.sampling, spec.name))
+        << spec.name;
   EXPECT_EQ(got.request.max_tokens, -1);
   EXPECT_EQ(got.request.min_tokens, 2);
   EXPECT_TRUE(got.request.ignore_eos);
@@ -78,7 +81,8 @@ TEST(Recording, WithoutPromptsHoldsNoTokenOfThem) {
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->requests[0].prompt_tokens, 3);
   EXPECT_EQ(read->requests[0].prompt_hash, read->requests[1].prompt_hash);
-  EXPECT_NE(read->requests[0].prompt_hash, parse_recording(recorded(false), "r")->requests[0].prompt_hash);  // of this file only
+  EXPECT_NE(read->requests[0].prompt_hash,
+            parse_recording(recorded(false), "r")->requests[0].prompt_hash);  // of this file only
 }
 
 TEST(Recording, EveryCutIsTold) {

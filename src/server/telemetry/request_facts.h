@@ -24,14 +24,14 @@ struct GenerationParameters {
 
 struct RequestFacts {
   std::string method, path;
-  std::string handler;     // the endpoint's path; "none": there is no such
-  std::string id;          // X-Request-Id
+  std::string handler;  // the endpoint's path; "none": there is no such
+  std::string id;       // X-Request-Id
   int status = 0;
-  std::string error;       // its kind; "": none
+  std::string error;  // its kind; "": none
   std::string error_message;
-  bool gone = false;       // the reader left
+  bool gone = false;  // the reader left
   bool streamed = false;
-  bool kept = false;       // its stream may outlive its reader, and ends when its work does
+  bool kept = false;            // its stream may outlive its reader, and ends when its work does
   std::atomic<int> resumed{0};  // times it was read on
 
   // Of a request for text.
@@ -39,19 +39,19 @@ struct RequestFacts {
   std::string model, answer_id, tenant;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   GenerationParameters parameters;
-  RequestTimings timings;        // of the answer that ended last
-  int64_t finished_ns = 0;       // steady: when the engine ended it
+  RequestTimings timings;   // of the answer that ended last
+  int64_t finished_ns = 0;  // steady: when the engine ended it
   std::vector<std::string> finish_reasons;
-  std::string prompt;            // only where prompts are logged
+  std::string prompt;  // only where prompts are logged
 
   std::optional<TraceContext> parent;
-  TraceContext trace;            // of this request's span
-  bool exported = false;         // its spans are wanted
+  TraceContext trace;     // of this request's span
+  bool exported = false;  // its spans are wanted
 
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
-  double seconds = 0;            // from there to the end
-  HttpHeaders reply_headers;     // go out with the answer
+  double seconds = 0;         // from there to the end
+  HttpHeaders reply_headers;  // go out with the answer
 
   // Called once, by whom the answer's end is told of.
   std::function<void(RequestFacts&)> on_end;

@@ -33,7 +33,8 @@ void write_all(int descriptor, const std::string& bytes) {
 double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 bool is_plain(const std::string& text) {
-  return !text.empty() && std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '=' && c != '\\'; });
+  return !text.empty() &&
+         std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F && c != '"' && c != '=' && c != '\\'; });
 }
 
 }  // namespace
@@ -49,8 +50,11 @@ std::string log_text(const Json& line) {
     if (!out.empty()) out += ' ';
     out += key + "=";
     // Beyond ASCII too: terminals obey some of it.
-    if (value.is_string()) out += is_plain(value.get_ref<const std::string&>()) ? value.get_ref<const std::string&>() : value.dump(-1, ' ', true, Json::error_handler_t::replace);
-    else out += value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    if (value.is_string())
+      out += is_plain(value.get_ref<const std::string&>()) ? value.get_ref<const std::string&>()
+                                                           : value.dump(-1, ' ', true, Json::error_handler_t::replace);
+    else
+      out += value.dump(-1, ' ', true, Json::error_handler_t::replace);
   }
   return out;
 }
@@ -59,11 +63,12 @@ RequestLog::RequestLog(const LogOptions& options) : json_(options.format == "jso
   const auto level = find_log_level(options.level);
   level_ = level.ok() ? *level : LogLevel::info;
   if (level_ == LogLevel::off) return;
-  outbox_ = std::make_unique<Outbox>(kMostLines, kBatch, std::chrono::milliseconds(0), [descriptor = options.descriptor](const std::vector<std::string>& lines) {
-    std::string bytes;
-    for (const std::string& line : lines) bytes += line;
-    write_all(descriptor, bytes);
-  });
+  outbox_ = std::make_unique<Outbox>(kMostLines, kBatch, std::chrono::milliseconds(0),
+                                     [descriptor = options.descriptor](const std::vector<std::string>& lines) {
+                                       std::string bytes;
+                                       for (const std::string& line : lines) bytes += line;
+                                       write_all(descriptor, bytes);
+                                     });
 }
 
 void RequestLog::write(LogLevel level, Json line) {
@@ -80,11 +85,19 @@ void RequestLog::event(LogLevel level, const std::string& message, Json fields) 
 }
 
 void RequestLog::request(const RequestFacts& f) {
-  const LogLevel level = f.status >= 500 || f.error == "internal" ? LogLevel::error : f.status >= 400 || !f.error.empty() ? LogLevel::warn : LogLevel::info;
+  const LogLevel level = f.status >= 500 || f.error == "internal" ? LogLevel::error
+                         : f.status >= 400 || !f.error.empty()    ? LogLevel::warn
+                                                                  : LogLevel::info;
   // What only looks whether the server is there is no news.
-  const bool probe = f.status < 400 && (f.handler.starts_with("/health") || f.handler == "/v1/health" || f.handler == "/metrics");
+  const bool probe =
+      f.status < 400 && (f.handler.starts_with("/health") || f.handler == "/v1/health" || f.handler == "/metrics");
   if (!outbox_ || (probe ? LogLevel::debug : level) < level_) return;
-  Json line = {{"message", "request"}, {"request_id", f.id}, {"method", f.method.substr(0, 20)}, {"path", f.path.substr(0, kMostPathBytes)}, {"status", f.status}, {"seconds", rounded(f.seconds)}};
+  Json line = {{"message", "request"},
+               {"request_id", f.id},
+               {"method", f.method.substr(0, 20)},
+               {"path", f.path.substr(0, kMostPathBytes)},
+               {"status", f.status},
+               {"seconds", rounded(f.seconds)}};
   if (!f.tenant.empty()) line["tenant"] = f.tenant;
   if (f.generates) {
     line["model"] = f.model;

@@ -1,6 +1,6 @@
 // RequestLog: one line for each request when it has ended, and a few for the server's own life, to stderr or a file
-// descriptor. Lines are written by a thread of their own; when it cannot keep up they are dropped and counted, and nobody
-// waits. What clients send is escaped: a line is a line whatever it says.
+// descriptor. Lines are written by a thread of their own; when it cannot keep up they are dropped and counted, and
+// nobody waits. What clients send is escaped: a line is a line whatever it says.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ enum class LogLevel { debug, info, warn, error, off };
 Result<LogLevel> find_log_level(const std::string& name);
 
 struct LogOptions {
-  std::string format = "text";   // or json: an object a line
-  std::string level = "info";    // what is less is left out
-  bool prompts = false;          // prompts too, cut to 4 KiB
+  std::string format = "text";  // or json: an object a line
+  std::string level = "info";   // what is less is left out
+  bool prompts = false;         // prompts too, cut to 4 KiB
   int descriptor = 2;
 };
 

@@ -21,7 +21,8 @@ std::string logged(LogOptions options, const std::function<void(RequestLog&)>& u
   ::close(ends[1]);
   std::string out;
   char bytes[4096];
-  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof(bytes))) > 0;) out.append(bytes, static_cast<size_t>(count));
+  for (ssize_t count; (count = ::read(ends[0], bytes, sizeof(bytes))) > 0;)
+    out.append(bytes, static_cast<size_t>(count));
   ::close(ends[0]);
   return out;
 }

@@ -1,6 +1,6 @@
-// SpanExporter: the spans of finished requests to a collector, as OTLP over HTTP with JSON bodies (OpenTelemetry Protocol
-// 1.x, POST .../v1/traces). A thread of its own sends them in batches; nobody waits for it. What the collector does not
-// take, or what comes faster than it takes, is dropped and counted.
+// SpanExporter: the spans of finished requests to a collector, as OTLP over HTTP with JSON bodies (OpenTelemetry
+// Protocol 1.x, POST .../v1/traces). A thread of its own sends them in batches; nobody waits for it. What the collector
+// does not take, or what comes faster than it takes, is dropped and counted.
 //
 //   request ----------------------------------------------  HTTP method, path and status; gen_ai.* attributes
 //     queue ------|prefill -----|decode -----------------    as the engine timed them

@@ -6,7 +6,8 @@
 
 namespace millrace {
 
-Result<std::unique_ptr<Telemetry>> Telemetry::create(const TelemetryOptions& options, const std::string& model, const RecordingHead& recorded) {
+Result<std::unique_ptr<Telemetry>> Telemetry::create(const TelemetryOptions& options, const std::string& model,
+                                                     const RecordingHead& recorded) {
   auto out = std::unique_ptr<Telemetry>(new Telemetry());
   out->metrics_ = std::make_unique<Metrics>(model, options.version);
   MILLRACE_TRY_VOID(find_log_level(options.log.level));
@@ -29,7 +30,8 @@ std::shared_ptr<RequestFacts> Telemetry::begin(const HttpRequest& request) {
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
   facts->handler = endpoint ? endpoint->path : "none";
   // A second traceparent makes both of them nothing.
-  const auto given = std::ranges::count_if(request.headers, [](const auto& header) { return header.first == "traceparent"; });
+  const auto given =
+      std::ranges::count_if(request.headers, [](const auto& header) { return header.first == "traceparent"; });
   if (given == 1) facts->parent = parse_traceparent(request.header("traceparent"));
   facts->exported = spans_ && (!facts->parent || facts->parent->sampled);
   if (facts->parent || spans_) {
@@ -60,7 +62,8 @@ void Telemetry::started(RequestFacts* facts, const Answer& answer) const {
   facts->answer_id = answer.id;
   facts->tenant = request.tenant;
   facts->prompt_tokens = answer.prompt_tokens;
-  facts->parameters = {request.max_tokens, request.sampling.top_k, request.n, request.sampling.temperature, request.sampling.top_p, request.sampling.seed};
+  facts->parameters = {request.max_tokens,           request.sampling.top_k, request.n,
+                       request.sampling.temperature, request.sampling.top_p, request.sampling.seed};
   if (!log_->wants_prompts()) return;
   for (const AskedPrompt& prompt : answer.ask.prompts) facts->prompt += prompt.text;
 }
@@ -80,7 +83,8 @@ void Telemetry::failed(RequestFacts* facts, const ApiError& error) {
   facts->error_message = error.message;
 }
 
-void Telemetry::recorded(const RequestFacts* facts, const Answer& answer, const std::vector<std::vector<TokenId>>& tokens) {
+void Telemetry::recorded(const RequestFacts* facts, const Answer& answer,
+                         const std::vector<std::vector<TokenId>>& tokens) {
   if (!recorder_ || !facts) return;
   const auto n = static_cast<size_t>(answer.ask.request.n);
   for (size_t i = 0; i < answer.ask.prompts.size(); ++i) {
@@ -88,7 +92,8 @@ void Telemetry::recorded(const RequestFacts* facts, const Answer& answer, const 
     one.request.prompt = answer.ask.prompts[i].tokens;
     for (size_t choice = i * n; choice < (i + 1) * n; ++choice) {
       const FinishReason finish = answer.choices[choice].finish;
-      one.answers.push_back({.finish = finish == FinishReason::none ? FinishReason::cancelled : finish, .ids = tokens[choice]});
+      one.answers.push_back(
+          {.finish = finish == FinishReason::none ? FinishReason::cancelled : finish, .ids = tokens[choice]});
     }
     recorder_->write(std::move(one), facts->began);
   }

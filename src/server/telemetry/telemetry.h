@@ -21,15 +21,16 @@ namespace millrace {
 struct TelemetryOptions {
   LogOptions log;
   OtlpSettings otlp;
-  std::string record;          // file; "": none
+  std::string record;  // file; "": none
   bool record_prompts = false;
-  std::string version;         // of the program
+  std::string version;  // of the program
 };
 
 class Telemetry {
  public:
   // Errors: as SpanExporter's and Recorder's create().
-  static Result<std::unique_ptr<Telemetry>> create(const TelemetryOptions& options, const std::string& model, const RecordingHead& recorded);
+  static Result<std::unique_ptr<Telemetry>> create(const TelemetryOptions& options, const std::string& model,
+                                                   const RecordingHead& recorded);
 
   // Of a request that has come; the trace it belongs to goes out with its answer.
   std::shared_ptr<RequestFacts> begin(const HttpRequest& request);

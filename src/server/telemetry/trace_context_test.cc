@@ -15,7 +15,8 @@ TEST(TraceContext, ReadsWhatTheSpecificationGives) {
   EXPECT_TRUE(context->sampled);
   EXPECT_EQ(context->header(), kGood);
   EXPECT_FALSE(parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-00")->sampled);
-  EXPECT_TRUE(parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0b")->sampled);  // only the last bit counts
+  EXPECT_TRUE(parse_traceparent("00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0b")
+                  ->sampled);  // only the last bit counts
 }
 
 TEST(TraceContext, LaterVersionsMaySayMore) {
@@ -26,10 +27,14 @@ TEST(TraceContext, LaterVersionsMaySayMore) {
 }
 
 TEST(TraceContext, WhatIsInvalidIsNothing) {
-  for (const char* bad : {"", "00", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01", "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
-                          "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01", "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
-                          "00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01", "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
-                          "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0", "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
+  for (const char* bad : {"", "00", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                          "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
+                          "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
+                          "00-4BF92F3577B34DA6A3CE929D0E0E4736-00f067aa0ba902b7-01",
+                          "00-4bf92f3577b34da6a3ce929d0e0e473-600f067aa0ba902b7-01",
+                          "00_4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+                          "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-0",
+                          "00-4bf92f3577b34da6a3ce929d0e0e473g-00f067aa0ba902b7-01",
                           " 00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}) {
     EXPECT_FALSE(parse_traceparent(bad)) << bad;
   }

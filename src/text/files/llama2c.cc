@@ -2,8 +2,8 @@
 // bytes; little-endian. The file says nothing of types: a token is what its text says.
 //
 //   <unk>  \n<s>\n  \n</s>\n      unknown, BOS and EOS; also without the line ends around them
-//   <0x41>                       a byte. Exporters of 2023 wrote the character U+0041 instead, for all 256 at ids 3 to 258
-//   anything else                a piece; U+2581 was replaced by a space
+//   <0x41>                       a byte. Exporters of 2023 wrote the character U+0041 instead, for all 256 at ids 3 to
+//   258 anything else                a piece; U+2581 was replaced by a space
 #include <fmt/format.h>
 
 #include <bit>
@@ -56,10 +56,15 @@ void set_types(TokenizerSpec& spec) {
   };
   const bool characters = bytes_are_characters(spec.tokens);
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
-    if (characters && i >= kFirstByte && i < kFirstByte + 256) spec.tokens[i] = fmt::format("<0x{:02X}>", i - kFirstByte);
-    if (name(spec.unk, i, "<unk>", TokenType::unknown) || name(spec.bos, i, "<s>", TokenType::control) || name(spec.eos, i, "</s>", TokenType::control)) continue;
-    if (byte_token_value(spec.tokens[i]) >= 0) spec.types[i] = TokenType::byte;
-    else spec.tokens[i] = with_marks(std::move(spec.tokens[i]));
+    if (characters && i >= kFirstByte && i < kFirstByte + 256)
+      spec.tokens[i] = fmt::format("<0x{:02X}>", i - kFirstByte);
+    if (name(spec.unk, i, "<unk>", TokenType::unknown) || name(spec.bos, i, "<s>", TokenType::control) ||
+        name(spec.eos, i, "</s>", TokenType::control))
+      continue;
+    if (byte_token_value(spec.tokens[i]) >= 0)
+      spec.types[i] = TokenType::byte;
+    else
+      spec.tokens[i] = with_marks(std::move(spec.tokens[i]));
   }
 }
 
@@ -70,7 +75,10 @@ Result<void> check_everything_can_be_written(const TokenizerSpec& spec) {
   for (size_t i = 0; i < spec.tokens.size(); ++i)
     if (spec.types[i] == TokenType::byte) seen[static_cast<size_t>(byte_token_value(spec.tokens[i]))] = true;
   for (size_t byte = 0; byte < 256; ++byte) {
-    if (!seen[byte]) return Error::corrupt(fmt::format("tokenizer.bin: has no <unk> and no token <0x{:02X}>, so that not every text can be written; export it again", byte));
+    if (!seen[byte])
+      return Error::corrupt(fmt::format(
+          "tokenizer.bin: has no <unk> and no token <0x{:02X}>, so that not every text can be written; export it again",
+          byte));
   }
   return {};
 }

@@ -183,7 +183,11 @@ std::string byte_name(int byte) {
 TEST(Llama2cReader, CutOffAndAbsurdLengths) {
   std::string bytes(4, '\0');
   for (int i = 0; i < 260; ++i) {
-    const std::string text = i == 0 ? "<unk>" : i == 1 ? "\n<s>\n" : i == 2 ? "\n</s>\n" : i < 259 ? byte_name(i - 3) : "a";
+    const std::string text = i == 0    ? "<unk>"
+                             : i == 1  ? "\n<s>\n"
+                             : i == 2  ? "\n</s>\n"
+                             : i < 259 ? byte_name(i - 3)
+                                       : "a";
     bytes += std::string(4, '\0') + static_cast<char>(text.size()) + std::string(3, '\0') + text;
   }
   const auto tokenizer = make(read_llama2c_tokenizer(bytes, 260));

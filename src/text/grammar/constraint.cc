@@ -23,8 +23,10 @@ Result<void> set_root(GrammarSpec& spec, const char* name, ExprId body) {
   return {};
 }
 
-Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, const GrammarLimits& limits, GrammarNotes& notes) {
-  if (static_cast<int64_t>(constraint.text.size()) > limits.source_bytes) return Error::unsupported(fmt::format("constraint: longer than {} bytes", limits.source_bytes));
+Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, const GrammarLimits& limits,
+                            GrammarNotes& notes) {
+  if (static_cast<int64_t>(constraint.text.size()) > limits.source_bytes)
+    return Error::unsupported(fmt::format("constraint: longer than {} bytes", limits.source_bytes));
   switch (constraint.kind) {
     case Kind::none: return Error::internal("constraint: there is none");
     case Kind::json_object: return set_root(spec, "a JSON object", JsonRules(spec).any_object());
@@ -49,7 +51,9 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
         bytes += choice.size();
         ways.push_back(spec.bytes(choice));
       }
-      if (ways.size() > kMostChoices || static_cast<int64_t>(bytes) > limits.source_bytes) return Error::unsupported(fmt::format("choice: more than {} texts or {} bytes", kMostChoices, limits.source_bytes));
+      if (ways.size() > kMostChoices || static_cast<int64_t>(bytes) > limits.source_bytes)
+        return Error::unsupported(
+            fmt::format("choice: more than {} texts or {} bytes", kMostChoices, limits.source_bytes));
       return set_root(spec, "the choice", spec.choice(std::move(ways)));
     }
   }
@@ -61,13 +65,16 @@ Result<void> check_begin(const Grammar& grammar) {
   ParseTable table(std::shared_ptr<const Grammar>(std::shared_ptr<void>(), &grammar));
   table.set_work(GrammarMatcher::kFirstWork);
   const SetId begin = table.begin();
-  const ParseBound met = table.exceeded() != ParseBound::none ? table.exceeded() : begin == kDead ? ParseBound::depth : ParseBound::none;
+  const ParseBound met = table.exceeded() != ParseBound::none ? table.exceeded()
+                         : begin == kDead                     ? ParseBound::depth
+                                                              : ParseBound::none;
   if (met == ParseBound::none) return {};
   return Error::unsupported(std::string("grammar: at its beginning ") + parse_bound_reason(met));
 }
 
 std::string key_of(const Constraint& c) {
-  std::string key = fmt::format("{} {} {} ", static_cast<int>(c.kind), c.text.size(), c.trigger.size()) + c.text + c.trigger;
+  std::string key =
+      fmt::format("{} {} {} ", static_cast<int>(c.kind), c.text.size(), c.trigger.size()) + c.text + c.trigger;
   for (const std::string& choice : c.choices) key += fmt::format(" {} ", choice.size()) + choice;
   return key;
 }
@@ -81,12 +88,14 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
     own.budget = &budget;
     return compile_constraint(constraint, own);
   }
-  if (constraint.trigger.size() > kMostTrigger) return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
+  if (constraint.trigger.size() > kMostTrigger)
+    return Error::user(fmt::format("constraint: the trigger is longer than {} bytes", kMostTrigger));
   GrammarSpec spec(limits.budget);
   GrammarNotes notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
   if (!constraint.trigger.empty()) {  // free text until it has come, then the root
-    MILLRACE_TRY(const ExprId body, triggered_text(spec, {{constraint.trigger, spec.root}}, false, false, limits.budget));
+    MILLRACE_TRY(const ExprId body,
+                 triggered_text(spec, {{constraint.trigger, spec.root}}, false, false, limits.budget));
     set_root(spec, "the text up to the trigger", body).ok();
   }
   MILLRACE_TRY_VOID(spec.check());
@@ -140,9 +149,11 @@ Result<CompiledGrammar> GrammarCache::compile(const Constraint& constraint, cons
   limits.budget = &budget;
   MILLRACE_TRY(Grammar grammar, compile_constraint(constraint, limits));
   if (grammar.bytes() > bounds_.largest_grammar)
-    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it", grammar.bytes(), bounds_.largest_grammar));
+    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it",
+                                          grammar.bytes(), bounds_.largest_grammar));
   std::call_once(vocabulary_, [this] { masks_ = std::make_shared<TokenMasks>(pieces_(), bounds_.mask_bytes); });
-  CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(), bounds_.table_bytes};
+  CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(),
+                           bounds_.table_bytes};
   GrammarMatcher matcher(compiled);  // the first step of a stream finds its masks
   std::vector<uint64_t> bits(matcher.words());
   matcher.mask(bits);
@@ -161,7 +172,8 @@ Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
   size_t idle = entry.bytes;
   for (const auto& [_, other] : entries_)
     if (!held(other)) idle += other.bytes;
-  for (auto at = uses_.end(); at != uses_.begin() && (idle > bounds_.grammar_bytes || bytes_ + entry.bytes > bounds_.used_bytes);) {
+  for (auto at = uses_.end();
+       at != uses_.begin() && (idle > bounds_.grammar_bytes || bytes_ + entry.bytes > bounds_.used_bytes);) {
     const auto last = entries_.find(*--at);
     if (held(last->second)) continue;
     idle -= last->second.bytes;
@@ -169,7 +181,8 @@ Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
     erase_locked(last);
   }
   if (bytes_ + entry.bytes > bounds_.used_bytes)
-    return Error::resource(fmt::format("constraint: those of the open requests take {} of {} bytes; try again later", bytes_, bounds_.used_bytes));
+    return Error::resource(fmt::format("constraint: those of the open requests take {} of {} bytes; try again later",
+                                       bytes_, bounds_.used_bytes));
   uses_.push_front(key);
   entry.use = uses_.begin();
   bytes_ += entry.bytes;
@@ -187,7 +200,8 @@ Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint, const Co
   MILLRACE_TRY_VOID(wait_for_turn(order));
   const auto began = std::chrono::steady_clock::now();
   auto compiled = [&] {
-    const std::unique_ptr<GrammarCache, void (*)(GrammarCache*)> turn(this, [](GrammarCache* cache) { cache->end_turn(); });
+    const std::unique_ptr<GrammarCache, void (*)(GrammarCache*)> turn(this,
+                                                                      [](GrammarCache* cache) { cache->end_turn(); });
     return compile(constraint, order);
   }();
   const auto now = std::chrono::steady_clock::now();
@@ -201,10 +215,12 @@ Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint, const Co
     MILLRACE_TRY_VOID(keep_locked(key, std::move(entry)));
     return compiled;
   }
-  const bool final = compiled.error().kind == ErrorKind::user || (compiled.error().kind == ErrorKind::unsupported && order.seconds == 0);
+  const bool final = compiled.error().kind == ErrorKind::user ||
+                     (compiled.error().kind == ErrorKind::unsupported && order.seconds == 0);
   if (final && now - began > kLong) {
     entry.refusal = compiled.error();
-    entry.forgotten = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(std::chrono::duration<double>(bounds_.refusal_seconds));
+    entry.forgotten = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
+                                std::chrono::duration<double>(bounds_.refusal_seconds));
     keep_locked(key, std::move(entry)).ok();  // without room it is found out again
   }
   return compiled;

@@ -20,27 +20,29 @@ namespace millrace {
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
 struct GrammarBounds {
-  size_t grammar_bytes = size_t{64} << 20;  // of those that are kept without being in use, and of what refusals are known by
-  size_t used_bytes = size_t{512} << 20;    // of all of them together; one that does not fit is refused for now
+  size_t grammar_bytes =
+      size_t{64} << 20;  // of those that are kept without being in use, and of what refusals are known by
+  size_t used_bytes = size_t{512} << 20;  // of all of them together; one that does not fit is refused for now
   size_t mask_bytes = size_t{64} << 20;
-  size_t table_bytes = size_t{16} << 20;    // of one stream's readings
-  size_t largest_grammar = SIZE_MAX;        // a larger one is refused
-  int compiles_at_once = 0;                 // 0: as many as come
-  double refusal_seconds = 300;             // that a refusal is kept which took long to come by
-  CompileBounds compile;                    // of each compilation
+  size_t table_bytes = size_t{16} << 20;  // of one stream's readings
+  size_t largest_grammar = SIZE_MAX;      // a larger one is refused
+  int compiles_at_once = 0;               // 0: as many as come
+  double refusal_seconds = 300;           // that a refusal is kept which took long to come by
+  CompileBounds compile;                  // of each compilation
   GrammarLimits limits;
 };
 
-// Any thread. One for each vocabulary, which is looked at when the first constraint comes. What somebody holds (his copy of
-// CompiledGrammar::grammar) stays here as long as he does.
+// Any thread. One for each vocabulary, which is looked at when the first constraint comes. What somebody holds (his
+// copy of CompiledGrammar::grammar) stays here as long as he does.
 class GrammarCache {
  public:
   using Pieces = std::function<std::vector<std::string>()>;  // see constrained_pieces()
-  explicit GrammarCache(Pieces pieces, const GrammarBounds& bounds = {}) : pieces_(std::move(pieces)), bounds_(bounds) {}
+  explicit GrammarCache(Pieces pieces, const GrammarBounds& bounds = {})
+      : pieces_(std::move(pieces)), bounds_(bounds) {}
 
-  // Compiles on the calling thread what is not known yet, and works out which tokens the answer may begin with. Errors as
-  // compile_constraint; unsupported (out of the order's or the bounds' memory or time), cancelled, resource (those in use
-  // leave no room).
+  // Compiles on the calling thread what is not known yet, and works out which tokens the answer may begin with. Errors
+  // as compile_constraint; unsupported (out of the order's or the bounds' memory or time), cancelled, resource (those
+  // in use leave no room).
   Result<CompiledGrammar> get(const Constraint& constraint, const CompileOrder& order = {});
   // What get() gives, where it is known already.
   std::optional<Result<CompiledGrammar>> find(const Constraint& constraint);

@@ -20,7 +20,8 @@ uint64_t hash_of(std::span<const int32_t> v) {
 }
 
 Error too_large(std::string_view what, int64_t limit) {
-  return Error::unsupported(fmt::format("{}: too large, its automaton has more than {} states; simplify it", what, limit));
+  return Error::unsupported(
+      fmt::format("{}: too large, its automaton has more than {} states; simplify it", what, limit));
 }
 
 // Classes from the places where some edge's range begins or ends. Returns a byte of each class.
@@ -127,7 +128,8 @@ class Subsets {
       for (int32_t e = nfa_.states[static_cast<size_t>(state)].edge; e >= 0;
            e = nfa_.edges[static_cast<size_t>(e)].sibling, ++work_) {
         const NfaEdge& edge = nfa_.edges[static_cast<size_t>(e)];
-        if (edge.kind == NfaEdge::Kind::empty || (edge.kind == NfaEdge::Kind::begin && at_begin) || (edge.kind == NfaEdge::Kind::end && at_end))
+        if (edge.kind == NfaEdge::Kind::empty || (edge.kind == NfaEdge::Kind::begin && at_begin) ||
+            (edge.kind == NfaEdge::Kind::end && at_end))
           reach(edge.to);
         else if (edge.kind != NfaEdge::Kind::begin)
           matters = true;
@@ -312,7 +314,8 @@ Result<Dfa> make_dfa(const GrammarSpec& spec, ExprId expr, const GrammarLimits& 
   return dfa;
 }
 
-Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const GrammarLimits& limits, std::string_view what) {
+Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const GrammarLimits& limits,
+                    std::string_view what) {
   Dfa out;
   std::bitset<257> cuts;
   for (size_t byte = 1; byte < 256; ++byte)

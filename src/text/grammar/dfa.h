@@ -17,9 +17,9 @@
 namespace millrace {
 
 struct GrammarLimits {
-  int64_t nfa_states = 400'000;     // of one rule or pattern
-  int64_t dfa_states = 100'000;     // of one rule or pattern
-  int64_t total_states = 200'000;   // of a whole grammar
+  int64_t nfa_states = 400'000;    // of one rule or pattern
+  int64_t dfa_states = 100'000;    // of one rule or pattern
+  int64_t total_states = 200'000;  // of a whole grammar
   int64_t rules = 20'000;
   int64_t source_bytes = 1 << 20;
   int64_t alternatives = 256;       // that combining anyOf and its kin may give at one place
@@ -35,7 +35,7 @@ struct Dfa {
     bool same_call(const Call& o) const { return rule == o.rule && need == o.need && room == o.room; }
   };
 
-  int32_t classes = 1;                   // bytes of one class lead to the same state everywhere
+  int32_t classes = 1;  // bytes of one class lead to the same state everywhere
   std::array<uint8_t, 256> class_of{};
   std::vector<int32_t> next;             // [state, class]; -1: none
   std::vector<uint8_t> accepting;        // [state]

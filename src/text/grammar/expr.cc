@@ -169,7 +169,8 @@ class Inliner {
 void GrammarSpec::inline_rules() {
   const Inliner inliner(exprs_, rules_);
   for (Expr& expr : exprs_) {
-    if (expr.kind != Expr::Kind::call || expr.need != 0 || expr.room != kNoLimit || !inliner.inlined(expr.rule)) continue;
+    if (expr.kind != Expr::Kind::call || expr.need != 0 || expr.room != kNoLimit || !inliner.inlined(expr.rule))
+      continue;
     const ExprId body = rules_[static_cast<size_t>(expr.rule)].body;
     expr = Expr{};
     expr.kind = Expr::Kind::sequence;

@@ -6,8 +6,8 @@
 //
 // Counted calls: a rule may hold ticks, and a call says how many of them there must be at least (`need`) and may be at
 // most (`room`). So the length of a string or of an array costs no states, and one rule serves all lengths. From
-// each place of a counted rule every number of ticks between the fewest and the most can still come (tick_ranges.h), and
-// it ends in states that nothing leaves.
+// each place of a counted rule every number of ticks between the fewest and the most can still come (tick_ranges.h),
+// and it ends in states that nothing leaves.
 #pragma once
 
 #include <cstdint>
@@ -40,12 +40,12 @@ struct Expr {
   Kind kind = Kind::never;
   Spelling spelling = Spelling::utf8;  // chars
   std::string text;  // bytes; byte_set: its members; list, keyed: how often each part comes, see GrammarSpec::list
-  CharSet set;                         // chars
-  std::vector<ExprId> parts;           // sequence, choice; repeat: one; list: the separator, then the members;
-                              // keyed: separator, opening, the contents, and the other members where there are any
-  std::vector<std::string> keys;       // keyed
-  uint32_t min = 0, max = 0;           // repeat; kNoLimit: no end; list, keyed: min 1 is one that is not empty
-  RuleId rule = -1;                    // call
+  CharSet set;       // chars
+  std::vector<ExprId> parts;      // sequence, choice; repeat: one; list: the separator, then the members;
+                                  // keyed: separator, opening, the contents, and the other members where there are any
+  std::vector<std::string> keys;  // keyed
+  uint32_t min = 0, max = 0;      // repeat; kNoLimit: no end; list, keyed: min 1 is one that is not empty
+  RuleId rule = -1;               // call
   uint32_t need = 0, room = kNoLimit;  // call
   std::shared_ptr<const Dfa> dfa;      // dfa
 };

@@ -19,7 +19,8 @@ bool is_name_char(char c) {
 // A rule's text as a tree, so that rules that do not call themselves can be written out in place.
 class Parser {
  public:
-  Parser(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits) : spec_(spec), text_(text), limits_(limits) {}
+  Parser(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits)
+      : spec_(spec), text_(text), limits_(limits) {}
 
   Result<void> parse() {
     if (!is_valid_utf8(text_)) return Error::user("grammar: is not valid UTF-8");
@@ -42,7 +43,8 @@ class Parser {
 
  private:
   Error bad(std::string_view why) const {
-    const auto line = std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())), '\n') + 1;
+    const auto line =
+        std::count(text_.begin(), text_.begin() + static_cast<ptrdiff_t>(std::min(at_, text_.size())), '\n') + 1;
     return Error::user(fmt::format("grammar: {} in line {}", why, line));
   }
   bool more() const { return at_ < text_.size(); }
@@ -111,7 +113,8 @@ class Parser {
       if (!take(")")) return bad("a ( is not closed");
       return inside;
     }
-    if (peek() == '<' || peek() == '!') return Error::unsupported("grammar: tokens in <...> are not supported; write their text");
+    if (peek() == '<' || peek() == '!')
+      return Error::unsupported("grammar: tokens in <...> are not supported; write their text");
     const std::string_view rule = name();
     if (rule.empty()) return bad(fmt::format("unexpected '{}'", peek()));
     return spec_.call(rule_id(rule));
@@ -120,7 +123,8 @@ class Parser {
   bool number(uint32_t* out) {
     const size_t begin = at_;
     uint64_t value = 0;
-    while (more() && peek() >= '0' && peek() <= '9') value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text_[at_++] - '0'), kNoLimit - 1);
+    while (more() && peek() >= '0' && peek() <= '9')
+      value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text_[at_++] - '0'), kNoLimit - 1);
     *out = static_cast<uint32_t>(value);
     return at_ > begin;
   }
@@ -146,7 +150,8 @@ class Parser {
         }
         if (!take("}")) return bad("a { is not closed");
         if (min > max) return bad("a repetition's bounds are the wrong way round");
-        if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats)) return Error::unsupported(fmt::format("grammar: a repetition of more than {}", kMostRepeats));
+        if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats))
+          return Error::unsupported(fmt::format("grammar: a repetition of more than {}", kMostRepeats));
       } else {
         return part;
       }
@@ -167,7 +172,10 @@ class Parser {
     uint64_t value = 0;
     for (size_t i = 0; i < digits; ++i) {
       const char d = peek();
-      const int digit = d >= '0' && d <= '9' ? d - '0' : d >= 'a' && d <= 'f' ? d - 'a' + 10 : d >= 'A' && d <= 'F' ? d - 'A' + 10 : -1;
+      const int digit = d >= '0' && d <= '9'   ? d - '0'
+                        : d >= 'a' && d <= 'f' ? d - 'a' + 10
+                        : d >= 'A' && d <= 'F' ? d - 'A' + 10
+                                               : -1;
       if (digit < 0) return bad("an escape needs hexadecimal digits");
       value = value * 16 + static_cast<uint64_t>(digit);
       ++at_;
@@ -180,7 +188,13 @@ class Parser {
       case 'n': return uint32_t{'\n'};
       case 'r': return uint32_t{'\r'};
       case 't': return uint32_t{'\t'};
-      case '\\': case '"': case '\'': case '[': case ']': case '-': case '^': return static_cast<uint32_t>(c);
+      case '\\':
+      case '"':
+      case '\'':
+      case '[':
+      case ']':
+      case '-':
+      case '^': return static_cast<uint32_t>(c);
       default: return bad(fmt::format("\\{} is no escape", c));
     }
   }
@@ -228,7 +242,8 @@ class Parser {
 }  // namespace
 
 Result<void> parse_gbnf(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits) {
-  if (static_cast<int64_t>(text.size()) > limits.source_bytes) return Error::unsupported(fmt::format("grammar: longer than {} bytes", limits.source_bytes));
+  if (static_cast<int64_t>(text.size()) > limits.source_bytes)
+    return Error::unsupported(fmt::format("grammar: longer than {} bytes", limits.source_bytes));
   return Parser(spec, text, limits).parse();
 }
 

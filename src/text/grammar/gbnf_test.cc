@@ -34,7 +34,8 @@ TEST(Gbnf, RunsAmbiguousAndNestedRules) {
   for (int n = 1; n < 60; ++n) EXPECT_EQ(matcher.accepts(std::string(static_cast<size_t>(n), 'a')), n % 2 == 1) << n;
   EXPECT_TRUE(matcher.accepts("a(a)a"));
   EXPECT_FALSE(matcher.accepts("a(a"));
-  TextMatcher nullable(gbnf_of("root ::= opt opt \"x\" rest\nopt ::= \"(\" opt \")\" | \"\"\nrest ::= opt | \"y\" rest\n"));
+  TextMatcher nullable(
+      gbnf_of("root ::= opt opt \"x\" rest\nopt ::= \"(\" opt \")\" | \"\"\nrest ::= opt | \"y\" rest\n"));
   ASSERT_TRUE(nullable.ok()) << nullable.error.message;
   for (const char* text : {"x", "()x", "(())()x", "xyy", "x()", "xy(())"}) EXPECT_TRUE(nullable.accepts(text)) << text;
   for (const char* text : {"", "()()()x", "x()y"}) EXPECT_FALSE(nullable.accepts(text)) << text;
@@ -85,7 +86,8 @@ TEST(Gbnf, PublishedGrammars) {
 TEST(Trigger, LeavesTheTextFreeUntilItOccurs) {
   TextMatcher matcher(make_constraint(Constraint::Kind::regex, "[0-9]+", "abab"));
   ASSERT_TRUE(matcher.ok()) << matcher.error.message;
-  for (const char* text : {"", "anything at all", "aba", "abab1", "xabab12", "aabab7"}) EXPECT_TRUE(matcher.accepts(text)) << text;
+  for (const char* text : {"", "anything at all", "aba", "abab1", "xabab12", "aabab7"})
+    EXPECT_TRUE(matcher.accepts(text)) << text;
   for (const char* text : {"abab", "ababx", "xx abab1x", "ababab1"}) EXPECT_FALSE(matcher.accepts(text)) << text;
 }
 

@@ -211,8 +211,8 @@ class Backwards {
   std::vector<CallSite> calls_;
   std::vector<Bounded> bounded_;       // in the order of their rules and of the calls in these
   std::vector<size_t> first_bounded_;  // [rule]
-  std::vector<uint8_t> live_;     // [state]
-  std::vector<uint8_t> changed_;  // [rule]: more of it can be passed; empty where nobody asks
+  std::vector<uint8_t> live_;          // [state]
+  std::vector<uint8_t> changed_;       // [rule]: more of it can be passed; empty where nobody asks
   std::vector<int32_t> stack_;
   CompileBudget* budget_ = nullptr;
   BudgetShare share_;
@@ -236,14 +236,17 @@ Result<Grammar> Grammar::create(const GrammarSpec& spec, const GrammarLimits& li
   Grammar grammar;
   int64_t total = 0;
   BudgetShare share(limits.budget);
-  if (static_cast<int64_t>(spec.rules().size()) > limits.rules) return Error::unsupported(fmt::format("grammar: more than {} rules", limits.rules));
+  if (static_cast<int64_t>(spec.rules().size()) > limits.rules)
+    return Error::unsupported(fmt::format("grammar: more than {} rules", limits.rules));
   MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>(spec.rules().size() * (sizeof(RuleTable) + 64))));
   grammar.rules_.reserve(spec.rules().size());
   for (const GrammarSpec::Rule& rule : spec.rules()) {
     RuleTable table;
     MILLRACE_TRY(table.dfa, make_dfa(spec, rule.body, limits, rule.name));
     total += table.dfa.size();
-    if (total > limits.total_states) return Error::unsupported(fmt::format("grammar: too large, its rules have more than {} states; simplify it", limits.total_states));
+    if (total > limits.total_states)
+      return Error::unsupported(
+          fmt::format("grammar: too large, its rules have more than {} states; simplify it", limits.total_states));
     grammar.rules_.push_back(std::move(table));
   }
   MILLRACE_TRY_VOID(grammar.keep_productive(spec, limits.budget));
@@ -267,9 +270,9 @@ Result<void> Grammar::keep_productive(const GrammarSpec& spec, CompileBudget* bu
     if (rule.counted && backwards.begins(r)) {
       MILLRACE_TRY(TickRanges ranges, backwards.ranges_of(r));
       if (ranges.gaps)
-        return Error::unsupported(
-            fmt::format("grammar: rule '{}' cannot be counted: it leaves out some number between its fewest and its most",
-                        spec.rules()[r].name));
+        return Error::unsupported(fmt::format(
+            "grammar: rule '{}' cannot be counted: it leaves out some number between its fewest and its most",
+            spec.rules()[r].name));
       rule.ranges = std::move(ranges.states);
       MILLRACE_TRY_VOID(rule.dfa.share.grow(static_cast<int64_t>(rule.ranges.capacity() * sizeof(TickRange))));
     }
@@ -294,7 +297,8 @@ void Grammar::find_used(RuleId root) {
     stack.pop_back();
     for (const auto& calls : rules_[static_cast<size_t>(r)].dfa.calls)
       for (const Dfa::Call& call : calls)
-        if (!rules_[static_cast<size_t>(call.rule)].used) rules_[static_cast<size_t>(call.rule)].used = true, stack.push_back(call.rule);
+        if (!rules_[static_cast<size_t>(call.rule)].used)
+          rules_[static_cast<size_t>(call.rule)].used = true, stack.push_back(call.rule);
   }
 }
 
@@ -310,7 +314,8 @@ Result<void> Grammar::check_left_recursion(const GrammarSpec& spec) const {
       stack.pop_back();
       for (const Dfa::Call& call : dfa.calls[s]) {
         left[r].push_back(call.rule);
-        if (rules_[static_cast<size_t>(call.rule)].nullable && !seen[static_cast<size_t>(call.to)]) seen[static_cast<size_t>(call.to)] = 1, stack.push_back(call.to);
+        if (rules_[static_cast<size_t>(call.rule)].nullable && !seen[static_cast<size_t>(call.to)])
+          seen[static_cast<size_t>(call.to)] = 1, stack.push_back(call.to);
       }
     }
   }
@@ -327,7 +332,10 @@ Result<void> Grammar::check_left_recursion(const GrammarSpec& spec) const {
         continue;
       }
       const auto to = static_cast<size_t>(left[r][at++]);
-      if (state[to] == 1) return Error::user(fmt::format("grammar: rule '{}' calls itself before it writes anything; put what comes first in front", spec.rules()[to].name));
+      if (state[to] == 1)
+        return Error::user(
+            fmt::format("grammar: rule '{}' calls itself before it writes anything; put what comes first in front",
+                        spec.rules()[to].name));
       if (state[to] == 0) state[to] = 1, path.emplace_back(to, 0);
     }
   }
@@ -338,7 +346,8 @@ void Grammar::set_classes() {
   std::bitset<257> cuts;
   for (const RuleTable& rule : rules_) {
     if (!rule.used) continue;
-    for (size_t byte = 1; byte < 256; ++byte) cuts[byte] = cuts[byte] || rule.dfa.class_of[byte] != rule.dfa.class_of[byte - 1];
+    for (size_t byte = 1; byte < 256; ++byte)
+      cuts[byte] = cuts[byte] || rule.dfa.class_of[byte] != rule.dfa.class_of[byte - 1];
   }
   for (size_t byte = 0; byte < 256; ++byte) {
     if (byte == 0 || cuts[byte]) {
@@ -371,11 +380,13 @@ void Grammar::number_states(RuleId root) {
     rule.fingerprint = content(rule.dfa);
     for (int32_t s = 0; s < rule.dfa.size(); ++s) {
       const auto at = static_cast<size_t>(s);
-      const auto row = std::span(rule.dfa.next).subspan(at * static_cast<size_t>(rule.dfa.classes), static_cast<size_t>(rule.dfa.classes));
+      const auto row = std::span(rule.dfa.next)
+                           .subspan(at * static_cast<size_t>(rule.dfa.classes), static_cast<size_t>(rule.dfa.classes));
       const bool moves = std::ranges::any_of(row, [](int32_t to) { return to >= 0; });
       const bool leaves = moves || !rule.dfa.calls[at].empty();
-      flags_.push_back(static_cast<uint8_t>((rule.dfa.accepting[at] ? kAccepting : 0) | (rule.dfa.ticks[at] ? kTicks : 0) |
-                                            (rule.dfa.accepting[at] && !leaves ? kEnds : 0) | (rule.counted ? kCounted : 0) | (moves ? kMoves : 0)));
+      flags_.push_back(static_cast<uint8_t>(
+          (rule.dfa.accepting[at] ? kAccepting : 0) | (rule.dfa.ticks[at] ? kTicks : 0) |
+          (rule.dfa.accepting[at] && !leaves ? kEnds : 0) | (rule.counted ? kCounted : 0) | (moves ? kMoves : 0)));
       rule_of_.push_back(static_cast<uint32_t>(r));
       for (const Dfa::Call& call : rule.dfa.calls[at]) {
         const RuleTable& callee = rules_[static_cast<size_t>(call.rule)];

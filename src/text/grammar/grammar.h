@@ -1,5 +1,5 @@
-// Grammar: rules as deterministic automata over bytes that call each other: a pushdown automaton whose states are numbered
-// through. Immutable; shared by every stream that is held to it. parse_table.h runs it.
+// Grammar: rules as deterministic automata over bytes that call each other: a pushdown automaton whose states are
+// numbered through. Immutable; shared by every stream that is held to it. parse_table.h runs it.
 //
 //   rule "object"   {0} --"--> {1} ... {7} --call value--> {8} --,--> ...      states base + 0, base + 1, ...
 //   rule "value"    {0} --{--> {1} --call object--> {2}
@@ -27,11 +27,11 @@ class Grammar {
   static Result<Grammar> create(const GrammarSpec& spec, const GrammarLimits& limits = {});
 
   struct Call {
-    int32_t start = 0;               // state that the called rule begins in
-    int32_t to = 0;                  // state after it
+    int32_t start = 0;  // state that the called rule begins in
+    int32_t to = 0;     // state after it
     uint32_t need = 0, room = kNoLimit;
-    bool nullable = false;           // the called rule may write nothing
-    bool counts = false;             // the called rule has ticks
+    bool nullable = false;  // the called rule may write nothing
+    bool counts = false;    // the called rule has ticks
   };
 
   int32_t states() const { return static_cast<int32_t>(flags_.size()); }
@@ -44,8 +44,10 @@ class Grammar {
   }
   bool accepting(int32_t state) const { return flags_[static_cast<size_t>(state)] & kAccepting; }
   bool ticks(int32_t state) const { return flags_[static_cast<size_t>(state)] & kTicks; }
-  bool ends(int32_t state) const { return flags_[static_cast<size_t>(state)] & kEnds; }  // accepting, and nothing leaves it
-  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }  // it has byte edges
+  bool ends(int32_t state) const {
+    return flags_[static_cast<size_t>(state)] & kEnds;
+  }  // accepting, and nothing leaves it
+  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }      // it has byte edges
   bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
   // Ticks from here to the end of the state's rule.
   TickRange ticks_left(int32_t state) const {
@@ -54,18 +56,23 @@ class Grammar {
   }
   std::span<const Call> calls(int32_t state) const {
     const auto s = static_cast<size_t>(state);
-    return std::span(calls_).subspan(static_cast<size_t>(first_call_[s]), static_cast<size_t>(first_call_[s + 1] - first_call_[s]));
+    return std::span(calls_).subspan(static_cast<size_t>(first_call_[s]),
+                                     static_cast<size_t>(first_call_[s + 1] - first_call_[s]));
   }
 
   // Bytes of one class are alike to every rule.
   int32_t classes() const { return classes_; }
   uint8_t class_of(uint8_t byte) const { return class_of_[byte]; }
-  uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // the first of its bytes
-  bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }    // it has one byte
+  uint8_t sample(int32_t byte_class) const {
+    return samples_[static_cast<size_t>(byte_class)];
+  }                                                                                           // the first of its bytes
+  bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }  // it has one byte
 
   // Text that stands for what a state's rule accepts, where that rule calls no other: equal texts, equal rules. Empty
   // for rules that call others or are large.
-  const std::string& fingerprint(int32_t state) const { return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint; }
+  const std::string& fingerprint(int32_t state) const {
+    return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint;
+  }
   int32_t state_in_rule(int32_t state) const { return state - rules_[rule_of_[static_cast<size_t>(state)]].base; }
 
   size_t bytes() const { return bytes_; }

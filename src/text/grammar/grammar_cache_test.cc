@@ -85,11 +85,13 @@ TEST(GrammarCache, ARefusalThatTookLongIsKeptForAWhile) {
 
 TEST(GrammarCache, WhoWaitsForHisTurnMayLeave) {
   std::promise<void> entered, open;
-  GrammarCache cache([&] {  // the vocabulary is looked at within a turn
-    entered.set_value();
-    open.get_future().wait();
-    return bytes_only();
-  }, {.compiles_at_once = 1});
+  GrammarCache cache(
+      [&] {  // the vocabulary is looked at within a turn
+        entered.set_value();
+        open.get_future().wait();
+        return bytes_only();
+      },
+      {.compiles_at_once = 1});
   auto first = std::async(std::launch::async, [&] { return cache.get(regex("a")).ok(); });
   entered.get_future().wait();
   const auto left = cache.get(regex("b"), {.seconds = 0, .cancelled = std::make_shared<std::atomic<bool>>(true)});

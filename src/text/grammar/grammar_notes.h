@@ -1,6 +1,6 @@
-// GrammarNotes: what a constraint's source asks for and the grammar does not do. `weakened` names each place where a text
-// that breaks the source may be accepted: a caller that wants the source kept exactly refuses it. `ignored` names what the
-// standard itself says to pass over.
+// GrammarNotes: what a constraint's source asks for and the grammar does not do. `weakened` names each place where a
+// text that breaks the source may be accepted: a caller that wants the source kept exactly refuses it. `ignored` names
+// what the standard itself says to pass over.
 #pragma once
 
 #include <algorithm>
@@ -10,7 +10,7 @@
 namespace millrace {
 
 struct GrammarNotes {
-  static constexpr size_t kMost = 50;    // of each
+  static constexpr size_t kMost = 50;      // of each
   static constexpr size_t kLongest = 400;  // bytes of one; places in a schema may be long
   std::vector<std::string> weakened, ignored;
 

@@ -16,10 +16,16 @@ namespace millrace::testing {
 inline std::vector<std::string> small_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
-  for (const char* piece : {"\"", "\":", "\": \"", "\",", "\", \"", "\"}", "{\"", "[\"", "},", "}}", "}]", "],", "[[", "{}", "[]", " \"", "\n", "\n  ", "  ",
-                            "true", "false", "null", "tr", "ue", "12", "123", "0.5", "-1", "1e", "e+", "10", "\\n", "\\u00", "\\ud83d", "\\ude00", "\xC3\xA9",
-                            "\xC3", "\xF0\x9F", "\x98\x80", "\xF0\x9F\x98\x80", "name", "na", "me\":", "value", "ab", "abc", "hello", " world", "the", "a\",\"b",
-                            "\":\"", "\":1,\"", "1,2", "1]", "1}", "type", "items", "x", "yes", "no", "maybe", "- ", "(", ")", "+", "=", "\",\n", "{\"a\": 1}"})
+  for (const char* piece :
+       {"\"",    "\":",     "\": \"",  "\",",       "\", \"", "\"}",      "{\"",      "[\"",
+        "},",    "}}",      "}]",      "],",        "[[",     "{}",       "[]",       " \"",
+        "\n",    "\n  ",    "  ",      "true",      "false",  "null",     "tr",       "ue",
+        "12",    "123",     "0.5",     "-1",        "1e",     "e+",       "10",       "\\n",
+        "\\u00", "\\ud83d", "\\ude00", "\xC3\xA9",  "\xC3",   "\xF0\x9F", "\x98\x80", "\xF0\x9F\x98\x80",
+        "name",  "na",      "me\":",   "value",     "ab",     "abc",      "hello",    " world",
+        "the",   "a\",\"b", "\":\"",   "\":1,\"",   "1,2",    "1]",       "1}",       "type",
+        "items", "x",       "yes",     "no",        "maybe",  "- ",       "(",        ")",
+        "+",     "=",       "\",\n",   "{\"a\": 1}"})
     pieces.push_back(piece);
   pieces.push_back("");  // the end of generation has no text
   return pieces;
@@ -32,7 +38,9 @@ inline Constraint make_constraint(Constraint::Kind kind, std::string text, std::
   constraint.trigger = std::move(trigger);
   return constraint;
 }
-inline Constraint schema_of(std::string text) { return make_constraint(Constraint::Kind::json_schema, std::move(text)); }
+inline Constraint schema_of(std::string text) {
+  return make_constraint(Constraint::Kind::json_schema, std::move(text));
+}
 inline Constraint regex_of(std::string text) { return make_constraint(Constraint::Kind::regex, std::move(text)); }
 inline Constraint gbnf_of(std::string text) { return make_constraint(Constraint::Kind::grammar, std::move(text)); }
 
@@ -100,7 +108,8 @@ class TextMatcher {
     if (keys.empty()) return feed(set, "}");
     for (size_t i = 0; i < keys.size(); ++i) {
       const std::string key = keys[i];
-      const SetId after = feed_value(feed(first ? set : feed(set, ","), "\"" + spell_json(key) + "\":"), *value.find(key));
+      const SetId after =
+          feed_value(feed(first ? set : feed(set, ","), "\"" + spell_json(key) + "\":"), *value.find(key));
       if (after == kDead) continue;
       keys.erase(keys.begin() + static_cast<ptrdiff_t>(i));
       const SetId end = feed_members(after, value, keys, false);

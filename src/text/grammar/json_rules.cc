@@ -24,8 +24,10 @@ std::string spell_json(std::string_view text) {
       case '\r': out += "\\r"; break;
       case '\t': out += "\\t"; break;
       default:
-        if (static_cast<uint8_t>(c) < 0x20) out += fmt::format("\\u{:04x}", static_cast<uint8_t>(c));
-        else out += c;
+        if (static_cast<uint8_t>(c) < 0x20)
+          out += fmt::format("\\u{:04x}", static_cast<uint8_t>(c));
+        else
+          out += c;
     }
   }
   return out;
@@ -60,12 +62,14 @@ RuleId JsonRules::string_rule() {
   const ExprId units = spec_.choice({spec_.sequence({spec_.byte_set("0123456789abcefABCEF"), three}),
                                      spec_.sequence({spec_.byte_set("dD"), spec_.byte_set("01234567"), two}),
                                      spec_.sequence({spec_.byte_set("dD"), spec_.byte_set("89abAB"), two, low})});
-  const ExprId escape = spec_.sequence({spec_.bytes("\\"), tick, spec_.choice({spec_.byte_set("\"\\/bfnrt"), spec_.sequence({spec_.bytes("u"), units})})});
-  const ExprId character = spec_.choice({
-      raw({range(0x20, 0x7F)}), raw({range(0xC2, 0xDF), tail}), raw({range(0xE0, 0xE0), range(0xA0, 0xBF), tail}),
-      raw({range(0xE1, 0xEC), tail, tail}), raw({range(0xED, 0xED), range(0x80, 0x9F), tail}), raw({range(0xEE, 0xEF), tail, tail}),
-      raw({range(0xF0, 0xF0), range(0x90, 0xBF), tail, tail}), raw({range(0xF1, 0xF3), tail, tail, tail}),
-      raw({range(0xF4, 0xF4), range(0x80, 0x8F), tail, tail}), escape});
+  const ExprId escape =
+      spec_.sequence({spec_.bytes("\\"), tick,
+                      spec_.choice({spec_.byte_set("\"\\/bfnrt"), spec_.sequence({spec_.bytes("u"), units})})});
+  const ExprId character = spec_.choice(
+      {raw({range(0x20, 0x7F)}), raw({range(0xC2, 0xDF), tail}), raw({range(0xE0, 0xE0), range(0xA0, 0xBF), tail}),
+       raw({range(0xE1, 0xEC), tail, tail}), raw({range(0xED, 0xED), range(0x80, 0x9F), tail}),
+       raw({range(0xEE, 0xEF), tail, tail}), raw({range(0xF0, 0xF0), range(0x90, 0xBF), tail, tail}),
+       raw({range(0xF1, 0xF3), tail, tail, tail}), raw({range(0xF4, 0xF4), range(0x80, 0x8F), tail, tail}), escape});
   spec_.set_body(string_, spec_.sequence({spec_.repeat(character, 0, kNoLimit), spec_.bytes("\"")}));
   return string_;
 }
@@ -77,15 +81,18 @@ ExprId JsonRules::string(uint32_t min_length, uint32_t max_length) {
 ExprId JsonRules::key_tail() {
   if (key_tail_ >= 0) return key_tail_;
   const RuleId rule = spec_.add_rule("key");
-  spec_.set_body(rule, spec_.sequence({spec_.repeat(spec_.chars(any_char(), Spelling::json), 0, kNoLimit), spec_.bytes("\"")}));
+  spec_.set_body(
+      rule, spec_.sequence({spec_.repeat(spec_.chars(any_char(), Spelling::json), 0, kNoLimit), spec_.bytes("\"")}));
   return key_tail_ = spec_.call(rule);
 }
 
 ExprId JsonRules::integer() {
   if (integer_ >= 0) return integer_;
   const ExprId digit = spec_.byte_set("0123456789");
-  integer_ = spec_.sequence({spec_.optional(spec_.bytes("-")),
-                             spec_.choice({spec_.bytes("0"), spec_.sequence({spec_.byte_set("123456789"), spec_.repeat(digit, 0, kMostDigits - 1)})})});
+  integer_ = spec_.sequence(
+      {spec_.optional(spec_.bytes("-")),
+       spec_.choice({spec_.bytes("0"),
+                     spec_.sequence({spec_.byte_set("123456789"), spec_.repeat(digit, 0, kMostDigits - 1)})})});
   return integer_;
 }
 
@@ -93,7 +100,8 @@ ExprId JsonRules::number() {
   if (number_ >= 0) return number_;
   const ExprId digit = spec_.byte_set("0123456789");
   const ExprId fraction = spec_.sequence({spec_.bytes("."), spec_.repeat(digit, 1, kMostDigits)});
-  const ExprId exponent = spec_.sequence({spec_.byte_set("eE"), spec_.optional(spec_.byte_set("+-")), spec_.repeat(digit, 1, 2)});
+  const ExprId exponent =
+      spec_.sequence({spec_.byte_set("eE"), spec_.optional(spec_.byte_set("+-")), spec_.repeat(digit, 1, 2)});
   number_ = spec_.sequence({integer(), spec_.optional(fraction), spec_.optional(exponent)});
   return number_;
 }
@@ -122,18 +130,22 @@ ExprId JsonRules::any_array() {
 }
 
 ExprId JsonRules::any_value() {
-  return spec_.choice({any_object(), any_array(), string(0, kNoLimit), number(), spec_.bytes("true"), spec_.bytes("false"), spec_.bytes("null")});
+  return spec_.choice({any_object(), any_array(), string(0, kNoLimit), number(), spec_.bytes("true"),
+                       spec_.bytes("false"), spec_.bytes("null")});
 }
 
 ExprId JsonRules::literal(const SchemaJson& value) {
   if (const auto* text = value.get_ptr<const std::string*>()) return spec_.bytes("\"" + spell_json(*text) + "\"");
-  if (value.is_number_float() && std::fabs(value.get<double>()) < 9e15 && value.get<double>() == std::floor(value.get<double>()))
-    return spec_.choice({spec_.bytes(value.dump()), spec_.bytes(fmt::format("{:.0f}", value.get<double>()))});  // 2.0 and 2
+  if (value.is_number_float() && std::fabs(value.get<double>()) < 9e15 &&
+      value.get<double>() == std::floor(value.get<double>()))
+    return spec_.choice(
+        {spec_.bytes(value.dump()), spec_.bytes(fmt::format("{:.0f}", value.get<double>()))});  // 2.0 and 2
   if (!value.is_structured()) return spec_.bytes(value.dump());
   std::vector<ExprId> members;
   for (const auto& [key, item] : value.items()) {
     const ExprId one = literal(item);
-    members.push_back(value.is_object() ? spec_.sequence({spec_.bytes("\"" + spell_json(key) + "\":"), space(), one}) : one);
+    members.push_back(value.is_object() ? spec_.sequence({spec_.bytes("\"" + spell_json(key) + "\":"), space(), one})
+                                        : one);
   }
   const std::string counts(members.size(), '1');
   const ExprId list = spec_.list(comma(), members, counts);

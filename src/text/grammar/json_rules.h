@@ -23,13 +23,13 @@ class JsonRules {
   ExprId space();
   ExprId comma() { return spec_.sequence({spec_.bytes(","), space()}); }
   ExprId string(uint32_t min_length, uint32_t max_length);  // with its quotes; lengths in code points
-  ExprId key_tail();                                       // any characters in their one spelling, and the closing quote
+  ExprId key_tail();  // any characters in their one spelling, and the closing quote
   ExprId integer();
   ExprId number();
   ExprId any_value();
   ExprId any_object();
   ExprId any_array();
-  ExprId literal(const SchemaJson& value);                 // this value; white space as everywhere
+  ExprId literal(const SchemaJson& value);  // this value; white space as everywhere
 
   // The rest of an object after {, of an array after [. `members` as in GrammarSpec::list.
   ExprId object_rest(const std::vector<ExprId>& members, std::string counts, bool filled = false);

@@ -6,7 +6,9 @@
 namespace millrace {
 namespace {
 
-void set_bit(std::span<uint64_t> bits, TokenId token) { bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64); }
+void set_bit(std::span<uint64_t> bits, TokenId token) {
+  bits[static_cast<size_t>(token) / 64] |= uint64_t{1} << (token % 64);
+}
 
 }  // namespace
 
@@ -71,7 +73,9 @@ bool GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
     std::vector<uint64_t> allowed = mask->bits;
     allowed.resize(bits.size(), 0);
     for (TokenId token : mask->list) set_bit(allowed, token);
-    const auto clear = [&](TokenId token) { allowed[static_cast<size_t>(token) / 64] &= ~(uint64_t{1} << (token % 64)); };
+    const auto clear = [&](TokenId token) {
+      allowed[static_cast<size_t>(token) / 64] &= ~(uint64_t{1} << (token % 64));
+    };
     for (const StateMask::Least& c : mask->counted_open) {
       if (c.ticks <= frame.room) break;
       clear(c.token);

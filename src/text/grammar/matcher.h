@@ -42,8 +42,8 @@ class GrammarMatcher {
   explicit GrammarMatcher(CompiledGrammar compiled);
 
   size_t words() const { return compiled_.masks->trie().words(); }
-  // Sets bits[token / 64] >> token % 64 for tokens that may come next. Ids that end a generation are not among them: see
-  // complete(). Returns how many there are.
+  // Sets bits[token / 64] >> token % 64 for tokens that may come next. Ids that end a generation are not among them:
+  // see complete(). Returns how many there are.
   size_t mask(std::span<uint64_t> bits);
   bool allows(TokenId token);
 
@@ -57,8 +57,8 @@ class GrammarMatcher {
   // The bound that the last mask(), allows(), accept() or jump_ahead() met. Then nobody knows what may come next.
   ParseBound exceeded() const { return exceeded_; }
 
-  bool complete() const { return table_.complete(set_); }                         // the text may end here
-  bool exhausted() const { return complete() && !table_.can_go_on(set_); }        // ... and must
+  bool complete() const { return table_.complete(set_); }                   // the text may end here
+  bool exhausted() const { return complete() && !table_.can_go_on(set_); }  // ... and must
   // The longest text that has to come next, whatever the choice of tokens: at most `limit` bytes. Not to be tokenised
   // without thought: a model writes text in the tokens that its tokenizer prefers, also across the end of this.
   std::string jump_ahead(size_t limit = 4096);
@@ -80,7 +80,7 @@ class GrammarMatcher {
   CompiledGrammar compiled_;
   ParseTable table_;
   SetId set_;
-  std::vector<SetId> history_;  // sets before the last tokens
+  std::vector<SetId> history_;          // sets before the last tokens
   std::unordered_set<int32_t> masked_;  // states whose masks' work has been counted
   ParseBound exceeded_ = ParseBound::none;
 };

@@ -1,5 +1,6 @@
-// Masks against the definition: a token is allowed exactly when its bytes can be fed. Over grammars of every kind, along
-// random walks, on a vocabulary made to cross all boundaries. And: a walk over masks always ends in what was asked for.
+// Masks against the definition: a token is allowed exactly when its bytes can be fed. Over grammars of every kind,
+// along random walks, on a vocabulary made to cross all boundaries. And: a walk over masks always ends in what was
+// asked for.
 #include "text/grammar/matcher.h"
 
 #include <random>
@@ -38,23 +39,37 @@ ws    ::= [ \t\n]*
   return {
       {"json_object", make_constraint(Constraint::Kind::json_object, "")},
       {"any", schema_of("true")},
-      {"person", schema_of(R"({"type":"object","properties":{"name":{"type":"string","minLength":2,"maxLength":7},"na":{"type":"integer","minimum":-3,"maximum":120},
+      {"person",
+       schema_of(
+           R"({"type":"object","properties":{"name":{"type":"string","minLength":2,"maxLength":7},"na":{"type":"integer","minimum":-3,"maximum":120},
          "items":{"type":"array","items":{"enum":["yes","no","maybe",1,null]},"minItems":1,"maxItems":3}},"required":["name","items"],"additionalProperties":false})")},
-      {"extra", schema_of(R"({"type":"object","properties":{"name":{"type":"number"},"type":{"const":"x"}},"additionalProperties":{"type":"boolean"},"minProperties":1})")},
-      {"tree", schema_of(R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object","properties":{"value":{"type":"integer"},"items":{"type":"array","items":{"$ref":"#/$defs/node"}}},
+      {"extra",
+       schema_of(
+           R"({"type":"object","properties":{"name":{"type":"number"},"type":{"const":"x"}},"additionalProperties":{"type":"boolean"},"minProperties":1})")},
+      {"tree",
+       schema_of(
+           R"({"$ref":"#/$defs/node","$defs":{"node":{"type":"object","properties":{"value":{"type":"integer"},"items":{"type":"array","items":{"$ref":"#/$defs/node"}}},
          "required":["value"],"additionalProperties":false}}})")},
-      {"overlap", schema_of(R"({"anyOf":[{"type":"object","properties":{"name":{"type":"string"}},"additionalProperties":false},
+      {"overlap",
+       schema_of(R"({"anyOf":[{"type":"object","properties":{"name":{"type":"string"}},"additionalProperties":false},
          {"type":"object","properties":{"name":{"type":"array","items":{"type":"string","maxLength":3}},"x":{"type":"null"}},"required":["name"],"additionalProperties":false}]})")},
-      {"pattern", schema_of(R"({"type":"array","items":{"type":"string","pattern":"^[a-c]{1,3}(-\\d+)?$","maxLength":6},"maxItems":4})")},
+      {"pattern",
+       schema_of(
+           R"({"type":"array","items":{"type":"string","pattern":"^[a-c]{1,3}(-\\d+)?$","maxLength":6},"maxItems":4})")},
       {"short", schema_of(R"({"type":"string","maxLength":2})")},
-      {"unique", schema_of(R"({"type":"array","items":{"enum":["yes","no","maybe"]},"uniqueItems":true,"minItems":2})")},
+      {"unique",
+       schema_of(R"({"type":"array","items":{"enum":["yes","no","maybe"]},"uniqueItems":true,"minItems":2})")},
       {"regex", regex_of(R"(([a-z]{2,4}|\d{1,3}(\.\d+)?),\s?"[^"]*")")},
       {"unicode", regex_of("(\xC3\xA9|[\xF0\x9F\x98\x80-\xF0\x9F\x98\x85]|\\p{Lu}){1,4}")},
       {"arithmetic", gbnf_of(arithmetic)},
       {"nested", gbnf_of("root ::= \"(\" root \")\" root | \"x\" | \"\"")},
       {"right", gbnf_of("root ::= \"ab\" root | \"abc\"")},
       {"choice", choice_of({"yes", "yes, no", "no", "maybe", "hello world"})},
-      {"trigger", make_constraint(Constraint::Kind::json_schema, R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})", "nana")},
+      {"trigger",
+       make_constraint(
+           Constraint::Kind::json_schema,
+           R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})",
+           "nana")},
   };
 }
 
@@ -138,7 +153,8 @@ TEST_P(Masks, RollbackIsTheInverseOfAccept) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Grammars, Masks, ::testing::ValuesIn(cases()), [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(Grammars, Masks, ::testing::ValuesIn(cases()),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 // Ends a walk by the shortest way: the tokens that lead to an end soonest are tried first.
 std::string walk(GrammarMatcher matcher, const std::vector<std::string>& pieces, uint32_t seed, int tokens) {
@@ -172,7 +188,8 @@ TEST(Walks, AlwaysEndInJsonThatTheSchemaAllows) {
   const std::vector<std::string> pieces = testing::small_vocabulary();
   GrammarCache cache([&] { return pieces; });
   for (const Case& one : cases()) {
-    if (one.constraint.kind != Constraint::Kind::json_schema && one.constraint.kind != Constraint::Kind::json_object) continue;
+    if (one.constraint.kind != Constraint::Kind::json_schema && one.constraint.kind != Constraint::Kind::json_object)
+      continue;
     if (!one.constraint.trigger.empty()) continue;
     auto compiled = cache.get(one.constraint);
     ASSERT_TRUE(compiled.ok());
@@ -197,7 +214,8 @@ TEST(Matcher, TakesBackOnlyWhatItKeeps) {
 
 TEST(Matcher, MemoryStaysBoundedOverALongText) {
   GrammarCache cache([] { return testing::small_vocabulary(); });
-  GrammarMatcher matcher(*cache.get(schema_of(R"({"type":"array","items":{"type":"array","items":{"type":"string","minLength":500},"maxItems":100000}})")));
+  GrammarMatcher matcher(*cache.get(schema_of(
+      R"({"type":"array","items":{"type":"array","items":{"type":"string","minLength":500},"maxItems":100000}})")));
   std::vector<uint64_t> bits(matcher.words());
   ASSERT_TRUE(matcher.accept_text("[["));
   for (int item = 0; item < 60; ++item) {
@@ -222,7 +240,8 @@ TEST(Matcher, DeepNestingEndsBeforeTheLimit) {
     const auto pieces = testing::small_vocabulary();
     for (size_t id = 0; id < pieces.size(); ++id) {
       GrammarMatcher trial = matcher;
-      ASSERT_EQ((bits[id / 64] >> (id % 64) & 1) != 0, !pieces[id].empty() && trial.accept_text(pieces[id])) << pieces[id];
+      ASSERT_EQ((bits[id / 64] >> (id % 64) & 1) != 0, !pieces[id].empty() && trial.accept_text(pieces[id]))
+          << pieces[id];
     }
     ASSERT_TRUE(matcher.accept(']'));
   }
@@ -243,7 +262,8 @@ TEST(Matcher, StringsShareTheirMasksWhateverTheirLengthAndPlace) {
   EXPECT_EQ(compiled->masks->computed(), before);
   EXPECT_FALSE(matcher.accept('c')) << "the string has 100 characters";
   EXPECT_TRUE(matcher.accept_text("\",\"c"));
-  const auto other = cache.get(schema_of(R"({"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false})"));
+  const auto other =
+      cache.get(schema_of(R"({"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false})"));
   const int64_t with_other = compiled->masks->computed();  // its first mask was worked out when it was compiled
   GrammarMatcher second(*other);
   second.accept_text("{\"a\":\"x");

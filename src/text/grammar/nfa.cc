@@ -49,7 +49,8 @@ class Builder {
     return nfa_.share.resize(nfa_.bytes() + 3 * states * static_cast<int64_t>(sizeof(Nfa::State) + sizeof(NfaEdge)));
   }
   Error too_large() const {
-    return Error::unsupported(fmt::format("{}: too large, it needs more than {} states; lower its repetitions", what_, limits_.nfa_states));
+    return Error::unsupported(
+        fmt::format("{}: too large, it needs more than {} states; lower its repetitions", what_, limits_.nfa_states));
   }
 
   void add_text(std::string_view text, int32_t from, int32_t to) {
@@ -88,7 +89,8 @@ class Builder {
     const uint32_t digit = c & 0xF;
     nfa_.add_bytes(last, static_cast<uint8_t>(digit < 10 ? '0' + digit : 'a' + digit - 10),
                    static_cast<uint8_t>(digit < 10 ? '0' + digit : 'a' + digit - 10), to);
-    if (digit >= 10) nfa_.add_bytes(last, static_cast<uint8_t>('A' + digit - 10), static_cast<uint8_t>('A' + digit - 10), to);
+    if (digit >= 10)
+      nfa_.add_bytes(last, static_cast<uint8_t>('A' + digit - 10), static_cast<uint8_t>('A' + digit - 10), to);
   }
 
   void add_chars(const Expr& expr, int32_t from, int32_t to) {
@@ -184,7 +186,8 @@ class Builder {
         const int32_t target = dfa.step(s, static_cast<uint8_t>(first));
         int last = first;
         while (last < 255 && dfa.step(s, static_cast<uint8_t>(last + 1)) == target) ++last;
-        if (target >= 0) nfa_.add_bytes(base + s, static_cast<uint8_t>(first), static_cast<uint8_t>(last), base + target);
+        if (target >= 0)
+          nfa_.add_bytes(base + s, static_cast<uint8_t>(first), static_cast<uint8_t>(last), base + target);
         first = last + 1;
       }
       for (const Dfa::Call& call : dfa.calls[static_cast<size_t>(s)]) add_call(call, base + s, base + call.to);

@@ -15,7 +15,7 @@ struct NfaEdge {
   uint8_t first = 0, last = 0;  // bytes
   int32_t call = -1;            // index into Nfa::calls
   int32_t to = -1;
-  int32_t sibling = -1;         // next edge of the same state
+  int32_t sibling = -1;  // next edge of the same state
 };
 
 // Copies of one part, one behind the other: states [base, base + size) are the first copy, and so on. Where all of them

@@ -49,7 +49,8 @@ SetId ParseTable::begin_on_floor(int32_t state) {
 }
 
 FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) {
-  uint64_t hash = mix(mix(static_cast<uint64_t>(frame.kind), static_cast<uint32_t>(frame.to)), uint64_t{frame.need} << 32 | frame.room);
+  uint64_t hash = mix(mix(static_cast<uint64_t>(frame.kind), static_cast<uint32_t>(frame.to)),
+                      uint64_t{frame.need} << 32 | frame.room);
   hash = mix(hash, frame.kind == Frame::Kind::floor ? frame.floor_ticks : 0);
   for (FrameId parent : parents) hash = mix(hash, parent);
   spend(kSetWork + static_cast<int64_t>(parents.size()));
@@ -58,7 +59,8 @@ FrameId ParseTable::intern_frame(Frame frame, std::span<const FrameId> parents) 
   for (auto it = first; it != last; ++it) {
     const Frame& other = frames_[it->second];
     if (other.kind == frame.kind && other.to == frame.to && other.need == frame.need && other.room == frame.room &&
-        (frame.kind != Frame::Kind::floor || other.floor_ticks == frame.floor_ticks) && std::ranges::equal(this->parents(it->second), parents))
+        (frame.kind != Frame::Kind::floor || other.floor_ticks == frame.floor_ticks) &&
+        std::ranges::equal(this->parents(it->second), parents))
       return it->second;
   }
   if (frame.kind == Frame::Kind::call) {
@@ -82,7 +84,8 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   if (bytes() > most_bytes_) exceed(ParseBound::bytes);
   if (exceeded_ != ParseBound::none) return kDead;
   uint64_t hash = configs.size();
-  for (const ParseConfig& config : configs) hash = mix(hash, uint64_t{static_cast<uint32_t>(config.state)} << 32 | config.frame);
+  for (const ParseConfig& config : configs)
+    hash = mix(hash, uint64_t{static_cast<uint32_t>(config.state)} << 32 | config.frame);
   const auto [first, last] = set_ids_.equal_range(hash);
   for (auto it = first; it != last; ++it)
     if (std::ranges::equal(this->configs(it->second), configs)) return it->second;

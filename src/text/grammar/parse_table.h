@@ -31,8 +31,8 @@ namespace millrace {
 
 using SetId = int32_t;
 using FrameId = uint32_t;
-inline constexpr SetId kDead = 0;             // the set without a reading; every step from it leads to it
-inline constexpr uint32_t kMaxFrames = 1000;  // nested calls
+inline constexpr SetId kDead = 0;                // the set without a reading; every step from it leads to it
+inline constexpr uint32_t kMaxFrames = 1000;     // nested calls
 inline constexpr uint8_t kMostFloorTicks = 254;  // more than a token has bytes
 
 enum class ParseBound : uint8_t { none, readings, depth, bytes, work };
@@ -64,7 +64,7 @@ class ParseTable {
   }
 
   const Grammar& grammar() const { return *grammar_; }
-  SetId begin();                       // before the first byte
+  SetId begin();  // before the first byte
   SetId begin_on_floor(int32_t state);
   // The same sets in this table; both have one grammar. kDead from where a bound is met.
   void import(const ParseTable& from, std::span<SetId> sets);
@@ -87,15 +87,17 @@ class ParseTable {
   struct Frame {
     enum class Kind : uint8_t { call, root, floor };
     Kind kind = Kind::call;
-    uint8_t floor_ticks = 0;   // of a floor
+    uint8_t floor_ticks = 0;  // of a floor
     uint16_t depth = 0;
-    int32_t to = -1;           // state after the call
+    int32_t to = -1;  // state after the call
     uint32_t need = 0, room = kNoLimit;
     uint32_t first = 0, count = 0;  // parents
   };
   const Frame& frame(FrameId id) const { return frames_[id]; }
   FrameId frames() const { return static_cast<FrameId>(frames_.size()); }  // parents have smaller numbers
-  std::span<const FrameId> parents(FrameId id) const { return std::span(parents_).subspan(frames_[id].first, frames_[id].count); }
+  std::span<const FrameId> parents(FrameId id) const {
+    return std::span(parents_).subspan(frames_[id].first, frames_[id].count);
+  }
   size_t bytes() const;
 
  private:

@@ -11,7 +11,8 @@ namespace {
 
 const CharSet kDigits = {{'0', '9'}};
 const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
-const CharSet kSpaces = {{9, 13}, {32, 32}, {0xA0, 0xA0}, {0x1680, 0x1680}, {0x2000, 0x200A}, {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
+const CharSet kSpaces = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
+                         {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
 constexpr uint32_t kMostRepeats = 100'000;
 
@@ -28,8 +29,12 @@ class Parser {
   }
 
  private:
-  Error bad(std::string_view why) const { return Error::user(fmt::format("regex: {} at byte {} of '{}'", why, at_, shown())); }
-  Error refuse(std::string_view what) const { return Error::unsupported(fmt::format("regex: {} are not supported, at byte {} of '{}'", what, at_, shown())); }
+  Error bad(std::string_view why) const {
+    return Error::user(fmt::format("regex: {} at byte {} of '{}'", why, at_, shown()));
+  }
+  Error refuse(std::string_view what) const {
+    return Error::unsupported(fmt::format("regex: {} are not supported, at byte {} of '{}'", what, at_, shown()));
+  }
   std::string_view shown() const { return text_.substr(0, 200); }
 
   bool more() const { return at_ < text_.size(); }
@@ -105,7 +110,8 @@ class Parser {
   bool number(uint32_t* out) {
     const size_t begin = at_;
     uint64_t value = 0;
-    while (more() && peek() >= '0' && peek() <= '9') value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text_[at_++] - '0'), kNoLimit - 1);
+    while (more() && peek() >= '0' && peek() <= '9')
+      value = std::min<uint64_t>(value * 10 + static_cast<uint64_t>(text_[at_++] - '0'), kNoLimit - 1);
     *out = static_cast<uint32_t>(value);
     return at_ > begin;
   }
@@ -132,7 +138,8 @@ class Parser {
     take("?");
     if (!repeatable) return bad("^ and $ cannot be repeated");
     if (min > max) return bad("the repetition's bounds are the wrong way round");
-    if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats)) return Error::unsupported(fmt::format("regex: a repetition of more than {} in '{}'", kMostRepeats, shown()));
+    if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats))
+      return Error::unsupported(fmt::format("regex: a repetition of more than {} in '{}'", kMostRepeats, shown()));
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("a repetition cannot be repeated");
     return spec_.repeat(part, min, max);
   }
@@ -141,7 +148,10 @@ class Parser {
     uint32_t value = 0;
     for (size_t i = 0; i < digits; ++i) {
       const char c = peek();
-      const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
+      const int digit = c >= '0' && c <= '9'   ? c - '0'
+                        : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                        : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                               : -1;
       if (digit < 0) return bad("an escape needs hexadecimal digits");
       value = value * 16 + static_cast<uint32_t>(digit);
       ++at_;
@@ -220,7 +230,8 @@ class Parser {
     }
     if (c >= '1' && c <= '9') return refuse("back references");
     // Other letters mean something else in every dialect; punctuation stands for itself.
-    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return bad(fmt::format("\\{} is no escape", static_cast<char>(c)));
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
+      return bad(fmt::format("\\{} is no escape", static_cast<char>(c)));
     return CharSet{{c, c}};
   }
 
@@ -269,8 +280,10 @@ class Parser {
 
 }  // namespace
 
-Result<ExprId> parse_pattern(GrammarSpec& spec, std::string_view pattern, Spelling spelling, const GrammarLimits& limits) {
-  if (static_cast<int64_t>(pattern.size()) > limits.source_bytes) return Error::unsupported(fmt::format("regex: longer than {} bytes", limits.source_bytes));
+Result<ExprId> parse_pattern(GrammarSpec& spec, std::string_view pattern, Spelling spelling,
+                             const GrammarLimits& limits) {
+  if (static_cast<int64_t>(pattern.size()) > limits.source_bytes)
+    return Error::unsupported(fmt::format("regex: longer than {} bytes", limits.source_bytes));
   return Parser(spec, pattern, spelling, limits).parse();
 }
 

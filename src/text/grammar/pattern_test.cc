@@ -25,8 +25,14 @@ TEST(Pattern, MatchesTheWholeText) {
   expect_regex("(^a|b)c$", {"ac", "bc"}, {"c", "aac"});
   expect_regex("[^a-c\\d]", {"x", "\xC3\xA9", "\xF0\x9F\x98\x80"}, {"a", "5", "", "\xC3"});
   expect_regex("[\\w.-]+", {"a_b-c.9"}, {"a b"});
-  expect_regex("\\u00e9\\x41\\u{1F600}\\cJ", {"\xC3\xA9" "A\xF0\x9F\x98\x80\n"}, {"eA"});
-  expect_regex("\\p{Lu}\\P{L}", {"\xC3\x89" "1"}, {"e1", "EE"});
+  expect_regex("\\u00e9\\x41\\u{1F600}\\cJ",
+               {"\xC3\xA9"
+                "A\xF0\x9F\x98\x80\n"},
+               {"eA"});
+  expect_regex("\\p{Lu}\\P{L}",
+               {"\xC3\x89"
+                "1"},
+               {"e1", "EE"});
   expect_regex("a{,2}", {"a{,2}"}, {"a", "aa"});  // a brace that opens no repetition
   expect_regex("[\xD0\xB0-\xD1\x8F]+", {"\xD0\xBC\xD0\xB8\xD1\x80"}, {"mir"});
   expect_regex(".", {"a", "\xE2\x82\xAC"}, {"\n", "\r"});
@@ -56,12 +62,14 @@ TEST(Pattern, InJsonTakesTheOneSpelling) {
 }
 
 TEST(Pattern, RefusesWhatItDoesNotKeep) {
-  for (const char* regex : {"(?=a)", "(?!a)b", "(?<=a)", "(?<!a)", "(a)\\1", "\\k<x>", "\\bword", "(?i)a", "\\p{Greek}", "a{200000}"}) {
+  for (const char* regex :
+       {"(?=a)", "(?!a)b", "(?<=a)", "(?<!a)", "(a)\\1", "\\k<x>", "\\bword", "(?i)a", "\\p{Greek}", "a{200000}"}) {
     const TextMatcher matcher(regex_of(regex));
     ASSERT_FALSE(matcher.ok()) << regex;
     EXPECT_EQ(matcher.error.kind, ErrorKind::unsupported) << regex << ": " << matcher.error.message;
   }
-  for (const char* regex : {"(a", "a)", "[a", "*a", "a**", "[b-a]", "a{3,2}", "\\", "\\q", "\\xZ1", "\\u{110000}", "(?<n", "\xFF"}) {
+  for (const char* regex :
+       {"(a", "a)", "[a", "*a", "a**", "[b-a]", "a{3,2}", "\\", "\\q", "\\xZ1", "\\u{110000}", "(?<n", "\xFF"}) {
     const TextMatcher matcher(regex_of(regex));
     ASSERT_FALSE(matcher.ok()) << regex;
     EXPECT_EQ(matcher.error.kind, ErrorKind::user) << regex << ": " << matcher.error.message;

@@ -7,16 +7,20 @@
 namespace millrace {
 namespace {
 
-Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes, SchemaFlattener::OneOf one_of) {
+Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes,
+                          SchemaFlattener::OneOf one_of) {
   SchemaDocument document;
   MILLRACE_TRY_VOID(document.load(text, limits.depth));
   GrammarNotes own;
   SchemaCompiler compiler(spec, document, limits, own, one_of);
   const Result<void> done = compiler.compile();
-  const SchemaJson strict = document.root().is_object() ? document.root().value(kStrictSchema, SchemaJson(false)) : SchemaJson(false);
+  const SchemaJson strict =
+      document.root().is_object() ? document.root().value(kStrictSchema, SchemaJson(false)) : SchemaJson(false);
   if (done.ok() && !own.weakened.empty() && strict != false) {
     const std::string whose = strict.is_string() ? strict.get<std::string>() + ": " : "";
-    return Error::unsupported(fmt::format("JSON schema: {}{}; strict asks for all of it, so change that or leave strict out", whose, own.weakened.front()));
+    return Error::unsupported(
+        fmt::format("JSON schema: {}{}; strict asks for all of it, so change that or leave strict out", whose,
+                    own.weakened.front()));
   }
   for (const std::string& note : own.weakened) notes.weaken(note);
   for (const std::string& note : own.ignored) notes.ignore(note);
@@ -26,7 +30,8 @@ Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const Gramma
 
 }  // namespace
 
-Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes) {
+Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits,
+                                 GrammarNotes& notes) {
   const GrammarSpec before = spec;
   const GrammarNotes notes_before = notes;
   MILLRACE_TRY(const bool exact, compile_with(spec, text, limits, notes, SchemaFlattener::OneOf::exact));

@@ -1,5 +1,5 @@
-// Lists: items in front that have schemas of their own, then any number of others. Numbers of items are counted by ticks
-// at the commas; the first item and those in front count none.
+// Lists: items in front that have schemas of their own, then any number of others. Numbers of items are counted by
+// ticks at the commas; the first item and those in front count none.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -22,11 +22,14 @@ const SchemaJson* member(const SchemaJson& schema, const char* key) {
   return it == schema.end() ? nullptr : &*it;
 }
 
-uint32_t bounded(const SchemaJson& number) { return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>()); }
+uint32_t bounded(const SchemaJson& number) {
+  return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>());
+}
 
 }  // namespace
 
-Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema& parts, const MergedSchema& merged) const {
+Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema& parts,
+                                                               const MergedSchema& merged) const {
   ArrayShape shape;
   std::vector<std::pair<const SchemaJson*, const SchemaJson*>> rules;  // the items in front, what the others must be
   std::vector<std::pair<size_t, const SchemaJson*>> unevaluated;       // from which item on, what those must be
@@ -43,7 +46,8 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
       prefix = items;
       items = find("additionalItems");
     }
-    if (prefix && !prefix->is_array()) return Error::user(fmt::format("JSON schema: {}/prefixItems: must be a list", document_.path(schema)));
+    if (prefix && !prefix->is_array())
+      return Error::user(fmt::format("JSON schema: {}/prefixItems: must be a list", document_.path(schema)));
     MILLRACE_TRY_VOID(add_item_demands(schema, shape.demands));
     if (const SchemaJson* rest = find("unevaluatedItems"); rest && !items) {
       MILLRACE_TRY_VOID(unevaluated_items(parts, p, unevaluated));
@@ -52,13 +56,16 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
     if (prefix) longest = std::max(longest, prefix->size());
   }
   for (const auto& [from, rest] : unevaluated) longest = std::max(longest, from);
-  if (longest > kMostPrefix) return Error::unsupported(fmt::format("JSON schema: {}: more than {} items in front", merged.path, kMostPrefix));
+  if (longest > kMostPrefix)
+    return Error::unsupported(fmt::format("JSON schema: {}: more than {} items in front", merged.path, kMostPrefix));
   longest = std::min<size_t>(longest, merged.max_items);
   for (size_t i = 0; i < longest; ++i) {
     SchemaConjunction one;
     for (const auto& [prefix, items] : rules) {
-      if (prefix && i < prefix->size()) one.push_back(&(*prefix)[i]);
-      else if (items) one.push_back(items);
+      if (prefix && i < prefix->size())
+        one.push_back(&(*prefix)[i]);
+      else if (items)
+        one.push_back(items);
     }
     for (const auto& [from, rest] : unevaluated)
       if (i >= from) one.push_back(rest);
@@ -71,33 +78,42 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
   return shape;
 }
 
-// Adds from which item on unevaluatedItems of the part at `at` has something to say; nothing where others see all items.
-Result<void> SchemaCompiler::unevaluated_items(const FlatSchema& parts, size_t at, std::vector<std::pair<size_t, const SchemaJson*>>& out) const {
+// Adds from which item on unevaluatedItems of the part at `at` has something to say; nothing where others see all
+// items.
+Result<void> SchemaCompiler::unevaluated_items(const FlatSchema& parts, size_t at,
+                                               std::vector<std::pair<size_t, const SchemaJson*>>& out) const {
   size_t from = 0;
   const SchemaJson& own = *parts[at].schema;
-  SchemaJson either = SchemaJson::array({{{kIs, document_.link(own["unevaluatedItems"])}}});  // an item that `contains` allows is evaluated
+  SchemaJson either = SchemaJson::array(
+      {{{kIs, document_.link(own["unevaluatedItems"])}}});  // an item that `contains` allows is evaluated
   for (size_t p = 0; p < parts.size(); ++p) {
     if (!sees(parts, at, p)) continue;
     const SchemaJson& other = *parts[p].schema;
     const SchemaJson *items = member(other, "items"), *prefix = member(other, "prefixItems");
-    if ((items && !items->is_array()) || (p != at && other.contains("unevaluatedItems")) || (items && other.contains("additionalItems"))) return {};
+    if ((items && !items->is_array()) || (p != at && other.contains("unevaluatedItems")) ||
+        (items && other.contains("additionalItems")))
+      return {};
     if (items) prefix = items;
     if (prefix && prefix->is_array()) from = std::max(from, prefix->size());
     if (const SchemaJson* wanted = member(other, "contains")) either.push_back({{kIs, document_.link(*wanted)}});
   }
-  out.emplace_back(from, either.size() == 1 ? &own["unevaluatedItems"] : &document_.adopt({{"anyOf", std::move(either)}}, own));
+  out.emplace_back(
+      from, either.size() == 1 ? &own["unevaluatedItems"] : &document_.adopt({{"anyOf", std::move(either)}}, own));
   return {};
 }
 
 Result<void> SchemaCompiler::add_item_demands(const SchemaJson& schema, std::vector<ItemDemand>& out) const {
-  if (const SchemaJson* some = member(schema, kSomeItem)) out.push_back({some->at("from").get<size_t>(), &document_.linked(some->at("value")), &schema, 1, kNoLimit});
+  if (const SchemaJson* some = member(schema, kSomeItem))
+    out.push_back({some->at("from").get<size_t>(), &document_.linked(some->at("value")), &schema, 1, kNoLimit});
   const SchemaJson* wanted = member(schema, "contains");
   if (!wanted) return {};
   ItemDemand demand{0, wanted, &schema, 1, kNoLimit};
   for (const char* key : {"minContains", "maxContains"}) {
     const SchemaJson* bound = member(schema, key);
     if (!bound || document_.draft_before_2019()) continue;  // no keyword there
-    if (!bound->is_number() || bound->get<double>() < 0) return Error::user(fmt::format("JSON schema: {}/{}: must be a whole number, 0 or more", document_.path(schema), key));
+    if (!bound->is_number() || bound->get<double>() < 0)
+      return Error::user(
+          fmt::format("JSON schema: {}/{}: must be a whole number, 0 or more", document_.path(schema), key));
     (std::string_view(key) == "minContains" ? demand.min : demand.max) = bounded(*bound);
   }
   if (demand.min > 0 || demand.max != kNoLimit) out.push_back(demand);
@@ -155,11 +171,16 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
     } else if ((item.types & ~(kNull | kBoolean)) == 0) {
       candidates = {nullptr, true, false};
     } else if (item.types == kInteger && !item.numbers.least.empty() && !item.numbers.most.empty()) {
-      const auto edge = [](const NumberBounds::Bound& b) { return b.value.whole.size() > 9 ? 1e9 : std::stod((b.value.negative ? "-" : "") + b.value.whole); };
-      const double first = std::ranges::max(item.numbers.least, {}, edge).value.whole.size() > 9 ? 0 : edge(std::ranges::max(item.numbers.least, {}, edge));
+      const auto edge = [](const NumberBounds::Bound& b) {
+        return b.value.whole.size() > 9 ? 1e9 : std::stod((b.value.negative ? "-" : "") + b.value.whole);
+      };
+      const double first = std::ranges::max(item.numbers.least, {}, edge).value.whole.size() > 9
+                               ? 0
+                               : edge(std::ranges::max(item.numbers.least, {}, edge));
       const double last = edge(std::ranges::min(item.numbers.most, {}, edge));
       if (last - first > kMostUnique) return std::optional<std::vector<SchemaJson>>();
-      for (auto v = static_cast<int64_t>(first) - 1; v <= static_cast<int64_t>(last) + 1; ++v) candidates.emplace_back(v);
+      for (auto v = static_cast<int64_t>(first) - 1; v <= static_cast<int64_t>(last) + 1; ++v)
+        candidates.emplace_back(v);
     } else {
       return std::optional<std::vector<SchemaJson>>();
     }
@@ -172,8 +193,8 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
   return std::optional(std::move(values));
 }
 
-// Every subset of a few values is a place of its own; from each one the values that are left lead on. Nothing, where they
-// are not few.
+// Every subset of a few values is a place of its own; from each one the values that are left lead on. Nothing, where
+// they are not few.
 Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shape, const MergedSchema& merged) {
   if (!shape.prefix.empty() || !shape.demands.empty()) return std::optional<ExprId>();
   MILLRACE_TRY(const auto values, few_values(shape.items));
@@ -210,7 +231,9 @@ Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shap
 // which there is no greatest number need not be told from others: there is a reading that counts it.
 Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const MergedSchema& merged) {
   const auto& demands = shape.demands;
-  const auto refuse = [&](std::string_view why) { return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why)); };
+  const auto refuse = [&](std::string_view why) {
+    return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why));
+  };
   if (demands.size() > kMostDemands) return refuse("more than 4 demands on the same list are not supported");
   size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which on all are alike
   if (merged.max_items != kNoLimit) last = std::max<size_t>(last, merged.max_items);
@@ -251,8 +274,10 @@ Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const Mer
         const bool open = place.first >= demands[d].from && (bounded_above || place.second[d] < caps[d]);
         if (!open || (counts && place.second[d] >= caps[d])) possible = !counts;
         if (!possible || !open) continue;
-        if (counts) ++next.second[d], item.push_back(demands[d].wanted);
-        else if (bounded_above) item.push_back(&flattener_.not_of(*demands[d].wanted));
+        if (counts)
+          ++next.second[d], item.push_back(demands[d].wanted);
+        else if (bounded_above)
+          item.push_back(&flattener_.not_of(*demands[d].wanted));
       }
       if (!possible) continue;
       MILLRACE_TRY(const ExprId one, value(item));

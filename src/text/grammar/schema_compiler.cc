@@ -14,7 +14,8 @@ Result<void> SchemaCompiler::compile() {
     const Task task = std::move(tasks_.front());
     tasks_.pop_front();
     MILLRACE_TRY_VOID(task.object ? build_object(task) : build_array(task));
-    if (static_cast<int64_t>(spec_.rules().size()) > limits_.rules || static_cast<int64_t>(spec_.size()) > limits_.nfa_states)
+    if (static_cast<int64_t>(spec_.rules().size()) > limits_.rules ||
+        static_cast<int64_t>(spec_.size()) > limits_.nfa_states)
       return Error::unsupported("JSON schema: too large; its combinations give too many different objects and lists");
   }
   return {};
@@ -22,7 +23,9 @@ Result<void> SchemaCompiler::compile() {
 
 Result<ExprId> SchemaCompiler::automaton(Dfa dfa) {
   states_ += dfa.size();
-  if (states_ > limits_.total_states) return Error::unsupported(fmt::format("JSON schema: too large, it has more than {} states; simplify it", limits_.total_states));
+  if (states_ > limits_.total_states)
+    return Error::unsupported(
+        fmt::format("JSON schema: too large, it has more than {} states; simplify it", limits_.total_states));
   return spec_.dfa(std::make_shared<const Dfa>(std::move(dfa)));
 }
 
@@ -43,7 +46,8 @@ Result<ExprId> SchemaCompiler::value(const SchemaConjunction& all) {
 Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
   MILLRACE_TRY(MergedSchema merged, merge_schema(parts, document_, notes_));
   if (merged.values) return literals(parts, merged);
-  if (std::ranges::any_of(parts, [](const SchemaPart& part) { return !part.reference && part.schema->contains(kSomeProperty); })) {
+  if (std::ranges::any_of(
+          parts, [](const SchemaPart& part) { return !part.reference && part.schema->contains(kSomeProperty); })) {
     MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(parts));
     std::vector<ExprId> ways;
     for (const FlatSchema& one : settled) {
@@ -52,7 +56,9 @@ Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
     }
     return spec_.choice(std::move(ways));
   }
-  const auto excluded = [&](const SchemaJson& value) { return std::ranges::find(merged.excluded, value) != merged.excluded.end(); };
+  const auto excluded = [&](const SchemaJson& value) {
+    return std::ranges::find(merged.excluded, value) != merged.excluded.end();
+  };
   std::vector<ExprId> ways;
   if ((merged.types & kNull) && !excluded(nullptr)) ways.push_back(spec_.bytes("null"));
   for (const bool truth : {true, false})
@@ -81,8 +87,11 @@ Result<ExprId> SchemaCompiler::alternative(const FlatSchema& parts) {
 }
 
 Result<ExprId> SchemaCompiler::literals(const FlatSchema& parts, const MergedSchema& merged) {
-  static constexpr const char* kInner[] = {"properties", "patternProperties", "additionalProperties", "required", "items", "prefixItems", "additionalItems", "uniqueItems", "propertyNames",
-                                           "contains", "unevaluatedProperties", "unevaluatedItems", kSomeItem, kSomeProperty};
+  static constexpr const char* kInner[] = {
+      "properties",    "patternProperties", "additionalProperties",  "required",
+      "items",         "prefixItems",       "additionalItems",       "uniqueItems",
+      "propertyNames", "contains",          "unevaluatedProperties", "unevaluatedItems",
+      kSomeItem,       kSomeProperty};
   const bool inner = std::ranges::any_of(parts, [](const SchemaPart& part) {
     return !part.reference && std::ranges::any_of(kInner, [&](const char* key) { return part.schema->contains(key); });
   });
@@ -122,12 +131,15 @@ Result<ExprId> SchemaCompiler::string_value(const MergedSchema& merged) {
 Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, const MergedSchema& merged) {
   bool plain = object ? merged.min_properties == 0 && merged.max_properties == kNoLimit && merged.required.empty()
                       : merged.min_items == 0 && merged.max_items == kNoLimit && !merged.unique_items;
-  static constexpr const char* kObjectKeys[] = {"properties", "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties", kOtherProperty};
+  static constexpr const char* kObjectKeys[] = {"properties",    "patternProperties",     "additionalProperties",
+                                                "propertyNames", "unevaluatedProperties", kOtherProperty};
   static constexpr const char* kArrayKeys[] = {"items", "prefixItems", "unevaluatedItems", "contains", kSomeItem};
   for (const SchemaPart& part : parts) {
     if (part.reference) continue;
-    if (object) plain &= std::ranges::none_of(kObjectKeys, [&](const char* key) { return part.schema->contains(key); });
-    else plain &= std::ranges::none_of(kArrayKeys, [&](const char* key) { return part.schema->contains(key); });
+    if (object)
+      plain &= std::ranges::none_of(kObjectKeys, [&](const char* key) { return part.schema->contains(key); });
+    else
+      plain &= std::ranges::none_of(kArrayKeys, [&](const char* key) { return part.schema->contains(key); });
   }
   if (plain) return object ? json_.any_object() : json_.any_array();
 
@@ -144,10 +156,15 @@ Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, c
       MILLRACE_TRY(const ArrayShape shape, array_shape(parts, merged));
       if (merged.unique_items && merged.max_items > 1) {
         MILLRACE_TRY(task.unique, unique_list(shape, merged));
-        if (!task.unique) notes_.weaken(fmt::format("{}/uniqueItems is not kept: the items may have too many values to tell which of them have come", merged.path));
+        if (!task.unique)
+          notes_.weaken(fmt::format(
+              "{}/uniqueItems is not kept: the items may have too many values to tell which of them have come",
+              merged.path));
       }
-      const uint32_t fixed = std::max<uint32_t>(1, static_cast<uint32_t>(shape.prefix.size()));  // items that count no tick
-      task.counted = !task.unique && shape.demands.empty() && (merged.min_items > fixed || merged.max_items != kNoLimit);
+      const uint32_t fixed =
+          std::max<uint32_t>(1, static_cast<uint32_t>(shape.prefix.size()));  // items that count no tick
+      task.counted =
+          !task.unique && shape.demands.empty() && (merged.min_items > fixed || merged.max_items != kNoLimit);
       if (task.counted) {
         calls.need = merged.min_items > fixed ? merged.min_items - fixed : 0;
         calls.room = merged.max_items == kNoLimit ? kNoLimit : merged.max_items > fixed ? merged.max_items - fixed : 0;

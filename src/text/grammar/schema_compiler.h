@@ -13,11 +13,18 @@ namespace millrace {
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(GrammarSpec& spec, SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, SchemaFlattener::OneOf one_of)
-      : spec_(spec), document_(document), limits_(limits), notes_(notes), json_(spec), probe_limits_(limits),
+  SchemaCompiler(GrammarSpec& spec, SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes,
+                 SchemaFlattener::OneOf one_of)
+      : spec_(spec),
+        document_(document),
+        limits_(limits),
+        notes_(notes),
+        json_(spec),
+        probe_limits_(limits),
         probe_(document, probe_limits_, probe_notes_, SchemaFlattener::OneOf::loose, nullptr, nullptr),
-        flattener_(document, limits, notes, one_of, [this](const SchemaConjunction& all) { return surely_empty(all, 0); },
-                   [this](const FlatSchema& parts) { return surely_empty_alternative(parts, 2); }) {
+        flattener_(
+            document, limits, notes, one_of, [this](const SchemaConjunction& all) { return surely_empty(all, 0); },
+            [this](const FlatSchema& parts) { return surely_empty_alternative(parts, 2); }) {
     probe_limits_.alternatives = 64;
   }
 
@@ -34,11 +41,11 @@ class SchemaCompiler {
     RuleId rule = -1;
     FlatSchema parts;
     MergedSchema merged;
-    bool counted = false;    // by ticks
-    bool enumerated = false; // an object's members, by states
+    bool counted = false;          // by ticks
+    bool enumerated = false;       // an object's members, by states
     std::optional<ExprId> unique;  // a list whose items all differ
   };
-  struct KeyGroup {  // keys that no part names, and what their values must be
+  struct KeyGroup {   // keys that no part names, and what their values must be
     ExprId key = -1;  // with its closing quote
     Dfa keys;         // without it
     SchemaConjunction values;
@@ -49,7 +56,8 @@ class SchemaCompiler {
   Result<ExprId> literals(const FlatSchema& parts, const MergedSchema& merged);
   Result<ExprId> string_value(const MergedSchema& merged);
   Result<ExprId> container(bool object, const FlatSchema& parts, const MergedSchema& merged);
-  // A part of the grammar, counted against the whole's size: what is refused in the end is refused before it costs time.
+  // A part of the grammar, counted against the whole's size: what is refused in the end is refused before it costs
+  // time.
   Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
   ExprId as_rule(const std::string& name, ExprId body);
@@ -69,7 +77,8 @@ class SchemaCompiler {
     }
   };
   Result<ExprId> list_graph(const ListGraph& graph);
-  Result<ExprId> counted_members(const std::vector<ExprId>& members, const std::string& counts, const std::vector<ExprId>& last, const MergedSchema& merged);
+  Result<ExprId> counted_members(const std::vector<ExprId>& members, const std::string& counts,
+                                 const std::vector<ExprId>& last, const MergedSchema& merged);
   bool sees(const FlatSchema& parts, size_t from, size_t part) const;
 
   // schema_objects.cc
@@ -78,7 +87,8 @@ class SchemaCompiler {
   Result<void> plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls, Task& task);
   std::vector<std::string> named_keys(const FlatSchema& parts) const;
   Result<SchemaConjunction> values_of_key(const FlatSchema& parts, const std::string& key);
-  Result<std::vector<KeyGroup>> other_keys(const FlatSchema& parts, const std::vector<std::string>& named, std::string_view what);
+  Result<std::vector<KeyGroup>> other_keys(const FlatSchema& parts, const std::vector<std::string>& named,
+                                           std::string_view what);
   Result<bool> key_allowed(const FlatSchema& parts, const std::string& key);
   Result<Dfa> narrow_keys(const FlatSchema& parts, Dfa keys, std::string_view what);
   Result<ExprId> key_expr(Dfa keys);
@@ -89,7 +99,9 @@ class SchemaCompiler {
   // schema_demands.cc
   Result<std::vector<FlatSchema>> settle_demands(const FlatSchema& parts);
   Result<const Dfa*> demanded_keys(const SchemaJson& demand);
-  Result<std::vector<std::vector<ExprId>>> demanded_members(const FlatSchema& parts, const std::vector<KeyGroup>& groups, ExprId quote, ExprId colon);
+  Result<std::vector<std::vector<ExprId>>> demanded_members(const FlatSchema& parts,
+                                                            const std::vector<KeyGroup>& groups, ExprId quote,
+                                                            ExprId colon);
 
   // schema_arrays.cc
   struct ItemDemand {  // so many of the items from one place on must be such
@@ -106,7 +118,8 @@ class SchemaCompiler {
   };
   Result<void> build_array(const Task& task);
   Result<ArrayShape> array_shape(const FlatSchema& parts, const MergedSchema& merged) const;
-  Result<void> unevaluated_items(const FlatSchema& parts, size_t at, std::vector<std::pair<size_t, const SchemaJson*>>& out) const;
+  Result<void> unevaluated_items(const FlatSchema& parts, size_t at,
+                                 std::vector<std::pair<size_t, const SchemaJson*>>& out) const;
   Result<void> add_item_demands(const SchemaJson& schema, std::vector<ItemDemand>& out) const;
   Result<std::optional<std::vector<SchemaJson>>> few_values(const SchemaConjunction& items);
   Result<std::optional<ExprId>> unique_list(const ArrayShape& shape, const MergedSchema& merged);
@@ -131,7 +144,8 @@ class SchemaCompiler {
   std::map<std::set<const SchemaJson*>, ExprId> values_;
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
-  std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>> properties_;  // by the schema's list of them
+  std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>>
+      properties_;  // by the schema's list of them
   std::map<const SchemaJson*, Dfa> demanded_keys_;
   std::map<ExprId, RuleId> item_rules_;
   RuleId comma_ = -1;

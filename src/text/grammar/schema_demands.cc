@@ -2,8 +2,8 @@
 //
 //   not {"additionalProperties": S, "properties": {"a": ..}}   ->   some key other than "a" whose value breaks S
 //
-// Either it is a property that the schema names, and then this is an alternative of its own, or one of the others: that one
-// comes behind all others, so that no later member of the same name takes its place.
+// Either it is a property that the schema names, and then this is an alternative of its own, or one of the others: that
+// one comes behind all others, so that no later member of the same name takes its place.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,8 @@ struct Witness {  // keys of one group that meet the same demands
 };
 
 // All smallest sets of witnesses that meet all demands.
-void find_covers(const std::vector<Witness>& all, size_t open, std::vector<size_t>& chosen, std::vector<std::vector<size_t>>& out) {
+void find_covers(const std::vector<Witness>& all, size_t open, std::vector<size_t>& chosen,
+                 std::vector<std::vector<size_t>>& out) {
   if (open == 0) {
     std::vector<size_t> cover = chosen;
     std::ranges::sort(cover);
@@ -51,7 +52,8 @@ Result<const Dfa*> SchemaCompiler::demanded_keys(const SchemaJson& demand) {
   auto found = demanded_keys_.find(&demand);
   if (found != demanded_keys_.end()) return &found->second;
   GrammarSpec spec;
-  MILLRACE_TRY(Dfa keys, make_dfa(spec, spec.repeat(spec.chars(any_char(), Spelling::json), 0, kNoLimit), limits_, "key"));
+  MILLRACE_TRY(Dfa keys,
+               make_dfa(spec, spec.repeat(spec.chars(any_char(), Spelling::json), 0, kNoLimit), limits_, "key"));
   const auto narrow = [&](const Dfa& other, DfaProduct product) -> Result<void> {
     MILLRACE_TRY(keys, combine(keys, other, product, limits_, "key"));
     return {};
@@ -91,7 +93,9 @@ Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema&
       if (!keys->accepts(spell_json(name))) continue;
       SchemaJson property = SchemaJson::object();
       if (const SchemaJson* value = member(*demand, "value")) property[kIs] = *value;
-      ways.push_back(&document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}, {"properties", {{name, std::move(property)}}}}, *demand));
+      ways.push_back(&document_.adopt(
+          {{"type", "object"}, {"required", SchemaJson::array({name})}, {"properties", {{name, std::move(property)}}}},
+          *demand));
     }
     ways.push_back(&document_.adopt({{"type", "object"}, {kOtherProperty, *demand}}, *demand));
     std::vector<FlatSchema> next;
@@ -102,20 +106,30 @@ Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema&
       }
     out = std::move(next);
     if (static_cast<int64_t>(out.size()) > limits_.alternatives)
-      return Error::unsupported(fmt::format("JSON schema: {}: 'not' over its properties gives more than {} alternatives", document_.path(*part.schema), limits_.alternatives));
+      return Error::unsupported(
+          fmt::format("JSON schema: {}: 'not' over its properties gives more than {} alternatives",
+                      document_.path(*part.schema), limits_.alternatives));
   }
   return out;
 }
 
 // Sets of members that meet all demands on other keys; one empty set where there are none. The members of a set have
 // different keys, whatever their keys are.
-Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const FlatSchema& parts, const std::vector<KeyGroup>& groups, ExprId quote, ExprId colon) {
+Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const FlatSchema& parts,
+                                                                          const std::vector<KeyGroup>& groups,
+                                                                          ExprId quote, ExprId colon) {
   std::vector<const SchemaJson*> demands;
   for (const SchemaPart& part : parts)
-    if (const SchemaJson* demand = part.reference ? nullptr : member(*part.schema, kOtherProperty); demand && std::ranges::find(demands, demand) == demands.end()) demands.push_back(demand);
+    if (const SchemaJson* demand = part.reference ? nullptr : member(*part.schema, kOtherProperty);
+        demand && std::ranges::find(demands, demand) == demands.end())
+      demands.push_back(demand);
   if (demands.empty()) return std::vector<std::vector<ExprId>>{{}};
-  const auto refuse = [&](std::string_view why) { return Error::unsupported(fmt::format("JSON schema: {}: 'not' over its properties: {}", document_.path(*demands.front()), why)); };
-  if (demands.size() > kMostDemands) return refuse(fmt::format("more than {} of them at once are not supported", kMostDemands));
+  const auto refuse = [&](std::string_view why) {
+    return Error::unsupported(
+        fmt::format("JSON schema: {}: 'not' over its properties: {}", document_.path(*demands.front()), why));
+  };
+  if (demands.size() > kMostDemands)
+    return refuse(fmt::format("more than {} of them at once are not supported", kMostDemands));
   std::vector<Witness> witnesses;
   for (const KeyGroup& group : groups)
     for (size_t meets = 1; meets < size_t{1} << demands.size(); ++meets) {
@@ -124,7 +138,8 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
       std::set<SchemaJson> wanted;
       for (size_t d = 0; d < demands.size(); ++d) {
         MILLRACE_TRY(const Dfa* some, demanded_keys(*demands[d]));
-        MILLRACE_TRY(keys, combine(keys, *some, meets >> d & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, "key"));
+        MILLRACE_TRY(keys,
+                     combine(keys, *some, meets >> d & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, "key"));
         if (!(meets >> d & 1)) continue;
         const SchemaJson* value = member(*demands[d], "value");
         wanted.insert(value ? *value : SchemaJson());

@@ -20,7 +20,8 @@ std::string resolve_address(const std::string& base, const std::string& referenc
     return base.substr(0, base.find('/', authority + 3)) + reference;
   }
   const size_t slash = base.rfind('/');
-  if (slash == std::string::npos || (authority != std::string::npos && slash < authority + 3)) return authority == std::string::npos ? reference : base + "/" + reference;
+  if (slash == std::string::npos || (authority != std::string::npos && slash < authority + 3))
+    return authority == std::string::npos ? reference : base + "/" + reference;
   return base.substr(0, slash + 1) + reference;
 }
 
@@ -32,7 +33,12 @@ std::string escape_pointer(const std::string& key) {
 
 std::string unescape(std::string_view text) {
   std::string percent, out;
-  const auto digit = [](char c) { return c >= '0' && c <= '9' ? c - '0' : c >= 'a' && c <= 'f' ? c - 'a' + 10 : c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1; };
+  const auto digit = [](char c) {
+    return c >= '0' && c <= '9'   ? c - '0'
+           : c >= 'a' && c <= 'f' ? c - 'a' + 10
+           : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                                  : -1;
+  };
   for (size_t i = 0; i < text.size(); ++i) {
     if (text[i] == '%' && i + 2 < text.size() && digit(text[i + 1]) >= 0 && digit(text[i + 2]) >= 0) {
       percent += static_cast<char>(digit(text[i + 1]) * 16 + digit(text[i + 2]));
@@ -60,7 +66,8 @@ const SchemaJson* follow(const SchemaJson* part, std::string_view pointer) {
       auto found = part->find(key);
       part = found == part->end() ? nullptr : &*found;
     } else if (part->is_array()) {
-      const bool number = !key.empty() && key.size() < 8 && std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
+      const bool number =
+          !key.empty() && key.size() < 8 && std::ranges::all_of(key, [](char c) { return c >= '0' && c <= '9'; });
       const size_t index = number ? std::stoul(key) : part->size();
       part = index < part->size() ? &(*part)[index] : nullptr;
     } else {
@@ -83,12 +90,14 @@ Result<void> SchemaDocument::load(std::string_view text, int64_t most_depth) {
   if (!SchemaJson::accept(text)) return Error::user("JSON schema: is not valid JSON");
   root_ = SchemaJson::parse(text, watch, false);
   if (depth > most_depth) return Error::unsupported(fmt::format("JSON schema: nested more than {} deep", most_depth));
-  if (reserved) return Error::unsupported("JSON schema: keys that begin with the control character U+0001 are not supported");
+  if (reserved)
+    return Error::unsupported("JSON schema: keys that begin with the control character U+0001 are not supported");
   std::string base = "millrace:/schema";
   if (root_.is_object()) {
     if (auto schema = root_.find("$schema"); schema != root_.end() && schema->is_string()) {
       const std::string draft = schema->get<std::string>();
-      for (const char* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"}) old_draft_ |= draft.find(old) != std::string::npos;
+      for (const char* old : {"draft-03", "draft-04", "draft-05", "draft-06", "draft-07"})
+        old_draft_ |= draft.find(old) != std::string::npos;
       draft4_ = draft.find("draft-03") != std::string::npos || draft.find("draft-04") != std::string::npos;
     }
   }
@@ -102,16 +111,19 @@ void SchemaDocument::index(const SchemaJson& part, const std::string& path, std:
     if (auto id = part.find(draft4_ ? "id" : "$id"); id != part.end() && id->is_string()) {
       std::string address = id->get<std::string>();
       const size_t hash = address.find('#');
-      if (hash != std::string::npos && hash + 1 < address.size()) addresses_.try_emplace(base + address.substr(hash), &part);
+      if (hash != std::string::npos && hash + 1 < address.size())
+        addresses_.try_emplace(base + address.substr(hash), &part);
       address = address.substr(0, hash);
       if (!address.empty()) {
         base = resolve_address(base, address);
         addresses_.try_emplace(base, &part);
       }
     }
-    if (auto anchor = part.find("$dynamicAnchor"); anchor != part.end() && anchor->is_string()) dynamic_[anchor->get<std::string>()].push_back(&part);
+    if (auto anchor = part.find("$dynamicAnchor"); anchor != part.end() && anchor->is_string())
+      dynamic_[anchor->get<std::string>()].push_back(&part);
     for (const char* key : {"$anchor", "$dynamicAnchor"})
-      if (auto anchor = part.find(key); anchor != part.end() && anchor->is_string()) addresses_.try_emplace(base + "#" + anchor->get<std::string>(), &part);
+      if (auto anchor = part.find(key); anchor != part.end() && anchor->is_string())
+        addresses_.try_emplace(base + "#" + anchor->get<std::string>(), &part);
   }
   places_[&part] = {path, base};
   if (!part.is_structured()) return;
@@ -120,11 +132,14 @@ void SchemaDocument::index(const SchemaJson& part, const std::string& path, std:
     const std::string name = part.is_array() ? std::to_string(i++) : escape_pointer(key);
     // What stands in these is data, or names that only look like keywords.
     const bool names = schema && part.is_object() &&
-                       (key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions" || key == "dependentSchemas" || key == "dependencies");
-    const bool data = schema && part.is_object() && (key == "enum" || key == "const" || key == "default" || key == "examples");
+                       (key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions" ||
+                        key == "dependentSchemas" || key == "dependencies");
+    const bool data =
+        schema && part.is_object() && (key == "enum" || key == "const" || key == "default" || key == "examples");
     if (names && child.is_object()) {
       places_[&child] = {path + "/" + name, base};
-      for (const auto& [inner, value] : child.items()) index(value, path + "/" + name + "/" + escape_pointer(inner), base, true);
+      for (const auto& [inner, value] : child.items())
+        index(value, path + "/" + name + "/" + escape_pointer(inner), base, true);
     } else {
       index(child, path + "/" + name, base, schema && !data);
     }
@@ -145,8 +160,11 @@ Result<const SchemaJson*> SchemaDocument::resolve(const std::string& reference, 
   if (auto found = addresses_.find(base); found != addresses_.end()) {
     if (fragment.empty() || fragment.front() == '/') target = follow(found->second, fragment);
   }
-  if (auto found = addresses_.find(base + "#" + fragment); found != addresses_.end() && !fragment.empty()) target = found->second;
-  if (!target) return Error::unsupported(fmt::format("JSON schema: {}: $ref '{}' leads to nothing in this schema, and nothing is fetched", path(from), reference));
+  if (auto found = addresses_.find(base + "#" + fragment); found != addresses_.end() && !fragment.empty())
+    target = found->second;
+  if (!target)
+    return Error::unsupported(fmt::format(
+        "JSON schema: {}: $ref '{}' leads to nothing in this schema, and nothing is fetched", path(from), reference));
   return target;
 }
 
@@ -164,12 +182,14 @@ Result<const SchemaJson*> SchemaDocument::resolve_dynamic(const std::string& ref
   const size_t hash = reference.find('#');
   const std::string name = hash == std::string::npos ? "" : reference.substr(hash + 1);
   auto anchors = dynamic_.find(name);
-  if (anchors == dynamic_.end() || !target->is_object() || target->value("$dynamicAnchor", SchemaJson()) != name) return target;
+  if (anchors == dynamic_.end() || !target->is_object() || target->value("$dynamicAnchor", SchemaJson()) != name)
+    return target;
   const std::string& whole = places_.at(&root_).base;
   for (const SchemaJson* part : anchors->second)
     if (places_.at(part).base == whole) return part;
   if (anchors->second.size() == 1) return target;
-  return Error::unsupported(fmt::format("JSON schema: {}: $dynamicRef '{}' may lead to {} places", path(from), reference, anchors->second.size()));
+  return Error::unsupported(fmt::format("JSON schema: {}: $dynamicRef '{}' may lead to {} places", path(from),
+                                        reference, anchors->second.size()));
 }
 
 uint64_t SchemaDocument::link(const SchemaJson& part) {
@@ -179,7 +199,8 @@ uint64_t SchemaDocument::link(const SchemaJson& part) {
 }
 
 const SchemaJson& SchemaDocument::adopt(SchemaJson made, const SchemaJson& origin) {
-  auto [entry, fresh] = adoptions_.try_emplace({&origin, made.dump(-1, ' ', false, SchemaJson::error_handler_t::replace)}, nullptr);
+  auto [entry, fresh] =
+      adoptions_.try_emplace({&origin, made.dump(-1, ' ', false, SchemaJson::error_handler_t::replace)}, nullptr);
   if (!fresh) return *entry->second;
   made_.push_back(std::move(made));
   entry->second = &made_.back();

@@ -1,5 +1,5 @@
-// SchemaDocument: a JSON Schema's text, with the place and base address of each of its parts, and its references resolved.
-// Nothing is ever fetched: a reference leads to a part of this document or is an error.
+// SchemaDocument: a JSON Schema's text, with the place and base address of each of its parts, and its references
+// resolved. Nothing is ever fetched: a reference leads to a part of this document or is an error.
 #pragma once
 
 #include <deque>
@@ -55,7 +55,8 @@ class SchemaDocument {
   std::unordered_set<const SchemaJson*> adopted_;
   std::unordered_map<const SchemaJson*, Place> places_;
   std::map<std::string, const SchemaJson*> addresses_;  // "base" and "base#anchor"
-  std::map<std::string, std::vector<const SchemaJson*>> dynamic_;  // $dynamicAnchor: all parts that have it, the outermost first
+  std::map<std::string, std::vector<const SchemaJson*>>
+      dynamic_;  // $dynamicAnchor: all parts that have it, the outermost first
   std::map<std::pair<const SchemaJson*, std::string>, const SchemaJson*> adoptions_;  // by origin and text
   std::vector<const SchemaJson*> links_;
   std::unordered_map<const SchemaJson*, uint64_t> link_of_;

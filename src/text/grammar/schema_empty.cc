@@ -1,5 +1,5 @@
-// Whether two schemas surely exclude each other: nothing satisfies both. A "no" is always safe, so that whatever is hard
-// to tell is one.
+// Whether two schemas surely exclude each other: nothing satisfies both. A "no" is always safe, so that whatever is
+// hard to tell is one.
 #include <algorithm>
 
 #include "text/grammar/schema_compiler.h"
@@ -15,7 +15,9 @@ constexpr int64_t kMostProbes = 20'000;
 bool SchemaCompiler::surely_empty(const SchemaConjunction& all, int depth) {
   if (depth > kMostDepth || ++probes_ > kMostProbes) return false;
   const auto alternatives = probe_.flatten(all);
-  return alternatives.ok() && std::ranges::all_of(*alternatives, [&](const FlatSchema& parts) { return surely_empty_alternative(parts, depth); });
+  return alternatives.ok() && std::ranges::all_of(*alternatives, [&](const FlatSchema& parts) {
+           return surely_empty_alternative(parts, depth);
+         });
 }
 
 bool SchemaCompiler::surely_empty_alternative(const FlatSchema& parts, int depth) {

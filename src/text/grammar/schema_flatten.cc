@@ -24,9 +24,9 @@ namespace {
 constexpr int64_t kMostWork = 20'000;        // schemas taken, for one place
 constexpr int64_t kMostTotalWork = 400'000;  // ... and for the whole schema
 constexpr int kMostChoices = 2'000;          // inside each other
-constexpr size_t kFewWays = 32;              // alternatives that are kept without a look at whether they can be satisfied
-constexpr size_t kMostTold = 40;             // schemas of a oneOf that are told apart
-constexpr size_t kMostSubsets = 6;           // schemas of an anyOf of which any number may match at once
+constexpr size_t kFewWays = 32;     // alternatives that are kept without a look at whether they can be satisfied
+constexpr size_t kMostTold = 40;    // schemas of a oneOf that are told apart
+constexpr size_t kMostSubsets = 6;  // schemas of an anyOf of which any number may match at once
 
 uint8_t type_of(const SchemaJson& value) {
   switch (value.type()) {
@@ -45,19 +45,42 @@ uint8_t types_named(const SchemaJson& names) {
     const uint8_t bits = type_bits(name);
     types |= bits == 0 ? kAllTypes : bits;  // no type is an error, found later
   };
-  if (!names.is_array()) add(names);
-  else for (const SchemaJson& name : names) add(name);
+  if (!names.is_array())
+    add(names);
+  else
+    for (const SchemaJson& name : names) add(name);
   return types;
 }
 
-bool has(const std::vector<std::string>& names, const std::string& name) { return std::ranges::find(names, name) != names.end(); }
+bool has(const std::vector<std::string>& names, const std::string& name) {
+  return std::ranges::find(names, name) != names.end();
+}
 
 }  // namespace
 
 bool is_annotation(std::string_view keyword) {
-  static constexpr std::string_view kNames[] = {
-      "title", "description", "default", "examples", "example", "$comment", "readOnly", "writeOnly", "deprecated", "contentEncoding",
-      "contentMediaType", "contentSchema", "$schema", "$id", "id", "$defs", "definitions", "$anchor", "$dynamicAnchor", "$recursiveAnchor", "$vocabulary", kStrictSchema};
+  static constexpr std::string_view kNames[] = {"title",
+                                                "description",
+                                                "default",
+                                                "examples",
+                                                "example",
+                                                "$comment",
+                                                "readOnly",
+                                                "writeOnly",
+                                                "deprecated",
+                                                "contentEncoding",
+                                                "contentMediaType",
+                                                "contentSchema",
+                                                "$schema",
+                                                "$id",
+                                                "id",
+                                                "$defs",
+                                                "definitions",
+                                                "$anchor",
+                                                "$dynamicAnchor",
+                                                "$recursiveAnchor",
+                                                "$vocabulary",
+                                                kStrictSchema};
   return std::ranges::find(kNames, keyword) != std::end(kNames);
 }
 
@@ -86,7 +109,8 @@ Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& al
 }
 
 Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
-  if (depth > kMostChoices) return Error::unsupported("JSON schema: too large: its combinations lie too deep inside each other");
+  if (depth > kMostChoices)
+    return Error::unsupported("JSON schema: too large: its combinations lie too deep inside each other");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
     state.todo.pop_back();
@@ -96,13 +120,16 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, 
   if (state.choices.empty()) {
     if (dead_ && out.size() >= kFewWays && dead_(state.parts)) return {};
     if (static_cast<int64_t>(out.size()) >= limits_.alternatives)
-      return Error::unsupported(fmt::format("JSON schema: {}: its combinations give more than {} alternatives", state.parts.empty() ? "" : document_.path(*state.parts[0].schema), limits_.alternatives));
+      return Error::unsupported(fmt::format("JSON schema: {}: its combinations give more than {} alternatives",
+                                            state.parts.empty() ? "" : document_.path(*state.parts[0].schema),
+                                            limits_.alternatives));
     out.push_back(std::move(state.parts));
     return {};
   }
   // Where the choices multiply, what is impossible already is not worked out.
   double ways = static_cast<double>(out.size());
-  for (const Choice& choice : state.choices) ways = std::max(ways, 1.0) * static_cast<double>(std::max<size_t>(1, choice.options.size()));
+  for (const Choice& choice : state.choices)
+    ways = std::max(ways, 1.0) * static_cast<double>(std::max<size_t>(1, choice.options.size()));
   if (dead_ && depth > 1 && ways > kFewWays && dead_(state.parts)) return {};
   const Choice choice = std::move(state.choices.back());
   state.choices.pop_back();
@@ -117,16 +144,20 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, 
 // Adds one schema; false when nothing satisfies it.
 Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32_t parent) {
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check(16 + static_cast<int64_t>(state.parts.size())));
-  if (++work_ > kMostWork || ++total_work_ > kMostTotalWork) return Error::unsupported("JSON schema: too large: its combinations take too long to work out");
+  if (++work_ > kMostWork || ++total_work_ > kMostTotalWork)
+    return Error::unsupported("JSON schema: too large: its combinations take too long to work out");
   if (schema.is_boolean()) return schema.get<bool>();
-  if (!schema.is_object()) return Error::user(fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
+  if (!schema.is_object())
+    return Error::user(
+        fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
   if (std::ranges::any_of(state.parts, [&](const SchemaPart& p) { return p.schema == &schema; })) return true;
   const auto self = static_cast<int32_t>(state.parts.size());
   const auto reference = schema.find("$ref");
   const bool old = reference != schema.end() && document_.draft_before_2019();
   state.parts.push_back({&schema, parent, old});
   if (reference != schema.end()) {
-    if (!reference->is_string()) return Error::user(fmt::format("JSON schema: {}/$ref: must be a string", document_.path(schema)));
+    if (!reference->is_string())
+      return Error::user(fmt::format("JSON schema: {}/$ref: must be a string", document_.path(schema)));
     MILLRACE_TRY(const SchemaJson* target, document_.resolve(reference->get<std::string>(), schema));
     state.todo.emplace_back(target, self);
     if (old) return true;
@@ -150,15 +181,19 @@ bool SchemaFlattener::possible(State& state, const SchemaJson& schema) const {
   if (schema.contains(kNotInteger)) state.types &= static_cast<uint8_t>(~kInteger);
   if (auto required = schema.find("required"); required != schema.end() && required->is_array())
     for (const SchemaJson& name : *required)
-      if (name.is_string() && !has(state.required, name.get<std::string>())) state.required.push_back(name.get<std::string>());
+      if (name.is_string() && !has(state.required, name.get<std::string>()))
+        state.required.push_back(name.get<std::string>());
   if (auto properties = schema.find("properties"); properties != schema.end() && properties->is_object())
     for (const auto& [name, inner] : properties->items()) {
-      if (inner == false) state.absent.push_back(name);
-      else if (inner.is_object()) narrow_constants(state, name, inner);
+      if (inner == false)
+        state.absent.push_back(name);
+      else if (inner.is_object())
+        narrow_constants(state, name, inner);
     }
   for (const std::string& name : state.required) {
     const auto constants = state.constants.find(name);
-    if (has(state.absent, name) || (constants != state.constants.end() && constants->second.empty())) state.types &= static_cast<uint8_t>(~kObject);
+    if (has(state.absent, name) || (constants != state.constants.end() && constants->second.empty()))
+      state.types &= static_cast<uint8_t>(~kObject);
   }
   return state.types != 0;
 }
@@ -166,13 +201,15 @@ bool SchemaFlattener::possible(State& state, const SchemaJson& schema) const {
 void SchemaFlattener::narrow_constants(State& state, const std::string& name, const SchemaJson& schema) const {
   const auto listed = [](const SchemaJson& from) -> std::optional<std::vector<SchemaJson>> {
     if (auto value = from.find("const"); value != from.end()) return std::vector<SchemaJson>{*value};
-    if (auto values = from.find("enum"); values != from.end() && values->is_array()) return std::vector<SchemaJson>(values->begin(), values->end());
+    if (auto values = from.find("enum"); values != from.end() && values->is_array())
+      return std::vector<SchemaJson>(values->begin(), values->end());
     return std::nullopt;
   };
   const auto turned = schema.find(kNot);
   if (auto values = turned == schema.end() ? listed(schema) : std::nullopt) {
     auto [entry, fresh] = state.constants.try_emplace(name, *values);
-    if (!fresh) std::erase_if(entry->second, [&](const SchemaJson& v) { return std::ranges::find(*values, v) == values->end(); });
+    if (!fresh)
+      std::erase_if(entry->second, [&](const SchemaJson& v) { return std::ranges::find(*values, v) == values->end(); });
   }
   auto known = state.constants.find(name);
   if (turned == schema.end() || known == state.constants.end()) return;
@@ -183,7 +220,8 @@ void SchemaFlattener::narrow_constants(State& state, const std::string& name, co
   const auto type = inner.find("type");
   if (const auto values = listed(inner))
     std::erase_if(known->second, [&](const SchemaJson& v) {
-      return std::ranges::find(*values, v) != values->end() && (type == inner.end() || (v.is_string() && types_named(*type) & kString));
+      return std::ranges::find(*values, v) != values->end() &&
+             (type == inner.end() || (v.is_string() && types_named(*type) & kString));
     });
 }
 
@@ -191,7 +229,8 @@ void SchemaFlattener::narrow_constants(State& state, const std::string& name, co
 Result<void> SchemaFlattener::take_links(State& state, const SchemaJson& schema, int32_t self) {
   if (auto link = schema.find(kIs); link != schema.end()) state.todo.emplace_back(&document_.linked(*link), self);
   if (auto dynamic = schema.find("$dynamicRef"); dynamic != schema.end()) {
-    if (!dynamic->is_string()) return Error::user(fmt::format("JSON schema: {}/$dynamicRef: must be a string", document_.path(schema)));
+    if (!dynamic->is_string())
+      return Error::user(fmt::format("JSON schema: {}/$dynamicRef: must be a string", document_.path(schema)));
     MILLRACE_TRY(const SchemaJson* target, document_.resolve_dynamic(dynamic->get<std::string>(), schema));
     state.todo.emplace_back(target, self);
   }
@@ -230,7 +269,9 @@ SchemaFlattener::Options SchemaFlattener::exactly_one(const SchemaJson& list, co
     options.push_back(std::move(option));
   }
   if (overlap && !weak_now_) turned_now_ = true;
-  if (overlap && weak_now_) notes_.weaken(fmt::format("{}/oneOf is kept as anyOf: a value may match more than one of its schemas", document_.path(schema)));
+  if (overlap && weak_now_)
+    notes_.weaken(fmt::format("{}/oneOf is kept as anyOf: a value may match more than one of its schemas",
+                              document_.path(schema)));
   return options;
 }
 
@@ -247,7 +288,8 @@ Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& 
   for (const char* key : {"allOf", "anyOf", "oneOf"}) {
     const auto found = schema.find(key);
     if (found == schema.end()) continue;
-    if (!found->is_array() || found->empty()) return Error::user(fmt::format("JSON schema: {}/{}: must be a list of schemas", document_.path(schema), key));
+    if (!found->is_array() || found->empty())
+      return Error::user(fmt::format("JSON schema: {}/{}: must be a list of schemas", document_.path(schema), key));
     if (std::string_view(key) == "allOf") {
       for (auto it = found->rbegin(); it != found->rend(); ++it) state.todo.emplace_back(&*it, self);
       continue;
@@ -285,7 +327,8 @@ Result<void> SchemaFlattener::take_conditions(State& state, const SchemaJson& sc
   for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"}) {
     const auto found = schema.find(key);
     if (found == schema.end()) continue;
-    if (!found->is_object()) return Error::user(fmt::format("JSON schema: {}/{}: must be an object", document_.path(schema), key));
+    if (!found->is_object())
+      return Error::user(fmt::format("JSON schema: {}/{}: must be an object", document_.path(schema), key));
     for (const auto& [name, needed] : found->items()) {
       SchemaJson present{{"type", "object"}, {"required", SchemaJson::array({name})}};
       SchemaConjunction with;

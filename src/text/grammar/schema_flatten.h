@@ -3,8 +3,8 @@
 //
 //   {"$ref": A, "allOf": [B, {"anyOf": [C, D]}]}   ->   [self A B C], [self A B D]
 //
-// Conditions become alternatives: if S then T else E is (S and T) or (not S and E); oneOf of A and B is (A and not B) or
-// (B and not A). `not` is carried inwards one keyword at a time (schema_negate.cc), and alternatives that contradict
+// Conditions become alternatives: if S then T else E is (S and T) or (not S and E); oneOf of A and B is (A and not B)
+// or (B and not A). `not` is carried inwards one keyword at a time (schema_negate.cc), and alternatives that contradict
 // themselves are dropped while they are made.
 #pragma once
 
@@ -22,17 +22,28 @@ namespace millrace {
 
 // Keywords of schemas that the compiler makes: no JSON text holds such names, since they hold a raw control character
 // that the schema's own keys cannot bring in unnoticed.
-inline constexpr const char* kIs = "\x01is";                        // a part of the document, see SchemaDocument::link
-inline constexpr const char* kNot = "\x01not";                      // the same, turned round
-inline constexpr const char* kNotEnum = "\x01notEnum";              // scalars
+inline constexpr const char* kIs = "\x01is";            // a part of the document, see SchemaDocument::link
+inline constexpr const char* kNot = "\x01not";          // the same, turned round
+inline constexpr const char* kNotEnum = "\x01notEnum";  // scalars
 inline constexpr const char* kNotPattern = "\x01notPattern";
 inline constexpr const char* kNotInteger = "\x01notInteger";
 inline constexpr const char* kNotMultipleOf = "\x01notMultipleOf";
-inline constexpr const char* kSomeItem = "\x01someItem";            // {from, value}: an item from there on, which `value` allows
-inline constexpr const char* kSomeProperty = "\x01someProperty";    // {pattern, except, exceptPatterns, names, value}: see schema_demands.cc
-inline constexpr const char* kOtherProperty = "\x01otherProperty";  // the same, among the keys that the schema does not name
+inline constexpr const char* kSomeItem = "\x01someItem";  // {from, value}: an item from there on, which `value` allows
+inline constexpr const char* kSomeProperty =
+    "\x01someProperty";  // {pattern, except, exceptPatterns, names, value}: see schema_demands.cc
+inline constexpr const char* kOtherProperty =
+    "\x01otherProperty";  // the same, among the keys that the schema does not name
 
-enum JsonType : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64, kAllTypes = 127 };
+enum JsonType : uint8_t {
+  kNull = 1,
+  kBoolean = 2,
+  kInteger = 4,
+  kFraction = 8,
+  kString = 16,
+  kArray = 32,
+  kObject = 64,
+  kAllTypes = 127
+};
 
 struct SchemaPart {
   const SchemaJson* schema = nullptr;
@@ -53,8 +64,14 @@ class SchemaFlattener {
   using Dead = std::function<bool(const FlatSchema&)>;
 
   // `empty`, `dead`: whether surely nothing satisfies all of them.
-  SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, OneOf one_of, Empty empty, Dead dead)
-      : document_(document), limits_(limits), notes_(notes), one_of_(one_of), empty_(std::move(empty)), dead_(std::move(dead)) {}
+  SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, OneOf one_of, Empty empty,
+                  Dead dead)
+      : document_(document),
+        limits_(limits),
+        notes_(notes),
+        one_of_(one_of),
+        empty_(std::move(empty)),
+        dead_(std::move(dead)) {}
 
   // None: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
   Result<std::vector<FlatSchema>> flatten(const SchemaConjunction& all);
@@ -96,7 +113,8 @@ class SchemaFlattener {
   Result<bool> negate_bound(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
   Result<bool> negate_object(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
   Result<bool> negate_array(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
-  Result<bool> negate_combination(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out);
+  Result<bool> negate_combination(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
+                                  Options& out);
   const SchemaJson& is(const SchemaJson& schema) { return document_.adopt({{kIs, document_.link(schema)}}, schema); }
   Options negate_values(const SchemaJson& schema, const SchemaJson& values);
 
@@ -109,7 +127,7 @@ class SchemaFlattener {
   std::map<const SchemaJson*, Options> negated_;
   std::map<std::pair<const SchemaJson*, const SchemaJson*>, bool> apart_;
   int64_t work_ = 0, total_work_ = 0;
-  bool weak_now_ = false;     // this run keeps every oneOf as anyOf
+  bool weak_now_ = false;  // this run keeps every oneOf as anyOf
   bool turned_now_ = false, turned_ = false;
 };
 

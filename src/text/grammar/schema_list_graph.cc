@@ -24,10 +24,14 @@ ExprId SchemaCompiler::as_rule(const std::string& name, ExprId body) {
 }
 
 Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
-  if (graph.done.size() > kMostNodes) return Error::unsupported(fmt::format("JSON schema: a list or an object has more than {} states of what may follow", kMostNodes));
+  if (graph.done.size() > kMostNodes)
+    return Error::unsupported(
+        fmt::format("JSON schema: a list or an object has more than {} states of what may follow", kMostNodes));
   size_t edges = 0;
   for (const auto& some : graph.edges) edges += some.size();
-  if (edges > kMostEdges) return Error::unsupported(fmt::format("JSON schema: a list or an object has more than {} ways from item to item", kMostEdges));
+  if (edges > kMostEdges)
+    return Error::unsupported(
+        fmt::format("JSON schema: a list or an object has more than {} ways from item to item", kMostEdges));
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());
   if (comma_ < 0) {
     comma_ = spec_.add_rule("comma");
@@ -58,7 +62,8 @@ Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
 // Members in their order ('1': once, '?': at most once, '*': often), then each of `last`; so many of them that their
 // number is within the schema's bounds. Members that may come often are those whose names are free: they may be the
 // same, and count towards the greatest number alone.
-Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& members, const std::string& counts, const std::vector<ExprId>& last, const MergedSchema& merged) {
+Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& members, const std::string& counts,
+                                               const std::vector<ExprId>& last, const MergedSchema& merged) {
   std::vector<ExprId> all = members;
   all.insert(all.end(), last.begin(), last.end());
   const std::string kinds = counts + std::string(last.size(), '1');
@@ -66,12 +71,15 @@ Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& member
   const bool open = counts.find('*') != std::string::npos;
   const uint32_t sure = static_cast<uint32_t>(std::ranges::count(kinds, '1'));
   const uint32_t least = open && merged.min_properties <= sure ? 0 : merged.min_properties;
-  if (open && least > 0) return Error::unsupported(fmt::format("JSON schema: {}/minProperties: is not supported where the names of properties are free", merged.path));
+  if (open && least > 0)
+    return Error::unsupported(fmt::format(
+        "JSON schema: {}/minProperties: is not supported where the names of properties are free", merged.path));
   const size_t size = all.size();
   size_t cap = most == kNoLimit ? least : most;  // beyond which numbers are alike
   if (!open) cap = std::min(cap, size);
   if (static_cast<double>(size + 1) * (static_cast<double>(cap) + 1) > static_cast<double>(kMostNodes))
-    return Error::unsupported(fmt::format("JSON schema: {}: with the bounds on their number its {} properties give too many states", merged.path, size));
+    return Error::unsupported(fmt::format(
+        "JSON schema: {}: with the bounds on their number its {} properties give too many states", merged.path, size));
   const size_t width = cap + 1;
   ListGraph graph;  // node: the first member that may come, and how many there are
   for (size_t at = 0; at <= size; ++at)

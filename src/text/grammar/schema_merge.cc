@@ -26,14 +26,18 @@ class Merger {
     out_.numbers.integer = (out_.types & kFraction) == 0;
     out_.numbers.fraction = (out_.types & kInteger) == 0;
     for (const SchemaJson& value : out_.excluded)
-      if (auto decimal = to_decimal(value)) out_.numbers.excluded.push_back(*decimal);
-      else if (value.is_string()) out_.strings.excluded.push_back(value.get<std::string>());
+      if (auto decimal = to_decimal(value))
+        out_.numbers.excluded.push_back(*decimal);
+      else if (value.is_string())
+        out_.strings.excluded.push_back(value.get<std::string>());
     return std::move(out_);
   }
 
  private:
   std::string place(std::string_view key) const { return fmt::format("JSON schema: {}/{}", document_.path(*at_), key); }
-  Error bad(std::string_view key, std::string_view why) const { return Error::user(fmt::format("{}: {}", place(key), why)); }
+  Error bad(std::string_view key, std::string_view why) const {
+    return Error::user(fmt::format("{}: {}", place(key), why));
+  }
 
   Result<uint32_t> count(std::string_view key, const SchemaJson& value) const {
     const double number = value.is_number() ? value.get<double>() : -1;
@@ -66,8 +70,10 @@ class Merger {
   Result<void> values(std::string_view key, const SchemaJson& value) {
     if (key == "enum" && !value.is_array()) return bad(key, "must be a list");
     std::vector<SchemaJson> list;
-    if (key == "const") list = {value};
-    else list.assign(value.begin(), value.end());
+    if (key == "const")
+      list = {value};
+    else
+      list.assign(value.begin(), value.end());
     if (!out_.values) {
       out_.values = std::move(list);
       return {};
@@ -93,11 +99,17 @@ class Merger {
   Result<void> text(const std::string& key, const SchemaJson& value) {
     if (!value.is_string()) return bad(key, "must be a string");
     const std::string content = value.get<std::string>();
-    if (key == "pattern") out_.strings.patterns.push_back(content);
-    else if (key == kNotPattern) out_.strings.not_patterns.push_back(content);
-    else if (!format_pattern(content).empty()) out_.strings.formats.push_back(content);
-    else if (standard_format(content)) notes_.weaken(fmt::format("{}/format '{}' is not kept", document_.path(*at_), content));
-    else notes_.ignore(fmt::format("{}/format '{}' is no format of JSON Schema and is ignored, as the standard says", document_.path(*at_), content));
+    if (key == "pattern")
+      out_.strings.patterns.push_back(content);
+    else if (key == kNotPattern)
+      out_.strings.not_patterns.push_back(content);
+    else if (!format_pattern(content).empty())
+      out_.strings.formats.push_back(content);
+    else if (standard_format(content))
+      notes_.weaken(fmt::format("{}/format '{}' is not kept", document_.path(*at_), content));
+    else
+      notes_.ignore(fmt::format("{}/format '{}' is no format of JSON Schema and is ignored, as the standard says",
+                                document_.path(*at_), content));
     return {};
   }
 
@@ -106,17 +118,43 @@ class Merger {
     if (!value.is_array()) return bad("required", "must be a list of names");
     for (const SchemaJson& name : value) {
       if (!name.is_string()) return bad("required", "must be a list of names");
-      if (std::ranges::find(out_.required, name.get<std::string>()) == out_.required.end()) out_.required.push_back(name.get<std::string>());
+      if (std::ranges::find(out_.required, name.get<std::string>()) == out_.required.end())
+        out_.required.push_back(name.get<std::string>());
     }
     return {};
   }
 
   Result<void> keyword(const std::string& key, const SchemaJson& value) {
     // Read where lists, objects and combinations are built; see schema.cc and schema_flatten.cc.
-    static constexpr std::string_view kElsewhere[] = {
-        "$ref", "allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentRequired", "dependentSchemas", "dependencies", "properties",
-        "patternProperties", "additionalProperties", "propertyNames", "unevaluatedProperties", "items", "prefixItems", "additionalItems", "unevaluatedItems",
-        "contains", "minContains", "maxContains", "$dynamicRef", kIs, kNot, kSomeItem, kSomeProperty, kOtherProperty};
+    static constexpr std::string_view kElsewhere[] = {"$ref",
+                                                      "allOf",
+                                                      "anyOf",
+                                                      "oneOf",
+                                                      "not",
+                                                      "if",
+                                                      "then",
+                                                      "else",
+                                                      "dependentRequired",
+                                                      "dependentSchemas",
+                                                      "dependencies",
+                                                      "properties",
+                                                      "patternProperties",
+                                                      "additionalProperties",
+                                                      "propertyNames",
+                                                      "unevaluatedProperties",
+                                                      "items",
+                                                      "prefixItems",
+                                                      "additionalItems",
+                                                      "unevaluatedItems",
+                                                      "contains",
+                                                      "minContains",
+                                                      "maxContains",
+                                                      "$dynamicRef",
+                                                      kIs,
+                                                      kNot,
+                                                      kSomeItem,
+                                                      kSomeProperty,
+                                                      kOtherProperty};
     if (std::ranges::find(kElsewhere, key) != std::end(kElsewhere) || is_annotation(key)) return {};
     if (key == "type") return type(value);
     if (key == "enum" || key == "const") return values(key, value);
@@ -129,7 +167,8 @@ class Merger {
       out_.types &= static_cast<uint8_t>(~kInteger);
       return {};
     }
-    if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" || key == "exclusiveMaximum") return bound(key, value);
+    if (key == "minimum" || key == "maximum" || key == "exclusiveMinimum" || key == "exclusiveMaximum")
+      return bound(key, value);
     if (key == "multipleOf" || key == kNotMultipleOf) {
       const auto decimal = to_decimal(value);
       if (!decimal || decimal->negative || decimal->zero()) return bad("multipleOf", "must be a number above 0");
@@ -149,7 +188,8 @@ class Merger {
       return {};
     }
     if (key == "$recursiveRef") return Error::unsupported(fmt::format("{}: is not supported", place(key)));
-    notes_.ignore(fmt::format("{}/{} is no keyword of JSON Schema and is ignored, as the standard says", document_.path(*at_), key));
+    notes_.ignore(fmt::format("{}/{} is no keyword of JSON Schema and is ignored, as the standard says",
+                              document_.path(*at_), key));
     return {};
   }
 
@@ -160,7 +200,9 @@ class Merger {
 };
 
 bool in_bounds(const NumberBounds& bounds, double value) {
-  const auto number = [](const Decimal& d) { return std::stod((d.negative ? "-" : "") + d.whole + "." + d.fraction + "0"); };
+  const auto number = [](const Decimal& d) {
+    return std::stod((d.negative ? "-" : "") + d.whole + "." + d.fraction + "0");
+  };
   for (const auto& b : bounds.least)
     if (value < number(b.value) || (b.exclusive && value == number(b.value))) return false;
   for (const auto& b : bounds.most)

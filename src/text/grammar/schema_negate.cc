@@ -10,7 +10,9 @@
 
 namespace millrace {
 
-const SchemaJson& SchemaFlattener::not_of(const SchemaJson& schema) { return document_.adopt({{kNot, document_.link(schema)}}, schema); }
+const SchemaJson& SchemaFlattener::not_of(const SchemaJson& schema) {
+  return document_.adopt({{kNot, document_.link(schema)}}, schema);
+}
 
 SchemaJson constant_schema(const SchemaJson& value) {
   if (value.is_object()) {
@@ -19,7 +21,10 @@ SchemaJson constant_schema(const SchemaJson& value) {
       names.push_back(key);
       properties[key] = {{"const", member}};
     }
-    return {{"type", "object"}, {"required", std::move(names)}, {"properties", std::move(properties)}, {"additionalProperties", false}};
+    return {{"type", "object"},
+            {"required", std::move(names)},
+            {"properties", std::move(properties)},
+            {"additionalProperties", false}};
   }
   SchemaJson items = SchemaJson::array();
   for (const SchemaJson& item : value) items.push_back({{"const", item}});
@@ -33,7 +38,8 @@ Result<SchemaFlattener::Options> SchemaFlattener::negate(const SchemaJson& schem
   if (schema.is_boolean()) {
     if (!schema.get<bool>()) options.push_back({});
   } else if (!schema.is_object()) {
-    return Error::user(fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
+    return Error::user(
+        fmt::format("JSON schema: {}: a schema must be an object, true or false", document_.path(schema)));
   } else if (auto reference = schema.find("$ref"); reference != schema.end() && document_.draft_before_2019()) {
     MILLRACE_TRY_VOID(negate_keyword(schema, "$ref", *reference, options));
   } else {
@@ -43,8 +49,12 @@ Result<SchemaFlattener::Options> SchemaFlattener::negate(const SchemaJson& schem
   return options;
 }
 
-Result<void> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out) {
-  const auto refuse = [&] { return Error::unsupported(fmt::format("JSON schema: {}: 'not', 'if' or 'oneOf' over '{}' is not supported", document_.path(schema), key)); };
+Result<void> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
+                                             Options& out) {
+  const auto refuse = [&] {
+    return Error::unsupported(
+        fmt::format("JSON schema: {}: 'not', 'if' or 'oneOf' over '{}' is not supported", document_.path(schema), key));
+  };
   if (is_annotation(key) || key == "format") return {};
   if (key == "$ref" && value.is_string()) {
     MILLRACE_TRY(const SchemaJson* target, document_.resolve(value.get<std::string>(), schema));
@@ -56,8 +66,11 @@ Result<void> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std
     out.push_back({&not_of(*target)});
     return {};
   }
-  if ((key == "uniqueItems" && value == true) || ((key == "unevaluatedProperties" || key == "unevaluatedItems") && value != true) || key == "$recursiveRef") return refuse();
-  for (auto part : {&SchemaFlattener::negate_bound, &SchemaFlattener::negate_combination, &SchemaFlattener::negate_object, &SchemaFlattener::negate_array}) {
+  if ((key == "uniqueItems" && value == true) ||
+      ((key == "unevaluatedProperties" || key == "unevaluatedItems") && value != true) || key == "$recursiveRef")
+    return refuse();
+  for (auto part : {&SchemaFlattener::negate_bound, &SchemaFlattener::negate_combination,
+                    &SchemaFlattener::negate_object, &SchemaFlattener::negate_array}) {
     MILLRACE_TRY(const bool done, (this->*part)(schema, key, value, out));
     if (done) return {};
   }
@@ -65,12 +78,14 @@ Result<void> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std
 }
 
 // Keywords about single values. True: it was one of them.
-Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out) {
+Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
+                                           Options& out) {
   const auto add = [&](SchemaJson made) { out.push_back({&document_.adopt(std::move(made), schema)}); };
   if (key == "type") {
     SchemaJson others = SchemaJson::array();
     const auto named = [&](std::string_view name) {
-      return value == name || (value.is_array() && std::ranges::any_of(value, [&](const SchemaJson& v) { return v == name; }));
+      return value == name ||
+             (value.is_array() && std::ranges::any_of(value, [&](const SchemaJson& v) { return v == name; }));
     };
     for (const char* name : {"null", "boolean", "string", "array", "object"})
       if (!named(name)) others.push_back(name);
@@ -80,7 +95,8 @@ Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::
     return true;
   }
   if (key == "const" || (key == "enum" && value.is_array())) {
-    for (SchemaConjunction& way : negate_values(schema, key == "const" ? SchemaJson::array({value}) : value)) out.push_back(std::move(way));
+    for (SchemaConjunction& way : negate_values(schema, key == "const" ? SchemaJson::array({value}) : value))
+      out.push_back(std::move(way));
     return true;
   }
   if (key == "pattern") {
@@ -92,20 +108,29 @@ Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::
     return true;
   }
   for (const auto& [bound, strict, turned, turned_strict] :
-       {std::tuple{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"}, {"maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"}}) {
+       {std::tuple{"minimum", "exclusiveMinimum", "maximum", "exclusiveMaximum"},
+        {"maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"}}) {
     if (!value.is_number()) continue;
     const auto flag = schema.find(strict);
     const bool excluded = flag != schema.end() && *flag == true;  // draft 4: said of its neighbour
-    if (key == bound) add({{"type", "number"}, {excluded ? turned : turned_strict, value}});
-    else if (key == strict) add({{"type", "number"}, {turned, value}});
-    else continue;
+    if (key == bound)
+      add({{"type", "number"}, {excluded ? turned : turned_strict, value}});
+    else if (key == strict)
+      add({{"type", "number"}, {turned, value}});
+    else
+      continue;
     return true;
   }
-  for (const auto& [least, most, type] : {std::tuple{"minLength", "maxLength", "string"}, {"minItems", "maxItems", "array"}, {"minProperties", "maxProperties", "object"}}) {
-    if ((key != least && key != most) || !value.is_number() || value.get<double>() < 0 || value.get<double>() > 4e9) continue;
+  for (const auto& [least, most, type] : {std::tuple{"minLength", "maxLength", "string"},
+                                          {"minItems", "maxItems", "array"},
+                                          {"minProperties", "maxProperties", "object"}}) {
+    if ((key != least && key != most) || !value.is_number() || value.get<double>() < 0 || value.get<double>() > 4e9)
+      continue;
     const auto bound = static_cast<uint64_t>(value.get<double>());
-    if (key == most) add({{"type", type}, {least, bound + 1}});
-    else if (bound > 0) add({{"type", type}, {most, bound - 1}});
+    if (key == most)
+      add({{"type", type}, {least, bound + 1}});
+    else if (bound > 0)
+      add({{"type", type}, {most, bound - 1}});
     return true;
   }
   return false;
@@ -116,14 +141,17 @@ SchemaFlattener::Options SchemaFlattener::negate_values(const SchemaJson& schema
   SchemaJson scalars = SchemaJson::array();
   SchemaConjunction all;
   for (const SchemaJson& value : values) {
-    if (value.is_structured()) all.push_back(&not_of(document_.adopt(constant_schema(value), schema)));
-    else scalars.push_back(value);
+    if (value.is_structured())
+      all.push_back(&not_of(document_.adopt(constant_schema(value), schema)));
+    else
+      scalars.push_back(value);
   }
   if (!scalars.empty()) all.push_back(&document_.adopt({{kNotEnum, std::move(scalars)}}, schema));
   return {std::move(all)};
 }
 
-Result<bool> SchemaFlattener::negate_combination(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out) {
+Result<bool> SchemaFlattener::negate_combination(const SchemaJson& schema, const std::string& key,
+                                                 const SchemaJson& value, Options& out) {
   if (key == "not") {
     out.push_back({&is(value)});
   } else if (key == kNot || key == kIs) {
@@ -151,7 +179,8 @@ Result<bool> SchemaFlattener::negate_combination(const SchemaJson& schema, const
   return true;
 }
 
-Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out) {
+Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
+                                            Options& out) {
   const auto add = [&](SchemaJson made) {
     made["type"] = "object";
     out.push_back({&document_.adopt(std::move(made), schema)});
@@ -165,7 +194,8 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
       if (name.is_string()) add({{"properties", {{name.get<std::string>(), false}}}});
   } else if (key == "properties" && value.is_object()) {
     for (const auto& [name, inner] : value.items())
-      if (inner != true) add({{"required", SchemaJson::array({name})}, {"properties", {{name, {{kNot, document_.link(inner)}}}}}});
+      if (inner != true)
+        add({{"required", SchemaJson::array({name})}, {"properties", {{name, {{kNot, document_.link(inner)}}}}}});
   } else if (key == "patternProperties" && value.is_object()) {
     for (const auto& [pattern, inner] : value.items())
       if (inner != true) some({{"pattern", pattern}}, inner);
@@ -181,7 +211,8 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
     if (value != true) add({{kSomeProperty, {{"names", document_.link(not_of(value))}}}});
   } else if ((key == "dependentRequired" || key == "dependentSchemas" || key == "dependencies") && value.is_object()) {
     for (const auto& [name, needed] : value.items()) {
-      const SchemaJson& present = document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}}, schema);
+      const SchemaJson& present =
+          document_.adopt({{"type", "object"}, {"required", SchemaJson::array({name})}}, schema);
       const SchemaJson& then = needed.is_array() ? document_.adopt({{"required", needed}}, schema) : needed;
       out.push_back({&present, &not_of(then)});
     }
@@ -191,7 +222,8 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
   return true;
 }
 
-Result<bool> SchemaFlattener::negate_array(const SchemaJson& schema, const std::string& key, const SchemaJson& value, Options& out) {
+Result<bool> SchemaFlattener::negate_array(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
+                                           Options& out) {
   const auto add = [&](SchemaJson made) {
     made["type"] = "array";
     out.push_back({&document_.adopt(std::move(made), schema)});
@@ -220,8 +252,10 @@ Result<bool> SchemaFlattener::negate_array(const SchemaJson& schema, const std::
     };
     const SchemaJson *least = bound("minContains"), *most = bound("maxContains");
     const SchemaJson wanted = {{kIs, document_.link(value)}};
-    if (!least || *least == 1) add({{"items", {{kNot, document_.link(value)}}}});
-    else if (*least > 1) add({{"contains", wanted}, {"minContains", 0}, {"maxContains", least->get<uint64_t>() - 1}});
+    if (!least || *least == 1)
+      add({{"items", {{kNot, document_.link(value)}}}});
+    else if (*least > 1)
+      add({{"contains", wanted}, {"minContains", 0}, {"maxContains", least->get<uint64_t>() - 1}});
     if (most) add({{"contains", wanted}, {"minContains", most->get<uint64_t>() + 1}});
   } else {
     return false;

@@ -29,7 +29,9 @@ class Comparison {
     if (f.empty() && !strict) ends.push_back(spec_.sequence({spec_.bytes("."), digits("0", 1)}));
     for (size_t i = 0; i < f.size(); ++i) {
       const std::string begin = "." + f.substr(0, i);
-      if (f[i] > '0') ends.push_back(spec_.sequence({spec_.bytes(begin), digit('0', static_cast<char>(f[i] - 1)), digits("0123456789", 0)}));
+      if (f[i] > '0')
+        ends.push_back(
+            spec_.sequence({spec_.bytes(begin), digit('0', static_cast<char>(f[i] - 1)), digits("0123456789", 0)}));
       if (i > 0) ends.push_back(spec_.bytes(begin));
     }
     if (!f.empty() && !strict) ends.push_back(spec_.sequence({spec_.bytes("." + f), digits("0", 0)}));
@@ -40,22 +42,32 @@ class Comparison {
   ExprId at_least(const Decimal& b, bool strict) {
     std::vector<ExprId> ways;
     if (b.whole.size() < kMostDigits) {
-      ways.push_back(spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kNoLimit), any_fraction()}));
+      ways.push_back(spec_.sequence({digit('1', '9'),
+                                     spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kNoLimit),
+                                     any_fraction()}));
     }
     add_same_length(b, true, ways);
     std::vector<ExprId> ends;
     const std::string& f = b.fraction;
     const ExprId above = spec_.sequence({digits("0", 0), digit('1', '9'), digits("0123456789", 0)});
     for (size_t i = 0; i < f.size(); ++i)
-      if (f[i] < '9') ends.push_back(spec_.sequence({spec_.bytes("." + f.substr(0, i)), digit(static_cast<char>(f[i] + 1), '9'), digits("0123456789", 0)}));
-    if (strict) ends.push_back(spec_.sequence({spec_.bytes("." + f), above}));
-    else if (f.empty()) ends.push_back(any_fraction());
-    else ends.push_back(spec_.sequence({spec_.bytes("." + f), digits("0123456789", 0)}));
+      if (f[i] < '9')
+        ends.push_back(spec_.sequence(
+            {spec_.bytes("." + f.substr(0, i)), digit(static_cast<char>(f[i] + 1), '9'), digits("0123456789", 0)}));
+    if (strict)
+      ends.push_back(spec_.sequence({spec_.bytes("." + f), above}));
+    else if (f.empty())
+      ends.push_back(any_fraction());
+    else
+      ends.push_back(spec_.sequence({spec_.bytes("." + f), digits("0123456789", 0)}));
     ways.push_back(spec_.sequence({spec_.bytes(b.whole), spec_.choice(std::move(ends))}));
     return spec_.choice(std::move(ways));
   }
 
-  ExprId any() { return spec_.sequence({spec_.choice({spec_.bytes("0"), spec_.sequence({digit('1', '9'), digits("0123456789", 0)})}), any_fraction()}); }
+  ExprId any() {
+    return spec_.sequence(
+        {spec_.choice({spec_.bytes("0"), spec_.sequence({digit('1', '9'), digits("0123456789", 0)})}), any_fraction()});
+  }
 
  private:
   ExprId digit(char first, char last) {
@@ -68,7 +80,9 @@ class Comparison {
   // Whole parts of at most so many digits.
   ExprId shorter(size_t most) {
     most = std::min<size_t>(most, kMostDigits);
-    return spec_.choice({spec_.bytes("0"), spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), 0, static_cast<uint32_t>(most - 1))})});
+    return spec_.choice(
+        {spec_.bytes("0"),
+         spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), 0, static_cast<uint32_t>(most - 1))})});
   }
   // Whole parts as long as the bound's, on the wanted side of it.
   void add_same_length(const Decimal& b, bool above, std::vector<ExprId>& ways) {
@@ -78,7 +92,8 @@ class Comparison {
       const char first = above ? static_cast<char>(w[i] + 1) : lowest, last = above ? '9' : static_cast<char>(w[i] - 1);
       if (first > last) continue;
       const auto rest = static_cast<uint32_t>(w.size() - i - 1);
-      ways.push_back(spec_.sequence({spec_.bytes(w.substr(0, i)), digit(first, last), spec_.repeat(digit('0', '9'), rest, rest), any_fraction()}));
+      ways.push_back(spec_.sequence({spec_.bytes(w.substr(0, i)), digit(first, last),
+                                     spec_.repeat(digit('0', '9'), rest, rest), any_fraction()}));
     }
   }
 
@@ -86,7 +101,8 @@ class Comparison {
 };
 
 // Numbers with a sign on the wanted side of a bound.
-Result<Dfa> bound_dfa(const NumberBounds::Bound& bound, bool least, const GrammarLimits& limits, std::string_view what) {
+Result<Dfa> bound_dfa(const NumberBounds::Bound& bound, bool least, const GrammarLimits& limits,
+                      std::string_view what) {
   GrammarSpec spec;
   Comparison compare(spec);
   const Decimal& b = bound.value;
@@ -95,7 +111,8 @@ Result<Dfa> bound_dfa(const NumberBounds::Bound& bound, bool least, const Gramma
   const bool below_zero = b.negative && !b.zero();
   if (least) {
     ways.push_back(below_zero ? compare.any() : compare.at_least(b, bound.exclusive));
-    if (below_zero || (b.zero() && !bound.exclusive)) ways.push_back(spec.sequence({minus, compare.at_most(b, bound.exclusive)}));
+    if (below_zero || (b.zero() && !bound.exclusive))
+      ways.push_back(spec.sequence({minus, compare.at_most(b, bound.exclusive)}));
   } else {
     if (!below_zero) ways.push_back(compare.at_most(b, bound.exclusive));
     const bool all = !below_zero && (!b.zero() || !bound.exclusive);
@@ -110,7 +127,8 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   const std::string digits = of.whole + of.fraction;
   int64_t step = 0;
   for (char c : digits)
-    if ((step = step * 10 + (c - '0')) > kMostMultiple) return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
+    if ((step = step * 10 + (c - '0')) > kMostMultiple)
+      return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   if ((k + 2) * step > 20'000) return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   const auto p = static_cast<int32_t>(step);
   // States: 0 begin, 1 after the sign, 2 + r in the whole part, then p for each place behind the point, last: the end.
@@ -127,7 +145,9 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   dfa.accepting.assign(static_cast<size_t>(states), 0);
   dfa.ticks.assign(static_cast<size_t>(states), 0);
   dfa.calls.resize(static_cast<size_t>(states));
-  const auto set = [&](int32_t from, int32_t c, int32_t to) { dfa.next[static_cast<size_t>(from) * 13 + static_cast<size_t>(c)] = to; };
+  const auto set = [&](int32_t from, int32_t c, int32_t to) {
+    dfa.next[static_cast<size_t>(from) * 13 + static_cast<size_t>(c)] = to;
+  };
   const auto divides = [&](int32_t r, int32_t place) {
     int64_t value = r;
     for (int32_t i = place; i < k; ++i) value = value * 10 % p;
@@ -139,8 +159,10 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
     for (int32_t r = 0; r < p; ++r) {
       const int32_t next = static_cast<int32_t>((int64_t{r} * 10 + d) % p);
       set(whole(r), d + 1, whole(next));
-      if (k > 0) set(point + r, d + 1, behind(1, next));
-      else if (d == 0 && divides(r, 0)) set(point + r, d + 1, zeros);
+      if (k > 0)
+        set(point + r, d + 1, behind(1, next));
+      else if (d == 0 && divides(r, 0))
+        set(point + r, d + 1, zeros);
       for (int32_t place = 1; place < k; ++place) set(behind(place, r), d + 1, behind(place + 1, next));
       if (k > 0 && d == 0 && divides(r, k)) set(behind(k, r), d + 1, zeros);
     }
@@ -151,7 +173,8 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   for (int32_t r = 0; r < p; ++r) {
     set(whole(r), 12, point + r);
     dfa.accepting[static_cast<size_t>(whole(r))] = divides(r, 0);
-    for (int32_t place = 1; place <= k; ++place) dfa.accepting[static_cast<size_t>(behind(place, r))] = divides(r, place);
+    for (int32_t place = 1; place <= k; ++place)
+      dfa.accepting[static_cast<size_t>(behind(place, r))] = divides(r, place);
   }
   return dfa;
 }
@@ -162,15 +185,16 @@ std::optional<int64_t> small_whole(const Decimal& number) {
   return std::stoll(number.whole);
 }
 
-// Multiples of all of `of` and of none of `not_of`, all whole numbers: one remainder, of their least common multiple, is
-// enough for all of them. Nothing, where that is too large.
+// Multiples of all of `of` and of none of `not_of`, all whole numbers: one remainder, of their least common multiple,
+// is enough for all of them. Nothing, where that is too large.
 std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vector<int64_t>& not_of) {
   int64_t p = 1;
   for (const auto* list : {&of, &not_of})
     for (int64_t step : *list)
       if ((p = std::lcm(p, step)) > kMostRemainders) return std::nullopt;
   const auto kept = [&](int64_t r) {
-    return std::ranges::all_of(of, [&](int64_t step) { return r % step == 0; }) && std::ranges::none_of(not_of, [&](int64_t step) { return r % step == 0; });
+    return std::ranges::all_of(of, [&](int64_t step) { return r % step == 0; }) &&
+           std::ranges::none_of(not_of, [&](int64_t step) { return r % step == 0; });
   };
   // States: 0 begin, 1 after the sign, 2 + r in the whole part; behind the point: nothing but zeros so far, none yet or
   // some, of a whole part that is kept or not; and anything else.
@@ -186,7 +210,9 @@ std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vec
   dfa.accepting.assign(states, 0);
   dfa.ticks.assign(states, 0);
   dfa.calls.resize(states);
-  const auto set = [&](int32_t from, int64_t c, int32_t to) { dfa.next[static_cast<size_t>(from) * 13 + static_cast<size_t>(c)] = to; };
+  const auto set = [&](int32_t from, int64_t c, int32_t to) {
+    dfa.next[static_cast<size_t>(from) * 13 + static_cast<size_t>(c)] = to;
+  };
   for (int64_t d = 0; d < 10; ++d) {
     for (const int32_t from : {0, 1}) set(from, d + 1, whole(d % p));
     for (int64_t r = 0; r < p; ++r) set(whole(r), d + 1, whole((r * 10 + d) % p));
@@ -241,7 +267,8 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   };
   together(bounds.multiple_of, of);
   together(bounds.not_multiple_of, not_of);
-  const bool several = of.size() + not_of.size() == bounds.multiple_of.size() + bounds.not_multiple_of.size() && of.size() + not_of.size() > 1;
+  const bool several = of.size() + not_of.size() == bounds.multiple_of.size() + bounds.not_multiple_of.size() &&
+                       of.size() + not_of.size() > 1;
   const std::optional<Dfa> remainders = several ? remainders_dfa(of, not_of) : std::nullopt;
   GrammarSpec spec;
   JsonRules json(spec);
@@ -249,7 +276,9 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   uint32_t digits = kMostDigits;
   if (remainders && remainders->size() > kManyStates) {  // counting digits too would multiply them
     const ExprId digit = spec.byte_set("0123456789");
-    all = spec.sequence({spec.optional(spec.bytes("-")), spec.choice({spec.bytes("0"), spec.sequence({spec.byte_set("123456789"), spec.repeat(digit, 0, kNoLimit)})})});
+    all = spec.sequence(
+        {spec.optional(spec.bytes("-")),
+         spec.choice({spec.bytes("0"), spec.sequence({spec.byte_set("123456789"), spec.repeat(digit, 0, kNoLimit)})})});
     digits = kNoLimit;
   }
   if (!bounds.integer) {
@@ -267,7 +296,8 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   for (const auto& bound : bounds.most) MILLRACE_TRY_VOID(narrow(bound_dfa(bound, false, limits, what), both));
   if (bounds.fraction) {
     const ExprId zeros = spec.sequence({spec.bytes("."), spec.repeat(spec.byte_set("0"), 1, digits)});
-    MILLRACE_TRY_VOID(narrow(make_dfa(spec, spec.sequence({json.integer(), spec.optional(zeros)}), limits, what), without));
+    MILLRACE_TRY_VOID(
+        narrow(make_dfa(spec, spec.sequence({json.integer(), spec.optional(zeros)}), limits, what), without));
   }
   for (const Decimal& value : bounds.excluded) {
     MILLRACE_TRY(const Dfa least, bound_dfa({value, false}, true, limits, what));

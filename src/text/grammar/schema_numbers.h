@@ -25,11 +25,14 @@ struct NumberBounds {
     Decimal value;
     bool exclusive = false;
   };
-  bool integer = false, fraction = false;                // nothing else
-  std::vector<Bound> least, most;                        // all of them hold
-  std::vector<Decimal> multiple_of, not_multiple_of;     // above 0
-  std::vector<Decimal> excluded;                         // single numbers
-  bool free() const { return !fraction && least.empty() && most.empty() && multiple_of.empty() && not_multiple_of.empty() && excluded.empty(); }
+  bool integer = false, fraction = false;             // nothing else
+  std::vector<Bound> least, most;                     // all of them hold
+  std::vector<Decimal> multiple_of, not_multiple_of;  // above 0
+  std::vector<Decimal> excluded;                      // single numbers
+  bool free() const {
+    return !fraction && least.empty() && most.empty() && multiple_of.empty() && not_multiple_of.empty() &&
+           excluded.empty();
+  }
 };
 
 // Errors: unsupported (too many states).

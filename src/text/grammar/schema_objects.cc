@@ -1,5 +1,5 @@
-// Objects: the properties that the schema names, in its order, each once or not at all; then keys that it does not name,
-// in groups by the patterns that they match.
+// Objects: the properties that the schema names, in its order, each once or not at all; then keys that it does not
+// name, in groups by the patterns that they match.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -39,10 +39,12 @@ std::vector<std::string> SchemaCompiler::named_keys(const FlatSchema& parts) con
     if (known.insert(name).second) names.push_back(name);
   };
   for (const SchemaPart& part : parts)
-    if (const SchemaJson* properties = part.reference ? nullptr : member(*part.schema, "properties"); properties && properties->is_object())
+    if (const SchemaJson* properties = part.reference ? nullptr : member(*part.schema, "properties");
+        properties && properties->is_object())
       for (const auto& [name, schema] : properties->items()) add(name);
   for (const SchemaPart& part : parts)
-    if (const SchemaJson* required = part.reference ? nullptr : member(*part.schema, "required"); required && required->is_array())
+    if (const SchemaJson* required = part.reference ? nullptr : member(*part.schema, "required");
+        required && required->is_array())
       for (const SchemaJson& name : *required)
         if (name.is_string()) add(name.get<std::string>());
   return names;
@@ -71,7 +73,8 @@ bool SchemaCompiler::sees(const FlatSchema& parts, size_t from, size_t part) con
 }
 
 // Whether the part at `at` has something to say about what its own schema and those below it do not evaluate.
-bool SchemaCompiler::unevaluated(const FlatSchema& parts, size_t at, const std::function<bool(const SchemaJson&)>& evaluates) const {
+bool SchemaCompiler::unevaluated(const FlatSchema& parts, size_t at,
+                                 const std::function<bool(const SchemaJson&)>& evaluates) const {
   for (size_t p = 0; p < parts.size(); ++p) {
     if (!sees(parts, at, p)) continue;
     if (evaluates(*parts[p].schema) || (p != at && parts[p].schema->contains("unevaluatedProperties"))) return false;
@@ -149,7 +152,8 @@ Result<Dfa> SchemaCompiler::narrow_keys(const FlatSchema& parts, Dfa keys, std::
   return keys;
 }
 
-// The keys with their closing quote. Once nothing can be excluded any more, the rest is the rule that all such keys share.
+// The keys with their closing quote. Once nothing can be excluded any more, the rest is the rule that all such keys
+// share.
 Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   const ExprId tail = json_.key_tail();
   const auto classes = static_cast<size_t>(keys.classes);
@@ -159,7 +163,8 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   const int32_t n = keys.size();
   std::vector<uint8_t> all(static_cast<size_t>(n), 0);
   for (int32_t s = 0; s < n; ++s) all[static_cast<size_t>(s)] = keys.accepting[static_cast<size_t>(s)];
-  const std::vector<std::string> samples = {"a", "\\\"", "\\\\", "\\b", "\\f", "\\n", "\\r", "\\t", "\\u0000", "\\u001f", "\\u001F", "\x7F"};
+  const std::vector<std::string> samples = {"a",   "\\\"", "\\\\",    "\\b",     "\\f",     "\\n",
+                                            "\\r", "\\t",  "\\u0000", "\\u001f", "\\u001F", "\x7F"};
   for (bool changed = true; changed;) {
     changed = false;
     for (int32_t s = n; s-- > 0;) {  // backwards: what comes later in a key is numbered later
@@ -193,7 +198,8 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
       for (char high : {'0', '1'})  // control characters
         for (char low : std::string_view("0123456789abcdefABCDEF")) {
           static constexpr std::string_view kShort = "89aAcCdD";  // those with an escape of their own
-          if (whole && !(high == '0' && kShort.find(low) != std::string_view::npos)) whole = keeps(std::string("\\u00") + high + low);
+          if (whole && !(high == '0' && kShort.find(low) != std::string_view::npos))
+            whole = keeps(std::string("\\u00") + high + low);
         }
       if (whole) continue;
       all[static_cast<size_t>(s)] = 0;
@@ -220,13 +226,17 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   return automaton(std::move(keys));
 }
 
-Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const FlatSchema& parts, const std::vector<std::string>& named, std::string_view what) {
+Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const FlatSchema& parts,
+                                                                         const std::vector<std::string>& named,
+                                                                         std::string_view what) {
   std::vector<std::string> texts;
   for (const SchemaPart& part : parts)
-    if (const SchemaJson* patterns = part.reference ? nullptr : member(*part.schema, "patternProperties"); patterns && patterns->is_object())
+    if (const SchemaJson* patterns = part.reference ? nullptr : member(*part.schema, "patternProperties");
+        patterns && patterns->is_object())
       for (const auto& [text, schema] : patterns->items())
         if (std::ranges::find(texts, text) == texts.end()) texts.push_back(text);
-  if (texts.size() > kMostPatterns) return Error::unsupported(fmt::format("{}/patternProperties: more than {} patterns", what, kMostPatterns));
+  if (texts.size() > kMostPatterns)
+    return Error::unsupported(fmt::format("{}/patternProperties: more than {} patterns", what, kMostPatterns));
 
   // A quote of its own class, so that key_expr() can lead on from it.
   GrammarSpec spec;
@@ -240,7 +250,9 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
 
   std::vector<KeyGroup> groups;
   for (size_t subset = 0; subset < size_t{1} << texts.size(); ++subset) {
-    const auto in_subset = [&](const std::string& text) { return subset >> (std::ranges::find(texts, text) - texts.begin()) & 1; };
+    const auto in_subset = [&](const std::string& text) {
+      return subset >> (std::ranges::find(texts, text) - texts.begin()) & 1;
+    };
     KeyGroup group;
     for (size_t p = 0; p < parts.size(); ++p) {
       if (parts[p].reference) continue;
@@ -257,14 +269,17 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
       if (const SchemaJson* patterns = member(schema, "patternProperties"); patterns && patterns->is_object())
         for (const auto& [text, inner] : patterns->items())
           if (in_subset(text)) group.values.push_back(&inner), any_pattern = true;
-      if (const SchemaJson* others = member(schema, "additionalProperties"); others && !any_pattern) group.values.push_back(others);
-      if (const SchemaJson* rest = member(schema, "unevaluatedProperties"); rest && unevaluated(parts, p, evaluates)) group.values.push_back(rest);
+      if (const SchemaJson* others = member(schema, "additionalProperties"); others && !any_pattern)
+        group.values.push_back(others);
+      if (const SchemaJson* rest = member(schema, "unevaluatedProperties"); rest && unevaluated(parts, p, evaluates))
+        group.values.push_back(rest);
     }
     if (std::ranges::any_of(group.values, [](const SchemaJson* s) { return *s == false; })) continue;
     Dfa some = keys;
     for (size_t t = 0; t < texts.size(); ++t) {
       MILLRACE_TRY(const Dfa* dfa, pattern(texts[t]));
-      MILLRACE_TRY(some, combine(some, *dfa, subset >> t & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, what));
+      MILLRACE_TRY(some,
+                   combine(some, *dfa, subset >> t & 1 ? DfaProduct::both : DfaProduct::first_only, limits_, what));
     }
     if (some.empty()) continue;
     MILLRACE_TRY(group.key, key_expr(some));
@@ -277,9 +292,11 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
 // How many members there may be, where that is asked for. Counted objects begin with their required members, so that
 // there is always room for those. Keys that the schema does not name may come twice, so that beyond the required ones
 // only one member can be counted on. Where all keys are named, states count them.
-Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls, Task& task) {
+Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls,
+                                         Task& task) {
   const auto required = static_cast<uint32_t>(merged.required.size());
-  const bool demanding = std::ranges::any_of(parts, [](const SchemaPart& p) { return p.schema->contains(kOtherProperty); });
+  const bool demanding =
+      std::ranges::any_of(parts, [](const SchemaPart& p) { return p.schema->contains(kOtherProperty); });
   if (merged.max_properties < required) {
     task.counted = true;
     calls.need = 1;
@@ -295,13 +312,16 @@ Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSc
   }
   if (simple && merged.max_properties == kNoLimit) return {};
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(parts, named_keys(parts), merged.path));
-  if (groups.empty() || (demanding && merged.min_properties <= required + 1)) {  // a demand brings in one that is not required
+  if (groups.empty() ||
+      (demanding && merged.min_properties <= required + 1)) {  // a demand brings in one that is not required
     task.enumerated = true;
     return {};
   }
   if (least > 1 || demanding)
-    return Error::unsupported(fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported where the names of others are free", merged.path,
-                                          merged.min_properties, merged.required.size()));
+    return Error::unsupported(
+        fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported where the names of "
+                    "others are free",
+                    merged.path, merged.min_properties, merged.required.size()));
   task.counted = true;
   calls.room = merged.max_properties;
   calls.need = merged.min_properties;
@@ -343,7 +363,9 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
   MILLRACE_TRY(const auto demanded, demanded_members(task.parts, groups, quote, colon));
   const bool filled = task.merged.min_properties > 0 && task.merged.required.empty();
   if (!task.enumerated && demanded.size() == 1 && demanded[0].empty()) {
-    spec_.set_body(task.rule, filled && members.empty() && others.empty() ? spec_.never() : object_rest(std::move(members), quote, std::move(others), filled));
+    spec_.set_body(task.rule, filled && members.empty() && others.empty()
+                                  ? spec_.never()
+                                  : object_rest(std::move(members), quote, std::move(others), filled));
     return {};
   }
   std::vector<ExprId> all, ways;
@@ -370,9 +392,10 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
   return {};
 }
 
-// The members and what closes the object. Of a long list, what stands between two keys is a rule for each kind of value,
-// so that a member costs a few states beside its key.
-ExprId SchemaCompiler::object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others, bool filled) {
+// The members and what closes the object. Of a long list, what stands between two keys is a rule for each kind of
+// value, so that a member costs a few states beside its key.
+ExprId SchemaCompiler::object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others,
+                                   bool filled) {
   const ExprId colon = spec_.sequence({spec_.bytes(":"), json_.space()});
   if (members.size() <= kLongList) {
     std::vector<ExprId> all;

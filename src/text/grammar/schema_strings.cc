@@ -16,42 +16,47 @@ struct Format {
   std::string_view name, pattern;
 };
 
-#define MILLRACE_DATE                                                                                                     \
-  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|"         \
+#define MILLRACE_DATE                                                                                          \
+  "(\\d{4}-((0[13578]|1[02])-(0[1-9]|[12]\\d|3[01])|(0[469]|11)-(0[1-9]|[12]\\d|30)|02-(0[1-9]|1\\d|2[0-8]))|" \
   "((\\d\\d(0[48]|[2468][048]|[13579][26]))|(([02468][048]|[13579][26])00))-02-29)"
 #define MILLRACE_TIME "([01]\\d|2[0-3]):[0-5]\\d:[0-5]\\d(\\.\\d{1,9})?(Z|[+-]([01]\\d|2[0-3]):[0-5]\\d)"
 #define MILLRACE_LABEL "[A-Za-z0-9]([A-Za-z0-9-]{0,61}[A-Za-z0-9])?"
 #define MILLRACE_BYTE "(25[0-5]|2[0-4]\\d|1\\d\\d|[1-9]?\\d)"
 #define MILLRACE_V4 MILLRACE_BYTE "(\\." MILLRACE_BYTE "){3}"
 #define MILLRACE_H "[0-9A-Fa-f]{1,4}"
-#define MILLRACE_V6                                                                                                       \
-  "((" MILLRACE_H ":){7}" MILLRACE_H "|(" MILLRACE_H ":){6}" MILLRACE_V4 "|::(" MILLRACE_H ":){0,5}" MILLRACE_V4         \
-  "|(" MILLRACE_H ":){1,7}:|(" MILLRACE_H ":){1,6}:" MILLRACE_H "|(" MILLRACE_H ":){1,5}(:" MILLRACE_H "){1,2}"          \
-  "|(" MILLRACE_H ":){1,4}(:" MILLRACE_H "){1,3}|(" MILLRACE_H ":){1,3}(:" MILLRACE_H "){1,4}"                           \
+#define MILLRACE_V6                                                                                              \
+  "((" MILLRACE_H ":){7}" MILLRACE_H "|(" MILLRACE_H ":){6}" MILLRACE_V4 "|::(" MILLRACE_H ":){0,5}" MILLRACE_V4 \
+  "|(" MILLRACE_H ":){1,7}:|(" MILLRACE_H ":){1,6}:" MILLRACE_H "|(" MILLRACE_H ":){1,5}(:" MILLRACE_H           \
+  "){1,2}"                                                                                                       \
+  "|(" MILLRACE_H ":){1,4}(:" MILLRACE_H "){1,3}|(" MILLRACE_H ":){1,3}(:" MILLRACE_H                            \
+  "){1,4}"                                                                                                       \
   "|(" MILLRACE_H ":){1,2}(:" MILLRACE_H "){1,5}|" MILLRACE_H ":(:" MILLRACE_H "){1,6}|:((:" MILLRACE_H "){1,7}|:))"
 #define MILLRACE_PCHAR "([A-Za-z0-9._~!$&'()*+,;=:@-]|%[0-9A-Fa-f]{2})"
 #define MILLRACE_HOST "([A-Za-z0-9._~!$&'()*+,;=-]|%[0-9A-Fa-f]{2})"
 #define MILLRACE_USER "(([A-Za-z0-9._~!$&'()*+,;=:-]|%[0-9A-Fa-f]{2})*@)?"
 #define MILLRACE_AUTHORITY "//" MILLRACE_USER "(\\[" MILLRACE_V6 "\\]|" MILLRACE_HOST "*)(:\\d*)?"
 #define MILLRACE_QUERY "(\\?(" MILLRACE_PCHAR "|[/?])*)?(#(" MILLRACE_PCHAR "|[/?])*)?"
-#define MILLRACE_URI \
-  "[A-Za-z][A-Za-z0-9+.-]*:(" MILLRACE_AUTHORITY "(/" MILLRACE_PCHAR "*)*|/?(" MILLRACE_PCHAR "+(/" MILLRACE_PCHAR "*)*)?)" MILLRACE_QUERY
+#define MILLRACE_URI                                                                                               \
+  "[A-Za-z][A-Za-z0-9+.-]*:(" MILLRACE_AUTHORITY "(/" MILLRACE_PCHAR "*)*|/?(" MILLRACE_PCHAR "+(/" MILLRACE_PCHAR \
+  "*)*)?)" MILLRACE_QUERY
 
 // Texts that match are valid; some that are rarely written (comments in addresses, leap seconds) are left out.
 constexpr Format kFormats[] = {
     {"date", "^" MILLRACE_DATE "$"},
     {"time", "^" MILLRACE_TIME "$"},
     {"date-time", "^" MILLRACE_DATE "[Tt]" MILLRACE_TIME "$"},
-    {"duration", "^P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))?|"
-                 "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))$"},
-    {"email", "^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@" MILLRACE_LABEL "(\\." MILLRACE_LABEL ")*$"},
+    {"duration",
+     "^P(\\d+W|(\\d+Y(\\d+M(\\d+D)?)?|\\d+M(\\d+D)?|\\d+D)(T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))?|"
+     "T(\\d+H(\\d+M(\\d+S)?)?|\\d+M(\\d+S)?|\\d+S))$"},
+    {"email", "^[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+(\\.[A-Za-z0-9!#$%&'*+/=?^_`{|}~-]+)*@" MILLRACE_LABEL
+              "(\\." MILLRACE_LABEL ")*$"},
     {"hostname", "^" MILLRACE_LABEL "(\\." MILLRACE_LABEL ")*$"},
     {"ipv4", "^" MILLRACE_V4 "$"},
     {"ipv6", "^" MILLRACE_V6 "$"},
     {"uuid", "^[0-9A-Fa-f]{8}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{4}-[0-9A-Fa-f]{12}$"},
     {"uri", "^" MILLRACE_URI "$"},
-    {"uri-reference", "^(" MILLRACE_URI "|(" MILLRACE_AUTHORITY "(/" MILLRACE_PCHAR "*)*|/(" MILLRACE_PCHAR "+(/" MILLRACE_PCHAR "*)*)?|" MILLRACE_HOST
-                      "*(/" MILLRACE_PCHAR "*)*)" MILLRACE_QUERY ")$"},
+    {"uri-reference", "^(" MILLRACE_URI "|(" MILLRACE_AUTHORITY "(/" MILLRACE_PCHAR "*)*|/(" MILLRACE_PCHAR
+                      "+(/" MILLRACE_PCHAR "*)*)?|" MILLRACE_HOST "*(/" MILLRACE_PCHAR "*)*)" MILLRACE_QUERY ")$"},
     {"json-pointer", "^(/([^~/]|~[01])*)*$"},
     {"relative-json-pointer", "^(0|[1-9]\\d*)(#|(/([^~/]|~[01])*)*)$"},
 };
@@ -99,7 +104,8 @@ std::pair<uint32_t, uint32_t> length_range(const Dfa& dfa) {
     const int32_t to = dfa.next[s * static_cast<size_t>(dfa.classes) + static_cast<size_t>(c++)];
     if (to < 0) continue;
     if (state[static_cast<size_t>(to)] == 1) return {shortest, kNoLimit};
-    if (state[static_cast<size_t>(to)] == 0) state[static_cast<size_t>(to)] = 1, path.emplace_back(static_cast<size_t>(to), 0);
+    if (state[static_cast<size_t>(to)] == 0)
+      state[static_cast<size_t>(to)] = 1, path.emplace_back(static_cast<size_t>(to), 0);
   }
   return {shortest, longest[0]};
 }
@@ -149,7 +155,8 @@ std::string_view format_pattern(std::string_view format) {
 }
 
 bool standard_format(std::string_view format) {
-  static constexpr std::string_view kOthers[] = {"idn-email", "idn-hostname", "iri", "iri-reference", "uri-template", "regex"};
+  static constexpr std::string_view kOthers[] = {"idn-email",     "idn-hostname", "iri",
+                                                 "iri-reference", "uri-template", "regex"};
   return !format_pattern(format).empty() || std::ranges::find(kOthers, format) != std::end(kOthers);
 }
 
@@ -166,11 +173,16 @@ Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& li
     bool in_class = false;
     for (; at < rest.size(); ++at) {
       const char c = rest[at];
-      if (c == '\\') ++at;
-      else if (in_class) in_class = c != ']';
-      else if (c == '[') in_class = true;
-      else if (c == '(') ++depth;
-      else if (c == ')' && --depth == 0) break;
+      if (c == '\\')
+        ++at;
+      else if (in_class)
+        in_class = c != ']';
+      else if (c == '[')
+        in_class = true;
+      else if (c == '(')
+        ++depth;
+      else if (c == ')' && --depth == 0)
+        break;
     }
     if (at >= rest.size()) break;
     ahead.push_back({std::string(rest.substr(3, at - 3)), rest[2] == '='});
@@ -181,12 +193,18 @@ Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& li
   bool in_class = false, whole = rest.empty() || std::string_view("*+?{").find(rest.front()) == std::string_view::npos;
   for (size_t at = 0; at < rest.size() && whole; ++at) {
     const char c = rest[at];
-    if (c == '\\') ++at;
-    else if (in_class) in_class = c != ']';
-    else if (c == '[') in_class = true;
-    else if (c == '(') ++depth;
-    else if (c == ')' && depth > 0) --depth;
-    else if (c == '|' && depth == 0) whole = false;
+    if (c == '\\')
+      ++at;
+    else if (in_class)
+      in_class = c != ']';
+    else if (c == '[')
+      in_class = true;
+    else if (c == '(')
+      ++depth;
+    else if (c == ')' && depth > 0)
+      --depth;
+    else if (c == '|' && depth == 0)
+      whole = false;
   }
   if (ahead.empty() || !whole) return search_dfa(pattern, Spelling::json, limits);
   MILLRACE_TRY(Dfa dfa, search_dfa("^" + std::string(rest), Spelling::json, limits));
@@ -204,12 +222,14 @@ Result<Dfa> string_dfa(const StringBounds& bounds, const GrammarLimits& limits, 
     MILLRACE_TRY(dfa, combine(dfa, *other, product, limits, what));
     return {};
   };
-  for (const std::string& pattern : bounds.patterns) MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::both));
+  for (const std::string& pattern : bounds.patterns)
+    MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::both));
   for (const std::string& format : bounds.formats) {
     const std::string_view pattern = format_pattern(format);
     if (!pattern.empty()) MILLRACE_TRY_VOID(narrow(search_dfa(pattern, Spelling::json, limits), DfaProduct::both));
   }
-  for (const std::string& pattern : bounds.not_patterns) MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::first_only));
+  for (const std::string& pattern : bounds.not_patterns)
+    MILLRACE_TRY_VOID(narrow(schema_pattern_dfa(pattern, limits), DfaProduct::first_only));
   if (!bounds.excluded.empty()) {
     GrammarSpec spec;
     std::vector<ExprId> texts;

@@ -11,7 +11,7 @@ namespace millrace {
 
 struct StringBounds {
   std::vector<std::string> patterns, not_patterns, formats;
-  std::vector<std::string> excluded;  // whole strings
+  std::vector<std::string> excluded;               // whole strings
   uint32_t min_length = 0, max_length = kNoLimit;  // code points
   bool lengths_only() const { return patterns.empty() && not_patterns.empty() && formats.empty() && excluded.empty(); }
 };

@@ -66,14 +66,17 @@ struct Tally {
     return out.substr(0, 90);
   }
   void print(const char* title) const {
-    std::cout << fmt::format("{}: {} schemas, {} compile ({:.1f} %), {} accept exactly the valid instances ({:.1f} % of those); of {} instances {} valid ones "
-                             "are rejected, {} invalid ones accepted ({} without a note); {} are weakened\n",
-                             title, schemas, compiled, 100.0 * compiled / schemas, exact, 100.0 * exact / std::max(1, compiled), instances, valid_rejected,
-                             invalid_accepted, invalid_accepted_unnoted, weakened);
+    std::cout << fmt::format(
+        "{}: {} schemas, {} compile ({:.1f} %), {} accept exactly the valid instances ({:.1f} % of those); of {} "
+        "instances {} valid ones "
+        "are rejected, {} invalid ones accepted ({} without a note); {} are weakened\n",
+        title, schemas, compiled, 100.0 * compiled / schemas, exact, 100.0 * exact / std::max(1, compiled), instances,
+        valid_rejected, invalid_accepted, invalid_accepted_unnoted, weakened);
     std::vector<std::pair<int, std::string>> order;
     for (const auto& [why, count] : reasons) order.emplace_back(count, why);
     std::sort(order.rbegin(), order.rend());
-    for (size_t i = 0; i < order.size() && i < 25; ++i) std::cout << fmt::format("  refused {:4}: {}\n", order[i].first, order[i].second);
+    for (size_t i = 0; i < order.size() && i < 25; ++i)
+      std::cout << fmt::format("  refused {:4}: {}\n", order[i].first, order[i].second);
     if (std::getenv("MILLRACE_VERBOSE"))
       for (const auto* list : {&wrong, &weak})
         for (const std::string& one : *list) std::cout << "  " << one << "\n";
@@ -82,7 +85,8 @@ struct Tally {
 
 TEST(SchemaSuites, RealWorldSchemas) {
   MILLRACE_NEEDS_SHARED("benchmarks/jsonschemabench_maskbench_sample.jsonl.xz");
-  std::istringstream lines(testing::read_maybe_xz(testing::shared_data() / "benchmarks/jsonschemabench_maskbench_sample.jsonl.xz"));
+  std::istringstream lines(
+      testing::read_maybe_xz(testing::shared_data() / "benchmarks/jsonschemabench_maskbench_sample.jsonl.xz"));
   Tally tally;
   for (std::string line; std::getline(lines, line);) {
     const SchemaJson one = SchemaJson::parse(line, nullptr, false);
@@ -116,7 +120,8 @@ TEST_P(OfficialSuite, Drafts) {
   EXPECT_EQ(tally.invalid_accepted_unnoted, 0);
 }
 
-INSTANTIATE_TEST_SUITE_P(Files, OfficialSuite, ::testing::Values("draft7", "draft2020-12"), [](const auto& one) { return std::string(one.param) == "draft7" ? "Draft7" : "Draft2020"; });
+INSTANTIATE_TEST_SUITE_P(Files, OfficialSuite, ::testing::Values("draft7", "draft2020-12"),
+                         [](const auto& one) { return std::string(one.param) == "draft7" ? "Draft7" : "Draft2020"; });
 
 }  // namespace
 }  // namespace millrace

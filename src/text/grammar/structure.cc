@@ -15,12 +15,16 @@ constexpr size_t kMostElements = 4096;
 
 class Structure {
  public:
-  Structure(GrammarSpec& spec, const GrammarLimits& limits, GrammarNotes& notes) : spec_(spec), limits_(limits), notes_(notes) {}
+  Structure(GrammarSpec& spec, const GrammarLimits& limits, GrammarNotes& notes)
+      : spec_(spec), limits_(limits), notes_(notes) {}
 
   Result<ExprId> part(const SchemaJson& json, const std::string& where, int depth = 0) {
-    if (!json.is_object() || !json.contains("type") || !json["type"].is_string()) return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
+    if (!json.is_object() || !json.contains("type") || !json["type"].is_string())
+      return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
-    if (depth > kMostDepth || ++elements_ > kMostElements) return Error::unsupported(fmt::format("structure: {}: more than {} parts, or {} inside each other", where, kMostElements, kMostDepth));
+    if (depth > kMostDepth || ++elements_ > kMostElements)
+      return Error::unsupported(
+          fmt::format("structure: {}: more than {} parts, or {} inside each other", where, kMostElements, kMostDepth));
     MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
@@ -46,20 +50,26 @@ class Structure {
     if (!json.contains("weakened") || !json["weakened"].is_array()) return {};
     for (const SchemaJson& one : json["weakened"]) {
       if (!one.is_string()) continue;
-      if (flag(json, "strict")) return Error::unsupported(fmt::format("structure: {}; strict asks for all of it, so change that or leave strict out", one.get<std::string>()));
+      if (flag(json, "strict"))
+        return Error::unsupported(fmt::format(
+            "structure: {}; strict asks for all of it, so change that or leave strict out", one.get<std::string>()));
       notes_.weaken(one.get<std::string>());
     }
     return {};
   }
   Result<std::string> text(const SchemaJson& json, const char* key, const std::string& where) {
-    if (!json.contains(key) || !json[key].is_string()) return Error::user(fmt::format("structure: {}.{}: must be a string", where, key));
+    if (!json.contains(key) || !json[key].is_string())
+      return Error::user(fmt::format("structure: {}.{}: must be a string", where, key));
     return json[key].get<std::string>();
   }
   Result<const SchemaJson*> list(const SchemaJson& json, const char* key, const std::string& where) {
-    if (!json.contains(key) || !json[key].is_array() || json[key].empty()) return Error::user(fmt::format("structure: {}.{}: must be an array that is not empty", where, key));
+    if (!json.contains(key) || !json[key].is_array() || json[key].empty())
+      return Error::user(fmt::format("structure: {}.{}: must be an array that is not empty", where, key));
     return &json[key];
   }
-  static bool flag(const SchemaJson& json, const char* key) { return json.contains(key) && json[key].is_boolean() && json[key].get<bool>(); }
+  static bool flag(const SchemaJson& json, const char* key) {
+    return json.contains(key) && json[key].is_boolean() && json[key].get<bool>();
+  }
 
   ExprId as_rule(const std::string& name, ExprId body) {
     const RuleId rule = spec_.add_rule(name);
@@ -89,7 +99,8 @@ class Structure {
   }
   Result<ExprId> schema(const SchemaJson& json, const std::string& where) {
     if (!json.contains("json_schema")) return Error::user(fmt::format("structure: {}.json_schema: is missing", where));
-    MILLRACE_TRY_VOID(compile_json_schema(spec_, json["json_schema"].dump(-1, ' ', false, SchemaJson::error_handler_t::replace), limits_, notes_));
+    MILLRACE_TRY_VOID(compile_json_schema(
+        spec_, json["json_schema"].dump(-1, ' ', false, SchemaJson::error_handler_t::replace), limits_, notes_));
     return spec_.call(spec_.root);
   }
   Result<ExprId> several(const SchemaJson& json, const std::string& where, bool either, int depth) {
@@ -154,7 +165,8 @@ class Structure {
     }
     const ExprId one = as_rule("a tag", spec_.choice(std::move(ways)));
     ExprId all = one;
-    if (!flag(json, "stop_after_first")) all = spec_.sequence({one, spec_.repeat(spec_.sequence({spec_.bytes(separator), one}), 0, kNoLimit)});
+    if (!flag(json, "stop_after_first"))
+      all = spec_.sequence({one, spec_.repeat(spec_.sequence({spec_.bytes(separator), one}), 0, kNoLimit)});
     return flag(json, "at_least_one") ? all : spec_.optional(all);
   }
 
@@ -176,12 +188,15 @@ SchemaJson from_old_form(const SchemaJson& json) {
     }
     tags.push_back(std::move(tag));
   }
-  return {{"type", "triggered_tags"}, {"triggers", json.contains("triggers") ? json["triggers"] : SchemaJson::array()}, {"tags", std::move(tags)}};
+  return {{"type", "triggered_tags"},
+          {"triggers", json.contains("triggers") ? json["triggers"] : SchemaJson::array()},
+          {"tags", std::move(tags)}};
 }
 
 }  // namespace
 
-Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits, GrammarNotes& notes) {
+Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits,
+                               GrammarNotes& notes) {
   bool deep = false;  // writing a part out again recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
     deep |= depth > limits.depth + 2 * kMostDepth;
@@ -191,7 +206,8 @@ Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const G
   if (deep) return Error::unsupported(fmt::format("structure: more than {} levels inside each other", limits.depth));
   if (!json.is_object()) return Error::user("structure: must be a JSON object");
   if (json.contains("structures") && json["structures"].is_array()) json = from_old_form(json);
-  if (json.contains("format") && json.value("type", SchemaJson()) == "structural_tag") json = SchemaJson(json["format"]);
+  if (json.contains("format") && json.value("type", SchemaJson()) == "structural_tag")
+    json = SchemaJson(json["format"]);
   Structure structure(spec, limits, notes);
   MILLRACE_TRY(const ExprId body, structure.part(json, "the structure"));
   spec.root = spec.add_rule("the structure");

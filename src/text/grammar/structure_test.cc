@@ -19,7 +19,8 @@ TEST(Structure, SequencesChoicesAndParts) {
 }
 
 TEST(Structure, TextUntilMustCome) {
-  TextMatcher m(structure_of(R"({"type": "sequence", "elements": [{"type": "text_until", "end": "</think>"}, {"type": "const_string", "value": "yes"}]})"));
+  TextMatcher m(structure_of(
+      R"({"type": "sequence", "elements": [{"type": "text_until", "end": "</think>"}, {"type": "const_string", "value": "yes"}]})"));
   EXPECT_TRUE(m.accepts("</think>yes"));
   EXPECT_TRUE(m.accepts("well </thin</think>yes"));
   EXPECT_FALSE(m.accepts("yes"));
@@ -28,7 +29,8 @@ TEST(Structure, TextUntilMustCome) {
 }
 
 TEST(Structure, TriggeredTags) {
-  const std::string tags = R"("triggers": ["<c"], "tags": [{"begin": "<c=a>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</c>"},
+  const std::string tags =
+      R"("triggers": ["<c"], "tags": [{"begin": "<c=a>", "content": {"type": "regex", "pattern": "[0-9]"}, "end": "</c>"},
       {"begin": "<c=b>", "content": {"type": "const_string", "value": "z"}, "end": "</c>"}])";
   TextMatcher free(structure_of((R"({"type": "triggered_tags", )" + tags + "}").c_str()));
   EXPECT_EQ(free.error.message, "");
@@ -46,18 +48,21 @@ TEST(Structure, TriggeredTags) {
   EXPECT_FALSE(must.accepts("x"));
   EXPECT_TRUE(must.accepts("x<c=a>1</c>"));
   EXPECT_TRUE(must.accepts("x<c=a>1</c> and <c=b>z</c> end"));
-  TextMatcher two(structure_of(R"({"type": "triggered_tags", "triggers": ["<x>", "[y]"], "tags": [{"begin": "<x>", "content": {"type": "const_string", "value": "1"}, "end": ""},
+  TextMatcher two(structure_of(
+      R"({"type": "triggered_tags", "triggers": ["<x>", "[y]"], "tags": [{"begin": "<x>", "content": {"type": "const_string", "value": "1"}, "end": ""},
       {"begin": "[y]", "content": {"type": "const_string", "value": "2"}, "end": ""}]})"));
   EXPECT_TRUE(two.accepts("<x[y]2<x>1"));
   EXPECT_FALSE(two.accepts("<x>2"));
 }
 
 TEST(Structure, TagsWithSeparatorAndTheOlderForm) {
-  TextMatcher m(structure_of(R"x({"type": "tags_with_separator", "at_least_one": true, "separator": ", ", "tags": [{"begin": "(", "content": {"type": "any_text"}, "end": ")"}]})x"));
+  TextMatcher m(structure_of(
+      R"x({"type": "tags_with_separator", "at_least_one": true, "separator": ", ", "tags": [{"begin": "(", "content": {"type": "any_text"}, "end": ")"}]})x"));
   EXPECT_FALSE(m.accepts(""));
   EXPECT_TRUE(m.accepts("(a), (b)"));
   EXPECT_FALSE(m.accepts("(a), "));
-  TextMatcher old(structure_of(R"({"type": "structural_tag", "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f>"]})"));
+  TextMatcher old(structure_of(
+      R"({"type": "structural_tag", "structures": [{"begin": "<f>", "schema": {"type": "integer"}, "end": "</f>"}], "triggers": ["<f>"]})"));
   EXPECT_TRUE(old.accepts("hello <f>12</f>"));
   EXPECT_FALSE(old.accepts("hello <f>a</f>"));
 }
@@ -69,8 +74,10 @@ TEST(Structure, RefusedWithThePlace) {
       {R"({"type": "sequence", "elements": [{"type": "const_string"}]})", "the structure.elements[0].value"},
       {R"({"type": "other"})", "'other'"},
       {R"({"type": "regex", "pattern": "("})", "regex"},
-      {R"({"type": "triggered_tags", "triggers": ["<a"], "tags": [{"begin": "<b", "content": {"type": "any_text"}, "end": ""}]})", "triggers[0]"},
-      {R"({"type": "triggered_tags", "triggers": ["<a", "a"], "tags": [{"begin": "<a", "content": {"type": "any_text"}, "end": ""}, {"begin": "a", "content": {"type": "any_text"}, "end": ""}]})", "part of"},
+      {R"({"type": "triggered_tags", "triggers": ["<a"], "tags": [{"begin": "<b", "content": {"type": "any_text"}, "end": ""}]})",
+       "triggers[0]"},
+      {R"({"type": "triggered_tags", "triggers": ["<a", "a"], "tags": [{"begin": "<a", "content": {"type": "any_text"}, "end": ""}, {"begin": "a", "content": {"type": "any_text"}, "end": ""}]})",
+       "part of"},
       {R"({"type": "text_until", "end": ""})", "empty"},
       {R"({"type": "json_schema", "json_schema": {"type": "nothing"}})", "JSON schema"}};
   for (const auto& [text, reason] : cases) {

@@ -9,7 +9,7 @@ namespace {
 // The edges of each state, by where they begin or by where they lead.
 class EdgesOf {
  public:
-  EdgesOf(size_t states, std::span<const TickEdge> edges, int32_t TickEdge::* end)
+  EdgesOf(size_t states, std::span<const TickEdge> edges, int32_t TickEdge::*end)
       : edges_(edges), first_(states + 2, 0), order_(edges.size()) {
     for (const TickEdge& edge : edges) ++first_[static_cast<size_t>(edge.*end) + 2];
     for (size_t i = 2; i < first_.size(); ++i) first_[i] += first_[i - 1];
@@ -156,8 +156,9 @@ bool have_gaps(std::span<const uint8_t> accepting, std::span<const TickEdge> edg
     if (from < 0 || to < 0 || (from == to && edge.ticks == 0)) continue;
     ways.push_back({from, states[static_cast<size_t>(edge.to)].plus(edge.ticks)});
   }
-  std::ranges::sort(
-      ways, [](const Way& a, const Way& b) { return a.group != b.group ? a.group < b.group : a.range.least < b.range.least; });
+  std::ranges::sort(ways, [](const Way& a, const Way& b) {
+    return a.group != b.group ? a.group < b.group : a.range.least < b.range.least;
+  });
   uint32_t most = 0;
   for (size_t i = 0; i < ways.size(); ++i) {
     const bool first = i == 0 || ways[i].group != ways[i - 1].group;

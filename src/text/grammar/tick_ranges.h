@@ -4,8 +4,8 @@
 //   [ true, true  : any number            [ true, true \n : none, so not for a call that needs one more
 //
 // A range has no gaps: every number between its bounds is reached. What the schema compiler writes keeps to that: an
-// item or member that is optional adds one to the most, one that may come often removes the bound, a required one adds one
-// to both, and a state that stands for several of them joins ranges that touch. Other rules are found out.
+// item or member that is optional adds one to the most, one that may come often removes the bound, a required one adds
+// one to both, and a state that stands for several of them joins ranges that touch. Other rules are found out.
 #pragma once
 
 #include <cstdint>

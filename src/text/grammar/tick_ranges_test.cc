@@ -1,5 +1,5 @@
-// Ranges of ticks against the definition, which numbers of ticks lead to the end, over random graphs; and what a grammar
-// makes of them.
+// Ranges of ticks against the definition, which numbers of ticks lead to the end, over random graphs; and what a
+// grammar makes of them.
 #include "text/grammar/tick_ranges.h"
 
 #include <gtest/gtest.h>
@@ -81,7 +81,8 @@ Result<Grammar> counted(const std::vector<std::string>& texts, bool often, uint3
     ways.push_back(spec.sequence(std::move(parts)));
   }
   const RuleId rule = spec.add_rule("list");
-  spec.set_body(rule, spec.sequence({spec.repeat(spec.choice(ways), often ? 0 : 1, often ? kNoLimit : 1), spec.bytes("]")}));
+  spec.set_body(rule,
+                spec.sequence({spec.repeat(spec.choice(ways), often ? 0 : 1, often ? kNoLimit : 1), spec.bytes("]")}));
   spec.root = spec.add_rule("root");
   spec.set_body(spec.root, spec.choice({spec.bytes("x"), spec.call(rule, need, room)}));
   return Grammar::create(spec);

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kShortList = 1024;       // tokens; more are kept as bits
+constexpr size_t kShortList = 1024;  // tokens; more are kept as bits
 constexpr size_t kMostFingerprints = 4096;
 constexpr int64_t kMostWork = 20'000'000;  // for one state; beyond it there is no mask
 
@@ -61,7 +61,8 @@ class FloorTicks {
       add_on(known.ways, config.frame, config.state);
       const ParseTable::Frame& frame = table_.frame(config.frame);
       if (frame.kind != ParseTable::Frame::Kind::floor || !table_.grammar().accepting(config.state)) continue;
-      if (std::ranges::find(known.exits, frame.floor_ticks) == known.exits.end()) known.exits.push_back(frame.floor_ticks);
+      if (std::ranges::find(known.exits, frame.floor_ticks) == known.exits.end())
+        known.exits.push_back(frame.floor_ticks);
     }
   }
 
@@ -93,17 +94,18 @@ StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& g
   const bool counted = grammar->counted(state);
   const TickRange now = grammar->ticks_left(state);
   FloorTicks floor(table);
-  walk_trie(trie, table, 1, static_cast<uint32_t>(trie.nodes().size()), table.begin_on_floor(state), [&](uint32_t node, SetId set) {
-    const auto tokens = trie.tokens(node);
-    mask.list.insert(mask.list.end(), tokens.begin(), tokens.end());
-    if (counted && !tokens.empty()) add_counted(mask, tokens, now, floor.ways(set));
-    if (!table.exits(set) || !trie.has_children(node)) return;
-    if (!counted) return mask.exits.push_back({node, 0});
-    for (const uint8_t ticks : floor.exits(set)) {
-      mask.exits.push_back({node, ticks});
-      mask.most_ticks = std::max<uint32_t>(mask.most_ticks, ticks);
-    }
-  });
+  walk_trie(trie, table, 1, static_cast<uint32_t>(trie.nodes().size()), table.begin_on_floor(state),
+            [&](uint32_t node, SetId set) {
+              const auto tokens = trie.tokens(node);
+              mask.list.insert(mask.list.end(), tokens.begin(), tokens.end());
+              if (counted && !tokens.empty()) add_counted(mask, tokens, now, floor.ways(set));
+              if (!table.exits(set) || !trie.has_children(node)) return;
+              if (!counted) return mask.exits.push_back({node, 0});
+              for (const uint8_t ticks : floor.exits(set)) {
+                mask.exits.push_back({node, ticks});
+                mask.most_ticks = std::max<uint32_t>(mask.most_ticks, ticks);
+              }
+            });
   if (table.exceeded() != ParseBound::none) mask = {};
   mask.exceeded = table.exceeded();
   mask.work = kMostWork - std::max<int64_t>(0, table.work_left());
@@ -120,19 +122,23 @@ StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& g
 
 }  // namespace
 
-TokenMasks::TokenMasks(std::vector<std::string> pieces, size_t limit_bytes) : trie_(pieces), limit_bytes_(limit_bytes) {}
+TokenMasks::TokenMasks(std::vector<std::string> pieces, size_t limit_bytes)
+    : trie_(pieces), limit_bytes_(limit_bytes) {}
 
 uint64_t TokenMasks::key_of(const Grammar& grammar, int64_t grammar_id, int32_t state) {
   const std::string& fingerprint = grammar.fingerprint(state);
   if (!fingerprint.empty()) {
     auto found = rules_.find(fingerprint);
-    if (found == rules_.end() && rules_.size() < kMostFingerprints) found = rules_.emplace(fingerprint, ++grammars_).first;
-    if (found != rules_.end()) return static_cast<uint64_t>(found->second) << 24 | static_cast<uint32_t>(grammar.state_in_rule(state));
+    if (found == rules_.end() && rules_.size() < kMostFingerprints)
+      found = rules_.emplace(fingerprint, ++grammars_).first;
+    if (found != rules_.end())
+      return static_cast<uint64_t>(found->second) << 24 | static_cast<uint32_t>(grammar.state_in_rule(state));
   }
   return static_cast<uint64_t>(grammar_id) << 24 | static_cast<uint32_t>(state);
 }
 
-std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id, int32_t state) {
+std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
+                                                  int32_t state) {
   uint64_t key;
   {
     std::lock_guard lock(mutex_);

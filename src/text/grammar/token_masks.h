@@ -4,7 +4,8 @@
 //
 //   state inside a string:   abc    allowed                       bits
 //                            ab"    closes it                     bits, an exit token
-//                            ",     closes it and goes on         an exit: node of `"` in the trie, walked with the caller
+//                            ",     closes it and goes on         an exit: node of `"` in the trie, walked with the
+//                            caller
 //
 // A rule's ticks (see expr.h) are counted on the floor: a token with t of them, behind which a to b more can come, is
 // allowed where the call asks for some number from t + a to t + b. One StateMask serves all lengths.
@@ -27,14 +28,14 @@ namespace millrace {
 
 struct StateMask {
   struct Exit {
-    uint32_t node = 0;   // of the trie, with nodes below it
-    uint8_t ticks = 0;   // of a counted rule
+    uint32_t node = 0;  // of the trie, with nodes below it
+    uint8_t ticks = 0;  // of a counted rule
   };
-  struct Least {         // a token that needs room for so many ticks
+  struct Least {  // a token that needs room for so many ticks
     TokenId token = 0;
     uint32_t ticks = 0;
   };
-  struct Counted {       // a token and a way to read it: the rule can end with `least` to `most` ticks in all
+  struct Counted {  // a token and a way to read it: the rule can end with `least` to `most` ticks in all
     TokenId token = 0;
     uint32_t least = 0, most = 0;
   };
@@ -42,7 +43,7 @@ struct StateMask {
   std::vector<uint64_t> bits;
   std::vector<TokenId> list;
   // Of a counted rule, those of them that depend on the call's need and room; each is in one of the two.
-  std::vector<Least> counted_open;   // on its room alone; most ticks first
+  std::vector<Least> counted_open;    // on its room alone; most ticks first
   std::vector<Counted> counted_some;  // all ways of one token in a row: one of them has to fit
   std::vector<Exit> exits;
   uint32_t most_ticks = 0;
@@ -50,8 +51,8 @@ struct StateMask {
   int64_t work = 0;                        // that it took, as ParseTable counts
 
   size_t bytes() const {
-    return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) +
-           counted_open.size() * sizeof(Least) + counted_some.size() * sizeof(Counted) + exits.size() * sizeof(Exit);
+    return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) + counted_open.size() * sizeof(Least) +
+           counted_some.size() * sizeof(Counted) + exits.size() * sizeof(Exit);
   }
 };
 
@@ -65,7 +66,8 @@ class TokenMasks {
     return ++grammars_;
   }
   // The mask of one state; `grammar_id` names the grammar for states that no other can share.
-  std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id, int32_t state);
+  std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
+                                        int32_t state);
 
   size_t bytes() const;
   int64_t computed() const;  // masks worked out so far

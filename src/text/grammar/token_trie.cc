@@ -29,14 +29,16 @@ TokenTrie::TokenTrie(const std::vector<std::string>& pieces) {
   for (TokenId token : order) {
     const std::string_view text = piece(token);
     const size_t limit = std::min(before.size(), text.size());
-    const auto shared = static_cast<size_t>(std::mismatch(text.begin(), text.begin() + static_cast<ptrdiff_t>(limit), before.begin()).first - text.begin());
+    const auto shared = static_cast<size_t>(
+        std::mismatch(text.begin(), text.begin() + static_cast<ptrdiff_t>(limit), before.begin()).first - text.begin());
     while (path.size() > shared + 1) {
       nodes_[path.back()].end = static_cast<uint32_t>(nodes_.size());
       path.pop_back();
     }
     for (size_t i = shared; i < text.size(); ++i) {
       path.push_back(static_cast<uint32_t>(nodes_.size()));
-      nodes_.push_back({0, static_cast<uint32_t>(tokens_.size()), static_cast<uint8_t>(text[i]), static_cast<uint8_t>(i + 1)});
+      nodes_.push_back(
+          {0, static_cast<uint32_t>(tokens_.size()), static_cast<uint8_t>(text[i]), static_cast<uint8_t>(i + 1)});
     }
     tokens_.push_back(token);
     before = text;

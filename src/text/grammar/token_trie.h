@@ -1,5 +1,5 @@
-// TokenTrie: the bytes of a vocabulary's tokens as a tree, laid out in the order of a walk, so that a walk reads forward
-// and jumps over what it cannot use. Immutable, shared between threads.
+// TokenTrie: the bytes of a vocabulary's tokens as a tree, laid out in the order of a walk, so that a walk reads
+// forward and jumps over what it cannot use. Immutable, shared between threads.
 //
 //   index   0     1    2    3     4            node 1 has children 2 and 3; its end is 4
 //   byte  (root)  a    b    c     b
@@ -36,7 +36,8 @@ class TokenTrie {
   };
   std::span<const Node> nodes() const { return std::span(nodes_).first(nodes_.size() - 1); }
   std::span<const TokenId> tokens(uint32_t node) const {
-    return std::span(tokens_).subspan(nodes_[node].first_token, nodes_[node + 1].first_token - nodes_[node].first_token);
+    return std::span(tokens_).subspan(nodes_[node].first_token,
+                                      nodes_[node + 1].first_token - nodes_[node].first_token);
   }
   bool has_children(uint32_t node) const { return nodes_[node].end > node + 1; }
 

@@ -1,4 +1,5 @@
-// Aho and Corasick's automaton over the triggers, as a rule: a state is the longest text behind us that begins a trigger.
+// Aho and Corasick's automaton over the triggers, as a rule: a state is the longest text behind us that begins a
+// trigger.
 #include <fmt/format.h>
 
 #include <deque>
@@ -26,8 +27,10 @@ void add_failures(Tree& tree) {
   std::vector<int32_t> fail(tree.next.size(), 0);
   std::deque<int32_t> queue;
   for (int32_t& to : tree.next[0]) {
-    if (to < 0) to = 0;
-    else queue.push_back(to);
+    if (to < 0)
+      to = 0;
+    else
+      queue.push_back(to);
   }
   for (; !queue.empty(); queue.pop_front()) {
     const auto at = static_cast<size_t>(queue.front());
@@ -58,8 +61,10 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
     MILLRACE_TRY_VOID(share.resize(static_cast<int64_t>((tree.next.size() + text.size()) * 2 * sizeof(tree.next[0]))));
     MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(triggers.size() * text.size())));
     for (size_t j = 0; j < triggers.size(); ++j)
-      if (i != j && triggers[j].text.find(text) != std::string::npos) return Error::user(fmt::format("structure: the trigger '{}' is a part of '{}'", text, triggers[j].text));
-    if ((bytes += text.size()) > kMostTriggerBytes) return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMostTriggerBytes));
+      if (i != j && triggers[j].text.find(text) != std::string::npos)
+        return Error::user(fmt::format("structure: the trigger '{}' is a part of '{}'", text, triggers[j].text));
+    if ((bytes += text.size()) > kMostTriggerBytes)
+      return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMostTriggerBytes));
     int32_t at = 0;
     for (char c : text) {
       int32_t to = tree.next[static_cast<size_t>(at)][static_cast<uint8_t>(c)];
@@ -114,9 +119,12 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
       spec.set_body(called, spec.sequence(parts));
     }
     const int32_t to = again && !must ? 0 : end;
-    if (called < 0 && to == end) dfa.accepting[s] = 1;
-    else if (called < 0) for (size_t c = 0; c < classes; ++c) dfa.next[s * classes + c] = dfa.next[c];
-    else dfa.calls[s].push_back({called, 0, kNoLimit, to});
+    if (called < 0 && to == end)
+      dfa.accepting[s] = 1;
+    else if (called < 0)
+      for (size_t c = 0; c < classes; ++c) dfa.next[s * classes + c] = dfa.next[c];
+    else
+      dfa.calls[s].push_back({called, 0, kNoLimit, to});
     if (called < 0 && to == 0) dfa.accepting[s] = dfa.accepting[0];
   }
   MILLRACE_TRY_VOID(dfa.share.resize(dfa.bytes()));

@@ -38,7 +38,8 @@ class SpmTokenizer final : public BaseTokenizer {
     for (size_t i = 0; i < pieces_.size(); ++i) {
       const auto id = static_cast<TokenId>(i);
       if (mergeable(id) && !pieces_[i].empty()) ids_.emplace(pieces_[i], id);
-      if (const int byte = byte_of(id); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0) byte_tokens_[static_cast<size_t>(byte)] = id;
+      if (const int byte = byte_of(id); byte >= 0 && byte_tokens_[static_cast<size_t>(byte)] < 0)
+        byte_tokens_[static_cast<size_t>(byte)] = id;
     }
     for (const auto& [text, id] : ids_) note_characters(text);
     if (spec_.merges.empty())
@@ -85,7 +86,9 @@ class SpmTokenizer final : public BaseTokenizer {
  private:
   // The byte that a token stands for, or -1. One of another type with such a name is that text.
   int byte_of(TokenId id) const {
-    return type(id) == TokenType::byte || type(id) == TokenType::normal ? byte_token_value(spec_.tokens[static_cast<size_t>(id)]) : -1;
+    return type(id) == TokenType::byte || type(id) == TokenType::normal
+               ? byte_token_value(spec_.tokens[static_cast<size_t>(id)])
+               : -1;
   }
 
   std::string token_text(TokenId id) const {

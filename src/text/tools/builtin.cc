@@ -5,7 +5,8 @@
 namespace millrace {
 
 std::span<const ToolDialect> tool_dialects() {
-  static const ToolDialect all[] = {kHarmonyTools, kDeepseekTools, kDeepseekNamedTools, kGlmTools, kQwenXmlTools, kHermesTools, kMistralArgsTools, kMistralTools, kLlamaTools};
+  static const ToolDialect all[] = {kHarmonyTools, kDeepseekTools,    kDeepseekNamedTools, kGlmTools,  kQwenXmlTools,
+                                    kHermesTools,  kMistralArgsTools, kMistralTools,       kLlamaTools};
   return all;
 }
 
@@ -17,7 +18,11 @@ const ToolDialect& tool_dialect_of(std::string_view chat_template) {
   return described_tools();
 }
 
-ToolDescription tool_description_of(const ToolDialect& dialect) { return dialect.structure == kDeepseekNamedTools.structure ? describe_deepseek_tools : nullptr; }
-AnswerFrames answer_frames_of(const ToolDialect& dialect) { return dialect.structure == kHarmonyTools.structure ? harmony_frames : nullptr; }
+ToolDescription tool_description_of(const ToolDialect& dialect) {
+  return dialect.structure == kDeepseekNamedTools.structure ? describe_deepseek_tools : nullptr;
+}
+AnswerFrames answer_frames_of(const ToolDialect& dialect) {
+  return dialect.structure == kHarmonyTools.structure ? harmony_frames : nullptr;
+}
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// DeepSeek: calls between marks of their own, in V3 and R1 with a kind and a fence around the arguments, from V3.1 on without.
+// DeepSeek: calls between marks of their own, in V3 and R1 with a kind and a fence around the arguments, from V3.1 on
+// without.
 //
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f
 //   ```json
@@ -15,7 +16,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>", kEnd = "<｜tool▁calls▁end｜>", kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>", kSep = "<｜tool▁sep｜>";
+constexpr std::string_view kBegin = "<｜tool▁calls▁begin｜>", kEnd = "<｜tool▁calls▁end｜>",
+                           kCall = "<｜tool▁call▁begin｜>", kCallEnd = "<｜tool▁call▁end｜>", kSep = "<｜tool▁sep｜>";
 constexpr size_t kMostName = 512;
 
 bool is_filler(char c) { return is_json_space(c) || c == '`'; }
@@ -34,8 +36,10 @@ class MarkedParser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (place_ == Place::arguments) out.push_back({Kind::call_end, ""});
-    else if (place_ != Place::text && !called_) add_piece(out, Kind::text, seen_);
+    if (place_ == Place::arguments)
+      out.push_back({Kind::call_end, ""});
+    else if (place_ != Place::text && !called_)
+      add_piece(out, Kind::text, seen_);
     place_ = Place::text;
     free_.finish(out);
   }
@@ -77,11 +81,16 @@ class MarkedParser final : public CallParser {
 
   // Another call, the end of one, or of all.
   void take_mark(AnswerPieces& out) {
-    if (held_ == kCall) enter(Place::kind);
-    else if (held_ == kCallEnd) enter(Place::between);
-    else if (held_ == kEnd && called_) enter(Place::text);
-    else if (!kCall.starts_with(held_) && !kCallEnd.starts_with(held_) && !kEnd.starts_with(held_)) give_up(out);
-    else if (held_ == kEnd) give_up(out);
+    if (held_ == kCall)
+      enter(Place::kind);
+    else if (held_ == kCallEnd)
+      enter(Place::between);
+    else if (held_ == kEnd && called_)
+      enter(Place::text);
+    else if (!kCall.starts_with(held_) && !kCallEnd.starts_with(held_) && !kEnd.starts_with(held_))
+      give_up(out);
+    else if (held_ == kEnd)
+      give_up(out);
   }
 
   // What stands between the mark and the arguments: nothing, or the name and a fence.
@@ -120,22 +129,31 @@ class MarkedParser final : public CallParser {
 };
 
 bool speaks_named(std::string_view chat_template) { return chat_template.find(kCall) != std::string_view::npos; }
-bool speaks(std::string_view chat_template) { return speaks_named(chat_template) && chat_template.find("```json") != std::string_view::npos; }
+bool speaks(std::string_view chat_template) {
+  return speaks_named(chat_template) && chat_template.find("```json") != std::string_view::npos;
+}
 
 std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<MarkedParser>(); }
 
-Json calls(std::span<const Tool> tools, const ToolWish& wish, const std::string& before, std::string_view between, std::string_view behind, std::string_view separator) {
+Json calls(std::span<const Tool> tools, const ToolWish& wish, const std::string& before, std::string_view between,
+           std::string_view behind, std::string_view separator) {
   Json list = tagged_calls(call_tags(tools, before, between, behind), "", separator, {true, wish.parallel});
-  return tagged_calls(Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", kEnd}}}), kBegin, "", {wish.required, false});
+  return tagged_calls(
+      Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", kEnd}}}), kBegin, "",
+      {wish.required, false});
 }
 
 Json structure(std::span<const Tool> tools, const ToolWish& wish) {
-  return calls(tools, wish, std::string(kCall) + "function" + std::string(kSep), "\n```json\n", "\n```" + std::string(kCallEnd), "\n");
+  return calls(tools, wish, std::string(kCall) + "function" + std::string(kSep), "\n```json\n",
+               "\n```" + std::string(kCallEnd), "\n");
 }
 
-Json structure_named(std::span<const Tool> tools, const ToolWish& wish) { return calls(tools, wish, std::string(kCall), kSep, kCallEnd, ""); }
+Json structure_named(std::span<const Tool> tools, const ToolWish& wish) {
+  return calls(tools, wish, std::string(kCall), kSep, kCallEnd, "");
+}
 
-constexpr const char* kMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
+constexpr const char* kMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>", "<｜tool▁call▁begin｜>",
+                                    "<｜tool▁call▁end｜>", "<｜tool▁sep｜>"};
 
 }  // namespace
 
@@ -143,13 +161,25 @@ constexpr const char* kMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁
 std::string describe_deepseek_tools(std::span<const Tool> tools) {
   std::string out = "## Tools\nYou have access to the following tools:\n";
   for (const Tool& tool : tools)
-    out += "\n### " + tool.name + "\nDescription: " + tool.description + "\n\nParameters: " + tool.parameters.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
+    out += "\n### " + tool.name + "\nDescription: " + tool.description +
+           "\n\nParameters: " + tool.parameters.dump(-1, ' ', false, Json::error_handler_t::replace) + "\n";
   out += "\nIMPORTANT: ALWAYS adhere to this exact format for tool use:\n";
-  for (std::string_view part : {kBegin, kCall, std::string_view("tool_call_name"), kSep, std::string_view("tool_call_arguments"), kCallEnd, std::string_view("{additional_tool_calls}"), kEnd}) out += part;
+  for (std::string_view part :
+       {kBegin, kCall, std::string_view("tool_call_name"), kSep, std::string_view("tool_call_arguments"), kCallEnd,
+        std::string_view("{additional_tool_calls}"), kEnd})
+    out += part;
   return out + "\n\nThe name must be one of the tools above, and the arguments JSON that follows its parameters.\n";
 }
 
-const ToolDialect kDeepseekTools = {"deepseek", "JSON in a fence between marks of its own: DeepSeek V3 and R1", speaks, parser, structure, kMarkers, false};
-const ToolDialect kDeepseekNamedTools = {"deepseek_named", "names and JSON between marks of its own: DeepSeek V3.1", speaks_named, parser, structure_named, kMarkers, false};
+const ToolDialect kDeepseekTools = {
+    "deepseek", "JSON in a fence between marks of its own: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
+    false};
+const ToolDialect kDeepseekNamedTools = {"deepseek_named",
+                                         "names and JSON between marks of its own: DeepSeek V3.1",
+                                         speaks_named,
+                                         parser,
+                                         structure_named,
+                                         kMarkers,
+                                         false};
 
 }  // namespace millrace

@@ -1,4 +1,5 @@
-// Tools for templates that know none: told in the system prompt, and earlier calls and their results written out as text.
+// Tools for templates that know none: told in the system prompt, and earlier calls and their results written out as
+// text.
 #include "base/json_text.h"
 #include "text/tools/dialects.h"
 
@@ -28,15 +29,19 @@ Json describe_calls(const Json& messages) {
   Json out = Json::array();
   for (const Json& message : messages) {
     Json one = message;
-    std::string text = message.contains("content") && message["content"].is_string() ? message["content"].get<std::string>() : "";
+    std::string text =
+        message.contains("content") && message["content"].is_string() ? message["content"].get<std::string>() : "";
     if (message.contains("tool_calls") && message["tool_calls"].is_array()) {
       for (const Json& call : message["tool_calls"]) {
         const Json& function = call.is_object() && call.contains("function") ? call["function"] : call;
         if (!function.is_object() || !function.contains("name")) continue;
         Json arguments = function.contains("arguments") ? function["arguments"] : Json::object();
         if (arguments.is_string())
-          if (Json parsed = parse_json(arguments.get_ref<const std::string&>()); parsed.is_object()) arguments = std::move(parsed);
-        text += (text.empty() ? "" : "\n") + ("<tool_call>\n" + one_line({{"name", function["name"]}, {"arguments", std::move(arguments)}})) + "\n</tool_call>";
+          if (Json parsed = parse_json(arguments.get_ref<const std::string&>()); parsed.is_object())
+            arguments = std::move(parsed);
+        text += (text.empty() ? "" : "\n") +
+                ("<tool_call>\n" + one_line({{"name", function["name"]}, {"arguments", std::move(arguments)}})) +
+                "\n</tool_call>";
       }
       one.erase("tool_calls");
     }
@@ -46,7 +51,8 @@ Json describe_calls(const Json& messages) {
     }
     one["content"] = std::move(text);
     // Templates want turns: results of one turn are one message.
-    if (!out.empty() && message.contains("role") && message["role"] == "tool" && out.back()["role"] == "user" && out.back()["content"].get_ref<const std::string&>().ends_with("</tool_response>"))
+    if (!out.empty() && message.contains("role") && message["role"] == "tool" && out.back()["role"] == "user" &&
+        out.back()["content"].get_ref<const std::string&>().ends_with("</tool_response>"))
       out.back()["content"] = out.back()["content"].get<std::string>() + "\n" + one["content"].get<std::string>();
     else
       out.push_back(std::move(one));

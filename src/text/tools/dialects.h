@@ -21,14 +21,20 @@ class JsonNesting {
   // True with the bracket that ends what the first byte began.
   bool push(char c) {
     if (in_string_) {
-      if (escaped_) escaped_ = false;
-      else if (c == '\\') escaped_ = true;
-      else if (c == '"') in_string_ = false;
+      if (escaped_)
+        escaped_ = false;
+      else if (c == '\\')
+        escaped_ = true;
+      else if (c == '"')
+        in_string_ = false;
       return false;
     }
-    if (c == '"') in_string_ = true;
-    else if (c == '{' || c == '[') ++depth_;
-    else if (c == '}' || c == ']') return --depth_ == 0;
+    if (c == '"')
+      in_string_ = true;
+    else if (c == '{' || c == '[')
+      ++depth_;
+    else if (c == '}' || c == ']')
+      return --depth_ == 0;
     return false;
   }
 
@@ -44,8 +50,8 @@ class JsonCall {
   // False: this byte cannot follow. The pieces so far stand.
   bool push(char c, AnswerPieces& out);
   bool done() const { return place_ == Place::end; }
-  bool begun() const { return named_; }                 // its name is out
-  const std::string& text() const { return text_; }     // every byte of it
+  bool begun() const { return named_; }              // its name is out
+  const std::string& text() const { return text_; }  // every byte of it
 
  private:
   enum class Place { begin, key_or_end, key, in_key, colon, value, in_text, in_nested, in_plain, comma, end };
@@ -60,9 +66,11 @@ class JsonCall {
 };
 
 // {begin, content: the tool's schema, end} for each, with `before` NAME `between` ARGUMENTS `behind`.
-nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between, std::string_view behind);
+nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between,
+                                 std::string_view behind);
 // Those tags behind a trigger in free text, or at once where calls are required.
-nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator, const ToolWish& wish);
+nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator,
+                                    const ToolWish& wish);
 
 // Free text up to a trigger; holds back what may be its beginning, and white space, which goes when a call follows.
 class FreeText {
@@ -85,11 +93,11 @@ nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 
 // Parameters one by one between tags, strings as they are and everything else as JSON (parameters.cc).
 struct ParameterTags {
-  std::string_view open;         // KEY follows
-  nlohmann::ordered_json head;   // between key and value: a structure
-  std::string_view line;         // behind a value that is JSON or one of several
+  std::string_view open;        // KEY follows
+  nlohmann::ordered_json head;  // between key and value: a structure
+  std::string_view line;        // behind a value that is JSON or one of several
   std::string_view close;
-  nlohmann::ordered_json tail;   // behind that: a structure
+  nlohmann::ordered_json tail;  // behind that: a structure
 };
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
 // A call that is read so: the pieces of a JSON object, a parameter at a time.

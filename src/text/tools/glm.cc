@@ -1,5 +1,5 @@
-// GLM 4.5 to 5, and Laguna: parameters as pairs of key and value, strings as they are, everything else as JSON. The newer ones
-// write no line ends between the tags.
+// GLM 4.5 to 5, and Laguna: parameters as pairs of key and value, strings as they are, everything else as JSON. The
+// newer ones write no line ends between the tags.
 //
 //   <tool_call>f
 //   <arg_key>key</arg_key>
@@ -13,7 +13,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>", kValueEnd = "</arg_value>", kEnd = "</tool_call>";
+constexpr std::string_view kBegin = "<tool_call>", kKey = "<arg_key>", kKeyEnd = "</arg_key>", kValue = "<arg_value>",
+                           kValueEnd = "</arg_value>", kEnd = "</tool_call>";
 constexpr size_t kMostName = 512;
 
 class Parser final : public CallParser {
@@ -25,8 +26,10 @@ class Parser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (place_ == Place::name) add_piece(out, Kind::text, std::string(kBegin) + held_);
-    else if (place_ != Place::text) end_call(out);
+    if (place_ == Place::name)
+      add_piece(out, Kind::text, std::string(kBegin) + held_);
+    else if (place_ != Place::text)
+      end_call(out);
     place_ = Place::text;
     free_.finish(out);
   }
@@ -90,7 +93,8 @@ class Parser final : public CallParser {
       if (held_ == kValue) enter(Place::value);
       if (held_.empty() || kValue.starts_with(held_)) return;
     } else {
-      if (held_ == kKey) enter(Place::key);
+      if (held_ == kKey)
+        enter(Place::key);
       else if (held_ == kEnd) {
         end_call(out);
         place_ = Place::text;
@@ -133,17 +137,23 @@ std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::ma
 
 Json structure(std::span<const Tool> tools, const ToolWish& wish) {
   const Json line = {{"type", "regex"}, {"pattern", "\\n?"}};
-  const ParameterTags form = {kKey, sequence_of({literal_text(kKeyEnd), line, literal_text(kValue)}), "", kValueEnd, line};
+  const ParameterTags form = {kKey, sequence_of({literal_text(kKeyEnd), line, literal_text(kValue)}), "", kValueEnd,
+                              line};
   Json tags = Json::array();
   for (const Tool& tool : tools)
-    tags.push_back({{"type", "tag"}, {"begin", std::string(kBegin) + tool.name}, {"content", sequence_of({line, parameters_structure(tool, form)})}, {"end", kEnd}});
+    tags.push_back({{"type", "tag"},
+                    {"begin", std::string(kBegin) + tool.name},
+                    {"content", sequence_of({line, parameters_structure(tool, form)})},
+                    {"end", kEnd}});
   return tagged_calls(std::move(tags), kBegin, "\n", wish);
 }
 
-constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>", "</arg_key>", "<arg_value>", "</arg_value>"};
+constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>", "<arg_key>",
+                                    "</arg_key>",  "<arg_value>",  "</arg_value>"};
 
 }  // namespace
 
-const ToolDialect kGlmTools = {"glm", "keys and values as tags: GLM 4.5 to 5", speaks, parser, structure, kMarkers, false};
+const ToolDialect kGlmTools = {"glm", "keys and values as tags: GLM 4.5 to 5", speaks, parser, structure, kMarkers,
+                               false};
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Harmony, which gpt-oss writes: an answer is one message or more, each with a header that names its channel. Thinking is in
-// `analysis`, what is for the reader in `final`, and a call is a message to a tool.
+// Harmony, which gpt-oss writes: an answer is one message or more, each with a header that names its channel. Thinking
+// is in `analysis`, what is for the reader in `final`, and a call is a message to a tool.
 //
 //   <|channel|>analysis<|message|>thinking<|end|><|start|>assistant<|channel|>final<|message|>text<|return|>
 //   <|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
@@ -15,7 +15,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>", kEnd = "<|end|>", kCall = "<|call|>", kReturn = "<|return|>";
+constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", kStart = "<|start|>", kEnd = "<|end|>",
+                           kCall = "<|call|>", kReturn = "<|return|>";
 constexpr std::string_view kTo = "to=", kFunctions = "functions.", kRole = "assistant";
 constexpr size_t kMostHeader = 1024;
 
@@ -36,8 +37,10 @@ class MessageParser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (place_ == Place::body) add_piece(out, kind_, held_);
-    else if (!ended_) add_piece(out, Kind::text, held_);  // a header that was cut off is none of the answer
+    if (place_ == Place::body)
+      add_piece(out, kind_, held_);
+    else if (!ended_)
+      add_piece(out, Kind::text, held_);  // a header that was cut off is none of the answer
     end_message(out);
   }
 
@@ -126,36 +129,50 @@ class MessageParser final : public CallParser {
 };
 
 bool speaks(std::string_view chat_template) {
-  return chat_template.find(kChannel) != std::string_view::npos && chat_template.find("analysis") != std::string_view::npos && chat_template.find(kCall) != std::string_view::npos;
+  return chat_template.find(kChannel) != std::string_view::npos &&
+         chat_template.find("analysis") != std::string_view::npos &&
+         chat_template.find(kCall) != std::string_view::npos;
 }
 
-std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<MessageParser>(!tools.empty()); }
+std::unique_ptr<CallParser> parser(std::span<const Tool> tools) {
+  return std::make_unique<MessageParser>(!tools.empty());
+}
 
-Json structure(std::span<const Tool> tools, const ToolWish& wish) { return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}}); }
+Json structure(std::span<const Tool> tools, const ToolWish& wish) {
+  return harmony_frames(tools, wish, wish.required ? Json() : Json{{"type", "any_text"}});
+}
 
-constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>"};
+constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>", "<|start|>",
+                                    "<|end|>",     "<|call|>",    "<|return|>"};
 
 }  // namespace
 
 // Thinking or words to the reader may come before a call or the final text; the parts are told apart by their headers.
 Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Json& text) {
   const auto message = [](std::string_view header) {
-    return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)), Json{{"type", "text_until"}, {"end", kEnd}},
+    return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)),
+                        Json{{"type", "text_until"}, {"end", kEnd}},
                         literal_text(std::string(kStart) + std::string(kRole))});
   };
   const auto optional = [](Json content) { return Json{{"type", "optional"}, {"content", std::move(content)}}; };
   Json ways = Json::array();
-  if (!text.is_null()) ways.push_back(sequence_of({literal_text(std::string(kChannel) + "final" + std::string(kMessage)), text}));
+  if (!text.is_null())
+    ways.push_back(sequence_of({literal_text(std::string(kChannel) + "final" + std::string(kMessage)), text}));
   for (const Tool& tool : tools) {
     const Json arguments = {{"type", "json_schema"}, {"json_schema", tool.parameters}};
-    ways.push_back(sequence_of({literal_text(std::string(kChannel) + "commentary to=functions." + tool.name + " <|constrain|>json" + std::string(kMessage)), arguments}));
-    ways.push_back(sequence_of({literal_text(" to=functions." + tool.name + std::string(kChannel) + "commentary json" + std::string(kMessage)), arguments}));
+    ways.push_back(sequence_of({literal_text(std::string(kChannel) + "commentary to=functions." + tool.name +
+                                             " <|constrain|>json" + std::string(kMessage)),
+                                arguments}));
+    ways.push_back(sequence_of(
+        {literal_text(" to=functions." + tool.name + std::string(kChannel) + "commentary json" + std::string(kMessage)),
+         arguments}));
   }
   Json last = ways.size() == 1 ? std::move(ways[0]) : Json{{"type", "or"}, {"elements", std::move(ways)}};
   if (wish.required) return sequence_of({optional(message("analysis")), std::move(last)});
   return sequence_of({optional(message("analysis")), optional(message("commentary")), std::move(last)});
 }
 
-const ToolDialect kHarmonyTools = {"harmony", "messages in channels: gpt-oss", speaks, parser, structure, kMarkers, false};
+const ToolDialect kHarmonyTools = {"harmony", "messages in channels: gpt-oss", speaks, parser, structure, kMarkers,
+                                   false};
 
 }  // namespace millrace

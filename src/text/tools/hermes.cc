@@ -51,8 +51,10 @@ class Parser final : public CallParser {
   }
 
   void give_up(AnswerPieces& out) {
-    if (call_->begun()) out.push_back({AnswerPiece::Kind::call_end, ""});
-    else add_piece(out, AnswerPiece::Kind::text, std::string(kBegin) + call_->text());
+    if (call_->begun())
+      out.push_back({AnswerPiece::Kind::call_end, ""});
+    else
+      add_piece(out, AnswerPiece::Kind::text, std::string(kBegin) + call_->text());
     call_.reset();
   }
 
@@ -63,19 +65,22 @@ class Parser final : public CallParser {
 };
 
 bool speaks(std::string_view chat_template) {
-  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find("\"arguments\"") != std::string_view::npos;
+  return chat_template.find(kBegin) != std::string_view::npos &&
+         chat_template.find("\"arguments\"") != std::string_view::npos;
 }
 
 std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
 
 nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wish) {
-  return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"), kBegin, "\n", wish);
+  return tagged_calls(call_tags(tools, "<tool_call>\n{\"name\": \"", "\", \"arguments\": ", "}\n</tool_call>"), kBegin,
+                      "\n", wish);
 }
 
 constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
 
 }  // namespace
 
-const ToolDialect kHermesTools = {"hermes", "JSON between <tool_call> tags: Hermes, Qwen 2.5 and 3", speaks, parser, structure, kMarkers, false};
+const ToolDialect kHermesTools = {
+    "hermes", "JSON between <tool_call> tags: Hermes, Qwen 2.5 and 3", speaks, parser, structure, kMarkers, false};
 
 }  // namespace millrace

@@ -9,13 +9,17 @@ using Kind = AnswerPiece::Kind;
 void add_piece(AnswerPieces& pieces, Kind kind, std::string_view text) {
   const bool joins = kind != Kind::call && kind != Kind::call_end;
   if (joins && text.empty()) return;
-  if (joins && !pieces.empty() && pieces.back().kind == kind) pieces.back().text += text;
-  else pieces.push_back({kind, std::string(text)});
+  if (joins && !pieces.empty() && pieces.back().kind == kind)
+    pieces.back().text += text;
+  else
+    pieces.push_back({kind, std::string(text)});
 }
 
 void JsonCall::take_argument(char c, AnswerPieces& out) {
-  if (named_) add_piece(out, Kind::arguments, std::string_view(&c, 1));
-  else arguments_ += c;
+  if (named_)
+    add_piece(out, Kind::arguments, std::string_view(&c, 1));
+  else
+    arguments_ += c;
 }
 
 // A value has been read whole.
@@ -119,8 +123,10 @@ bool JsonCall::push(char c, AnswerPieces& out) {
       }
       return true;
     case Place::in_nested:
-      if (streams_) take_argument(c, out);
-      else value_ += c;
+      if (streams_)
+        take_argument(c, out);
+      else
+        value_ += c;
       return nesting_.push(c) ? value_ended(out) : true;
     case Place::in_plain: return take_plain(c, out);
     case Place::end: return false;
@@ -157,7 +163,8 @@ void FreeText::finish(AnswerPieces& out) {
   space_.clear();
 }
 
-Json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between, std::string_view behind) {
+Json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between,
+               std::string_view behind) {
   Json tags = Json::array();
   for (const Tool& tool : tools) {
     tags.push_back({{"type", "tag"},
@@ -170,8 +177,15 @@ Json call_tags(std::span<const Tool> tools, std::string_view before, std::string
 
 Json tagged_calls(Json tags, std::string_view trigger, std::string_view separator, const ToolWish& wish) {
   if (wish.required)
-    return {{"type", "tags_with_separator"}, {"tags", std::move(tags)}, {"separator", separator}, {"at_least_one", true}, {"stop_after_first", !wish.parallel}};
-  return {{"type", "triggered_tags"}, {"triggers", Json::array({std::string(trigger)})}, {"tags", std::move(tags)}, {"stop_after_first", !wish.parallel}};
+    return {{"type", "tags_with_separator"},
+            {"tags", std::move(tags)},
+            {"separator", separator},
+            {"at_least_one", true},
+            {"stop_after_first", !wish.parallel}};
+  return {{"type", "triggered_tags"},
+          {"triggers", Json::array({std::string(trigger)})},
+          {"tags", std::move(tags)},
+          {"stop_after_first", !wish.parallel}};
 }
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Llama 3.1 to 3.3: an answer that begins with a JSON object is a call, with or without <|python_tag|> before it; several
-// are separated by semicolons.
+// Llama 3.1 to 3.3: an answer that begins with a JSON object is a call, with or without <|python_tag|> before it;
+// several are separated by semicolons.
 //
 //   {"name": "f", "parameters": {"a": 1}}
 #include <optional>
@@ -18,8 +18,10 @@ class Parser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (call_) give_up(out);
-    else if (!free_ && !called_) add_piece(out, AnswerPiece::Kind::text, held_);
+    if (call_)
+      give_up(out);
+    else if (!free_ && !called_)
+      add_piece(out, AnswerPiece::Kind::text, held_);
     held_.clear();
   }
 
@@ -55,8 +57,10 @@ class Parser final : public CallParser {
   }
 
   void give_up(AnswerPieces& out) {
-    if (call_->begun()) out.push_back({AnswerPiece::Kind::call_end, ""});
-    else add_piece(out, AnswerPiece::Kind::text, held_.substr(0, held_.size() - 1) + call_->text());
+    if (call_->begun())
+      out.push_back({AnswerPiece::Kind::call_end, ""});
+    else
+      add_piece(out, AnswerPiece::Kind::text, held_.substr(0, held_.size() - 1) + call_->text());
     call_.reset();
     held_.clear();
     free_ = true;
@@ -68,14 +72,16 @@ class Parser final : public CallParser {
 };
 
 bool speaks(std::string_view chat_template) {
-  return chat_template.find("\"parameters\": ") != std::string_view::npos && chat_template.find("ipython") != std::string_view::npos;
+  return chat_template.find("\"parameters\": ") != std::string_view::npos &&
+         chat_template.find("ipython") != std::string_view::npos;
 }
 
 std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
 
 nlohmann::ordered_json structure(std::span<const Tool> tools, const ToolWish& wish) {
   using Json = nlohmann::ordered_json;
-  Json calls = tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"parameters\": ", "}"), "", "; ", {true, wish.parallel});
+  Json calls =
+      tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"parameters\": ", "}"), "", "; ", {true, wish.parallel});
   if (wish.required) return calls;
   const Json tagged = {{"type", "sequence"}, {"elements", {Json{{"type", "const_string"}, {"value", kTag}}, calls}}};
   const Json text = {{"type", "regex"}, {"pattern", "\\s*(([^\\s{<]|<([^|]|\\|[^p]))[\\s\\S]*)?"}};
@@ -86,6 +92,7 @@ constexpr const char* kMarkers[] = {"<|python_tag|>"};
 
 }  // namespace
 
-const ToolDialect kLlamaTools = {"llama", "a JSON object with name and parameters: Llama 3", speaks, parser, structure, kMarkers, false};
+const ToolDialect kLlamaTools = {
+    "llama", "a JSON object with name and parameters: Llama 3", speaks, parser, structure, kMarkers, false};
 
 }  // namespace millrace

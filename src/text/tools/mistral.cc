@@ -1,4 +1,5 @@
-// Mistral: a list of JSON objects, and in newer models (Small 3.2, Devstral, Ministral 3) the name and its arguments alone:
+// Mistral: a list of JSON objects, and in newer models (Small 3.2, Devstral, Ministral 3) the name and its arguments
+// alone:
 //
 //   text[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}, "id": "..."}]
 //   text[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]...[ARGS]{}
@@ -23,9 +24,12 @@ class Parser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (place_ == Place::in_list && call_) give_up(out);
-    else if (place_ == Place::name) add_piece(out, Kind::text, std::string(kBegin) + held_);
-    else if (place_ == Place::arguments) out.push_back({Kind::call_end, ""});
+    if (place_ == Place::in_list && call_)
+      give_up(out);
+    else if (place_ == Place::name)
+      add_piece(out, Kind::text, std::string(kBegin) + held_);
+    else if (place_ == Place::arguments)
+      out.push_back({Kind::call_end, ""});
     held_.clear();
     place_ = Place::text;
     free_.finish(out);
@@ -97,8 +101,10 @@ class Parser final : public CallParser {
   }
 
   void give_up(AnswerPieces& out) {
-    if (call_->begun()) out.push_back({Kind::call_end, ""});
-    else add_piece(out, Kind::text, std::string(kBegin) + "[" + call_->text());
+    if (call_->begun())
+      out.push_back({Kind::call_end, ""});
+    else
+      add_piece(out, Kind::text, std::string(kBegin) + "[" + call_->text());
     call_.reset();
     place_ = Place::text;
   }
@@ -111,14 +117,22 @@ class Parser final : public CallParser {
 };
 
 bool speaks(std::string_view chat_template) { return chat_template.find(kBegin) != std::string_view::npos; }
-bool speaks_args(std::string_view chat_template) { return speaks(chat_template) && chat_template.find(kArgs) != std::string_view::npos; }
+bool speaks_args(std::string_view chat_template) {
+  return speaks(chat_template) && chat_template.find(kArgs) != std::string_view::npos;
+}
 
 std::unique_ptr<CallParser> parser(std::span<const Tool>) { return std::make_unique<Parser>(); }
 
 Json structure(std::span<const Tool> tools, const ToolWish& wish) {
-  Json items = tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"arguments\": ", "}"), "", ", ", {true, wish.parallel});
-  Json list = {{"type", "sequence"}, {"elements", {Json{{"type", "regex"}, {"pattern", " ?\\["}}, std::move(items), Json{{"type", "const_string"}, {"value", "]"}}}}};
-  return tagged_calls(Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", ""}}}), kBegin, "", {wish.required, false});
+  Json items =
+      tagged_calls(call_tags(tools, "{\"name\": \"", "\", \"arguments\": ", "}"), "", ", ", {true, wish.parallel});
+  Json list = {{"type", "sequence"},
+               {"elements",
+                {Json{{"type", "regex"}, {"pattern", " ?\\["}}, std::move(items),
+                 Json{{"type", "const_string"}, {"value", "]"}}}}};
+  return tagged_calls(
+      Json::array({Json{{"type", "tag"}, {"begin", kBegin}, {"content", std::move(list)}, {"end", ""}}}), kBegin, "",
+      {wish.required, false});
 }
 
 Json structure_args(std::span<const Tool> tools, const ToolWish& wish) {
@@ -129,7 +143,16 @@ constexpr const char* kMarkers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 
 }  // namespace
 
-const ToolDialect kMistralTools = {"mistral", "a list of JSON objects behind [TOOL_CALLS]: Mistral 7B v0.3 to Nemo", speaks, parser, structure, kMarkers, true};
-const ToolDialect kMistralArgsTools = {"mistral_args", "[TOOL_CALLS]name[ARGS]{...}: newer models of Mistral", speaks_args, parser, structure_args, kMarkers, true};
+const ToolDialect kMistralTools = {"mistral", "a list of JSON objects behind [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
+                                   speaks,    parser,
+                                   structure, kMarkers,
+                                   true};
+const ToolDialect kMistralArgsTools = {"mistral_args",
+                                       "[TOOL_CALLS]name[ARGS]{...}: newer models of Mistral",
+                                       speaks_args,
+                                       parser,
+                                       structure_args,
+                                       kMarkers,
+                                       true};
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the dialects
-// which do so have in common.
+// Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the
+// dialects which do so have in common.
 #include <algorithm>
 #include <initializer_list>
 
@@ -30,10 +30,13 @@ bool is_string(const Json* schema) {
 }
 
 // Keywords of the schema that a part written otherwise than as JSON does not keep, as the part's notes.
-void name_weakened(const Tool& tool, const Json& schema, const std::string& place, std::initializer_list<const char*> keywords, Json& part) {
+void name_weakened(const Tool& tool, const Json& schema, const std::string& place,
+                   std::initializer_list<const char*> keywords, Json& part) {
   if (!schema.is_object()) return;
   for (const char* key : keywords)
-    if (schema.contains(key)) part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key + " is not kept, as this model writes its parameters");
+    if (schema.contains(key))
+      part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key +
+                                 " is not kept, as this model writes its parameters");
   if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
 }
 
@@ -43,7 +46,8 @@ Json value_structure(const Tool& tool, const std::string& key, const Json& schem
   if (!is_string(&schema)) {
     Json with_definitions = schema;
     for (const char* kept : {"$defs", "definitions", kStrictSchema})
-      if (with_definitions.is_object() && tool.parameters.contains(kept)) with_definitions[kept] = tool.parameters[kept];
+      if (with_definitions.is_object() && tool.parameters.contains(kept))
+        with_definitions[kept] = tool.parameters[kept];
     return sequence_of({Json{{"type", "json_schema"}, {"json_schema", std::move(with_definitions)}}, end});
   }
   Json part;
@@ -55,7 +59,8 @@ Json value_structure(const Tool& tool, const std::string& key, const Json& schem
   } else {
     part = sequence_of({Json{{"type", "text_until"}, {"end", tags.close}}, tags.tail});
   }
-  name_weakened(tool, schema, "/properties/" + key, {"pattern", "format", "minLength", "maxLength", "$ref", "allOf", "anyOf", "oneOf", "not", "if"}, part);
+  name_weakened(tool, schema, "/properties/" + key,
+                {"pattern", "format", "minLength", "maxLength", "$ref", "allOf", "anyOf", "oneOf", "not", "if"}, part);
   return part;
 }
 
@@ -98,17 +103,23 @@ void ParameterCall::end(AnswerPieces& out) {
 Json parameters_structure(const Tool& tool, const ParameterTags& tags) {
   Json parts = Json::array();
   const Json none = Json::object();
-  const Json& properties = tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object() ? tool.parameters["properties"] : none;
+  const Json& properties =
+      tool.parameters.is_object() && tool.parameters.contains("properties") && tool.parameters["properties"].is_object()
+          ? tool.parameters["properties"]
+          : none;
   for (const auto& [key, schema] : properties.items()) {
-    Json part = sequence_of({literal_text(std::string(tags.open) + key), tags.head, value_structure(tool, key, schema, tags)});
+    Json part =
+        sequence_of({literal_text(std::string(tags.open) + key), tags.head, value_structure(tool, key, schema, tags)});
     bool required = false;
     if (tool.parameters.contains("required") && tool.parameters["required"].is_array())
       for (const Json& one : tool.parameters["required"]) required |= one == key;
     parts.push_back(required ? std::move(part) : Json{{"type", "optional"}, {"content", std::move(part)}});
   }
   Json all = parts.empty() ? literal_text("") : Json{{"type", "sequence"}, {"elements", std::move(parts)}};
-  name_weakened(tool, tool.parameters, "", {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames", "minProperties", "maxProperties",
-                                            "dependentRequired", "dependentSchemas", "dependencies"}, all);
+  name_weakened(tool, tool.parameters, "",
+                {"$ref", "allOf", "anyOf", "oneOf", "not", "if", "patternProperties", "propertyNames", "minProperties",
+                 "maxProperties", "dependentRequired", "dependentSchemas", "dependencies"},
+                all);
   return all;
 }
 

@@ -15,7 +15,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-constexpr std::string_view kBegin = "<tool_call>", kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>", kFunctionEnd = "</function>", kEnd = "</tool_call>";
+constexpr std::string_view kBegin = "<tool_call>",
+                           kFunction = "<function=", kParameter = "<parameter=", kParameterEnd = "</parameter>",
+                           kFunctionEnd = "</function>", kEnd = "</tool_call>";
 constexpr size_t kMostName = 512;
 
 class Parser final : public CallParser {
@@ -27,8 +29,10 @@ class Parser final : public CallParser {
   }
 
   void finish(AnswerPieces& out) override {
-    if (place_ == Place::function) add_piece(out, Kind::text, std::string(kBegin) + held_);
-    else if (place_ == Place::parameter || place_ == Place::value) end_call(out);
+    if (place_ == Place::function)
+      add_piece(out, Kind::text, std::string(kBegin) + held_);
+    else if (place_ == Place::parameter || place_ == Place::value)
+      end_call(out);
     held_.clear();
     place_ = Place::text;
     free_.finish(out);
@@ -85,7 +89,8 @@ class Parser final : public CallParser {
     } else if (held_ == kFunctionEnd) {
       end_call(out);
       place_ = Place::closing;
-    } else if (!(held_.size() < kMostName && (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
+    } else if (!(held_.size() < kMostName &&
+                 (held_.starts_with(kParameter) || kParameter.starts_with(held_) || kFunctionEnd.starts_with(held_)))) {
       end_call(out);
       place_ = Place::text;
     }
@@ -124,7 +129,8 @@ class Parser final : public CallParser {
 };
 
 bool speaks(std::string_view chat_template) {
-  return chat_template.find(kBegin) != std::string_view::npos && chat_template.find(kFunction) != std::string_view::npos;
+  return chat_template.find(kBegin) != std::string_view::npos &&
+         chat_template.find(kFunction) != std::string_view::npos;
 }
 
 std::unique_ptr<CallParser> parser(std::span<const Tool> tools) { return std::make_unique<Parser>(tools); }
@@ -133,7 +139,10 @@ Json structure(std::span<const Tool> tools, const ToolWish& wish) {
   const ParameterTags form = {kParameter, literal_text(">\n"), "\n", kParameterEnd, literal_text("\n")};
   Json tags = Json::array();
   for (const Tool& tool : tools)
-    tags.push_back({{"type", "tag"}, {"begin", "<tool_call>\n<function=" + tool.name + ">\n"}, {"content", parameters_structure(tool, form)}, {"end", "</function>\n</tool_call>"}});
+    tags.push_back({{"type", "tag"},
+                    {"begin", "<tool_call>\n<function=" + tool.name + ">\n"},
+                    {"content", parameters_structure(tool, form)},
+                    {"end", "</function>\n</tool_call>"}});
   return tagged_calls(std::move(tags), kBegin, "\n", wish);
 }
 
@@ -141,6 +150,7 @@ constexpr const char* kMarkers[] = {"<tool_call>", "</tool_call>"};
 
 }  // namespace
 
-const ToolDialect kQwenXmlTools = {"qwen_xml", "parameters as tags: Qwen3-Coder, Qwen 3.5", speaks, parser, structure, kMarkers, false};
+const ToolDialect kQwenXmlTools = {
+    "qwen_xml", "parameters as tags: Qwen3-Coder, Qwen 3.5", speaks, parser, structure, kMarkers, false};
 
 }  // namespace millrace

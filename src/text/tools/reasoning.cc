@@ -25,7 +25,9 @@ std::span<const ReasoningMarks> reasoning_marks() {
 
 const ReasoningMarks* reasoning_marks_of(std::string_view chat_template) {
   for (const ReasoningMarks& marks : reasoning_marks())
-    if (chat_template.find(marks.open) != std::string_view::npos || chat_template.find(marks.close) != std::string_view::npos) return &marks;
+    if (chat_template.find(marks.open) != std::string_view::npos ||
+        chat_template.find(marks.close) != std::string_view::npos)
+      return &marks;
   return nullptr;
 }
 
@@ -99,9 +101,11 @@ Json behind_reasoning(Json structure, const ReasoningMarks& marks, ReasoningPlac
   if (place == ReasoningPlace::behind) return structure;
   const Json space = {{"type", "regex"}, {"pattern", "[ \\n]{0,4}"}};
   const Json until = {{"type", "text_until"}, {"end", marks.close}};
-  if (place == ReasoningPlace::inside) return {{"type", "sequence"}, {"elements", {until, space, std::move(structure)}}};
+  if (place == ReasoningPlace::inside)
+    return {{"type", "sequence"}, {"elements", {until, space, std::move(structure)}}};
   Json thinking = {{"type", "sequence"}, {"elements", {literal(marks.open), until, space}}};
-  return {{"type", "sequence"}, {"elements", {Json{{"type", "optional"}, {"content", std::move(thinking)}}, std::move(structure)}}};
+  return {{"type", "sequence"},
+          {"elements", {Json{{"type", "optional"}, {"content", std::move(thinking)}}, std::move(structure)}}};
 }
 
 bool is_marker(std::string_view text) {

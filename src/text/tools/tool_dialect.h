@@ -2,9 +2,10 @@
 // template says which one its model was trained on.
 //
 //   hermes     <tool_call>{"name": "f", "arguments": {...}}</tool_call>
-//   llama      {"name": "f", "parameters": {...}}                         deepseek, harmony   between marks of their own, see their files
-//   mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]        [TOOL_CALLS]f[ARGS]{...}
-//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>        glm   alike, with other tags
+//   llama      {"name": "f", "parameters": {...}}                         deepseek, harmony   between marks of their
+//   own, see their files mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]        [TOOL_CALLS]f[ARGS]{...}
+//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>        glm   alike, with
+//   other tags
 //
 // A dialect does two things: its structure (text/grammar/structure.h) holds answers to calls whose arguments fit their
 // tool's schema, and its parser reads an answer as it comes.
@@ -67,8 +68,8 @@ struct ToolDialect {
 
 std::span<const ToolDialect> tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
 
-// For templates that know no tools, or none of the dialects: calls are written as `hermes` has them, and the system prompt
-// says so. These two put tools and earlier calls into messages that any template takes.
+// For templates that know no tools, or none of the dialects: calls are written as `hermes` has them, and the system
+// prompt says so. These two put tools and earlier calls into messages that any template takes.
 const ToolDialect& described_tools();
 std::string describe_tools(std::span<const Tool> tools, const ToolWish& wish);
 nlohmann::ordered_json describe_calls(const nlohmann::ordered_json& messages);

@@ -18,8 +18,12 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Kind = AnswerPiece::Kind;
 
-const Tool kWeather = {"weather", "of a place", Json::parse(R"({"type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "integer"}}, "required": ["place"], "additionalProperties": false})")};
-const Tool kClock = {"clock", "", Json::parse(R"({"type": "object", "properties": {}, "additionalProperties": false})")};
+const Tool kWeather = {
+    "weather", "of a place",
+    Json::parse(
+        R"({"type": "object", "properties": {"place": {"type": "string"}, "days": {"type": "integer"}}, "required": ["place"], "additionalProperties": false})")};
+const Tool kClock = {"clock", "",
+                     Json::parse(R"({"type": "object", "properties": {}, "additionalProperties": false})")};
 const std::vector<Tool> kTools = {kWeather, kClock};
 
 // "text|name(arguments)|..."
@@ -50,7 +54,9 @@ AnswerPieces parsed(const ToolDialect& dialect, std::initializer_list<std::strin
 void expect_reads(const ToolDialect& dialect, const std::string& text, const std::string& expected) {
   EXPECT_EQ(shown(parsed(dialect, {text})), expected) << dialect.name << ": " << text;
   for (size_t at = 1; at < text.size(); ++at)
-    EXPECT_EQ(shown(parsed(dialect, {std::string_view(text).substr(0, at), std::string_view(text).substr(at)})), expected) << dialect.name << " at " << at << ": " << text;
+    EXPECT_EQ(shown(parsed(dialect, {std::string_view(text).substr(0, at), std::string_view(text).substr(at)})),
+              expected)
+        << dialect.name << " at " << at << ": " << text;
   auto parser = dialect.parser(kTools);
   AnswerPieces out;
   for (char c : text) parser->push(std::string_view(&c, 1), out);
@@ -61,21 +67,28 @@ void expect_reads(const ToolDialect& dialect, const std::string& text, const std
 TEST(ToolDialects, Hermes) {
   const ToolDialect& d = kHermesTools;
   expect_reads(d, "Just text, <tool or <tool_calls> and so on.\n", "Just text, <tool or <tool_calls> and so on.\n");
-  expect_reads(d, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"a}\\\"b\", \"days\": 2}}\n</tool_call>", "|weather({\"place\": \"a}\\\"b\", \"days\": 2})|");
-  expect_reads(d, "Let me see.\n\n<tool_call>{\"arguments\": {\"x\": [1, {}]}, \"name\": \"f\"}</tool_call>\n<tool_call>\n{\"name\": \"clock\"}\n</tool_call>\n",
+  expect_reads(
+      d, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"a}\\\"b\", \"days\": 2}}\n</tool_call>",
+      "|weather({\"place\": \"a}\\\"b\", \"days\": 2})|");
+  expect_reads(d,
+               "Let me see.\n\n<tool_call>{\"arguments\": {\"x\": [1, {}]}, \"name\": "
+               "\"f\"}</tool_call>\n<tool_call>\n{\"name\": \"clock\"}\n</tool_call>\n",
                "Let me see.|f({\"x\": [1, {}]})||clock({})|");
-  expect_reads(d, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\", \"id\": 7}</tool_call>behind", "|f({\"a\": 1})|behind");
+  expect_reads(d, "<tool_call>{\"name\": \"f\", \"arguments\": \"{\\\"a\\\": 1}\", \"id\": 7}</tool_call>behind",
+               "|f({\"a\": 1})|behind");
   expect_reads(d, "<tool_call>not json</tool_call>", "<tool_call>not json</tool_call>");
   expect_reads(d, "<tool_call>{\"nam", "<tool_call>{\"nam");
   expect_reads(d, "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": ", "|f({\"a\": )|");
-  expect_reads(d, "<tool_call>{\"name\": \"f\", \"arguments\": {}}<tool_call>{\"name\": \"g\", \"arguments\": {}}", "|f({})||g({})|");
+  expect_reads(d, "<tool_call>{\"name\": \"f\", \"arguments\": {}}<tool_call>{\"name\": \"g\", \"arguments\": {}}",
+               "|f({})||g({})|");
 }
 
 TEST(ToolDialects, Llama) {
   const ToolDialect& d = kLlamaTools;
   expect_reads(d, "Plain {\"name\": \"f\"}", "Plain {\"name\": \"f\"}");
   expect_reads(d, "{\"name\": \"weather\", \"parameters\": {\"place\": \"x\"}}", "|weather({\"place\": \"x\"})|");
-  expect_reads(d, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {\"a\": 1}}", "|f({})||g({\"a\": 1})|");
+  expect_reads(d, "<|python_tag|>{\"name\": \"f\", \"parameters\": {}}; {\"name\": \"g\", \"parameters\": {\"a\": 1}}",
+               "|f({})||g({\"a\": 1})|");
   expect_reads(d, " <|python", " <|python");
   expect_reads(d, "{\"no\": 1}", "{\"no\": 1}");
   expect_reads(d, "{ 1", "{ 1");
@@ -84,8 +97,12 @@ TEST(ToolDialects, Llama) {
 TEST(ToolDialects, Mistral) {
   for (const ToolDialect* d : {&kMistralTools, &kMistralArgsTools}) {
     expect_reads(*d, "text [TOOL", "text [TOOL");
-    expect_reads(*d, "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}, {\"name\": \"g\", \"arguments\": {}}]", "|f({\"a\": 1})||g({})|");
-    expect_reads(*d, "So:[TOOL_CALLS]f[ARGS]{\"a\": \"}\"}[TOOL_CALLS]g[CALL_ID]123[ARGS]{}", "So:|f({\"a\": \"}\"})||g({})|");
+    expect_reads(*d,
+                 "[TOOL_CALLS] [{\"name\": \"f\", \"arguments\": {\"a\": 1}, \"id\": \"abcdefghi\"}, {\"name\": \"g\", "
+                 "\"arguments\": {}}]",
+                 "|f({\"a\": 1})||g({})|");
+    expect_reads(*d, "So:[TOOL_CALLS]f[ARGS]{\"a\": \"}\"}[TOOL_CALLS]g[CALL_ID]123[ARGS]{}",
+                 "So:|f({\"a\": \"}\"})||g({})|");
     expect_reads(*d, "[TOOL_CALLS]f{\"a\": 1}", "|f({\"a\": 1})|");
     expect_reads(*d, "[TOOL_CALLS]not a call", "[TOOL_CALLS]not a call");
     expect_reads(*d, "[TOOL_CALLS][1]", "[TOOL_CALLS][1]");
@@ -94,19 +111,31 @@ TEST(ToolDialects, Mistral) {
 
 TEST(ToolDialects, QwenXml) {
   const ToolDialect& d = kQwenXmlTools;
-  expect_reads(d, "Hm.\n<tool_call>\n<function=weather>\n<parameter=place>\n12 \"a\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>\n",
+  expect_reads(d,
+               "Hm.\n<tool_call>\n<function=weather>\n<parameter=place>\n12 "
+               "\"a\"\n</parameter>\n<parameter=days>\n3\n</parameter>\n</function>\n</tool_call>\n",
                "Hm.|weather({\"place\": \"12 \\\"a\\\"\", \"days\": 3})|");
-  expect_reads(d, "<tool_call>\n<function=clock>\n</function>\n</tool_call>\n<tool_call>\n<function=other>\n<parameter=a>\n[1]\n</parameter>\n</function>\n</tool_call>", "|clock({})||other({\"a\": [1]})|");
+  expect_reads(d,
+               "<tool_call>\n<function=clock>\n</function>\n</"
+               "tool_call>\n<tool_call>\n<function=other>\n<parameter=a>\n[1]\n</parameter>\n</function>\n</tool_call>",
+               "|clock({})||other({\"a\": [1]})|");
   expect_reads(d, "<tool_call>{}</tool_call>", "<tool_call>{}</tool_call>");
   expect_reads(d, "<tool_call>\n<function=weather>\n<parameter=place>\nhalf", "|weather({})|");
 }
 
 TEST(ToolDialects, Glm) {
   const ToolDialect& d = kGlmTools;
-  expect_reads(d, "Hm.\n<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>12 \"a\"\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n",
+  expect_reads(d,
+               "Hm.\n<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>12 "
+               "\"a\"\n</arg_value>\n<arg_key>days</arg_key>\n<arg_value>3</arg_value>\n</tool_call>\n",
                "Hm.|weather({\"place\": \"12 \\\"a\\\"\\n\", \"days\": 3})|");
-  expect_reads(d, "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value></tool_call><tool_call>clock</tool_call>", "|weather({\"place\": \"x\"})||clock({})|");
-  expect_reads(d, "<tool_call>\nclock\n</tool_call>\n<tool_call>other<arg_key>a</arg_key><arg_value>[1]</arg_value></tool_call>behind", "|clock({})||other({\"a\": [1]})|behind");
+  expect_reads(
+      d, "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value></tool_call><tool_call>clock</tool_call>",
+      "|weather({\"place\": \"x\"})||clock({})|");
+  expect_reads(d,
+               "<tool_call>\nclock\n</tool_call>\n<tool_call>other<arg_key>a</arg_key><arg_value>[1]</arg_value></"
+               "tool_call>behind",
+               "|clock({})||other({\"a\": [1]})|behind");
   expect_reads(d, "<tool_call>{\"name\": 1}</tool_call>", "<tool_call>{\"name\": 1}</tool_call>");
   expect_reads(d, "<tool_call> </tool_call>", "<tool_call> </tool_call>");
   expect_reads(d, "<tool_call>two words\n", "<tool_call>two words\n");
@@ -117,17 +146,25 @@ TEST(ToolDialects, Glm) {
 }
 
 TEST(ToolDialects, Deepseek) {
-  const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>", call = "<｜tool▁call▁begin｜>", call_end = "<｜tool▁call▁end｜>", sep = "<｜tool▁sep｜>";
+  const std::string begin = "<｜tool▁calls▁begin｜>", end = "<｜tool▁calls▁end｜>", call = "<｜tool▁call▁begin｜>",
+                    call_end = "<｜tool▁call▁end｜>", sep = "<｜tool▁sep｜>";
   for (const ToolDialect* d : {&kDeepseekTools, &kDeepseekNamedTools}) {
-    expect_reads(*d, "Hm.\n\n" + begin + call + "function" + sep + "weather\n```json\n{\"place\": \"`}\"}\n```" + call_end + "\n" + call + "function" + sep + "clock\n```json\n{}\n```" + call_end + end,
+    expect_reads(*d,
+                 "Hm.\n\n" + begin + call + "function" + sep + "weather\n```json\n{\"place\": \"`}\"}\n```" + call_end +
+                     "\n" + call + "function" + sep + "clock\n```json\n{}\n```" + call_end + end,
                  "Hm.|weather({\"place\": \"`}\"})||clock({})|");
-    expect_reads(*d, begin + call + "weather" + sep + "{\"place\": \"x\"}" + call_end + call + "clock" + sep + "{}" + call_end + end + "\nbehind", "|weather({\"place\": \"x\"})||clock({})|behind");
+    expect_reads(*d,
+                 begin + call + "weather" + sep + "{\"place\": \"x\"}" + call_end + call + "clock" + sep + "{}" +
+                     call_end + end + "\nbehind",
+                 "|weather({\"place\": \"x\"})||clock({})|behind");
     expect_reads(*d, begin + call + "function" + sep + "{}" + call_end + end, "|function({})|");
     expect_reads(*d, begin + "and no call", begin + "and no call");
     expect_reads(*d, begin + end + " none", begin + end + " none");
     expect_reads(*d, begin + call + "weather" + sep + "no arguments", begin + call + "weather" + sep + "no arguments");
     expect_reads(*d, begin + call + "weather" + sep + "{\"place\": ", "|weather({\"place\": )|");
-    expect_reads(*d, begin + call + "clock" + sep + "{}" + call_end + "then text " + begin + call + "clock" + sep + "{}", "|clock({})|then text|clock({})|");
+    expect_reads(*d,
+                 begin + call + "clock" + sep + "{}" + call_end + "then text " + begin + call + "clock" + sep + "{}",
+                 "|clock({})|then text|clock({})|");
     expect_reads(*d, "<｜tool▁calls", "<｜tool▁calls");
   }
   const std::string text = describe_deepseek_tools(kTools);
@@ -137,10 +174,18 @@ TEST(ToolDialects, Deepseek) {
 TEST(ToolDialects, Harmony) {
   const ToolDialect& d = kHarmonyTools;
   const std::string next = "<|end|><|start|>assistant";
-  expect_reads(d, "<|channel|>analysis<|message|>Well, <|x." + next + "<|channel|>final<|message|>So <it> is.\n<|return|>", "{Well, <|x.}So <it> is.\n");
-  expect_reads(d, "<|channel|>analysis<|message|>A" + next + "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"place\": \"<|\"}<|call|>", "{A}|weather({\"place\": \"<|\"})|");
+  expect_reads(d,
+               "<|channel|>analysis<|message|>Well, <|x." + next + "<|channel|>final<|message|>So <it> is.\n<|return|>",
+               "{Well, <|x.}So <it> is.\n");
+  expect_reads(d,
+               "<|channel|>analysis<|message|>A" + next +
+                   "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{\"place\": \"<|\"}<|call|>",
+               "{A}|weather({\"place\": \"<|\"})|");
   expect_reads(d, " to=functions.clock<|channel|>commentary json<|message|>{}", "|clock({})|");
-  expect_reads(d, "<|channel|>commentary<|message|>I look." + next + "<|channel|>commentary to=functions.clock<|message|>" + next + "<|channel|>commentary to=functions.weather<|message|>{\"place\": \"a\"}",
+  expect_reads(d,
+               "<|channel|>commentary<|message|>I look." + next +
+                   "<|channel|>commentary to=functions.clock<|message|>" + next +
+                   "<|channel|>commentary to=functions.weather<|message|>{\"place\": \"a\"}",
                "I look.|clock({})||weather({\"place\": \"a\"})|");
   expect_reads(d, "<|channel|>analysis<|message|>A<|start|>assistant<|channel|>final<|message|>B", "{A}B");
   expect_reads(d, "Text alone <|channel|>.", "Text alone <|channel|>.");
@@ -157,10 +202,17 @@ TEST(ToolDialects, Harmony) {
 // Thinking may come before whatever the answer is held to; the text is held behind its header.
 TEST(ToolDialects, HarmonyFramesWhatIsWished) {
   const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
-  const std::string thinking = "<|channel|>analysis<|message|>well<|end|><|start|>assistant", said = "<|channel|>final<|message|>", call = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}";
-  const auto matcher = [](const Json& structure) { return testing::TextMatcher(testing::make_constraint(Constraint::Kind::structure, structure.dump())); };
-  auto text = matcher(harmony_frames({}, {}, digit)), either = matcher(harmony_frames(kTools, {}, {{"type", "any_text"}})), required = matcher(harmony_frames(kTools, {true, true}, Json()));
-  ASSERT_TRUE(text.ok() && either.ok() && required.ok()) << text.error.message << either.error.message << required.error.message;
+  const std::string thinking = "<|channel|>analysis<|message|>well<|end|><|start|>assistant",
+                    said = "<|channel|>final<|message|>",
+                    call = "<|channel|>commentary to=functions.clock <|constrain|>json<|message|>{}";
+  const auto matcher = [](const Json& structure) {
+    return testing::TextMatcher(testing::make_constraint(Constraint::Kind::structure, structure.dump()));
+  };
+  auto text = matcher(harmony_frames({}, {}, digit)),
+       either = matcher(harmony_frames(kTools, {}, {{"type", "any_text"}})),
+       required = matcher(harmony_frames(kTools, {true, true}, Json()));
+  ASSERT_TRUE(text.ok() && either.ok() && required.ok())
+      << text.error.message << either.error.message << required.error.message;
   EXPECT_TRUE(text.accepts(said + "1"));
   EXPECT_TRUE(text.accepts(thinking + said + "1"));
   EXPECT_FALSE(text.accepts("1"));
@@ -170,7 +222,8 @@ TEST(ToolDialects, HarmonyFramesWhatIsWished) {
     EXPECT_TRUE(either.accepts(before + call));
     EXPECT_TRUE(required.accepts(before + call));
     EXPECT_FALSE(required.accepts(before + said + "hello"));
-    EXPECT_FALSE(required.accepts(before + "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}"));
+    EXPECT_FALSE(
+        required.accepts(before + "<|channel|>commentary to=functions.weather <|constrain|>json<|message|>{}"));
   }
 }
 
@@ -178,25 +231,43 @@ TEST(ToolDialects, HarmonyFramesWhatIsWished) {
 TEST(ToolDialects, StructuresAllowWhatTheParsersRead) {
   struct Case {
     const ToolDialect* dialect;
-    const char* call;       // of weather, with place "x" and days 2
-    const char* wrong;      // a wrong type
+    const char* call;   // of weather, with place "x" and days 2
+    const char* wrong;  // a wrong type
   } cases[] = {
-      {&kHermesTools, "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"x\", \"days\": 2}}\n</tool_call>", "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": 1}}\n</tool_call>"},
-      {&kLlamaTools, "{\"name\": \"weather\", \"parameters\": {\"place\": \"x\", \"days\": 2}}", "{\"name\": \"other\", \"parameters\": {}}"},
-      {&kMistralTools, "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"place\": \"x\", \"days\": 2}}]", "[TOOL_CALLS]weather"},
+      {&kHermesTools,
+       "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": \"x\", \"days\": 2}}\n</tool_call>",
+       "<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"place\": 1}}\n</tool_call>"},
+      {&kLlamaTools, "{\"name\": \"weather\", \"parameters\": {\"place\": \"x\", \"days\": 2}}",
+       "{\"name\": \"other\", \"parameters\": {}}"},
+      {&kMistralTools, "[TOOL_CALLS] [{\"name\": \"weather\", \"arguments\": {\"place\": \"x\", \"days\": 2}}]",
+       "[TOOL_CALLS]weather"},
       {&kMistralArgsTools, "[TOOL_CALLS]weather[ARGS]{\"place\": \"x\", \"days\": 2}", "[TOOL_CALLS]weather[ARGS]{}"},
-      {&kQwenXmlTools, "<tool_call>\n<function=weather>\n<parameter=place>\nx\n</parameter>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>",
+      {&kQwenXmlTools,
+       "<tool_call>\n<function=weather>\n<parameter=place>\nx\n</parameter>\n<parameter=days>\n2\n</parameter>\n</"
+       "function>\n</tool_call>",
        "<tool_call>\n<function=weather>\n<parameter=days>\n2\n</parameter>\n</function>\n</tool_call>"},
-      {&kGlmTools, "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</arg_value>\n</tool_call>",
-       "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</arg_key>\n<arg_value>two</arg_value>\n</tool_call>"},
-      {&kGlmTools, "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value><arg_key>days</arg_key><arg_value>2</arg_value></tool_call>", "<tool_call>weather</tool_call>"},
-      {&kDeepseekTools, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"place\": \"x\", \"days\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
-       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>"},
-      {&kDeepseekNamedTools, "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"place\": \"x\", \"days\": 2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+      {&kGlmTools,
+       "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</arg_key>\n<arg_value>2</"
+       "arg_value>\n</tool_call>",
+       "<tool_call>weather\n<arg_key>place</arg_key>\n<arg_value>x</arg_value>\n<arg_key>days</"
+       "arg_key>\n<arg_value>two</arg_value>\n</tool_call>"},
+      {&kGlmTools,
+       "<tool_call>weather<arg_key>place</arg_key><arg_value>x</arg_value><arg_key>days</arg_key><arg_value>2</"
+       "arg_value></tool_call>",
+       "<tool_call>weather</tool_call>"},
+      {&kDeepseekTools,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{\"place\": \"x\", "
+       "\"days\": 2}\n```<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>weather\n```json\n{}\n```<｜tool▁call▁end｜><"
+       "｜tool▁calls▁end｜>"},
+      {&kDeepseekNamedTools,
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>weather<｜tool▁sep｜>{\"place\": \"x\", \"days\": "
+       "2}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
        "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>other<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>"}};
   for (const Case& c : cases) {
     for (const bool required : {false, true}) {
-      testing::TextMatcher m(testing::make_constraint(Constraint::Kind::structure, c.dialect->structure(kTools, {required, true}).dump()));
+      testing::TextMatcher m(
+          testing::make_constraint(Constraint::Kind::structure, c.dialect->structure(kTools, {required, true}).dump()));
       ASSERT_TRUE(m.ok()) << c.dialect->name << m.error.message;
       EXPECT_TRUE(m.accepts(c.call)) << c.dialect->name << required;
       EXPECT_FALSE(m.accepts(c.wrong)) << c.dialect->name << required;
@@ -222,12 +293,24 @@ TEST(ToolDialects, ChosenByTheTemplate) {
 }
 
 TEST(ToolDialects, OfPublishedTemplates) {
-  const std::pair<const char*, const char*> cases[] = {
-      {"Qwen-Qwen2.5-7B-Instruct", "hermes"}, {"Qwen-Qwen3-0.6B", "hermes"}, {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"}, {"Qwen3-Coder", "qwen_xml"}, {"Qwen3.5-4B", "qwen_xml"},
-      {"meta-llama-Llama-3.1-8B-Instruct", "llama"}, {"meta-llama-Llama-3.3-70B-Instruct", "llama"}, {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
-      {"Mistral-Small-3.2-24B-Instruct-2506", "mistral_args"}, {"unsloth-mistral-Devstral-Small-2507", "mistral_args"},
-      {"GLM-4.6", "glm"}, {"GLM-4.7-Flash", "glm"}, {"GLM-5.2", "glm"}, {"poolside-Laguna-XS-2.1", "glm"}, {"llama-cpp-deepseek-r1", "deepseek"},
-      {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek"}, {"deepseek-ai-DeepSeek-V3.1", "deepseek_named"}, {"openai-gpt-oss-120b", "harmony"}};
+  const std::pair<const char*, const char*> cases[] = {{"Qwen-Qwen2.5-7B-Instruct", "hermes"},
+                                                       {"Qwen-Qwen3-0.6B", "hermes"},
+                                                       {"NousResearch-Hermes-3-Llama-3.1-8B-tool_use", "hermes"},
+                                                       {"Qwen3-Coder", "qwen_xml"},
+                                                       {"Qwen3.5-4B", "qwen_xml"},
+                                                       {"meta-llama-Llama-3.1-8B-Instruct", "llama"},
+                                                       {"meta-llama-Llama-3.3-70B-Instruct", "llama"},
+                                                       {"mistralai-Mistral-Nemo-Instruct-2407", "mistral"},
+                                                       {"Mistral-Small-3.2-24B-Instruct-2506", "mistral_args"},
+                                                       {"unsloth-mistral-Devstral-Small-2507", "mistral_args"},
+                                                       {"GLM-4.6", "glm"},
+                                                       {"GLM-4.7-Flash", "glm"},
+                                                       {"GLM-5.2", "glm"},
+                                                       {"poolside-Laguna-XS-2.1", "glm"},
+                                                       {"llama-cpp-deepseek-r1", "deepseek"},
+                                                       {"deepseek-ai-DeepSeek-R1-Distill-Llama-8B", "deepseek"},
+                                                       {"deepseek-ai-DeepSeek-V3.1", "deepseek_named"},
+                                                       {"openai-gpt-oss-120b", "harmony"}};
   for (const auto& [name, dialect] : cases) {
     const std::string path = "chat-templates/templates/" + std::string(name) + ".jinja";
     MILLRACE_NEEDS_SHARED(path);
@@ -237,15 +320,22 @@ TEST(ToolDialects, OfPublishedTemplates) {
 
 // Each writes earlier calls in the form that its dialect reads.
 TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
-  for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1", "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {
+  for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1",
+                           "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {
     const std::string path = "chat-templates/templates/" + std::string(name) + ".jinja";
     MILLRACE_NEEDS_SHARED(path);
     const std::string source = testing::read_file(testing::shared_data() / path);
     const auto chat_template = ChatTemplate::parse(source);
     ASSERT_TRUE(chat_template.ok()) << name << chat_template.error().message;
-    const Json tools = Json::parse(R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
-    const auto context = chat_context(Json::parse(R"([{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "", "tool_calls": [
-        {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"place": "<x> & y"}}}]}])"), {.add_generation_prompt = false, .tools = source.find("| map(attribute='function') | tojson") == std::string::npos ? &tools : nullptr});  // which Python cannot print
+    const Json tools = Json::parse(
+        R"([{"type": "function", "function": {"name": "weather", "description": "of a place", "parameters": {"type": "object", "properties": {"place": {"type": "string"}}, "required": ["place"]}}}])");
+    const auto context = chat_context(
+        Json::parse(R"([{"role": "user", "content": "How is it?"}, {"role": "assistant", "content": "", "tool_calls": [
+        {"id": "1", "type": "function", "function": {"name": "weather", "arguments": {"place": "<x> & y"}}}]}])"),
+        {.add_generation_prompt = false,
+         .tools = source.find("| map(attribute='function') | tojson") == std::string::npos
+                      ? &tools
+                      : nullptr});  // which Python cannot print
     ASSERT_TRUE(context.ok()) << context.error().message;
     const auto text = chat_template->render(*context);
     ASSERT_TRUE(text.ok()) << name << text.error().message;
@@ -253,10 +343,13 @@ TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
     // Behind what the assistant's turn begins with.
     const size_t user = text->rfind("How is it?") + std::string_view("How is it?").size();
     std::string turn = text->substr(user);
-    for (const std::string_view begin : {"<|start|>assistant", "<｜Assistant｜>", "<|assistant|>", "<|im_start|>assistant\n"})
+    for (const std::string_view begin :
+         {"<|start|>assistant", "<｜Assistant｜>", "<|assistant|>", "<|im_start|>assistant\n"})
       if (const size_t at = turn.find(begin); at != std::string::npos) turn.erase(0, at + begin.size());
     const std::string read = shown(parsed(dialect, {turn}));
-    EXPECT_NE(read.find("|weather({\"place\": \"<x> & y\"})|"), std::string::npos) << name << "\n" << turn << "\n" << read;
+    EXPECT_NE(read.find("|weather({\"place\": \"<x> & y\"})|"), std::string::npos) << name << "\n"
+                                                                                   << turn << "\n"
+                                                                                   << read;
   }
 }
 
@@ -285,7 +378,8 @@ TEST(Reasoning, SplitWhereverTheTextIsCut) {
     ReasoningPlace place;
     const char* text;
     const char* expected;
-  } cases[] = {{ReasoningPlace::begin, "\n<think>\nso, a </thin> b\n</think>\n\nanswer </think>", "{so, a </thin> b}answer </think>"},
+  } cases[] = {{ReasoningPlace::begin, "\n<think>\nso, a </thin> b\n</think>\n\nanswer </think>",
+                "{so, a </thin> b}answer </think>"},
                {ReasoningPlace::begin, "no <think>a</think>", "no <think>a</think>"},
                {ReasoningPlace::begin, "<thinker>", "<thinker>"},
                {ReasoningPlace::inside, "so\n\n </think>\nx", "{so}x"},
@@ -296,7 +390,8 @@ TEST(Reasoning, SplitWhereverTheTextIsCut) {
   for (const auto& c : cases) {
     const std::string_view text = c.text;
     EXPECT_EQ(split(c.place, {text}), c.expected);
-    for (size_t at = 1; at < text.size(); ++at) EXPECT_EQ(split(c.place, {text.substr(0, at), text.substr(at)}), c.expected) << at;
+    for (size_t at = 1; at < text.size(); ++at)
+      EXPECT_EQ(split(c.place, {text.substr(0, at), text.substr(at)}), c.expected) << at;
   }
 }
 
@@ -309,7 +404,8 @@ TEST(Reasoning, PlaceAndMarksOfAPrompt) {
   EXPECT_EQ(reasoning_marks_of("plain"), nullptr);
   const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
   for (const ReasoningPlace place : {ReasoningPlace::begin, ReasoningPlace::inside, ReasoningPlace::behind}) {
-    testing::TextMatcher m(testing::make_constraint(Constraint::Kind::structure, behind_reasoning(digit, *marks, place).dump()));
+    testing::TextMatcher m(
+        testing::make_constraint(Constraint::Kind::structure, behind_reasoning(digit, *marks, place).dump()));
     ASSERT_TRUE(m.ok()) << m.error.message;
     EXPECT_EQ(m.accepts("1"), place != ReasoningPlace::inside);
     EXPECT_EQ(m.accepts("well</think>\n\n1"), place == ReasoningPlace::inside);

@@ -39,8 +39,13 @@ const TraceFormat kAgent = {
     .name = "agent",
     .summary = "JSON lines with timestamp (us), input and output as text, and the session",
     .origin = "LMCache agent traces",
-    .recognises = [](std::string_view first) { return is_object_with(first, {"timestamp", "input", "output"}); },
-    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> { return std::make_unique<AgentReader>(options); },
+    .recognises =
+        [](std::string_view first) {
+          return is_object_with(first, {"timestamp", "input", "output"});
+        },
+    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> {
+      return std::make_unique<AgentReader>(options);
+    },
 };
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// AIBrix workloads: {"timestamp": ms, "requests": [{"Prompt Length", "Output Length", "prompt"}]}, several requests at one
-// moment.
+// AIBrix workloads: {"timestamp": ms, "requests": [{"Prompt Length", "Output Length", "prompt"}]}, several requests at
+// one moment.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 
@@ -44,8 +44,13 @@ const TraceFormat kAibrix = {
     .name = "aibrix",
     .summary = "JSON lines with timestamp (ms) and requests of Prompt Length, Output Length and prompt text",
     .origin = "AIBrix, workload generator",
-    .recognises = [](std::string_view first) { return is_object_with(first, {"timestamp", "requests"}); },
-    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> { return std::make_unique<AibrixReader>(options); },
+    .recognises =
+        [](std::string_view first) {
+          return is_object_with(first, {"timestamp", "requests"});
+        },
+    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> {
+      return std::make_unique<AibrixReader>(options);
+    },
 };
 
 }  // namespace millrace

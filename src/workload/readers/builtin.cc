@@ -4,7 +4,8 @@
 namespace millrace {
 
 std::span<const TraceFormat* const> trace_formats() {
-  static constexpr const TraceFormat* kFormats[] = {&kMooncake, &kAzure, &kVidur, &kBurstGpt, &kTokenIds, &kAgent, &kAibrix, &kOtel};
+  static constexpr const TraceFormat* kFormats[] = {&kMooncake, &kAzure, &kVidur,  &kBurstGpt,
+                                                    &kTokenIds, &kAgent, &kAibrix, &kOtel};
   return kFormats;
 }
 

@@ -22,11 +22,14 @@ class MooncakeReader : public TraceReader {
     if (ids == object.end() || !ids->is_array()) return line.defect("hash_ids: must be an array of whole numbers");
     const auto blocks = static_cast<size_t>((request.prompt_tokens + kBlockTokens - 1) / kBlockTokens);
     if (ids->size() > blocks) {
-      return line.defect(fmt::format("hash_ids: {} blocks of {} tokens, but the prompt has {} tokens", ids->size(), kBlockTokens, request.prompt_tokens));
+      return line.defect(fmt::format("hash_ids: {} blocks of {} tokens, but the prompt has {} tokens", ids->size(),
+                                     kBlockTokens, request.prompt_tokens));
     }
     for (const Json& id : *ids) {
-      if (!id.is_number_integer()) return line.defect(fmt::format("hash_ids: element {} is not a whole number", request.prefix_hashes.size()));
-      request.prefix_hashes.push_back(id.is_number_unsigned() ? id.get<uint64_t>() : static_cast<uint64_t>(id.get<int64_t>()));
+      if (!id.is_number_integer())
+        return line.defect(fmt::format("hash_ids: element {} is not a whole number", request.prefix_hashes.size()));
+      request.prefix_hashes.push_back(id.is_number_unsigned() ? id.get<uint64_t>()
+                                                              : static_cast<uint64_t>(id.get<int64_t>()));
     }
     request.hash_block_tokens = kBlockTokens;
     out.push_back(std::move(request));
@@ -40,7 +43,10 @@ const TraceFormat kMooncake = {
     .name = "mooncake",
     .summary = "JSON lines with timestamp, input_length, output_length, hash_ids of 512-token blocks",
     .origin = "Qin et al., 2025, Mooncake: Trading More Storage for Less Computation (FAST '25), traces",
-    .recognises = [](std::string_view first) { return is_object_with(first, {"timestamp", "input_length", "hash_ids"}); },
+    .recognises =
+        [](std::string_view first) {
+          return is_object_with(first, {"timestamp", "input_length", "hash_ids"});
+        },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<MooncakeReader>(); },
 };
 

@@ -7,7 +7,8 @@ namespace millrace {
 namespace {
 
 // Messages are an array, or its JSON as text. What a tokenizer would see of them, near enough: roles and contents.
-Result<std::string> message_text(const TraceLine& line, const Json& attributes, const char* key, const std::string& what) {
+Result<std::string> message_text(const TraceLine& line, const Json& attributes, const char* key,
+                                 const std::string& what) {
   const auto field = attributes.find(key);
   if (field == attributes.end()) return std::string();
   Json messages = *field;
@@ -23,7 +24,8 @@ Result<std::string> message_text(const TraceLine& line, const Json& attributes, 
     for (const char* part : {"role", "content"}) {
       const auto found = message.find(part);
       if (found == message.end() || found->is_null()) continue;
-      out += found->is_string() ? found->get<std::string>() : found->dump(-1, ' ', false, Json::error_handler_t::replace);
+      out +=
+          found->is_string() ? found->get<std::string>() : found->dump(-1, ' ', false, Json::error_handler_t::replace);
       out += '\n';
     }
   }
@@ -37,14 +39,17 @@ class OtelReader : public TraceReader {
   Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) override {
     MILLRACE_TRY(const Json object, parse_json_line(line));
     const Json& trace = object.contains("trace") ? object["trace"] : object;
-    if (!trace.is_object() || !trace.contains("spans") || !trace["spans"].is_array()) return line.defect("spans: must be an array of objects");
+    if (!trace.is_object() || !trace.contains("spans") || !trace["spans"].is_array())
+      return line.defect("spans: must be an array of objects");
     const Json& spans = trace["spans"];
-    for (size_t i = 0; i < spans.size(); ++i) MILLRACE_TRY_VOID(read_span(line, spans[i], fmt::format("spans[{}].", i), out));
+    for (size_t i = 0; i < spans.size(); ++i)
+      MILLRACE_TRY_VOID(read_span(line, spans[i], fmt::format("spans[{}].", i), out));
     return {};
   }
 
  private:
-  Result<void> read_span(const TraceLine& line, const Json& span, const std::string& what, std::vector<WorkloadRequest>& out) {
+  Result<void> read_span(const TraceLine& line, const Json& span, const std::string& what,
+                         std::vector<WorkloadRequest>& out) {
     if (!span.is_object() || !span.contains("attributes") || !span["attributes"].is_object()) return {};
     const Json& attributes = span["attributes"];
     if (!attributes.contains("gen_ai.input.messages")) return {};
@@ -54,9 +59,11 @@ class OtelReader : public TraceReader {
     if (!stamp) return line.defect(fmt::format("{}start_time: must look like 2026-02-25T12:00:00.000000", what));
     request.arrival_seconds = since_first(*stamp);
     MILLRACE_TRY(const std::string prompt, message_text(line, attributes, "gen_ai.input.messages", what));
-    MILLRACE_TRY(const int64_t used, usage(line, attributes, {"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"}, 1, what));
+    MILLRACE_TRY(const int64_t used,
+                 usage(line, attributes, {"gen_ai.usage.input_tokens", "gen_ai.usage.prompt_tokens"}, 1, what));
     MILLRACE_TRY_VOID(set_text_prompt(request, prompt, used, options_));
-    MILLRACE_TRY(request.output_tokens, usage(line, attributes, {"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"}, 0, what));
+    MILLRACE_TRY(request.output_tokens,
+                 usage(line, attributes, {"gen_ai.usage.output_tokens", "gen_ai.usage.completion_tokens"}, 0, what));
     if (request.output_tokens < 0) {
       std::string output;
       if (attributes.contains("gen_ai.output.text")) {
@@ -67,13 +74,15 @@ class OtelReader : public TraceReader {
       }
       MILLRACE_TRY(request.output_tokens, count_tokens(output, options_));
     }
-    if (span.contains("trace_id") && span["trace_id"].is_string()) request.session = span["trace_id"].get<std::string>();
+    if (span.contains("trace_id") && span["trace_id"].is_string())
+      request.session = span["trace_id"].get<std::string>();
     out.push_back(std::move(request));
     return {};
   }
 
   // -1 where none of the names is there.
-  static Result<int64_t> usage(const TraceLine& line, const Json& attributes, std::initializer_list<const char*> names, int64_t min, const std::string& what) {
+  static Result<int64_t> usage(const TraceLine& line, const Json& attributes, std::initializer_list<const char*> names,
+                               int64_t min, const std::string& what) {
     for (const char* name : names)
       if (attributes.contains(name)) return json_integer(line, attributes, name, min, kMaxTraceTokens, what);
     return int64_t{-1};
@@ -94,7 +103,9 @@ const TraceFormat kOtel = {
     .summary = "JSON lines, one OpenTelemetry trace each; spans with gen_ai.input.messages are requests",
     .origin = "OpenTelemetry semantic conventions for generative AI; inference-perf's traces",
     .recognises = is_otel,
-    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> { return std::make_unique<OtelReader>(options); },
+    .make = [](const TraceOptions& options) -> std::unique_ptr<TraceReader> {
+      return std::make_unique<OtelReader>(options);
+    },
 };
 
 }  // namespace millrace

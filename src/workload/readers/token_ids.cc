@@ -1,5 +1,5 @@
-// LLMServingSim's traces: one JSON object a line with input_toks, output_toks, arrival_time_ns, and the prompt itself as
-// token ids where it has input_tok_ids.
+// LLMServingSim's traces: one JSON object a line with input_toks, output_toks, arrival_time_ns, and the prompt itself
+// as token ids where it has input_tok_ids.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 
@@ -20,7 +20,8 @@ class TokenIdReader : public TraceReader {
     if (const auto ids = object.find("input_tok_ids"); ids != object.end()) {
       if (!ids->is_array()) return line.defect("input_tok_ids: must be an array of whole numbers");
       if (static_cast<int64_t>(ids->size()) != request.prompt_tokens) {
-        return line.defect(fmt::format("input_tok_ids: has {} tokens, input_toks says {}", ids->size(), request.prompt_tokens));
+        return line.defect(
+            fmt::format("input_tok_ids: has {} tokens, input_toks says {}", ids->size(), request.prompt_tokens));
       }
       for (const Json& id : *ids) {
         if (!id.is_number_unsigned() || id.get<uint64_t>() > INT32_MAX) {
@@ -40,7 +41,10 @@ const TraceFormat kTokenIds = {
     .name = "token_ids",
     .summary = "JSON lines with input_toks, output_toks, arrival_time_ns and perhaps the prompt as input_tok_ids",
     .origin = "Cho et al., 2024, LLMServingSim: A HW/SW Co-Simulation Infrastructure for LLM Inference Serving",
-    .recognises = [](std::string_view first) { return is_object_with(first, {"input_toks", "output_toks"}); },
+    .recognises =
+        [](std::string_view first) {
+          return is_object_with(first, {"input_toks", "output_toks"});
+        },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<TokenIdReader>(); },
 };
 

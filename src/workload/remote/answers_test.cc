@@ -19,7 +19,8 @@ TEST(Url, PartsAndDefects) {
   ASSERT_TRUE(url.ok());
   EXPECT_EQ(url->host, "::1");
   EXPECT_EQ(url->host_header(), "[::1]");
-  for (const char* text : {"", "localhost:80", "http://", "http://:80", "http://h:0", "http://h:70000", "http://h:80x", "http://[::1", "http://[::1]x", "http://h/a b", "http://h/\r\nX: y", "http://u@h"})
+  for (const char* text : {"", "localhost:80", "http://", "http://:80", "http://h:0", "http://h:70000", "http://h:80x",
+                           "http://[::1", "http://[::1]x", "http://h/a b", "http://h/\r\nX: y", "http://u@h"})
     EXPECT_FALSE(Url::parse(text).ok()) << text;
   EXPECT_EQ(Url::parse("https://h").error().kind, ErrorKind::unsupported);
 }
@@ -28,7 +29,13 @@ std::vector<std::string> events(std::string_view bytes, size_t piece, size_t mos
   EventStream stream(most);
   std::vector<std::string> out;
   for (size_t at = 0; at < bytes.size(); at += piece) {
-    if (!stream.push(bytes.substr(at, piece), [&](std::string_view data) { out.emplace_back(data); return data != "stop"; }).ok()) {
+    if (!stream
+             .push(bytes.substr(at, piece),
+                   [&](std::string_view data) {
+                     out.emplace_back(data);
+                     return data != "stop";
+                   })
+             .ok()) {
       out.push_back("ERROR");
       break;
     }
@@ -37,23 +44,28 @@ std::vector<std::string> events(std::string_view bytes, size_t piece, size_t mos
 }
 
 TEST(EventStream, EventsAreTheSameHoweverTheBytesCome) {
-  const std::string bytes = ": comment\nevent: x\ndata: a\ndata:b\n\ndata\n\nid: 3\n\ndatax: c\n\ndata: d\r\n\r\ndata: e\r\rdata: lost";
-  for (size_t piece : {1, 2, 3, 7, 1000}) EXPECT_EQ(events(bytes, piece), (std::vector<std::string>{"a\nb", "", "d", "e"})) << piece;
+  const std::string bytes =
+      ": comment\nevent: x\ndata: a\ndata:b\n\ndata\n\nid: 3\n\ndatax: c\n\ndata: d\r\n\r\ndata: e\r\rdata: lost";
+  for (size_t piece : {1, 2, 3, 7, 1000})
+    EXPECT_EQ(events(bytes, piece), (std::vector<std::string>{"a\nb", "", "d", "e"})) << piece;
 }
 
 TEST(EventStream, StopsAndBounds) {
   EXPECT_EQ(events("data: stop\n\ndata: a\n\n", 1000), (std::vector<std::string>{"stop"}));
   for (size_t piece : {1, 1000}) {
     EXPECT_EQ(events("data: " + std::string(100, 'x') + "\n\n", piece, 50), (std::vector<std::string>{"ERROR"}));
-    EXPECT_EQ(events("data: 0123456789\ndata: 0123456789\ndata: 0123456789\n\n", piece, 30), (std::vector<std::string>{"ERROR"}));
+    EXPECT_EQ(events("data: 0123456789\ndata: 0123456789\ndata: 0123456789\n\n", piece, 30),
+              (std::vector<std::string>{"ERROR"}));
   }
 }
 
 TEST(CompletionApi, EventsOfNoFormAreErrors) {
   for (auto api : {CompletionApi::completions, CompletionApi::chat, CompletionApi::llama}) {
-    for (const char* text : {"", "{", "[]", "3", "{\"error\":{\"message\":\"no\"}}"}) EXPECT_NE(read_completion_chunk(api, text).error, "") << text;
+    for (const char* text : {"", "{", "[]", "3", "{\"error\":{\"message\":\"no\"}}"})
+      EXPECT_NE(read_completion_chunk(api, text).error, "") << text;
     EXPECT_NE(read_completion_chunk(api, std::string(100000, '[')).error, "");
-    for (const char* text : {"{}", R"({"choices":3})", R"({"choices":[3]})", R"({"choices":[{"text":3,"delta":[]}],"usage":{"completion_tokens":-5}})"}) {
+    for (const char* text : {"{}", R"({"choices":3})", R"({"choices":[3]})",
+                             R"({"choices":[{"text":3,"delta":[]}],"usage":{"completion_tokens":-5}})"}) {
       const CompletionChunk chunk = read_completion_chunk(api, text);
       EXPECT_FALSE(chunk.token) << text;
       EXPECT_EQ(chunk.output_tokens, -1);

@@ -14,15 +14,18 @@ constexpr int kMostDepth = 32;
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 
 // Words that most tokenizers have whole, with a blank before them.
-constexpr const char* kWords[] = {"the", "and", "that", "have", "for", "not", "with", "you", "this", "but", "his", "from", "they", "say", "her", "she",
-                                  "will", "one", "all", "would", "there", "their", "what", "out", "about", "who", "get", "which", "when", "make", "can", "like",
-                                  "time", "just", "him", "know", "take", "people", "into", "year", "your", "good", "some", "could", "them", "see", "other", "than",
-                                  "then", "now", "look", "only", "come", "its", "over", "think", "also", "back", "after", "use", "two", "how", "our", "work"};
+constexpr const char* kWords[] = {
+    "the",  "and",   "that", "have",  "for",   "not",  "with",  "you",   "this",  "but",  "his",  "from",   "they",
+    "say",  "her",   "she",  "will",  "one",   "all",  "would", "there", "their", "what", "out",  "about",  "who",
+    "get",  "which", "when", "make",  "can",   "like", "time",  "just",  "him",   "know", "take", "people", "into",
+    "year", "your",  "good", "some",  "could", "them", "see",   "other", "than",  "then", "now",  "look",   "only",
+    "come", "its",   "over", "think", "also",  "back", "after", "use",   "two",   "how",  "our",  "work"};
 
 // Null: not JSON, or nested so deep that only an attacker wrote it.
 Json parse(std::string_view text) {
   bool deep = false;
-  Json json = Json::parse(text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMostDepth); }, false);
+  Json json = Json::parse(
+      text, [&](int depth, Json::parse_event_t, Json&) { return !(deep = deep || depth > kMostDepth); }, false);
   return deep || json.is_discarded() ? Json() : json;
 }
 
@@ -41,7 +44,8 @@ void read_count(const Json& object, const char* key, int64_t& out) {
 
 std::string one_line(const std::string& text) {
   std::string out = text.substr(0, 120);
-  std::ranges::replace_if(out, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
+  std::ranges::replace_if(
+      out, [](char c) { return static_cast<unsigned char>(c) < ' '; }, ' ');
   return out;
 }
 
@@ -57,7 +61,8 @@ void read_openai(CompletionApi api, const Json& json, CompletionChunk& chunk) {
   if (const Json* usage = find(json, "usage")) {
     read_count(*usage, "prompt_tokens", chunk.prompt_tokens);
     read_count(*usage, "completion_tokens", chunk.output_tokens);
-    if (const Json* details = find(*usage, "prompt_tokens_details")) read_count(*details, "cached_tokens", chunk.cached_tokens);
+    if (const Json* details = find(*usage, "prompt_tokens_details"))
+      read_count(*details, "cached_tokens", chunk.cached_tokens);
   }
   const Json* choices = find(json, "choices");
   if (!choices || !choices->is_array() || choices->empty()) return;
@@ -102,7 +107,8 @@ std::string completion_path(CompletionApi api) {
 
 std::string words_of(const std::vector<TokenId>& tokens) {
   std::string text;
-  for (TokenId token : tokens) text += fmt::format("{}{}", text.empty() ? "" : " ", kWords[static_cast<size_t>(token) % std::size(kWords)]);
+  for (TokenId token : tokens)
+    text += fmt::format("{}{}", text.empty() ? "" : " ", kWords[static_cast<size_t>(token) % std::size(kWords)]);
   return text;
 }
 
@@ -111,9 +117,12 @@ std::string completion_body(const CompletionStyle& style, const WorkloadRequest&
   const int64_t output = std::max<int64_t>(1, request.output_tokens);
   Json body = {{"stream", true}, {"temperature", 0}, {"ignore_eos", true}};
   if (!style.model.empty()) body["model"] = style.model;
-  if (style.api == CompletionApi::chat) body["messages"] = Json::array({{{"role", "user"}, {"content", words_of(tokens)}}});
-  else if (style.text_prompts) body["prompt"] = words_of(tokens);
-  else body["prompt"] = tokens;
+  if (style.api == CompletionApi::chat)
+    body["messages"] = Json::array({{{"role", "user"}, {"content", words_of(tokens)}}});
+  else if (style.text_prompts)
+    body["prompt"] = words_of(tokens);
+  else
+    body["prompt"] = tokens;
   if (style.api == CompletionApi::llama) {
     body["n_predict"] = output;
     body["cache_prompt"] = true;
@@ -137,8 +146,10 @@ CompletionChunk read_completion_chunk(CompletionApi api, std::string_view data) 
   }
   chunk.error = message_of(json);
   if (!chunk.error.empty()) return chunk;
-  if (api == CompletionApi::llama) read_llama(json, chunk);
-  else read_openai(api, json, chunk);
+  if (api == CompletionApi::llama)
+    read_llama(json, chunk);
+  else
+    read_openai(api, json, chunk);
   return chunk;
 }
 

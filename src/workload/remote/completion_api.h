@@ -31,9 +31,9 @@ std::string words_of(const std::vector<TokenId>& tokens);
 
 // What one event of the answer says.
 struct CompletionChunk {
-  bool token = false;       // one or more came
-  bool done = false;        // the last event
-  bool finished = false;    // a reason for the end was given
+  bool token = false;                                                  // one or more came
+  bool done = false;                                                   // the last event
+  bool finished = false;                                               // a reason for the end was given
   int64_t prompt_tokens = -1, cached_tokens = -1, output_tokens = -1;  // where the server counts them
   std::string error;
 };

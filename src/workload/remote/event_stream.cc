@@ -31,7 +31,8 @@ Result<void> EventStream::push(std::string_view bytes, const std::function<bool(
     after_return_ = false;
     const size_t end = bytes.find_first_of("\r\n");
     const std::string_view piece = bytes.substr(0, end);
-    if (line_.size() + piece.size() + data_.size() > most_bytes_) return Error::resource(fmt::format("event stream: an event is longer than {} bytes", most_bytes_));
+    if (line_.size() + piece.size() + data_.size() > most_bytes_)
+      return Error::resource(fmt::format("event stream: an event is longer than {} bytes", most_bytes_));
     line_ += piece;
     if (end == std::string_view::npos) break;
     after_return_ = bytes[end] == '\r';

@@ -22,8 +22,8 @@ class EventStream {
   bool take_line(std::string_view line, const std::function<bool(std::string_view)>& event);
 
   size_t most_bytes_;
-  std::string line_;   // of which the end has not come
-  std::string data_;   // of the event that is being read
+  std::string line_;  // of which the end has not come
+  std::string data_;  // of the event that is being read
   bool has_data_ = false, after_return_ = false, stopped_ = false;
 };
 

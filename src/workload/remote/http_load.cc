@@ -29,7 +29,9 @@ constexpr uint32_t kMostHeader = 64 << 10;
 constexpr size_t kMostErrorBody = 4096;
 constexpr auto kTick = std::chrono::milliseconds(100);
 
-SteadyTime::duration seconds(double count) { return std::chrono::duration_cast<SteadyTime::duration>(std::chrono::duration<double>(count)); }
+SteadyTime::duration seconds(double count) {
+  return std::chrono::duration_cast<SteadyTime::duration>(std::chrono::duration<double>(count));
+}
 
 class HttpLoad;
 
@@ -67,8 +69,15 @@ class Flight : public std::enable_shared_from_this<Flight> {
 
 class HttpLoad {
  public:
-  HttpLoad(const Url& url, std::span<const WorkloadRequest> load, const HttpLoadOptions& options, const std::function<bool(int64_t, int64_t)>& progress)
-      : url_(url), load_(load), options_(options), progress_(progress), records_(load.size()), arrival_(io_), tick_(io_) {}
+  HttpLoad(const Url& url, std::span<const WorkloadRequest> load, const HttpLoadOptions& options,
+           const std::function<bool(int64_t, int64_t)>& progress)
+      : url_(url),
+        load_(load),
+        options_(options),
+        progress_(progress),
+        records_(load.size()),
+        arrival_(io_),
+        tick_(io_) {}
 
   Result<std::vector<RequestRecord>> run() {
     Code code;
@@ -95,7 +104,8 @@ class HttpLoad {
   // Sends what is due, and sets the alarm for the next arrival.
   void send_due() {
     for (; next_ < load_.size(); ++next_) {
-      const bool due = options_.closed_loop > 0 ? in_flight_ < options_.closed_loop : load_[next_].arrival_seconds <= now();
+      const bool due =
+          options_.closed_loop > 0 ? in_flight_ < options_.closed_loop : load_[next_].arrival_seconds <= now();
       if (!due) break;
       ++in_flight_;
       std::make_shared<Flight>(*this, io_, next_)->start();
@@ -160,7 +170,8 @@ void Flight::start() {
   request_.body() = completion_body(options.style, asked);
   request_.prepare_payload();
   expire();
-  stream_.async_connect(load_.addresses_, [self = shared_from_this()](Code code, const tcp::endpoint&) { self->connected(code); });
+  stream_.async_connect(load_.addresses_,
+                        [self = shared_from_this()](Code code, const tcp::endpoint&) { self->connected(code); });
 }
 
 void Flight::expire() { stream_.expires_at(std::min(give_up_, SteadyTime::now() + seconds(load_.options_.silence))); }
@@ -178,13 +189,15 @@ void Flight::wrote(Code code) {
   parser_.header_limit(kMostHeader);
   parser_.body_limit(kMostBody);
   expire();
-  http::async_read_header(stream_, buffer_, parser_, [self = shared_from_this()](Code failed, size_t) { self->read_header(failed); });
+  http::async_read_header(stream_, buffer_, parser_,
+                          [self = shared_from_this()](Code failed, size_t) { self->read_header(failed); });
 }
 
 void Flight::read_header(Code code) {
   if (code) return fail("answer", code);
   const auto type = parser_.get()[http::field::content_type];
-  if (parser_.get().result() == http::status::ok && !beast::iequals(type.substr(0, 17), "text/event-stream")) return end("answer: is not an event stream");
+  if (parser_.get().result() == http::status::ok && !beast::iequals(type.substr(0, 17), "text/event-stream"))
+    return end("answer: is not an event stream");
   if (parser_.is_done()) return got_some({});
   read_some();
 }
@@ -193,7 +206,9 @@ void Flight::read_some() {
   parser_.get().body().data = piece_.data();
   parser_.get().body().size = piece_.size();
   expire();
-  http::async_read_some(stream_, buffer_, parser_, [self = shared_from_this()](Code code, size_t) { self->got_some(code == http::error::need_buffer ? Code() : code); });
+  http::async_read_some(stream_, buffer_, parser_, [self = shared_from_this()](Code code, size_t) {
+    self->got_some(code == http::error::need_buffer ? Code() : code);
+  });
 }
 
 void Flight::got_some(Code code) {
@@ -215,7 +230,8 @@ bool Flight::take_bytes(std::string_view bytes) {
     error_body_ += bytes.substr(0, kMostErrorBody - std::min(kMostErrorBody, error_body_.size()));
     return true;
   }
-  if (auto pushed = events_.push(bytes, [this](std::string_view data) { return take_event(data); }); !pushed.ok()) end(pushed.error().message);
+  if (auto pushed = events_.push(bytes, [this](std::string_view data) { return take_event(data); }); !pushed.ok())
+    end(pushed.error().message);
   return !ended_;
 }
 
@@ -250,7 +266,8 @@ void Flight::end(const std::string& error) {
 void Flight::fail(const char* where, Code code) {
   if (code == beast::error::timeout) {
     const bool patience = SteadyTime::now() >= give_up_;
-    return end(patience ? fmt::format("took longer than {} s", load_.options_.patience) : fmt::format("silent for {} s", load_.options_.silence));
+    return end(patience ? fmt::format("took longer than {} s", load_.options_.patience)
+                        : fmt::format("silent for {} s", load_.options_.silence));
   }
   if (code == http::error::end_of_stream || code == http::error::partial_message) return end("the stream ended early");
   end(fmt::format("{}: {}", where, code.message()));
@@ -258,7 +275,8 @@ void Flight::fail(const char* where, Code code) {
 
 }  // namespace
 
-Result<std::vector<RequestRecord>> run_http_load(const Url& url, std::span<const WorkloadRequest> load, const HttpLoadOptions& options,
+Result<std::vector<RequestRecord>> run_http_load(const Url& url, std::span<const WorkloadRequest> load,
+                                                 const HttpLoadOptions& options,
                                                  const std::function<bool(int64_t, int64_t)>& progress) {
   return HttpLoad(url, load, options, progress).run();
 }

@@ -9,9 +9,8 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <mutex>
-#include <thread>
-
 #include <nlohmann/json.hpp>
+#include <thread>
 
 namespace millrace {
 namespace {
@@ -25,11 +24,12 @@ std::string chunk_of(const char* text, const char* reason = "null") {
   return std::string("data: {\"choices\":[{\"text\":\"") + text + "\",\"finish_reason\":" + reason + "}]}\n\n";
 }
 
-// Answers every connection by `answer`, one thread each; what it returns is written and the connection closed, "" leaves
-// it open until the client closes it.
+// Answers every connection by `answer`, one thread each; what it returns is written and the connection closed, ""
+// leaves it open until the client closes it.
 class FakeServer {
  public:
-  explicit FakeServer(std::function<std::string(const std::string& body)> answer) : answer_(std::move(answer)), acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {
+  explicit FakeServer(std::function<std::string(const std::string& body)> answer)
+      : answer_(std::move(answer)), acceptor_(io_, {asio::ip::address_v4::loopback(), 0}) {
     accepting_ = std::thread([this] {
       for (;;) {
         tcp::socket socket(io_);
@@ -73,7 +73,8 @@ class FakeServer {
       heads_.push_back(head);
     }
     const int open = ++open_;
-    for (int most = most_open_; open > most && !most_open_.compare_exchange_weak(most, open);) {}
+    for (int most = most_open_; open > most && !most_open_.compare_exchange_weak(most, open);) {
+    }
     const std::string out = answer_(body);
     --open_;
     if (out.empty()) {
@@ -113,7 +114,9 @@ TEST(HttpLoad, CompletionsAreTimedTokenByToken) {
   FakeServer server([&](const std::string& body) {
     asked = body;
     return kOk + ": hello\n\n" + chunk_of("a") + chunk_of("") + chunk_of("c", "\"length\"") +
-           "data: {\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":4,\"prompt_tokens_details\":{\"cached_tokens\":2}}}\n\ndata: [DONE]\n\n";
+           "data: "
+           "{\"choices\":[],\"usage\":{\"prompt_tokens\":7,\"completion_tokens\":4,\"prompt_tokens_details\":{\"cached_"
+           "tokens\":2}}}\n\ndata: [DONE]\n\n";
   });
   HttpLoadOptions options;
   options.style.model = "m";
@@ -154,8 +157,10 @@ TEST(HttpLoad, ChatAnswersComeInDeltas) {
 
 TEST(HttpLoad, LlamaServersSayStop) {
   FakeServer server([](const std::string&) {
-    return kOk + R"(data: {"content":"a","stop":false})" + "\r\n\r\n" + R"(data: {"content":"b","stop":false})" + "\r\n\r\n" +
-           R"(data: {"content":"","stop":true,"tokens_predicted":2,"tokens_evaluated":5,"timings":{"cache_n":3}})" + "\r\n\r\n";
+    return kOk + R"(data: {"content":"a","stop":false})" + "\r\n\r\n" + R"(data: {"content":"b","stop":false})" +
+           "\r\n\r\n" +
+           R"(data: {"content":"","stop":true,"tokens_predicted":2,"tokens_evaluated":5,"timings":{"cache_n":3}})" +
+           "\r\n\r\n";
   });
   const auto records = run(server.url(), 1, {.style = {.api = CompletionApi::llama}});
   EXPECT_EQ(records[0].error, "");
@@ -168,7 +173,7 @@ TEST(HttpLoad, ErrorsAreCountedByKind) {
   FakeServer server([&](const std::string&) -> std::string {
     switch (nth++ % 6) {
       case 0: return "HTTP/1.1 503 Busy\r\nContent-Length: 40\r\n\r\n{\"error\":{\"message\":\"queue is full\"}}    ";
-      case 1: return kOk + chunk_of("a");                                              // closed in the middle
+      case 1: return kOk + chunk_of("a");  // closed in the middle
       case 2: return kOk + "data: nonsense\n\n";
       case 3: return "HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 2\r\n\r\n{}";
       case 4: return kOk + "data: {\"error\":\"out of memory\"}\n\n";
@@ -179,7 +184,9 @@ TEST(HttpLoad, ErrorsAreCountedByKind) {
   EXPECT_EQ(metrics.failed, 12);
   EXPECT_EQ(metrics.errors.size(), 6u);
   for (const auto& [error, count] : metrics.errors) EXPECT_EQ(count, 2) << error;
-  for (const char* error : {"HTTP 503: queue is full", "the stream ended early", "answer: an event is not a JSON object", "answer: is not an event stream", "answer: out of memory"})
+  for (const char* error :
+       {"HTTP 503: queue is full", "the stream ended early", "answer: an event is not a JSON object",
+        "answer: is not an event stream", "answer: out of memory"})
     EXPECT_TRUE(metrics.errors.contains(error)) << error;
 }
 
