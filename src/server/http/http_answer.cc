@@ -273,7 +273,7 @@ void Exchange::ping_with(HttpReply head, std::string ping) const {
 // Work that comes too late still runs: it belongs to the request, not to the connection.
 void Exchange::post(std::function<void()> work) const {
   if (taker_) return taker_->post(std::move(work));
-  if (connection_) connection_->mail().post(connection_, std::move(work));
+  if (connection_) connection_->strand_queue().post(connection_, std::move(work));
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
@@ -283,7 +283,7 @@ void Exchange::on_gone(std::function<void()> gone) const {
   };
   if (taker_) return taker_->on_gone([told = std::move(told)] { told(false); });
   if (!connection_) return;
-  connection_->mail().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
+  connection_->strand_queue().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
     if (connection->current(number)) return connection->on_gone(std::move(told));
     told(false);  // gone already
   });
