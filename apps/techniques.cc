@@ -1,8 +1,7 @@
 // millrace techniques: what this binary can switch on.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
 #include "run/families.h"

@@ -121,7 +121,8 @@ TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
   EXPECT_GT(erased, 1000);
 }
 
-INSTANTIATE_TEST_SUITE_P(OfEach, Trees, ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
+INSTANTIATE_TEST_SUITE_P(OfEach, Trees,
+                         ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
                          [](const auto& one) { return std::string(one.param->name); });
 
 TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {

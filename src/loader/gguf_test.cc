@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/model_files.h"
 #include "loader/test_bytes.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/common.h"
 
 namespace millrace {
@@ -113,8 +113,8 @@ const Arch* find_arch(const ModelFiles& files) {
   // Qwen3ForSequenceClassification: the family's decoder under a ranking head (models/ranking_head.h).
   if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
     const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
-    const auto found =
-        std::ranges::find(archs().members(), std::string_view(type), [](const Arch* arch) { return arch->huggingface_type; });
+    const auto found = std::ranges::find(archs().members(), std::string_view(type),
+                                         [](const Arch* arch) { return arch->huggingface_type; });
     return type.empty() || found == archs().members().end() ? nullptr : *found;
   }
   for (const Arch* arch : archs().members()) {

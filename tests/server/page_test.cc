@@ -103,7 +103,8 @@ TEST(Live, TellsOfStepsStreamsAndBlocks) {
   EXPECT_EQ(begin["options"]["policy"], "fcfs");
   std::map<std::string, std::string> used;
   for (const Json& one : begin["techniques"]) used[one["family"]] = one["name"];
-  EXPECT_EQ(used, (std::map<std::string, std::string>{{"kv_format", "f16"}, {"policy", "fcfs"}, {"prefix_evictor", "lru"}}));
+  EXPECT_EQ(used,
+            (std::map<std::string, std::string>{{"kv_format", "f16"}, {"policy", "fcfs"}, {"prefix_evictor", "lru"}}));
   Client client(live.port());
   client.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "n": 16})");
   int64_t prefill = 0, decode = 0, last = 0;

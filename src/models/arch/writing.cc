@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 
+#include "base/ordered_json.h"
 #include "models/arch/common.h"
 #include "models/blocks/rope.h"
 

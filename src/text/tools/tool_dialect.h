@@ -12,12 +12,12 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "base/registry.h"
 
 namespace millrace {
@@ -68,7 +68,8 @@ struct ToolDialect {
   bool short_ids = false;                // ids of calls are nine letters and digits
 };
 
-const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
+const Registry<const ToolDialect*>&
+tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
 
 // For templates that know no tools, or none of the dialects: calls are written as `hermes` has them, and the system
 // prompt says so. These two put tools and earlier calls into messages that any template takes.

@@ -4,8 +4,8 @@
 namespace millrace {
 
 const Registry<const TraceFormat*>& trace_formats() {
-  static const Registry<const TraceFormat*> registry("trace_format", {&kMooncake, &kAzure, &kVidur, &kBurstGpt,
-                                                                      &kTokenIds, &kAgent, &kAibrix, &kOtel});
+  static const Registry<const TraceFormat*> registry(
+      "trace_format", {&kMooncake, &kAzure, &kVidur, &kBurstGpt, &kTokenIds, &kAgent, &kAibrix, &kOtel});
   return registry;
 }
 
