@@ -4,9 +4,9 @@
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
+#include "base/ordered_json.h"
 #include "bench_calibrate.h"
 #include "bench_report.h"
 #include "bench_roof.h"

@@ -5,12 +5,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
 #include "base/cpu.h"
 #include "base/enum_table.h"
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "base/philox.h"
 #include "input.h"
 #include "interrupt.h"

@@ -9,9 +9,9 @@
 #include <ctime>
 #include <fstream>
 #include <map>
-#include <nlohmann/json.hpp>
 #include <numeric>
 
+#include "base/ordered_json.h"
 #include "memory_report.h"
 #include "run/memory_plan.h"
 

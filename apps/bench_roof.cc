@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "base/cpu.h"
+#include "base/ordered_json.h"
 #include "base/thread_pool.h"
 #include "bench_report.h"
 #include "kernels/bandwidth.h"

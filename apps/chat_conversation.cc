@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "input.h"
 
 namespace millrace {

@@ -5,8 +5,8 @@
 
 #include <algorithm>
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "interrupt.h"
 #include "run/chat_prompt.h"
 

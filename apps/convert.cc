@@ -3,9 +3,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/cpu.h"
+#include "base/ordered_json.h"
 #include "command.h"
 #include "progress.h"
 

@@ -3,8 +3,8 @@
 
 #include <cstdio>
 #include <iostream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "evaluate/embedder.h"
 #include "input.h"

@@ -4,9 +4,9 @@
 
 #include <cerrno>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 
 namespace millrace {
 

@@ -3,10 +3,10 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/enum_table.h"
 #include "base/memory.h"
+#include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
 #include "kv/pool.h"

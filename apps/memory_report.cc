@@ -1,8 +1,7 @@
 #include "memory_report.h"
 
-#include <nlohmann/json.hpp>
-
 #include "base/memory.h"
+#include "base/ordered_json.h"
 
 namespace millrace {
 

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "evaluate/divergence.h"
 #include "evaluate/logits_file.h"

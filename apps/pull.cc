@@ -1,8 +1,7 @@
 // millrace pull: a model from a hub into the cache that Hugging Face's own tools use.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "command.h"
 #include "hub_model.h"
 

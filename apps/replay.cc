@@ -3,9 +3,9 @@
 #include <sys/resource.h>
 
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
 #include "interrupt.h"

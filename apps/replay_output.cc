@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <cstdio>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "base/result.h"
 
 namespace millrace {

@@ -6,10 +6,10 @@
 #include <chrono>
 #include <cstdlib>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "interrupt.h"
 #include "run/language_model.h"
 #include "sampling/schema.h"

@@ -7,8 +7,8 @@
 #include <cstdio>
 #include <functional>
 #include <map>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "constraint_flags.h"
 #include "input.h"

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <chrono>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "base/philox.h"
 #include "command.h"
 #include "input.h"

@@ -1,18 +1,10 @@
 // millrace techniques: what this binary can switch on.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
-#include "base/cpu.h"
+#include "base/ordered_json.h"
 #include "command.h"
-#include "formats/format.h"
 #include "input.h"
-#include "kernels/kernel_table.h"
-#include "kv/prefix_evictor.h"
-#include "models/arch.h"
-#include "sampling/step.h"
-#include "schedule/policy.h"
-#include "schedule/predictor.h"
+#include "run/families.h"
 #include "workload/trace_format.h"
 
 namespace millrace {
@@ -23,36 +15,10 @@ constexpr const char* kExamples = R"(Examples:
   millrace techniques --family sampler  one family, with its options
   millrace techniques --json)";
 
-std::vector<TechniqueInfo> all_techniques() {
-  std::vector<TechniqueInfo> out = arch_techniques();
-  for (const Format* format : formats())
-    out.push_back({"format", std::string(format->name), std::string(format->summary), "", {}});
-  for (const auto& entry : samplers().entries()) out.push_back(entry.info);
-  const KernelTable table = make_kernel_table(detect_isa());
-  for (const auto& kernel : table.attention)
-    out.push_back({"kv_format",
-                   std::string(kernel.kv_format->name),
-                   fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value()),
-                   "",
-                   {}});
-  out.push_back({"attention",
-                 "full",
-                 "Every earlier key, online softmax over fixed partitions of paged blocks",
-                 "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention",
-                 {}});
-  out.push_back({"attention",
-                 "window",
-                 "The last N keys of a sliding window, where the model says so",
-                 "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B",
-                 {}});
-  for (const auto& entry : policies().entries()) out.push_back(entry.info);
-  for (const auto& entry : predictors().entries()) out.push_back(entry.info);
-  for (const PrefixEvictor* evictor : prefix_evictors())
-    out.push_back(
-        {"prefix_evictor", std::string(evictor->name), std::string(evictor->summary), std::string(evictor->paper), {}});
-  for (const TraceFormat* format : trace_formats())
-    out.push_back(
-        {"trace_format", std::string(format->name), std::string(format->summary), std::string(format->origin), {}});
+// What an engine can use, and the trace formats that `replay` and `simulate` read.
+std::vector<TechniqueInfo> listed_techniques() {
+  std::vector<TechniqueInfo> out = all_techniques();
+  for (TechniqueInfo& info : trace_formats().infos()) out.push_back(std::move(info));
   return out;
 }
 
@@ -99,7 +65,7 @@ void print_table(const std::vector<TechniqueInfo>& all, bool details) {
 }
 
 Result<int> run(const std::string& family, bool json) {
-  std::vector<TechniqueInfo> all = all_techniques();
+  std::vector<TechniqueInfo> all = listed_techniques();
   if (!family.empty()) {
     std::string known, last;
     for (const auto& info : all) {

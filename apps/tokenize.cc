@@ -3,8 +3,8 @@
 #include <unistd.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
 #include "run/language_model.h"

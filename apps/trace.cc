@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "command.h"
 #include "input.h"
 #include "workload/cache_model.h"
@@ -144,10 +144,7 @@ Result<std::vector<CacheRow>> cache_rows(const TraceFlags& flags) {
   std::vector<const PrefixEvictor*> evictors;
   for (const std::string& name : flags.policies) {
     const PrefixEvictor* evictor = find_prefix_evictor(name);
-    std::string known;
-    for (const PrefixEvictor* one : prefix_evictors())
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
-    if (!evictor) return Error::user(fmt::format("policy '{}'; there are: {}", name, known));
+    if (!evictor) return Error::user(fmt::format("policy '{}'; there are: {}", name, prefix_evictors().names()));
     evictors.push_back(evictor);
   }
   for (const std::string& text : flags.capacities) {

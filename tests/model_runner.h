@@ -67,7 +67,7 @@ class ModelRunner {
     for (int64_t first = 0, count; first < total; first += count) {
       count = std::min(chunk > 0 ? chunk : total, total - first);
       step(std::span(tokens).subspan(static_cast<size_t>(first), static_cast<size_t>(count)), first);
-      out.insert(out.end(), context_->logits(), context_->logits() + count * model_->spec().vocab);
+      out.insert(out.end(), context_->logits.as<float>(), context_->logits.as<float>() + count * model_->spec().vocab);
     }
     return out;
   }

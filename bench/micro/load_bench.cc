@@ -77,7 +77,7 @@ void bench_load(benchmark::State& state, const std::string& path) {
 }
 
 int register_all() {
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     for (Isa isa : {Isa::avx2, Isa::avx512}) {
       if (isa > detect_isa()) continue;
       const std::string name = "pack/" + std::string(format->name) + "/" + std::string(isa_name(isa));

@@ -102,7 +102,7 @@ void bench_matmul(benchmark::State& state, const Format* format, Isa isa) {
 }
 
 const bool kRegistered = [] {
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
       if (isa > detect_isa()) continue;
       std::string name = std::string(format->name) + "/" + std::string(isa_name(isa));

@@ -9,10 +9,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <numbers>
 
 #include "base/cpu.h"
+#include "base/ordered_json.h"
 #include "base/philox.h"
 #include "base/thread_pool.h"
 #include "formats/format.h"

@@ -4,8 +4,9 @@
 #pragma once
 
 #include <cstdint>
-#include <nlohmann/json.hpp>
 #include <string_view>
+
+#include "base/ordered_json.h"
 
 namespace millrace {
 

@@ -1,9 +1,13 @@
-// Registry<Factory>: the members of one family of techniques. A member is one file plus one line in
-// that folder's builtin.cc; there are no static constructors. `millrace techniques` prints these.
+// Registry<Member>: the members of one family of techniques, in the order in which users see them. A member is a
+// factory or a record. It is one file plus one line in its folder's builtin.cc; there are no static constructors.
+// families.h of src/run/ lists the registries, from which `millrace techniques` and the live view are made.
 #pragma once
 
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/options.h"
@@ -19,27 +23,53 @@ struct TechniqueInfo {
   std::vector<OptionSpec> options;
 };
 
-template <typename Factory>
-struct RegistryEntry {
-  TechniqueInfo info;
-  Factory make;
-};
-
-template <typename Factory>
+template <typename Member>
 class Registry {
  public:
-  using Entry = RegistryEntry<Factory>;
-  explicit Registry(std::vector<Entry> entries) : entries_(std::move(entries)) {}
+  struct Entry {
+    TechniqueInfo info;
+    Member member;
+  };
+
+  explicit Registry(std::vector<Entry> entries) : entries_(std::move(entries)) {
+    for (const Entry& entry : entries_) members_.push_back(entry.member);
+  }
+  // Pointers to records that carry their own `name` and `summary`, and `paper` where they have one.
+  Registry(std::string_view family, std::initializer_list<Member> records) : Registry(describe(family, records)) {}
 
   const std::vector<Entry>& entries() const { return entries_; }
+  std::span<const Member> members() const { return members_; }
+  // Null if there is none.
   const Entry* find(std::string_view name) const {
-    for (const auto& entry : entries_)
+    for (const Entry& entry : entries_)
       if (entry.info.name == name) return &entry;
     return nullptr;
   }
+  // "a, b, c", for messages.
+  std::string names() const {
+    std::string out;
+    for (const Entry& entry : entries_) out += (out.empty() ? "" : ", ") + entry.info.name;
+    return out;
+  }
+  std::vector<TechniqueInfo> infos() const {
+    std::vector<TechniqueInfo> out;
+    for (const Entry& entry : entries_) out.push_back(entry.info);
+    return out;
+  }
 
  private:
+  static std::vector<Entry> describe(std::string_view family, std::initializer_list<Member> records) {
+    std::vector<Entry> out;
+    for (const Member& record : records) {
+      TechniqueInfo info{std::string(family), std::string(record->name), std::string(record->summary), "", {}};
+      if constexpr (requires { record->paper; }) info.paper = std::string(record->paper);
+      out.push_back({std::move(info), record});
+    }
+    return out;
+  }
+
   std::vector<Entry> entries_;
+  std::vector<Member> members_;
 };
 
 }  // namespace millrace

@@ -90,10 +90,9 @@ Result<std::unique_ptr<EngineCore>> EngineCore::create(std::unique_ptr<Executor>
   }
   if (options.prefix_cache) {
     const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
-    std::string known;
-    for (const PrefixEvictor* one : prefix_evictors())
-      known += fmt::format("{}{}", known.empty() ? "" : ", ", one->name);
-    if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, known));
+    if (!evictor)
+      return Error::user(
+          fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, prefix_evictors().names()));
     MILLRACE_TRY_VOID(core->open_store(options));
     core->prefix_ = std::make_unique<PrefixIndex>(
         *core->kv_,

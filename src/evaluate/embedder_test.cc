@@ -9,8 +9,8 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "base/philox.h"
 #include "test_paths.h"
 

@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
 #include "base/enum_table.h"
+#include "base/ordered_json.h"
 #include "loader/json_check.h"
 
 namespace millrace {

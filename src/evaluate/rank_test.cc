@@ -6,8 +6,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "evaluate/embedder.h"
 #include "models/ranking_head.h"
 #include "run/rank_prompt.h"

@@ -149,7 +149,8 @@ Result<void> Scorer::run(std::span<const TokenId> tokens, std::span<const ScoreW
     fill_batch(tokens, windows, window_start, cursor);
     if (batch_.size() == 0) break;
     model_->parts().model->forward(batch_, *context_);
-    for (size_t i = 0; i < rows_.size(); ++i) rows_[i].logits = context_->logits() + static_cast<int64_t>(i) * vocab();
+    for (size_t i = 0; i < rows_.size(); ++i)
+      rows_[i].logits = context_->logits.as<float>() + static_cast<int64_t>(i) * vocab();
     if (!rows_.empty()) MILLRACE_TRY_VOID(sink(rows_));
   }
   return {};

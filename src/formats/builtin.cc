@@ -1,6 +1,4 @@
 // The built-in formats, one line each, in the order in which they are listed to users.
-#include <array>
-
 #include "base/enum_table.h"
 #include "formats/format.h"
 
@@ -31,26 +29,21 @@ MILLRACE_BUILTIN_FORMATS(MILLRACE_DECLARE_FORMAT)
 
 static_assert(std::size(kActivations) == kEnumerators<Activation>, "kActivations lists them all");
 
-namespace {
-
 #define MILLRACE_LIST_FORMAT(record) &record,
-constexpr auto kFormats = std::to_array<const Format*>({MILLRACE_BUILTIN_FORMATS(MILLRACE_LIST_FORMAT)});
+const Registry<const Format*>& formats() {
+  static const Registry<const Format*> registry("format", {MILLRACE_BUILTIN_FORMATS(MILLRACE_LIST_FORMAT)});
+  return registry;
+}
 #undef MILLRACE_LIST_FORMAT
 
-}  // namespace
-
-std::span<const Format* const> formats() { return kFormats; }
-
 const Format* find_format(std::string_view name) {
-  for (const Format* format : kFormats) {
-    if (format->name == name) return format;
-  }
-  return nullptr;
+  const auto* entry = formats().find(name);
+  return entry ? entry->member : nullptr;
 }
 
 const Format* find_format_gguf(int gguf_type) {
   if (gguf_type < 0) return nullptr;
-  for (const Format* format : kFormats) {
+  for (const Format* format : formats().members()) {
     if (format->gguf_type == gguf_type) return format;
   }
   return nullptr;
@@ -58,7 +51,7 @@ const Format* find_format_gguf(int gguf_type) {
 
 const Format* find_format_safetensors(std::string_view dtype) {
   if (dtype.empty()) return nullptr;
-  for (const Format* format : kFormats) {
+  for (const Format* format : formats().members()) {
     if (format->safetensors == dtype) return format;
   }
   return nullptr;

@@ -6,6 +6,8 @@
 #include <span>
 #include <string_view>
 
+#include "base/registry.h"
+
 namespace millrace {
 
 // What linear() rounds its input rows to before multiplying by a weight of this format. Part of the
@@ -43,7 +45,7 @@ struct Format {
 };
 
 // Every built-in format, in a fixed order.
-std::span<const Format* const> formats();
+const Registry<const Format*>& formats();
 const Format* find_format(std::string_view name);  // "q4_0"; null if unknown
 const Format* find_format_gguf(int gguf_type);     // null if unknown
 const Format* find_format_safetensors(std::string_view dtype);

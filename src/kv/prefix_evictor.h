@@ -5,8 +5,9 @@
 
 #include <compare>
 #include <cstdint>
-#include <span>
 #include <string_view>
+
+#include "base/registry.h"
 
 namespace millrace {
 
@@ -40,7 +41,7 @@ struct PrefixEvictor {
   PrefixNeeds needs = kNeedsNothing;
 };
 
-std::span<const PrefixEvictor* const> prefix_evictors();
+const Registry<const PrefixEvictor*>& prefix_evictors();
 const PrefixEvictor* find_prefix_evictor(std::string_view name);  // null: there is none
 
 }  // namespace millrace

@@ -11,7 +11,7 @@ PrefixIndex::PrefixIndex(KvPool& pool, const PrefixIndexOptions& options)
       identity_(options.identity),
       clock_(options.clock),
       leaving_(options.leaving),
-      tree_(options.evictor ? *options.evictor : *prefix_evictors().front()) {}
+      tree_(options.evictor ? *options.evictor : *prefix_evictors().members().front()) {}
 
 Node PrefixIndex::find(const PrefixKey& key, Node parent, uint64_t tenant, std::span<const TokenId> tokens) const {
   const auto found = nodes_.find(key);

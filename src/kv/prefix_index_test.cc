@@ -232,7 +232,7 @@ TEST_P(PrefixIndexRandom, DoesWhatBruteForceDoes) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Evictors, PrefixIndexRandom,
-                         ::testing::ValuesIn(prefix_evictors().begin(), prefix_evictors().end()),
+                         ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
                          [](const auto& member) { return std::string(member.param->name); });
 
 }  // namespace

@@ -121,7 +121,8 @@ TEST_P(Trees, TheVictimIsTheOneThatTheRulesName) {
   EXPECT_GT(erased, 1000);
 }
 
-INSTANTIATE_TEST_SUITE_P(OfEach, Trees, ::testing::ValuesIn(prefix_evictors().begin(), prefix_evictors().end()),
+INSTANTIATE_TEST_SUITE_P(OfEach, Trees,
+                         ::testing::ValuesIn(prefix_evictors().members().begin(), prefix_evictors().members().end()),
                          [](const auto& one) { return std::string(one.param->name); });
 
 TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
@@ -137,7 +138,7 @@ TEST(PrefixTree, TimesOfWhatGoesAreFromStoringAndFromTheLastUse) {
 }
 
 TEST(Evictors, RanksAreWhatTheirSummariesSay) {
-  EXPECT_EQ(prefix_evictors().front()->name, "lru");
+  EXPECT_EQ(prefix_evictors().members().front()->name, "lru");
   EXPECT_EQ(find_prefix_evictor("nobody"), nullptr);
   const PrefixUse often_old{.depth = 1, .uses = 5, .last_use = 3}, rare_new{.depth = 2, .uses = 1, .last_use = 9};
   EXPECT_LT(find_prefix_evictor("lru")->rank(often_old), find_prefix_evictor("lru")->rank(rare_new));

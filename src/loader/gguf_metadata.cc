@@ -4,10 +4,10 @@
 
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 
 #include "base/enum_table.h"
+#include "base/ordered_json.h"
 #include "loader/file_text.h"
 #include "loader/gguf_types.h"
 #include "text/unicode.h"

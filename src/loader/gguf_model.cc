@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cctype>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/gguf.h"

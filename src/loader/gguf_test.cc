@@ -3,8 +3,8 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/model_files.h"
 #include "loader/test_bytes.h"
@@ -76,7 +76,7 @@ TEST(Gguf, ReadsAWholeModel) {
 }
 
 TEST(Gguf, KnowsTheGeometryOfEveryFormat) {
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     if (format->gguf_type < 0) continue;
     const GgufType* type = find_gguf_type(static_cast<uint32_t>(format->gguf_type));
     ASSERT_NE(type, nullptr) << format->name;

@@ -4,8 +4,8 @@
 
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "loader/model_files.h"
 #include "loader/test_bytes.h"
 

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "loader/file_text.h"
 #include "loader/hf_text.h"
 #include "loader/hf_weights.h"

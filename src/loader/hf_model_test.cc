@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/test_bytes.h"
 #include "shared_data.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "loader/file_text.h"
 #include "loader/json_check.h"
 #include "text/tokenizer_files.h"

@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/json_check.h"

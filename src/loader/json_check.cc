@@ -2,10 +2,10 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "loader/file_text.h"
 
 namespace millrace {

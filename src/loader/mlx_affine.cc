@@ -4,8 +4,8 @@
 
 #include <cmath>
 #include <cstring>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "loader/hf_weights.h"

@@ -3,9 +3,9 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "base/ordered_json.h"
 #include "loader/byte_reader.h"
 #include "loader/file_text.h"
 #include "loader/tensor_ranges.h"

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/common.h"
 
 namespace millrace {
@@ -113,11 +113,11 @@ const Arch* find_arch(const ModelFiles& files) {
   // Qwen3ForSequenceClassification: the family's decoder under a ranking head (models/ranking_head.h).
   if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
     const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
-    const auto found =
-        std::ranges::find(archs(), std::string_view(type), [](const Arch* arch) { return arch->huggingface_type; });
-    return type.empty() || found == archs().end() ? nullptr : *found;
+    const auto found = std::ranges::find(archs().members(), std::string_view(type),
+                                         [](const Arch* arch) { return arch->huggingface_type; });
+    return type.empty() || found == archs().members().end() ? nullptr : *found;
   }
-  for (const Arch* arch : archs()) {
+  for (const Arch* arch : archs().members()) {
     if (files.kind == ModelFiles::Kind::gguf) {
       if (arch->name == files.architecture) return arch;
       continue;
@@ -132,10 +132,8 @@ const Arch* find_arch(const ModelFiles& files) {
 Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
   const Arch* arch = find_arch(files);
   if (!arch) {
-    std::string known;
-    for (const Arch* member : archs()) known += (known.empty() ? "" : ", ") + std::string(member->name);
     return Error::unsupported(
-        fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, known));
+        fmt::format("{}: architecture '{}'; supported: {}", files.path, files.architecture, archs().names()));
   }
   ArchSpec spec;
   spec.arch = arch->name;
@@ -168,13 +166,6 @@ std::string huggingface_name(const Arch& arch, std::string_view canonical) {
     }
   }
   return {};
-}
-
-std::vector<TechniqueInfo> arch_techniques() {
-  std::vector<TechniqueInfo> out;
-  for (const Arch* arch : archs())
-    out.push_back({"arch", std::string(arch->name), std::string(arch->summary), std::string(arch->paper), {}});
-  return out;
 }
 
 }  // namespace millrace

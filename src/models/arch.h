@@ -42,7 +42,7 @@ struct Arch {
   void (*write_huggingface)(const ArchSpec& spec, nlohmann::ordered_json& config) = nullptr;
 };
 
-std::span<const Arch* const> archs();
+const Registry<const Arch*>& archs();
 const Arch* find_arch(const ModelFiles& files);  // null if unknown
 
 // Reads and checks the whole spec. Errors: unsupported (unknown architecture or feature, by its name), corrupt (a key).
@@ -50,8 +50,5 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files);
 
 // The Hugging Face name of a canonical tensor name, empty if there is none.
 std::string huggingface_name(const Arch& arch, std::string_view canonical);
-
-// Registry entries for `millrace techniques`.
-std::vector<TechniqueInfo> arch_techniques();
 
 }  // namespace millrace

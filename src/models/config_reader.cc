@@ -3,7 +3,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
+
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

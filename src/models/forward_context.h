@@ -28,6 +28,29 @@ struct ForwardBytes {
   int64_t logits = 0;
 };
 
+// The scratch of one step, each buffer listed here and nowhere else: name, bytes, shape. What the sizes are made of is
+// ForwardSizes (forward_context.cc).
+// clang-format off
+#define MILLRACE_FORWARD_BUFFERS(ADD) \
+  ADD(residual, 4 * d.tokens * d.width)         /* [T, width] */                             \
+  ADD(normed, 4 * d.tokens * d.width)           /* [T, width] */                             \
+  ADD(block_out, 4 * d.tokens * d.width)        /* [T, width] */                             \
+  ADD(q, 4 * d.tokens * d.q_width)              /* [T, heads * dim] */                       \
+  ADD(k, 4 * d.tokens * d.kv_width)             /* [T, kv_heads * dim] */                    \
+  ADD(v, 4 * d.tokens * d.kv_width)             /* [T, kv_heads * dim] */                    \
+  ADD(attended, 4 * d.tokens * d.q_width)       /* [T, heads * dim] */                       \
+  ADD(gate, 4 * d.tokens * d.hidden)            /* [T * used experts, hidden] */             \
+  ADD(up, 4 * d.tokens * d.hidden)              /* [T * used experts, hidden] */             \
+  ADD(encoded, d.rows * d.widest_row)           /* activation rows of the widest input */    \
+  ADD(encoded_hidden, d.tokens * d.hidden_row)  /* activation rows of the MLP's inner width */ \
+  ADD(rope, 4 * d.tokens * d.rotated)           /* [ropes][T][cos, sin][rotated / 2] */      \
+  ADD(partials, d.partials)                     /* attention: see attention/full.cc */       \
+  ADD(logits, 4 * d.outputs * d.vocab)          /* [limits.outputs, vocab] */                \
+  ADD(router, 4 * d.tokens * d.experts)         /* [T, experts] */                           \
+  ADD(expert_in, d.expert_rows * d.expert_row)  /* gathered activation rows */               \
+  ADD(expert_out, 4 * d.expert_rows * d.width)  /* [T * used, width] */
+// clang-format on
+
 class ForwardContext {
  public:
   // What create() will allocate.
@@ -43,29 +66,15 @@ class ForwardContext {
   const ForwardLimits& limits() const { return limits_; }
   int64_t bytes() const;
 
-  float* logits() { return logits_.as<float>(); }
-  const float* logits() const { return logits_.as<float>(); }
-
   // Called before each layer's keys are read, when set: keys and values of that layer may still be on their way.
   std::function<void(int64_t layer)> before_attention;
 
   // Ends after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.
   bool hidden_only = false;
 
-  // Scratch of one step, shapes in [ ]; T = limits.tokens.
-  AlignedBuffer residual;                      // [T, width]
-  AlignedBuffer normed;                        // [T, width]
-  AlignedBuffer block_out;                     // [T, width]
-  AlignedBuffer q, k, v;                       // [T, heads * dim], [T, kv_heads * dim]
-  AlignedBuffer attended;                      // [T, heads * dim]
-  AlignedBuffer gate, up;                      // [T * used experts, hidden]
-  AlignedBuffer encoded;                       // activation rows of the widest input
-  AlignedBuffer encoded_hidden;                // activation rows of the MLP's inner width
-  AlignedBuffer rope;                          // [ropes][T][cos, sin][rotated / 2]
-  AlignedBuffer partials;                      // attention: see attention/full.cc
-  AlignedBuffer router;                        // [T, experts]
-  AlignedBuffer expert_in;                     // gathered activation rows
-  AlignedBuffer expert_out;                    // [T * used, width]
+#define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
+  MILLRACE_FORWARD_BUFFERS(MILLRACE_DECLARE_BUFFER)
+#undef MILLRACE_DECLARE_BUFFER
   std::vector<int32_t> chosen;                 // [T, used] experts
   std::vector<float> chosen_weight;            // [T, used]
   std::vector<int32_t> expert_rows;            // rows grouped by expert
@@ -81,7 +90,6 @@ class ForwardContext {
   ThreadPool* pool_ = nullptr;
   KvPool* kv_ = nullptr;
   ForwardLimits limits_;
-  AlignedBuffer logits_;  // [limits.outputs, vocab]
 };
 
 }  // namespace millrace

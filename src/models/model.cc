@@ -96,7 +96,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
 
 void Model::output(const ActivationRows& x, ForwardContext& context) const {
   const KernelTable& kernels = context.kernels();
-  float* logits = context.logits();
+  float* logits = context.logits.as<float>();
   LinearPart head{.weight = &head_,
                   .x = x,
                   .y = logits,

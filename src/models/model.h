@@ -65,7 +65,7 @@ class Model {
   const Weight& head() const { return head_; }
 
   // Runs the batch: stores its keys and values, and leaves the logits of batch.output_rows in
-  // context.logits() [output_rows, vocab].
+  // context.logits [output_rows, vocab].
   void forward(const Batch& batch, ForwardContext& context) const;
 
  private:

@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/weight_loader.h"
 
 namespace millrace {

@@ -1,7 +1,6 @@
 #include "run/chat_prompt.h"
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "run/language_model.h"
 
 namespace millrace {

@@ -262,7 +262,7 @@ void CpuExecutor::take_mass(std::span<const StepWork> work) {
 
 Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& event) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  const std::span<float> logits(context_->logits() + static_cast<size_t>(row) * vocab, vocab);
+  const std::span<float> logits(context_->logits.as<float>() + static_cast<size_t>(row) * vocab, vocab);
   const Request& request = stream.sequence.request;
   const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
   if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
@@ -285,7 +285,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
 
 void CpuExecutor::likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) {
   const auto vocab = static_cast<size_t>(model_->parts().model->spec().vocab);
-  out = compute_logprobs({context_->logits() + static_cast<size_t>(row) * vocab, vocab}, -1, count).top;
+  out = compute_logprobs({context_->logits.as<float>() + static_cast<size_t>(row) * vocab, vocab}, -1, count).top;
 }
 
 std::vector<TokenId> CpuExecutor::end_tokens() const {

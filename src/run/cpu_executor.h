@@ -38,7 +38,7 @@ class CpuExecutor final : public Executor {
   void flush(LiveStream& stream, TokenEvent& event) override;
   AdapterRegistry* adapters() const override { return adapters_.get(); }
   const MemoryAccounts* accounts() const override;
-  const float* logits() const override { return context_->logits(); }
+  const float* logits() const override { return context_->logits.as<float>(); }
 
  private:
   CpuExecutor() = default;

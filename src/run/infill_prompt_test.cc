@@ -7,8 +7,8 @@
 
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "run/language_model.h"
 #include "test_paths.h"
 

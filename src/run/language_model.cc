@@ -4,10 +4,10 @@
 
 #include <filesystem>
 #include <future>
-#include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
 #include "base/memory.h"
+#include "base/ordered_json.h"
 #include "run/embedded_model.h"
 #include "run/packed_cache_path.h"
 #include "text/template/chat_messages.h"

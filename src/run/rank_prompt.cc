@@ -4,8 +4,8 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "run/language_model.h"
 #include "text/template/chat_messages.h"
 #include "text/unicode.h"

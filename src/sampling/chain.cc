@@ -9,7 +9,7 @@ Result<SamplerChain> SamplerChain::create(const SamplerSetup& setup) {
   SamplerChain chain;
   chain.seed_ = setup.options.seed;
   for (const auto& entry : samplers().entries()) {
-    if (auto step = entry.make(setup)) chain.steps_.push_back(std::move(step));
+    if (auto step = entry.member(setup)) chain.steps_.push_back(std::move(step));
   }
   return chain;
 }

@@ -132,7 +132,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         std::vector<float> masked(kVocab, kNone);
         for (TokenId token : tokens) masked[static_cast<size_t>(token)] = logits[static_cast<size_t>(token)];
 
-        const auto list_step = entry.make(setup), dense_step = entry.make(setup);
+        const auto list_step = entry.member(setup), dense_step = entry.member(setup);
         ASSERT_TRUE(list_step && dense_step);
         SamplingRow list, dense;
         list.begin(logits, 1, 5);
@@ -149,7 +149,7 @@ TEST(RowForms, EveryStepDoesTheSameToAListAsToADenseRowMaskedToIt) {
         SamplingRow sorted;
         sorted.begin(again, 1, 5);
         sorted.keep_best(tokens.size());
-        const auto sorted_step = entry.make(setup);
+        const auto sorted_step = entry.member(setup);
         const Left sorted_left = left_by(*sorted_step, sorted);
         ASSERT_EQ(sorted_left.size(), left.size()) << round;
         for (const auto& [token, logit] : left) EXPECT_NEAR(sorted_left.at(token), logit, 1e-4) << round;

@@ -4,10 +4,10 @@
 
 #include <charconv>
 #include <cmath>
-#include <nlohmann/json.hpp>
 #include <variant>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

@@ -7,8 +7,8 @@
 #include <cmath>
 #include <fstream>
 #include <limits>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "base/philox.h"
 #include "schedule/cost_fit.h"
 #include "schedule/cost_model.h"

@@ -5,7 +5,8 @@
 #include <algorithm>
 #include <cmath>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

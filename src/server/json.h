@@ -2,11 +2,11 @@
 #pragma once
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 
 namespace millrace {
 

@@ -2,9 +2,9 @@
 #include <gtest/gtest.h>
 
 #include <charconv>
-#include <nlohmann/json.hpp>
 #include <sstream>
 
+#include "base/ordered_json.h"
 #include "shared_data.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/pre_tokenizers.h"

@@ -3,8 +3,8 @@
 #pragma once
 
 #include <initializer_list>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "workload/trace_format.h"
 
 namespace millrace {

@@ -28,13 +28,13 @@ Result<void> check_options(const TraceOptions& options) {
 Result<const TraceFormat*> choose_format(const TraceOptions& options, std::string_view first_line,
                                          const std::string& name) {
   std::string known;
-  for (const TraceFormat* format : trace_formats())
+  for (const TraceFormat* format : trace_formats().members())
     known += fmt::format("{}{}", known.empty() ? "" : ", ", format->name);
   if (!options.format.empty()) {
     if (const TraceFormat* format = find_trace_format(options.format)) return format;
     return Error::user(fmt::format("trace format '{}'; there are: {}", options.format, known));
   }
-  for (const TraceFormat* format : trace_formats())
+  for (const TraceFormat* format : trace_formats().members())
     if (format->recognises(first_line)) return format;
   return Error::user(fmt::format("{}: its first line is that of no known trace; there are: {}", name, known));
 }

@@ -6,8 +6,8 @@
 
 #include <memory>
 #include <optional>
-#include <span>
 
+#include "base/registry.h"
 #include "workload/request.h"
 
 namespace millrace {
@@ -43,12 +43,12 @@ class TraceReader {
 struct TraceFormat {
   std::string_view name;  // as typed: --format mooncake
   std::string_view summary;
-  std::string_view origin;  // paper or specification
+  std::string_view paper;  // or specification
   bool (*recognises)(std::string_view first_line);
   std::unique_ptr<TraceReader> (*make)(const TraceOptions& options);
 };
 
-std::span<const TraceFormat* const> trace_formats();
+const Registry<const TraceFormat*>& trace_formats();
 const TraceFormat* find_trace_format(std::string_view name);  // null: there is none
 
 // Nanoseconds since 1970 from "2023-11-16 18:17:03.9799600", with a space or a T, up to nine digits of a second, and

@@ -220,7 +220,8 @@ TEST_P(FormatConformance, HasASoundGeometryAndIsFound) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(All, FormatConformance, ::testing::ValuesIn(formats().begin(), formats().end()),
+INSTANTIATE_TEST_SUITE_P(All, FormatConformance,
+                         ::testing::ValuesIn(formats().members().begin(), formats().members().end()),
                          [](const auto& member) { return std::string(member.param->name); });
 
 }  // namespace

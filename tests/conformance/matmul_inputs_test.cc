@@ -42,7 +42,7 @@ TEST(MatmulConformance, ActivationsAreRoundedByHalfAStep) {
 
 TEST(MatmulConformance, NonFiniteInputShowsInTheOutput) {
   ThreadPool pool(1);
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     Shape shape{5, format->block_values == 1 ? 64 : 2 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 47);
     std::vector<float> x = random_values(shape.cols, 48);

@@ -29,7 +29,7 @@ std::vector<Shape> shapes_for(const Format& format) {
 
 TEST(MatmulConformance, EveryFormatHasAKernelInEveryTable) {
   for (const KernelTable& table : tables()) {
-    for (const Format* format : formats()) {
+    for (const Format* format : formats().members()) {
       EXPECT_NE(table.find_matmul(format), nullptr) << format->name << " " << isa_name(table.isa);
     }
   }
@@ -38,7 +38,7 @@ TEST(MatmulConformance, EveryFormatHasAKernelInEveryTable) {
 TEST(MatmulConformance, MatchesTheDefinition) {
   ThreadPool pool(1);
   constexpr int64_t kTokens = 5;
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     double bound = is_int8(format->activation) ? kQuantBound : kFloatBound;
     for (const Shape& shape : shapes_for(*format)) {
       Case c = make_case(*format, shape.rows, shape.cols, 7);
@@ -77,7 +77,7 @@ TEST(MatmulConformance, MatchesTheDefinition) {
 TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
   ThreadPool pool(1);
   constexpr int64_t kMost = 37;  // past two token tiles of every kernel
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     Shape shape{51, format->block_values == 1 ? 200 : 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 17);
     std::vector<float> x = random_values(kMost * shape.cols, 18);
@@ -103,7 +103,7 @@ TEST(MatmulConformance, TokensTogetherEqualEachAlone) {
 TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
   ThreadPool pool(2);
   constexpr int64_t kTokens = 133;
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     Shape shape{80, format->block_values == 1 ? 64 : format->block_values};  // two panels of 32 and a part of one
     Case c = make_case(*format, shape.rows, shape.cols, 67);
     std::vector<float> x = random_values(kTokens * shape.cols, 68);
@@ -125,7 +125,7 @@ TEST(MatmulConformance, ManyTokensIntoAlignedRows) {
 // One token, two and three: kernels take other numbers of panels together for each, and fewer at the end. Products are
 // large enough for threads to be used.
 TEST(MatmulConformance, ThreadsAndRowSplitsKeepBits) {
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     const int64_t cols = 520 / format->block_values * format->block_values;
     for (const auto& [rows, tokens] : {std::pair<int64_t, int64_t>{300, 1}, {219, 1}, {100, 1}, {219, 2}, {300, 3}}) {
       const Shape shape{rows, cols};
@@ -183,7 +183,7 @@ TEST(MatmulConformance, F8NanCodes) {
 TEST(MatmulConformance, RandomStoredBytesAgreeWithRef) {
   ThreadPool pool(1);
   std::mt19937 engine(5);
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     if (!is_int8(format->activation)) continue;
     Shape shape{37, 3 * format->block_values};
     Case c = make_case(*format, shape.rows, shape.cols, 37);

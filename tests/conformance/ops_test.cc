@@ -392,7 +392,7 @@ TEST(KernelTable, EveryOperationIsThereOnEveryTable) {
                 t.gelu_tanh_mul && t.gelu_erf_mul && t.gelu_tanh && t.gelu_erf && t.relu && t.softcap && t.add &&
                 t.add_scaled && t.scale)
         << isa_name(t.isa);
-    for (const Format* format : formats()) EXPECT_NE(t.find_codec(format), nullptr) << format->name;
+    for (const Format* format : formats().members()) EXPECT_NE(t.find_codec(format), nullptr) << format->name;
   }
 }
 

@@ -8,8 +8,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "model_runner.h"
 #include "shared_data.h"
 #include "test_paths.h"

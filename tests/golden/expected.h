@@ -5,10 +5,10 @@
 #include <cmath>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "millrace/token.h"
 #include "shared_data.h"
 

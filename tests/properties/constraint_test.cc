@@ -2,9 +2,9 @@
 // steps change it.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <regex>
 
+#include "base/ordered_json.h"
 #include "millrace/engine.h"
 #include "test_paths.h"
 

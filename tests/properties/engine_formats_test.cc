@@ -133,7 +133,7 @@ std::vector<FormatCase> cases() {
   std::vector<FormatCase> out;
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
     if (isa > detect_isa()) continue;
-    for (const Format* format : formats())
+    for (const Format* format : formats().members())
       if (format->gguf_type >= 0) out.push_back({std::string(format->name), "f16", isa});
     for (const char* kv : {"f32", "bf16", "q8_0"}) out.push_back({"q4_0", kv, isa});
   }

@@ -89,7 +89,9 @@ class EngineSchedule : public ::testing::TestWithParam<std::string> {
     o.policy = GetParam();
     o.swap_tokens = draw(3) ? 150 : 0;
     o.prefix_cache = draw(3) != 0;
-    o.prefix_evict = prefix_evictors()[static_cast<size_t>(draw(static_cast<int64_t>(prefix_evictors().size())))]->name;
+    o.prefix_evict = prefix_evictors()
+                         .members()[static_cast<size_t>(draw(static_cast<int64_t>(prefix_evictors().members().size())))]
+                         ->name;
     if (o.prefix_cache) {
       o.kv_ssd = folder_ + "/store";
       o.kv_ssd_size = 1 << 20;

@@ -67,7 +67,7 @@ TEST_F(ConvertFallback, RowsOf64TakeTheBlocksOf32) {
 // larger blocks is not forgotten.
 TEST_F(ConvertFallback, EveryFormatHasOneForNarrowRows) {
   const fs::path model = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama";
-  for (const Format* format : formats()) {
+  for (const Format* format : formats().members()) {
     if (format->gguf_type < 0) continue;
     const auto report = convert(model, std::string(format->name));
     ASSERT_TRUE(report.ok()) << format->name << ": " << report.error().message;

@@ -4,10 +4,10 @@
 // be.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <random>
 #include <tuple>
 
+#include "base/ordered_json.h"
 #include "text/grammar/constraint.h"
 #include "text/grammar/matcher.h"
 

@@ -9,10 +9,10 @@
 #include <unistd.h>
 
 #include <map>
-#include <nlohmann/json.hpp>
 #include <string>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "server/server.h"
 
 namespace millrace {

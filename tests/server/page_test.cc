@@ -99,14 +99,19 @@ TEST(Live, TellsOfStepsStreamsAndBlocks) {
   EXPECT_EQ(head.headers.at("content-type"), "text/event-stream");
   const std::string hello = first_event(watcher);
   EXPECT_TRUE(hello.starts_with("event: hello\n"));
-  EXPECT_EQ(Json::parse(events_of(hello)[0])["options"]["policy"], "fcfs");
+  const Json begin = Json::parse(events_of(hello)[0]);
+  EXPECT_EQ(begin["options"]["policy"], "fcfs");
+  std::map<std::string, std::string> used;
+  for (const Json& one : begin["techniques"]) used[one["family"]] = one["name"];
+  EXPECT_EQ(used,
+            (std::map<std::string, std::string>{{"kv_format", "f16"}, {"policy", "fcfs"}, {"prefix_evictor", "lru"}}));
   Client client(live.port());
   client.post("/v1/completions", R"({"prompt": "Once upon a time", "max_tokens": -1, "ignore_eos": true, "n": 16})");
   int64_t prefill = 0, decode = 0, last = 0;
   bool ran = false;
   ASSERT_TRUE(comes_true([&] {
     const std::string event = first_event(watcher);
-    if (!event.starts_with("event: look\n")) return event.empty();
+    if (!event.starts_with("event: snapshot\n")) return event.empty();
     const Json look = Json::parse(events_of(event)[0]);
     for (const Json& step : look["steps"]) {
       EXPECT_GT(step[0].get<int64_t>(), last);

@@ -61,10 +61,11 @@ test("quantiles and histograms", () => {
 });
 
 test("a technique that is off says so and saves nothing", () => {
-  const hello = { model: "m", context: 64, each_second: 5, kv_blocks: 8, kv_bytes: 8 * 16 * 100, options: { policy: "fcfs", max_streams: 2, queue: 4, batch_tokens: 32, kv_format: "q8_0", kv_pool: "paged", prefix_cache: false, prefix_evict: "lru", swap_tokens: 0, kv_store: false } };
+  const hello = { model: "m", context: 64, each_second: 5, kv_blocks: 8, kv_bytes: 8 * 16 * 100, techniques: [{ family: "policy", name: "fcfs", summary: "in order" }, { family: "kv_format", name: "q8_0", summary: "8.5 bits" }, { family: "drafter", name: "ngram", summary: "drafts from the prompt" }], options: { policy: "fcfs", max_streams: 2, queue: 4, batch_tokens: 32, kv_format: "q8_0", kv_pool: "paged", prefix_cache: false, prefix_evict: "lru", swap_tokens: 0, kv_store: false } };
   const rows = new Map(techniques(hello, look(1, { totals: { steps: 2, prompt_tokens: 5, generated_tokens: 3 } })).map((one) => [one.name, one]));
   assert.equal(rows.get("Prefix cache")!.on, false);
   assert.equal(rows.get("Prefix cache")!.saves, "");
+  assert.deepEqual(rows.get("drafter"), { name: "drafter", on: true, setting: "ngram", saves: "drafts from the prompt" });
   assert.equal(rows.get("KV format")!.saves, "100 B a token, 73 % less than f32");
   assert.match(rows.get("Continuous batching")!.saves, /^4 tokens/);
 });

@@ -4,7 +4,7 @@
 namespace millrace {
 
 void add_row_codec_ref(KernelTable& table) {
-  for (const Format* format : formats()) set_codec(table, {format, format->encode, format->decode});
+  for (const Format* format : formats().members()) set_codec(table, {format, format->encode, format->decode});
 }
 
 }  // namespace millrace

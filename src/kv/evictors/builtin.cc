@@ -3,15 +3,14 @@
 
 namespace millrace {
 
-std::span<const PrefixEvictor* const> prefix_evictors() {
-  static constexpr const PrefixEvictor* kEvictors[] = {&kLru, &kLfu, &kLengthAware, &kImportance};
-  return kEvictors;
+const Registry<const PrefixEvictor*>& prefix_evictors() {
+  static const Registry<const PrefixEvictor*> registry("prefix_evictor", {&kLru, &kLfu, &kLengthAware, &kImportance});
+  return registry;
 }
 
 const PrefixEvictor* find_prefix_evictor(std::string_view name) {
-  for (const PrefixEvictor* evictor : prefix_evictors())
-    if (evictor->name == name) return evictor;
-  return nullptr;
+  const auto* entry = prefix_evictors().find(name);
+  return entry ? entry->member : nullptr;
 }
 
 }  // namespace millrace

@@ -2,8 +2,8 @@
 #include <fmt/format.h>
 
 #include <cmath>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

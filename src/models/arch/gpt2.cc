@@ -1,8 +1,7 @@
 // GPT-2: learned positions, LayerNorm, fused QKV, plain GELU MLP, biases everywhere.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

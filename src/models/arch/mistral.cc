@@ -1,6 +1,6 @@
 // Mistral 7B: Llama with a sliding window. GGUF files call it "llama".
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

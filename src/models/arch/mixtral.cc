@@ -1,6 +1,6 @@
 // Mixtral: Mistral whose MLP is a mixture of experts. GGUF files call it "llama" with expert_count.
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

@@ -1,6 +1,6 @@
 // Phi-3: Llama with fused QKV and fused gate-up projections, long-context variants with LongRoPE.
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

@@ -1,8 +1,7 @@
 // Qwen2, Qwen3 and their mixtures of experts.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

@@ -1,8 +1,7 @@
 // SmolLM3: Llama where every fourth layer has no positions at all (NoPE).
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 #include "models/arch/writing.h"

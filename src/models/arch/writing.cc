@@ -5,10 +5,10 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
-#include <nlohmann/json.hpp>
 #include <numbers>
 #include <optional>
 
+#include "base/ordered_json.h"
 #include "models/arch/common.h"
 #include "models/blocks/rope.h"
 
@@ -269,7 +269,7 @@ Json write_arch_huggingface(const Arch& arch, const ArchSpec& spec, const Writte
 
 const Arch* arch_for_huggingface(const ArchSpec& spec) {
   const Arch* same = nullptr;
-  for (const Arch* arch : archs()) {
+  for (const Arch* arch : archs().members()) {
     if (arch->gguf_name == spec.arch && arch->takes && arch->takes(spec)) return arch;
     if (arch->name == spec.arch) same = arch;
   }
@@ -277,7 +277,7 @@ const Arch* arch_for_huggingface(const ArchSpec& spec) {
 }
 
 const Arch* arch_for_gguf(const Arch& arch) {
-  for (const Arch* other : archs())
+  for (const Arch* other : archs().members())
     if (!arch.gguf_name.empty() && other->name == arch.gguf_name) return other;
   return &arch;
 }

@@ -5,9 +5,9 @@
 
 #include <algorithm>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"
@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 
 std::string format_names(bool gguf) {
   std::string out;
-  for (const Format* format : formats())
+  for (const Format* format : formats().members())
     if (can_store(*format, gguf)) out += (out.empty() ? "" : ", ") + std::string(format->name);
   return out;
 }

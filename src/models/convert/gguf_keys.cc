@@ -2,7 +2,8 @@
 
 #include <algorithm>
 #include <map>
-#include <nlohmann/json.hpp>
+
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

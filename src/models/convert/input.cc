@@ -5,8 +5,8 @@
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "models/convert/conversion.h"
 #include "text/tokenizer_files.h"
 

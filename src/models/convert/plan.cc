@@ -5,9 +5,9 @@
 #include <algorithm>
 #include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <set>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "models/arch/writing.h"
 #include "models/convert/conversion.h"

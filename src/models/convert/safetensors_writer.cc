@@ -6,8 +6,8 @@
 #include <cstdio>
 #include <cstring>
 #include <memory>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "formats/format.h"
 #include "loader/file_text.h"
 #include "tensor/aligned_buffer.h"

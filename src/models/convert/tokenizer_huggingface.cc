@@ -1,8 +1,7 @@
 // TokenizerSpec -> tokenizer.json (Hugging Face tokenizers), tokenizer_config.json.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "models/convert/tokenizer_writer.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/pre_tokenizers.h"

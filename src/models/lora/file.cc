@@ -4,9 +4,9 @@
 
 #include <cmath>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <optional>
 
+#include "base/ordered_json.h"
 #include "loader/gguf_model.h"
 #include "loader/hf_weights.h"
 #include "loader/json_check.h"

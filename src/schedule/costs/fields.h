@@ -3,9 +3,9 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "schedule/cost_model.h"
 
 namespace millrace {

@@ -8,9 +8,9 @@
 #include <cctype>
 #include <filesystem>
 #include <fstream>
-#include <nlohmann/json.hpp>
 #include <vector>
 
+#include "base/ordered_json.h"
 #include "run/embedded_model.h"
 #include "run/language_model.h"
 #include "server/models/model_registry.h"

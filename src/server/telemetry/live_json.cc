@@ -1,6 +1,8 @@
 // A snapshot as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
+#include <algorithm>
 #include <cmath>
 
+#include "run/families.h"
 #include "server/service.h"
 #include "server/telemetry/live_feed.h"
 
@@ -119,6 +121,24 @@ Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
   return out;
 }
 
+namespace {
+
+// The members of the families that an engine with these options runs with.
+Json techniques_json(const EngineOptions& o) {
+  const std::pair<std::string_view, std::string> used[] = {
+      {"kv_format", o.kv_format},
+      {"policy", o.policy.substr(0, o.policy.find(':'))},
+      {"prefix_evictor", o.prefix_cache ? o.prefix_evict : ""},
+  };
+  Json out = Json::array();
+  for (const TechniqueInfo& info : all_techniques())
+    if (std::ranges::find(used, std::pair(std::string_view(info.family), info.name)) != std::end(used))
+      out.push_back({{"family", info.family}, {"name", info.name}, {"summary", info.summary}});
+  return out;
+}
+
+}  // namespace
+
 Json hello_json(const Service& service) {
   const auto served = service.models().first();  // null: it is not loaded just now
   const EngineOptions& o = served ? served->engine_options : service.options().engine;
@@ -128,6 +148,7 @@ Json hello_json(const Service& service) {
           {"each_second", LiveFeed::kEachSecond},
           {"kv_blocks", stats.kv_blocks},
           {"kv_bytes", stats.kv_bytes},
+          {"techniques", techniques_json(o)},
           {"options",
            {{"policy", o.policy},
             {"max_streams", o.max_streams},

@@ -3,9 +3,8 @@
 // here; a component that would change ids and has no counterpart is unsupported, by its name.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "text/files/base64.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"

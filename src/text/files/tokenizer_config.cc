@@ -4,9 +4,9 @@
 
 #include <algorithm>
 #include <charconv>
-#include <nlohmann/json.hpp>
 
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "text/files/base64.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"

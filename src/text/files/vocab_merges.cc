@@ -1,9 +1,8 @@
 // vocab.json + merges.txt (the layout of GPT-2, Qwen 2 ...) -> TokenizerSpec.
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 #include "text/files/spec_builder.h"
 #include "text/tokenizer_files.h"
 #include "text/tokenizers/pre_tokenizers.h"

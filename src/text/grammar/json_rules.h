@@ -6,10 +6,10 @@
 // needs two.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
 
+#include "base/ordered_json.h"
 #include "text/grammar/expr.h"
 
 namespace millrace {

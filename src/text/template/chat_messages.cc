@@ -2,9 +2,8 @@
 
 #include <fmt/format.h>
 
-#include <nlohmann/json.hpp>
-
 #include "base/json_text.h"
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

@@ -2,8 +2,7 @@
 
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "text/template/chat_template.h"
 
 namespace millrace {

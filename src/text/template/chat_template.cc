@@ -4,8 +4,8 @@
 
 #include <exception>
 #include <new>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "text/template/parser.h"
 #include "text/template/runtime.h"
 

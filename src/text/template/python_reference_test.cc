@@ -5,8 +5,8 @@
 
 #include <cstdio>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "shared_data.h"
 #include "test_paths.h"
 #include "text/template/chat_template.h"

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
+#include "base/ordered_json.h"
 #include "text/template/code_points.h"
 #include "text/template/natives.h"
 #include "text/template/objects.h"

@@ -1,8 +1,7 @@
 // The language, table by table. Expected texts are what Python's jinja2 3.1 prints.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
-
+#include "base/ordered_json.h"
 #include "text/template/chat_template.h"
 
 namespace millrace {

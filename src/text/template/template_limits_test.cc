@@ -1,9 +1,9 @@
 // Hostile templates: each must end soon, with an error, whatever it asks for.
 #include <gtest/gtest.h>
 
-#include <nlohmann/json.hpp>
 #include <thread>
 
+#include "base/ordered_json.h"
 #include "text/template/chat_template.h"
 
 namespace millrace {

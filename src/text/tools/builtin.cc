@@ -4,17 +4,18 @@
 
 namespace millrace {
 
-std::span<const ToolDialect> tool_dialects() {
-  static const ToolDialect all[] = {kHarmonyTools, kDeepseekTools,    kDeepseekNamedTools, kGlmTools,  kQwenXmlTools,
-                                    kHermesTools,  kMistralArgsTools, kMistralTools,       kLlamaTools};
-  return all;
+const Registry<const ToolDialect*>& tool_dialects() {
+  static const Registry<const ToolDialect*> registry(
+      "tool_dialect", {&kHarmonyTools, &kDeepseekTools, &kDeepseekNamedTools, &kGlmTools, &kQwenXmlTools, &kHermesTools,
+                       &kMistralArgsTools, &kMistralTools, &kLlamaTools});
+  return registry;
 }
 
 const ToolDialect& described_tools() { return kHermesTools; }
 
 const ToolDialect& tool_dialect_of(std::string_view chat_template) {
-  for (const ToolDialect& dialect : tool_dialects())
-    if (dialect.speaks(chat_template)) return dialect;
+  for (const ToolDialect* dialect : tool_dialects().members())
+    if (dialect->speaks(chat_template)) return *dialect;
   return described_tools();
 }
 

@@ -111,8 +111,8 @@ Json behind_reasoning(Json structure, const ReasoningMarks& marks, ReasoningPlac
 bool is_marker(std::string_view text) {
   for (const ReasoningMarks& marks : reasoning_marks())
     if (text == marks.open || text == marks.close) return true;
-  for (const ToolDialect& dialect : tool_dialects())
-    for (const char* marker : dialect.markers)
+  for (const ToolDialect* dialect : tool_dialects().members())
+    for (const char* marker : dialect->markers)
       if (text == marker) return true;
   return false;
 }

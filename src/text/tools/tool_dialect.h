@@ -12,11 +12,13 @@
 #pragma once
 
 #include <memory>
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "base/ordered_json.h"
+#include "base/registry.h"
 
 namespace millrace {
 
@@ -58,7 +60,7 @@ struct ToolWish {
 
 struct ToolDialect {
   const char* name;
-  const char* help;
+  const char* summary;
   bool (*speaks)(std::string_view chat_template);  // whether a model with this template does; null: chosen otherwise
   std::unique_ptr<CallParser> (*parser)(std::span<const Tool> tools);
   nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolWish& wish);
@@ -66,7 +68,8 @@ struct ToolDialect {
   bool short_ids = false;                // ids of calls are nine letters and digits
 };
 
-std::span<const ToolDialect> tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
+const Registry<const ToolDialect*>&
+tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
 
 // For templates that know no tools, or none of the dialects: calls are written as `hermes` has them, and the system
 // prompt says so. These two put tools and earlier calls into messages that any template takes.

@@ -38,7 +38,7 @@ class AgentReader : public TraceReader {
 const TraceFormat kAgent = {
     .name = "agent",
     .summary = "JSON lines with timestamp (us), input and output as text, and the session",
-    .origin = "LMCache agent traces",
+    .paper = "LMCache agent traces",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"timestamp", "input", "output"});

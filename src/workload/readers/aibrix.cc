@@ -43,7 +43,7 @@ class AibrixReader : public TraceReader {
 const TraceFormat kAibrix = {
     .name = "aibrix",
     .summary = "JSON lines with timestamp (ms) and requests of Prompt Length, Output Length and prompt text",
-    .origin = "AIBrix, workload generator",
+    .paper = "AIBrix, workload generator",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"timestamp", "requests"});

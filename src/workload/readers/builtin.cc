@@ -3,16 +3,15 @@
 
 namespace millrace {
 
-std::span<const TraceFormat* const> trace_formats() {
-  static constexpr const TraceFormat* kFormats[] = {&kMooncake, &kAzure, &kVidur,  &kBurstGpt,
-                                                    &kTokenIds, &kAgent, &kAibrix, &kOtel};
-  return kFormats;
+const Registry<const TraceFormat*>& trace_formats() {
+  static const Registry<const TraceFormat*> registry(
+      "trace_format", {&kMooncake, &kAzure, &kVidur, &kBurstGpt, &kTokenIds, &kAgent, &kAibrix, &kOtel});
+  return registry;
 }
 
 const TraceFormat* find_trace_format(std::string_view name) {
-  for (const TraceFormat* format : trace_formats())
-    if (format->name == name) return format;
-  return nullptr;
+  const auto* entry = trace_formats().find(name);
+  return entry ? entry->member : nullptr;
 }
 
 }  // namespace millrace

@@ -33,7 +33,7 @@ class BurstGptReader : public TraceReader {
 const TraceFormat kBurstGpt = {
     .name = "burstgpt",
     .summary = "CSV with Timestamp in seconds, Request tokens, Response tokens; the model becomes the tenant",
-    .origin = "Wang et al., 2024, BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems",
+    .paper = "Wang et al., 2024, BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems",
     .recognises = [](std::string_view first) { return is_header_with(first, kColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<BurstGptReader>(); },
 };

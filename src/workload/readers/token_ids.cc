@@ -40,7 +40,7 @@ class TokenIdReader : public TraceReader {
 const TraceFormat kTokenIds = {
     .name = "token_ids",
     .summary = "JSON lines with input_toks, output_toks, arrival_time_ns and perhaps the prompt as input_tok_ids",
-    .origin = "Cho et al., 2024, LLMServingSim: A HW/SW Co-Simulation Infrastructure for LLM Inference Serving",
+    .paper = "Cho et al., 2024, LLMServingSim: A HW/SW Co-Simulation Infrastructure for LLM Inference Serving",
     .recognises =
         [](std::string_view first) {
           return is_object_with(first, {"input_toks", "output_toks"});

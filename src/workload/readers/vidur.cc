@@ -33,7 +33,7 @@ class VidurReader : public TraceReader {
 const TraceFormat kVidur = {
     .name = "vidur",
     .summary = "CSV with num_prefill_tokens, num_decode_tokens and perhaps arrived_at in seconds",
-    .origin = "Agrawal et al., 2024, Vidur: A Large-Scale Simulation Framework for LLM Inference",
+    .paper = "Agrawal et al., 2024, Vidur: A Large-Scale Simulation Framework for LLM Inference",
     .recognises = [](std::string_view first) { return is_header_with(first, kColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<VidurReader>(); },
 };

@@ -9,8 +9,9 @@
 #include <boost/asio/read_until.hpp>
 #include <boost/asio/write.hpp>
 #include <mutex>
-#include <nlohmann/json.hpp>
 #include <thread>
+
+#include "base/ordered_json.h"
 
 namespace millrace {
 namespace {

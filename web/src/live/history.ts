@@ -45,6 +45,7 @@ export interface HelloJson {
   each_second: number;
   kv_blocks: number;
   kv_bytes: number;
+  techniques: { family: string; name: string; summary: string }[]; // members of families that are in use
   options: {
     policy: string; max_streams: number; queue: number; batch_tokens: number; kv_format: string; kv_pool: string;
     prefix_cache: boolean; prefix_evict: string; swap_tokens: number; kv_store: boolean;

@@ -1,0 +1,41 @@
+#include "run/families.h"
+
+#include <fmt/format.h>
+
+#include "attention/pattern.h"
+#include "base/cpu.h"
+#include "formats/format.h"
+#include "kernels/kernel_table.h"
+#include "kv/prefix_evictor.h"
+#include "models/arch.h"
+#include "sampling/step.h"
+#include "schedule/policy.h"
+#include "schedule/predictor.h"
+#include "text/tools/tool_dialect.h"
+
+namespace millrace {
+namespace {
+
+// Formats for which this machine's kernel table has attention.
+std::vector<TechniqueInfo> kv_formats() {
+  std::vector<TechniqueInfo> out;
+  const KernelTable table = make_kernel_table(detect_isa());
+  for (const auto& kernel : table.attention) {
+    const std::string summary = fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value());
+    out.push_back({"kv_format", std::string(kernel.kv_format->name), summary, "", {}});
+  }
+  return out;
+}
+
+}  // namespace
+
+std::vector<TechniqueInfo> all_techniques() {
+  std::vector<TechniqueInfo> out;
+  for (const auto& family :
+       {archs().infos(), formats().infos(), samplers().infos(), kv_formats(), attention_patterns().infos(),
+        policies().infos(), predictors().infos(), prefix_evictors().infos(), tool_dialects().infos()})
+    out.insert(out.end(), family.begin(), family.end());
+  return out;
+}
+
+}  // namespace millrace
