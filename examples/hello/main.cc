@@ -1,4 +1,4 @@
-// hello [MODEL [PROMPT]]: loads a model, submits one request, prints its events as they come.
+// hello [MODEL [PROMPT]]: loads a model, submits one request and prints its events as they arrive.
 #include <millrace/engine.h>
 
 #include <cstdio>
