@@ -124,7 +124,7 @@ std::vector<Endpoint> page_endpoints() {
   icon.handle = asset;
   icon.open = true;
   get("/live",
-      "What the engine does, as server-sent events, at most five a second: `hello` once, then `look`, or `busy` during "
+      "What the engine does, as server-sent events, at most five a second: `hello` once, then `snapshot`, or `busy` during "
       "a long step. "
       "docs/page.md says what is in them.")
       .begin = live;

@@ -8,7 +8,7 @@ import { plain, readMath, safeLink } from "../src/text";
 import { add, children, newConversation, path, place, prompt, readConversation, said, turn, type Conversation } from "../src/tree";
 
 test("events come out whole, however the bytes are cut", () => {
-  const source = 'event: look\r\ndata: {"a":1}\r\n\r\n: ping\n\nid: 81\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
+  const source = 'event: snapshot\r\ndata: {"a":1}\r\n\r\n: ping\n\nid: 81\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
   const expected = [{ event: "look", data: '{"a":1}', id: "" }, { event: "", data: "one\ntwo", id: "81" }, { event: "", data: "[DONE]", id: "" }];
   for (let size = 1; size <= source.length; ++size) {
     const parser = new EventParser();
