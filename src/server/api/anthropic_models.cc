@@ -35,7 +35,7 @@ Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size
       return ApiError::bad("limit", fmt::format("must be from 1 to {}", most));
   }
   const std::string after = query_value(request.query, "after_id"), before = query_value(request.query, "before_id");
-  if (!after.empty() && !before.empty()) return ApiError::bad("before_id", "excludes after_id");
+  if (!after.empty() && !before.empty()) return ApiError::bad("before_id", "cannot be combined with after_id");
   const auto at = [&](const std::string& id) {
     return std::ranges::find_if(items, [&](const Json& item) { return item["id"] == id; }) - items.begin();
   };

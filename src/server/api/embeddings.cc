@@ -59,8 +59,8 @@ Wrong read_dimensions(const ServedModel& served, const Json& body, Asked& asked)
   if (!body.contains("dimensions")) return std::nullopt;
   asked.dimensions = body["dimensions"].get<int64_t>();
   if (asked.dimensions <= served.embeddings->width()) return std::nullopt;
-  return ApiError::bad(
-      "dimensions", fmt::format("the model's vectors have {}, got {}", served.embeddings->width(), asked.dimensions));
+  return ApiError::bad("dimensions", fmt::format("the model's vectors have {} dimensions, got {}",
+                                                 served.embeddings->width(), asked.dimensions));
 }
 
 // Each vector cut to its first dimensions, and scaled to a length of 1 after that.
@@ -108,7 +108,7 @@ Wrong embed_openai(Call& call, const Exchange& exchange) {
   if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
   if (asked.pooling == Pooling::none)
     return ApiError::bad("pooling",
-                         "'none' gives a vector for each token, which this API has no form for; ask /embedding");
+                         "'none' gives a vector for each token, which this API cannot return; use /embedding");
   if (auto wrong = read_dimensions(call.served(), call.body, asked)) return wrong;
   if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, asked)) return wrong;
   asked.base64 = call.body.value("encoding_format", "float") == "base64";
@@ -193,14 +193,15 @@ Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
 }
 
 Field dimensions_field() {
-  Field field{"dimensions", kInteger, "all", "so many of each vector's first values, scaled to a length of 1"};
+  Field field{"dimensions", kInteger, "all",
+              "number of leading values to keep of each vector, rescaled to a length of 1"};
   field.min = 1;
   field.max = 1 << 20;
   return field;
 }
 
 Field encoding_field() {
-  Field field{"encoding_format", kText, "float", "numbers, or their bytes as little-endian 32-bit floats"};
+  Field field{"encoding_format", kText, "float", "float: numbers; base64: their bytes as little-endian 32-bit floats"};
   field.choices = {"float", "base64"};
   return field;
 }
@@ -209,25 +210,24 @@ Field encoding_field() {
 
 std::vector<Endpoint> embedding_endpoints() {
   constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
-  const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of such");
-  Field content = text_field("content", kTextsOrTokens, false, "the same");
-  Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
-  Field scale{"embd_normalize", kInteger, "2", "2: vectors have a length of 1; -1: as they are"};
+  const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of either");
+  Field content = text_field("content", kTextsOrTokens, false, "other name of input");
+  Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of either");
+  Field scale{"embd_normalize", kInteger, "2", "2: vectors are normalized to a length of 1; -1: not normalized"};
   scale.set = [](const Json& value, GenerationRequest&) -> Wrong {
     if (value == 2 || value == -1) return std::nullopt;
-    return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
+    return ApiError::unsupported("embd_normalize", "only 2 and -1 are supported");
   };
-  const Field options = ignored_field(
-      "options", kObject,
-      "they are for drawing tokens and for how the model is held in memory, which is the server's affair");
+  const Field options = ignored_field("options", kObject,
+                                      "they configure sampling, and how the model is loaded, which the server decides");
   const Field truncate{"truncate", kBoolean, "true",
-                       "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
+                       "truncate texts longer than the context, and list them in `truncated`; false: reject them"};
   std::vector<Endpoint> list;
   list.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",
        .dialect = &kOpenAi,
-       .summary = "Texts to vectors of length 1.",
+       .summary = "Embeds texts as vectors of length 1.",
        .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()},
                          other_embedding_fields()}),
        .begin = embed_openai});
@@ -235,20 +235,20 @@ std::vector<Endpoint> embedding_endpoints() {
     list.push_back({.method = "POST",
                     .path = path,
                     .dialect = &kLlamaServer,
-                    .summary = "Texts to vectors.",
+                    .summary = "Embeds texts as vectors.",
                     .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale},
                     .begin = embed_llama});
   list.push_back({.method = "POST",
                   .path = "/api/embed",
                   .dialect = &kOllama,
-                  .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"),
+                  .summary = "Embeds texts as vectors of length 1.",
+                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of texts"),
                              truncate, dimensions_field(), keep_alive_field(), options},
                   .begin = embed_ollama});
   list.push_back({.method = "POST",
                   .path = "/api/embeddings",
                   .dialect = &kOllama,
-                  .summary = "A text to a vector, as it is.",
+                  .summary = "Embeds one text, without normalizing its vector.",
                   .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options},
                   .begin = embed_old_ollama});
   return list;

@@ -137,15 +137,16 @@ Field read_by_endpoint(const char* name, unsigned types, const char* default_val
 }
 
 std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
-  Field probabilities{"n_probs", kInteger, "0",
-                      "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
+  Field probabilities{
+      "n_probs", kInteger, "0",
+      "return log-probabilities of the tokens, and of this many most likely tokens at each position; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
   probabilities.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<int64_t>() > 0) ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  Field tokens{"return_tokens", kBoolean, "false", "the answer's token ids beside its text"};
+  Field tokens{"return_tokens", kBoolean, "false", "return the output's token ids with its text"};
   tokens.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.return_tokens = value.get<bool>();
     return std::nullopt;
@@ -274,7 +275,7 @@ Handled slots(Call& call) {
 
 Handled act_on_slot(Call&) {
   return ApiError{ApiErrorKind::not_built,
-                  "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves",
+                  "slots: there are none to save, restore or erase; common prompt prefixes are shared automatically",
                   ""};
 }
 Handled change_props(Call&) {
@@ -303,43 +304,45 @@ std::vector<Endpoint> llama_server_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/infill",
                   .dialect = &kLlamaServer,
-                  .summary = "Writes what stands between two texts, with a model that was trained for it.",
+                  .summary = "Generates the text between two others, with a model trained for it.",
                   .fields = completion_fields_by_llama(infill_fields()),
                   .prepare = prepare_completion_by_llama,
                   .format = &kCompletion});
   Field chat = messages_field();
   chat.required = false;
-  chat.help = "or a conversation, of which the prompt's tokens are answered; of vLLM's form";
+  chat.help = "or a conversation, whose prompt tokens are returned; vLLM's form";
   list.push_back(
       {.method = "POST",
        .path = "/tokenize",
        .dialect = &kLlamaServer,
-       .summary = "Text to token ids.",
+       .summary = "Converts text to token ids.",
        .fields =
            {read_by_endpoint("content", kText, "", "the text"),
-            read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
-            read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
-            read_by_endpoint("with_pieces", kBoolean, "false",
-                             "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes"),
+            read_by_endpoint("add_special", kBoolean, "false", "add the start token"),
+            read_by_endpoint("parse_special", kBoolean, "true",
+                             "special tokens written in the text are converted to their ids"),
+            read_by_endpoint(
+                "with_pieces", kBoolean, "false",
+                "return each token as an object with id and piece; a piece that is not valid UTF-8 is a list of bytes"),
             read_by_endpoint(
                 "prompt", kText, "",
-                "the text, in vLLM's form of this endpoint, which answers `count`, `max_model_len` and `tokens`"),
-            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "with the start token; of vLLM's form"),
+                "the text, in vLLM's form of this endpoint, which returns `count`, `max_model_len` and `tokens`"),
+            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "add the start token; vLLM's form"),
             read_by_endpoint("return_token_strs", kBoolean, "false",
-                             "each token's text too, as `token_strs`; of vLLM's form")},
+                             "also return each token's text, as `token_strs`; vLLM's form")},
        .handle = tokenize});
-  Field tokens = read_by_endpoint("tokens", kTokens, "", "the ids", true);
+  Field tokens = read_by_endpoint("tokens", kTokens, "", "the token ids", true);
   tokens.most = size_t{16} << 20;
   list.push_back({.method = "POST",
                   .path = "/detokenize",
                   .dialect = &kLlamaServer,
-                  .summary = "Token ids to text.",
+                  .summary = "Converts token ids to text.",
                   .fields = {tokens},
                   .handle = detokenize});
   list.push_back({.method = "POST",
                   .path = "/apply-template",
                   .dialect = &kLlamaServer,
-                  .summary = "The prompt that a conversation becomes.",
+                  .summary = "Returns the prompt that a conversation is rendered to.",
                   .fields = chat_prompt_fields(),
                   .handle = apply_template});
   list.push_back({.method = "GET",
@@ -351,7 +354,7 @@ std::vector<Endpoint> llama_server_endpoints() {
       {.method = "GET",
        .path = "/slots",
        .dialect = &kLlamaServer,
-       .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.",
+       .summary = "How many streams are running, shown as slots; `?fail_on_no_slot=1` returns 503 when all are busy.",
        .handle = slots});
   list.push_back({.method = "POST",
                   .path = "/slots/*",

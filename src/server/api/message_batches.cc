@@ -25,7 +25,7 @@ constexpr size_t kMostRequests = 10000;
 constexpr size_t kMostListed = 1000;
 
 ApiError no_folder() {
-  return {ApiErrorKind::not_built, "batches: this server keeps none; it was started without --files-dir", ""};
+  return {ApiErrorKind::not_built, "batches: this server stores no batches; it was started without --files-dir", ""};
 }
 ApiError no_batch(const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no message batch '{}'", id.substr(0, 100)), ""};
@@ -117,12 +117,12 @@ std::optional<ApiError> read_requests(const Json& requests, std::string* lines) 
     if (!request.is_object()) return ApiError::bad(where, "must be an object");
     const std::string id = text_of(request, "custom_id");
     if (id.empty() || id.size() > 64) return ApiError::bad(where + ".custom_id", "must be a string of 1 to 64 bytes");
-    if (!ids.insert(id).second) return ApiError::bad(where + ".custom_id", fmt::format("'{}' comes twice", id));
+    if (!ids.insert(id).second) return ApiError::bad(where + ".custom_id", fmt::format("'{}' is used twice", id));
     if (!request.contains("params") || !request["params"].is_object())
       return ApiError::bad(where + ".params", "must be an object");
     const Json& params = request["params"];
     if (params.contains("stream") && params["stream"] == true)
-      return ApiError::bad(where + ".params.stream", "must be false or absent: the answers of a batch come whole");
+      return ApiError::bad(where + ".params.stream", "must be false or absent: batch responses are not streamed");
     const std::string line = to_text(Json{{"custom_id", id}, {"method", "POST"}, {"url", kEndpoint}, {"body", params}});
     if (line.size() > kMostLineBytes)
       return ApiError::bad(where, fmt::format("has {} bytes, more than {}", line.size(), kMostLineBytes));
@@ -243,15 +243,15 @@ std::vector<Endpoint> message_batch_endpoints() {
                     .without_model = true};
   };
   std::vector<Endpoint> all;
-  all.push_back(
-      at("POST", "/v1/messages/batches", "Begins to answer many requests, behind what others ask meanwhile.", create));
+  all.push_back(at("POST", "/v1/messages/batches",
+                   "Starts a batch of requests, which run behind those of other clients.", create));
   all.back().fields = {requests};
-  all.push_back(
-      at("GET", "/v1/messages/batches",
-         "The message batches, the latest first; `?limit=`, `?after_id=` and `?before_id=` choose among them.", list));
+  all.push_back(at("GET", "/v1/messages/batches",
+                   "Lists message batches, latest first, paged by `?limit=`, `?after_id=` and `?before_id=`.", list));
   all.push_back(at("GET", "/v1/messages/batches/*",
-                   "How far a message batch has come; `ID/results`: its results, a line each.", show));
-  all.push_back(at("POST", "/v1/messages/batches/*", "`ID/cancel` ends a message batch with what there is.", cancel));
+                   "Returns a message batch's progress; `ID/results` returns its results, one in each line.", show));
+  all.push_back(
+      at("POST", "/v1/messages/batches/*", "`ID/cancel` ends a message batch with the results it has.", cancel));
   all.back().raw_body = true;
   all.push_back(
       at("DELETE", "/v1/messages/batches/*", "Deletes a message batch that has ended, and its results.", forget));

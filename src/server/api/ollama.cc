@@ -140,8 +140,9 @@ const AnswerFormat kGenerate = {"",
                                 whole<add_generated_text>};
 
 Field options_field() {
-  Field context{"num_ctx", kInteger, "the server's",
-                "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
+  Field context{
+      "num_ctx", kInteger, "server default",
+      "maximum tokens of prompt and output together; never more than the context that the model is served with"};
   context.min = 1;
   context.max = 2147483647;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -159,8 +160,8 @@ Field options_field() {
 
 std::vector<Field> logprob_fields() {
   Field logprobs{"logprobs", kBoolean, "false",
-                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
+                 "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
+  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
   return {logprobs, top};
@@ -168,8 +169,8 @@ std::vector<Field> logprob_fields() {
 
 Field truncate_field() {
   Field truncate{"truncate", kBoolean, "false",
-                 "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says "
-                 "how much; else it is refused"};
+                 "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header "
+                 "reports how much; false: it is rejected"};
   truncate.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<bool>()) ask.truncate_prompt = -1;
     return std::nullopt;
@@ -178,8 +179,9 @@ Field truncate_field() {
 }
 
 Field context_field() {
-  Field context{"context", kTokens, "none",
-                "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
+  Field context{
+      "context", kTokens, "none",
+      "the `context` of an earlier response, which this one continues; cannot be combined with raw or suffix"};
   context.most = 1 << 20;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.context_tokens = value.get<std::vector<TokenId>>();
@@ -190,9 +192,9 @@ Field context_field() {
 
 // true, false, or how much: "low", "medium", "high".
 Field think_field() {
-  Field think{"think", kBoolean | kText, "the template's",
-              "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes "
-              "in the field thinking"};
+  Field think{"think", kBoolean | kText, "template default",
+              "whether to think, or how much (low, medium, high), for chat templates that support it; thinking is "
+              "returned in the field thinking"};
   think.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.is_string())
       set_reasoning_effort(ask, value.get<std::string>());
@@ -232,8 +234,8 @@ Wrong prepare_generate(const Json& body, GenerationRequest& ask) {
   ask.only_load = prompt.empty();
   const bool raw = body.value("raw", false);
   for (const char* name : {"context", "system"})
-    if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "excludes raw");
-  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "excludes suffix");
+    if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "cannot be combined with raw");
+  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "cannot be combined with suffix");
   ask.keep_tokens = !raw && !ask.infill && !ask.only_load;
   if (!body.value("raw", false) && !ask.infill) {
     ask.messages = Json::array();
@@ -351,10 +353,10 @@ const Dialect kOllama = {"Ollama",
 std::vector<Endpoint> ollama_endpoints() {
   Field messages = messages_field();
   messages.required = false;
-  Field prompt{"prompt", kText, "", "what to answer; empty: loads the model, and with keep_alive 0 unloads it"};
-  Field system{"system", kText, "none", "how the model should answer"};
-  Field raw{"raw", kBoolean, "false", "the prompt as it is, without the chat template"};
-  Field shown{"model", kText, "the one that is served", "name or alias of the model"};
+  Field prompt{"prompt", kText, "", "the message to answer; empty: loads the model, or with keep_alive 0 unloads it"};
+  Field system{"system", kText, "none", "system prompt"};
+  Field raw{"raw", kBoolean, "false", "use the prompt as it is, without the chat template"};
+  Field shown{"model", kText, "the server's first model", "name or alias of the model"};
   shown.set = model_field().set;
   Field named = shown;
   named.name = "name";
@@ -363,7 +365,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/api/chat",
                   .dialect = &kOllama,
-                  .summary = "Answers a conversation.",
+                  .summary = "Generates the next message of a conversation.",
                   .fields = ollama_fields({messages, ollama_tools_field()}, false),
                   .prepare = prepare_conversation,
                   .format = &kChat});
@@ -377,32 +379,32 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "GET",
                   .path = "/api/tags",
                   .dialect = &kOllama,
-                  .summary = "The models that are served, each under all of its names, in memory or not.",
+                  .summary = "Lists the served models under all of their names, loaded or not.",
                   .handle = tags,
                   .without_model = true});
   list.push_back({.method = "POST",
                   .path = "/api/show",
                   .dialect = &kOllama,
-                  .summary = "What the model is.",
+                  .summary = "Describes the model.",
                   .fields = {named, shown, unsupported_field("verbose", is_false)},
                   .handle = show});
   list.push_back({.method = "GET",
                   .path = "/api/ps",
                   .dialect = &kOllama,
-                  .summary = "The models in memory.",
+                  .summary = "Lists the loaded models.",
                   .handle = ps,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/api/version",
                   .dialect = &kOllama,
-                  .summary = "The version of the API.",
+                  .summary = "Returns the version of the API.",
                   .handle = version,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/",
                   .dialect = &kOllama,
-                  .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the "
-                             "words that clients look for.",
+                  .summary = "The web page, without a key, for clients that accept HTML; otherwise the text by which "
+                             "clients recognize a server.",
                   .handle = root,
                   .without_model = true});
   return list;

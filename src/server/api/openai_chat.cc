@@ -205,12 +205,12 @@ Field messages_field() {
 }
 
 std::vector<Field> chat_prompt_fields() {
-  Field generation{"add_generation_prompt", kBoolean, "true", "the prompt ends where the assistant begins to speak"};
+  Field generation{"add_generation_prompt", kBoolean, "true", "end the prompt where the assistant's turn begins"};
   generation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.add_generation_prompt = value.get<bool>();
     return std::nullopt;
   };
-  Field variables{"chat_template_kwargs", kObject, "{}", "further variables of the chat template"};
+  Field variables{"chat_template_kwargs", kObject, "{}", "additional variables for the chat template"};
   variables.most = 256;
   variables.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     for (const auto& [name, variable] : value.items()) ask.variables[name] = variable;
@@ -221,12 +221,12 @@ std::vector<Field> chat_prompt_fields() {
 
 std::vector<Field> chat_completion_fields() {
   Field logprobs{"logprobs", kBoolean, "false",
-                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
+                 "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
+  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
   Field go_on{"continue_final_message", kBoolean, "false",
-              "the answer goes on where the last message ends; excludes add_generation_prompt"};
+              "continue the last message; cannot be combined with add_generation_prompt"};
   go_on.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.continue_last_message = value.get<bool>();
     return std::nullopt;
@@ -261,10 +261,10 @@ Wrong prepare_chat_completion(const Json& body, GenerationRequest& ask) {
   ask.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
   if (ask.continue_last_message) {
     if (body.value("add_generation_prompt", false))
-      return ApiError::bad("continue_final_message", "excludes add_generation_prompt");
+      return ApiError::bad("continue_final_message", "cannot be combined with add_generation_prompt");
     ask.add_generation_prompt = false;
   }
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
   if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_call_id")) return wrong;
   if (auto wrong = prepare_search(body, ask)) return wrong;
   return check_tools(ask);

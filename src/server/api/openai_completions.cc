@@ -139,13 +139,14 @@ const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", b
 std::vector<Field> completion_fields() {
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
-  Field echo{"echo", kBoolean, "false", "the prompt comes before the answer; with logprobs, its tokens' too"};
+  Field echo{"echo", kBoolean, "false",
+             "return the prompt before the output; with logprobs, its log-probabilities too"};
   echo.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.echo = value.get<bool>();
     return std::nullopt;
   };
   Field logprobs{"logprobs", kInteger, "none",
-                 "log-probabilities of the tokens, and of so many of the likeliest beside each"};
+                 "return log-probabilities of the tokens, and of this many most likely tokens at each position"};
   logprobs.min = 0;
   logprobs.max = 20;
   logprobs.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -169,9 +170,9 @@ std::vector<Field> completion_fields() {
 
 Wrong prepare_completion(const Json& body, GenerationRequest& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
   if (!body.contains("max_tokens") && !body.contains("n_predict")) ask.request.max_tokens = 16;
-  if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
+  if (ask.infill && ask.echo) return ApiError::bad("suffix", "cannot be combined with echo");
   return prepare_search(body, ask);
 }
 

@@ -68,7 +68,7 @@ Wrong check_total(int64_t tokens) {
   if (tokens <= kMostTokens) return std::nullopt;
   return ApiError::bad(
       "documents",
-      fmt::format("all pairs together have more than {} tokens; ask about fewer documents at a time", kMostTokens));
+      fmt::format("all pairs together have more than {} tokens; send fewer documents at a time", kMostTokens));
 }
 
 Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits& limits, const char* field,
@@ -86,9 +86,9 @@ Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits
     tokens = std::move(*whole);
   }
   const auto count = static_cast<int64_t>(tokens.size());
-  if (count == 0) return ApiError::bad(field, "holds an empty text, and this model adds no start token");
+  if (count == 0) return ApiError::bad(field, "contains an empty text, and this model adds no start token");
   if (count > served.embeddings->context())
-    return too_many_tokens(field, fmt::format("text {} has with its query", index), count,
+    return too_many_tokens(field, fmt::format("text {} with its query has", index), count,
                            served.embeddings->context());
   asked.prompt_tokens += count;
   asked.texts.push_back(std::move(tokens));
@@ -155,7 +155,7 @@ Wrong check_head(const RankingHead& head) {
   std::string names;
   for (const std::string& label : head.labels()) names += (names.empty() ? "" : ", ") + label;
   return ApiError{ApiErrorKind::unsupported,
-                  fmt::format("model: its head tells {} labels apart ({}), none of them \"yes\", and so does not rank",
+                  fmt::format("model: its ranking head has {} labels ({}), none of them \"yes\", so it cannot rank",
                               head.labels().size(), names),
                   "model"};
 }
@@ -193,7 +193,7 @@ Json rerank_json(const Asked& asked, const std::vector<double>& scores) {
 Wrong read_documents(const Json& body, Asked& asked) {
   const bool given = body.contains("documents");
   if (given == body.contains("texts"))
-    return ApiError::bad("documents", given ? "is there twice: texts is its other name" : "is missing");
+    return ApiError::bad("documents", given ? "cannot be combined with texts, its other name" : "is missing");
   const char* name = given ? "documents" : "texts";
   asked.shape = given ? Shape::results : Shape::texts;
   const Json& list = body[name];
@@ -215,8 +215,8 @@ Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool 
   if (auto wrong = read_head(served, asked)) return wrong;
   if (!asked.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
     return ApiError{ApiErrorKind::unsupported,
-                    "rerank: the model has no ranking head and is none for embeddings; /score compares texts by the "
-                    "cosine of its vectors",
+                    "rerank: the model has no ranking head and is not an embedding model; /score compares texts by the "
+                    "cosine of their vectors",
                     "model"};
   if (auto wrong = read_documents(body, asked)) return wrong;
   asked.activated = body.value("use_activation", as_vllm);
@@ -296,7 +296,7 @@ Wrong score(Call& call, const Exchange& exchange) {
   }
   if (left.size() != 1 && left.size() != right.size())
     return ApiError::bad(
-        "text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left.size(), right.size()));
+        "text_1", fmt::format("must be one text, or as many as text_2; got {} and {}", left.size(), right.size()));
   Asked asked;
   if (auto wrong = read_head(served, asked)) return wrong;
   asked.activated = call.body.value("use_activation", true);
@@ -327,8 +327,8 @@ Field whole_number(const char* name, const char* default_value, const char* help
 
 Field truncation_field() {
   return whole_number("truncate_prompt_tokens", "0",
-                      "cut documents so that a pair has at most so many tokens, and name them in `truncated`; -1: as "
-                      "many as the context; 0: refuse what is longer",
+                      "truncate documents so that a pair has at most this many tokens, and list them in `truncated`; "
+                      "-1: the context length; 0: reject longer pairs",
                       -1);
 }
 
@@ -336,17 +336,18 @@ std::vector<Field> rerank_fields(bool as_vllm) {
   const char* on = as_vllm ? "true" : "false";
   return {
       model_field(),
-      text_field("query", kText, true, "what the documents are ranked by"),
+      text_field("query", kText, true, "the query that the documents are ranked by"),
       text_field("documents", kList, false, "strings, or objects with a string `text`"),
-      text_field("texts", kList, false, "the same in TEI's form, which answers a list of `index` and `score`"),
-      whole_number("top_n", "all", "so many of the best; 0: all", 0),
-      {"return_documents", kBoolean, on, "with each document's text"},
-      {"return_text", kBoolean, "false", "the same of `texts`"},
-      {"use_activation", kBoolean, on, "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+      text_field("texts", kList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
+      whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
+      {"return_documents", kBoolean, on, "return each document's text"},
+      {"return_text", kBoolean, "false", "the same for `texts`"},
+      {"use_activation", kBoolean, on, "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
       truncation_field(),
-      whole_number("max_tokens_per_doc", "all", "cut documents to so many tokens, and name them in `truncated`", 1),
+      whole_number("max_tokens_per_doc", "all", "truncate documents to this many tokens, and list them in `truncated`",
+                   1),
       pooling_field(),
-      ignored_field("user", kText, "it names the client's own user, for the provider's statistics")};
+      ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")};
 }
 
 }  // namespace
@@ -358,8 +359,8 @@ std::vector<Endpoint> ranking_endpoints() {
     list.push_back({.method = "POST",
                     .path = path,
                     .dialect = &kLlamaServer,
-                    .summary = "Documents by how well they answer a query: by the model's ranking head, or of a model "
-                               "for embeddings by cosine; `scored_by` says which.",
+                    .summary = "Ranks documents by how well they answer a query: with the model's ranking head, or for "
+                               "an embedding model by cosine; `scored_by` says which.",
                     .fields = rerank_fields(false),
                     .begin = rerank_llama});
   list.push_back(
@@ -374,18 +375,18 @@ std::vector<Endpoint> ranking_endpoints() {
         {.method = "POST",
          .path = path,
          .dialect = &kOpenAi,
-         .summary = "How well two texts go together: by the model's ranking head, or the cosine of their vectors; "
-                    "`scored_by` says which.",
+         .summary = "Scores how well two texts match: with the model's ranking head, or by the cosine of their "
+                    "vectors; `scored_by` says which.",
          .fields = {model_field(),
                     text_field("text_1", kTextsOrTokens, true,
-                               "text or tokens, or a list as long as text_2's; of a ranking head, the query"),
+                               "text or tokens, or a list as long as text_2's; for a ranking head, the query"),
                     text_field("text_2", kTextsOrTokens, true,
-                               "text or tokens, or a list of such; of a ranking head, the document"),
+                               "text or tokens, or a list of either; for a ranking head, the document"),
                     pooling_field(),
                     {"use_activation", kBoolean, "true",
-                     "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+                     "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
                     truncation_field(),
-                    ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
+                    ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")},
          .begin = score});
   return list;
 }

@@ -136,38 +136,37 @@ HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
 std::vector<Field> wish_fields() {
-  Field format{
-      "format", kObject, "{\"type\": \"text\"}",
-      "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
+  Field format{"format", kObject, "{\"type\": \"text\"}",
+               "output format: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
   format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     return set_response_format(ask, value, "text.format");
   };
   const auto is_medium = [](const Json& value) { return value == "medium"; };
-  Field effort{"effort", kText, "the template's",
-               "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
+  Field effort{"effort", kText, "template default",
+               "how much to think (none, minimal, low, medium, high), for chat templates that support it"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
-  const char* why = "thinking comes whole, as content of its item, where others send a summary";
-  return {object_field("text", "the form of the answer", {format, unsupported_field("verbosity", is_medium)}),
-          object_field("reasoning", "how to think",
+  const char* why = "thinking is returned in full, as the content of its item, where other servers send a summary";
+  return {object_field("text", "output format", {format, unsupported_field("verbosity", is_medium)}),
+          object_field("reasoning", "thinking options",
                        {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
 }
 
 std::vector<Field> prompt_fields() {
   Field input{"input", kText | kList, "",
-              "the person's message, or items: messages, function_call, function_call_output and reasoning"};
+              "the user's message, or items: messages, function_call, function_call_output and reasoning"};
   input.most = 1 << 16;
   input.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.messages = Json::array();
     return add_input_items(value, ask.messages, "input");
   };
   Field instructions{"instructions", kText, "none",
-                     "how the assistant should answer; those of an earlier response do not go on"};
-  Field previous{"previous_response_id", kText, "none", "a stored response that this one goes on from"};
+                     "system prompt; the instructions of an earlier response are not carried over"};
+  Field previous{"previous_response_id", kText, "none", "a stored response to continue from"};
   Field truncation{"truncation", kText, "disabled",
-                   "auto: a conversation that does not fit loses its beginning, and the answer says how much"};
+                   "auto: a conversation that does not fit loses its beginning, and the response reports how much"};
   truncation.choices = {"auto", "disabled"};
   truncation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value == "auto") ask.truncate_prompt = -1;
@@ -180,7 +179,7 @@ std::vector<Field> prompt_fields() {
 Field include_field() {
   Field include{"include", kTexts, "[]",
                 "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and "
-                "what concerns others' tools is taken, and nothing of it is there"};
+                "the values of provider tools are accepted, and return nothing"};
   include.most = 64;
   include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     static constexpr std::string_view kKnown[] = {"message.output_text.logprobs",
@@ -193,8 +192,7 @@ Field include_field() {
                                                   "message.input_image.image_url"};
     for (const Json& name : value) {
       if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown))
-        return ApiError::bad(
-            "include", fmt::format("'{}' is nothing that can be included", name.get<std::string>().substr(0, 64)));
+        return ApiError::bad("include", fmt::format("'{}' cannot be included", name.get<std::string>().substr(0, 64)));
       if (name == kKnown[0]) ask.request.sampling.logprobs = std::max<int64_t>(ask.request.sampling.logprobs, 0);
     }
     return std::nullopt;
@@ -204,7 +202,7 @@ Field include_field() {
 
 Field top_logprobs_field() {
   Field top{"top_logprobs", kInteger, "0",
-            "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
+            "number of most likely tokens to return for each token of the text, with their log-probabilities"};
   top.min = 0;
   top.max = 20;
   top.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -216,11 +214,11 @@ Field top_logprobs_field() {
 
 std::vector<Field> response_fields() {
   Field store{"store", kBoolean, "true",
-              "keep the response for previous_response_id and GET, within the server's bounds"};
+              "store the response for previous_response_id and GET, within the server's limits"};
   return joined(
       {prompt_fields(),
        {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"),
-        Field{"metadata", kObject, "{}", "comes back with the response"}, top_logprobs_field(), include_field()},
+        Field{"metadata", kObject, "{}", "returned with the response"}, top_logprobs_field(), include_field()},
        sampling_fields(),
        extension_fields(),
        other_response_fields()});
@@ -259,10 +257,9 @@ Wrong look_up(Call& call) {
     auto earlier =
         service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
     if (!earlier)
-      return ApiError::bad("previous_response_id",
-                           service.responses().keeps()
-                               ? "there is no such response; it may have made room for later ones"
-                               : "this server keeps no responses");
+      return ApiError::bad("previous_response_id", service.responses().keeps()
+                                                       ? "there is no such response; it may have been evicted"
+                                                       : "this server does not store responses");
     messages = std::move(earlier->messages);
     input = std::move(earlier->input);
     for (Json& item : earlier->response["output"]) input.push_back(std::move(item));
@@ -285,7 +282,7 @@ Wrong look_up(Call& call) {
 }
 
 ApiError no_response(const std::string& id) {
-  return {ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", id.substr(0, 100)), "response_id"};
+  return {ApiErrorKind::not_found, fmt::format("there is no stored response '{}'", id.substr(0, 100)), "response_id"};
 }
 
 bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
@@ -341,7 +338,7 @@ Handled list_input_items(Json items, const HttpRequest& request) {
 Handled show(Call& call) {
   const std::string id = call.rest.substr(0, call.rest.find('/')), part = call.rest.substr(id.size());
   if (!part.empty() && part != "/input_items")
-    return ApiError{ApiErrorKind::not_found, "there is no such path; ID and ID/input_items are", ""};
+    return ApiError{ApiErrorKind::not_found, "unknown path; use ID or ID/input_items", ""};
   auto found = call.service.responses().get(stored_as(owner_of(call.request), id));
   if (!found) return no_response(id);
   if (!part.empty()) return list_input_items(std::move(found->input), call.request);
@@ -359,13 +356,12 @@ Handled show(Call& call) {
 // Only work in the background can be cancelled, and there is none: whoever closes the connection ends the others.
 Handled cancel(Call& call) {
   constexpr std::string_view kCancel = "/cancel";
-  if (!call.rest.ends_with(kCancel))
-    return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "unknown path; use ID/cancel", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
   if (!call.service.responses().get(stored_as(owner_of(call.request), id))) return no_response(id);
   return ApiError::bad(
       "response_id",
-      "has ended; only responses in the background can be cancelled, and closing its connection ends one that streams");
+      "has ended; only background responses can be cancelled, and closing the connection ends one that streams");
 }
 
 Handled forget(Call& call) {
@@ -380,18 +376,18 @@ Handled count_input_tokens(Call& call) {
   return json_reply({{"object", "response.input_tokens"}, {"input_tokens", call.ask.prompts.front().tokens.size()}});
 }
 
-const Dialect kResponses = {"OpenAI responses",
-                            "Errors as OpenAI's. Streams are named server-sent events that end with "
-                            "`response.completed` or `response.incomplete`; an error in a stream is a last "
-                            "`event: error`.",
-                            refuse, refuse_in_stream};
+const Dialect kResponses = {
+    "OpenAI responses",
+    "Errors are OpenAI's. Streams are named server-sent events that end with `response.completed` or "
+    "`response.incomplete`; an error in a stream is sent as a final `event: error`.",
+    refuse, refuse_in_stream};
 
 std::vector<Endpoint> responses_endpoints() {
   std::vector<Endpoint> list;
   list.push_back({.method = "POST",
                   .path = "/v1/responses",
                   .dialect = &kResponses,
-                  .summary = "Answers a conversation with items: thinking, a message, calls of functions.",
+                  .summary = "Answers a conversation with items: thinking, a message, function calls.",
                   .fields = response_fields(),
                   .prepare = prepare,
                   .look_up = look_up,
@@ -399,31 +395,32 @@ std::vector<Endpoint> responses_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/responses/input_tokens",
                   .dialect = &kResponses,
-                  .summary = "How many tokens a conversation has.",
+                  .summary = "Counts the tokens of a conversation.",
                   .fields = joined({prompt_fields(), other_response_count_fields()}),
                   .prepare = prepare,
                   .look_up = look_up,
                   .handle = count_input_tokens});
-  list.push_back({.method = "GET",
-                  .path = "/v1/responses/*",
-                  .dialect = &kResponses,
-                  .summary = "A stored response; with `?stream=true` its events anew, those after `?starting_after=`. "
-                             "`ID/input_items`: what it answers, by `?order=`, `?after=` and `?limit=`.",
-                  .handle = show,
-                  .without_model = true});
+  list.push_back(
+      {.method = "GET",
+       .path = "/v1/responses/*",
+       .dialect = &kResponses,
+       .summary = "Returns a stored response; with `?stream=true` replays its events, from the one after "
+                  "`?starting_after=`. `ID/input_items` lists its input, by `?order=`, `?after=` and `?limit=`.",
+       .handle = show,
+       .without_model = true});
   list.push_back(
       {.method = "POST",
        .path = "/v1/responses/*",
        .dialect = &kResponses,
        .summary =
-           "`ID/cancel` is refused: a stored response has ended, and closing its connection ends one that has not.",
+           "`ID/cancel` is rejected: a stored response has ended, and closing the connection ends one that has not.",
        .handle = cancel,
        .without_model = true,
        .raw_body = true});
   list.push_back({.method = "DELETE",
                   .path = "/v1/responses/*",
                   .dialect = &kResponses,
-                  .summary = "Forgets a stored response.",
+                  .summary = "Deletes a stored response.",
                   .handle = forget,
                   .without_model = true});
   return list;

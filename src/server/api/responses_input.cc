@@ -56,7 +56,7 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     std::string role;
     if (auto wrong = read_string(item, where, "role", &role)) return wrong;
     if (role == "tool" || role == "function")
-      return ApiError::bad(where + ".role", "a tool answers by an item of type function_call_output");
+      return ApiError::bad(where + ".role", "a tool's result must be an item of type function_call_output");
     if (auto wrong = check_role(where + ".role", role)) return wrong;
     if (!item.contains("content")) return ApiError::bad(where + ".content", "is missing");
     if (auto wrong = read_parts(where + ".content", item["content"], &text)) return wrong;

@@ -37,13 +37,13 @@ std::optional<int64_t> offset_of(const HttpRequest& request) {
 Wrong read_on(Call& call, const Exchange& exchange) {
   const std::string id = id_of(call);
   const auto from = offset_of(call.request);
-  if (!from) return ApiError::bad("from", "must be a number of bytes");
+  if (!from) return ApiError::bad("from", "must be a byte offset");
   switch (call.service.streams().resume(stream_owner(call.request), id, *from, call.service.headers(call.request),
                                         exchange)) {
     case StreamStore::Found::yes: return std::nullopt;
     case StreamStore::Found::no_stream: return no_stream(id);
-    case StreamStore::Found::too_old: return ApiError::bad("from", "those bytes are no longer kept");
-    case StreamStore::Found::too_far: return ApiError::bad("from", "the stream has not come so far");
+    case StreamStore::Found::too_old: return ApiError::bad("from", "those bytes are no longer stored");
+    case StreamStore::Found::too_far: return ApiError::bad("from", "the stream is shorter than that so far");
   }
   return std::nullopt;
 }
@@ -69,13 +69,12 @@ Handled look_up(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> stream_endpoints() {
-  Field ids{"conversation_ids", kTexts, "", "what to look for; there is no list of all"};
+  Field ids{"conversation_ids", kTexts, "", "the ids to look up; there is no list of all streams"};
   ids.required = true;
   ids.most = kMostIds;
   const char* about =
-      "Reads a stream on, whose request had this id in its header X-Conversation-Id: from byte `?from=`, or from the "
-      "event after `Last-Event-ID`. "
-      "It takes the place of who read it before.";
+      "Resumes the stream whose request had this id in its X-Conversation-Id header: from byte `?from=`, or from the "
+      "event after `Last-Event-ID`. The new reader replaces the previous one.";
   std::vector<Endpoint> list;
   list.push_back({.method = "GET",
                   .path = "/v1/stream/*",
@@ -92,7 +91,7 @@ std::vector<Endpoint> stream_endpoints() {
   list.push_back({.method = "DELETE",
                   .path = "/v1/stream/*",
                   .dialect = &kLlamaServer,
-                  .summary = "Ends a stream's work, and forgets it.",
+                  .summary = "Cancels a stream and deletes it.",
                   .handle = remove,
                   .without_model = true});
   list.push_back({.method = "DELETE",
@@ -104,7 +103,7 @@ std::vector<Endpoint> stream_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/streams/lookup",
                   .dialect = &kLlamaServer,
-                  .summary = "Which of these streams there are, and how far they have come.",
+                  .summary = "Which of these streams exist, and how far they have progressed.",
                   .fields = {ids},
                   .handle = look_up,
                   .without_model = true});

@@ -30,7 +30,7 @@ std::vector<Endpoint> vllm_endpoints() {
           {.method = "GET",
            .path = "/ping",
            .dialect = &kOpenAi,
-           .summary = "200 without content.",
+           .summary = "Returns 200 without content.",
            .handle = ping,
            .without_model = true},
           {.method = "POST",
@@ -43,7 +43,7 @@ std::vector<Endpoint> vllm_endpoints() {
           {.method = "GET",
            .path = "/load",
            .dialect = &kOpenAi,
-           .summary = "How many streams run or wait.",
+           .summary = "How many streams are running or waiting.",
            .handle = load,
            .without_model = true}};
 }

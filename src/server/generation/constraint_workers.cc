@@ -27,7 +27,7 @@ void lower_priority(bool idle) {
   if (idle) sched_setscheduler(static_cast<pid_t>(thread), SCHED_IDLE, &none);
 }
 
-Error too_many() { return Error::resource("constraint: too many wait to be compiled; try again later"); }
+Error too_many() { return Error::resource("constraint: too many are waiting to be compiled; try again later"); }
 
 }  // namespace
 
@@ -138,7 +138,7 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
     try {
       return job->compile({long_one ? 0 : limits_.first_try, job->cancelled});
     } catch (const std::bad_alloc&) {
-      return Error::resource("constraint: out of memory while it was compiled");
+      return Error::resource("constraint: out of memory while compiling it");
     }
   }();
   const double spent = thread_seconds() - began;

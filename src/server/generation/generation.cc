@@ -195,7 +195,7 @@ void Generation::complete() {
   record();
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
-    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token",
+    const ApiError late{ApiErrorKind::time_limit, "timeout: the time limit was reached before the first token",
                         "timeout"};
     return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
