@@ -1,4 +1,4 @@
-// LoRA adapters of the models in memory: llama-server's list and scales, vLLM's loading and unloading.
+// LoRA adapters of loaded models: llama-server's list and scales, vLLM's loading and unloading.
 #include "server/models/adapters.h"
 
 #include <fmt/format.h>
@@ -24,14 +24,14 @@ Handled list(Call& call) {
   return json_reply(out);
 }
 
-// The body is a list, which the schema has no fields for.
+// The body is a list, which the schema cannot describe.
 Handled set_scales(Call& call) {
   const Json body = parse_json(call.request.body);
   const auto wrong = [](const std::string& what) {
     return ApiError{ApiErrorKind::bad_request, "lora-adapters: " + what, ""};
   };
   if (!body.is_array()) return wrong("must be a list of objects with \"id\" and \"scale\"");
-  const auto there = call.engine().adapters();
+  const auto adapters = call.engine().adapters();
   std::map<std::string, double> scales;
   for (const Json& one : body) {
     if (!one.is_object() || !one.contains("id") || !one["id"].is_number_unsigned() || !one.contains("scale") ||
@@ -39,9 +39,9 @@ Handled set_scales(Call& call) {
       return wrong("each must be an object with \"id\" and \"scale\"");
     const auto id = one["id"].get<uint64_t>();
     const double scale = one["scale"].get<double>();
-    if (id >= there.size()) return wrong(fmt::format("there is no adapter {}; {} are loaded", id, there.size()));
+    if (id >= adapters.size()) return wrong(fmt::format("there is no adapter {}; {} are loaded", id, adapters.size()));
     if (!(std::abs(scale) <= 1e6)) return wrong("scales must be between -1e6 and 1e6");
-    scales[there[id].name] = scale;
+    scales[adapters[id].name] = scale;
   }
   call.served().adapter_scales.set(std::move(scales));
   return json_reply({{"success", true}});

@@ -1,8 +1,7 @@
 // Anthropic's API: messages, and counting their tokens.
 //
-//   stream   message_start, then for each block of text, thinking or a tool's use content_block_start,
-//   content_block_delta
-//            ..., content_block_stop; then message_delta, message_stop
+//   stream   message_start; for each block of text, thinking or tool use content_block_start, content_block_delta ...,
+//            content_block_stop; then message_delta, message_stop
 #include <fmt/format.h>
 
 #include "server/api/api.h"
@@ -169,11 +168,11 @@ Json whole(Answer& answer) {
 
 const AnswerFormat kMessages = {"msg_", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
-// One message's blocks, to the messages of a chat template that they become.
+// The blocks of one message, collected for the chat template's messages.
 struct ReadBlocks {
   std::string text, thinking;
-  Json calls = Json::array();    // of the assistant
-  Json results = Json::array();  // of tools, messages of their own
+  Json calls = Json::array();    // by the assistant
+  Json results = Json::array();  // of tools; each becomes a message
 };
 
 Wrong read_text(const Json& block, const std::string& where, const char* key, std::string* text) {
@@ -213,7 +212,7 @@ Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
   return ApiError::unsupported(name, fmt::format("blocks of type '{}' are not supported", type));
 }
 
-// A string, or blocks.
+// A string, or an array of blocks.
 Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out) {
   if (content.is_string()) {
     out->text = content.get<std::string>();
@@ -225,7 +224,7 @@ Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out
   return std::nullopt;
 }
 
-// Agents send some roles that this API does not define, for what they tell beside the person.
+// Agents send roles that the API does not define, for messages that are not from the user.
 Wrong read_messages(const Json& value, GenerationRequest& ask) {
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
@@ -295,7 +294,7 @@ Wrong read_choice(const Json& value, GenerationRequest& ask) {
   return std::nullopt;
 }
 
-// {"type": "json_schema", "schema"}: the answer's text fits it.
+// {"type": "json_schema", "schema"}
 Field format_field(const std::string& name, const std::string& where) {
   Field field{name, kObject, "none",
               "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the output text must match"};

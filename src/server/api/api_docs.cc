@@ -30,7 +30,7 @@ With `--api-key`, every path except those under `/health` and the web page's own
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 
-// "0 to 2"; "" where the bounds say nothing.
+// "0 to 2", or "" without bounds.
 std::string bounds(const Field& field) {
   if (!(field.types & (kInteger | kNumber)) || field.min <= -1e300) return "";
   if (field.max >= 1e300) return "from " + number_text(field.min);
@@ -56,7 +56,7 @@ void add_rows(const std::vector<Field>& fields, const std::string& where, std::s
   }
 }
 
-// Known, but not there.
+// Lists known but unsupported fields.
 void add_refused(const std::vector<Field>& fields, const std::string& where, std::vector<std::string>& out) {
   for (const Field& field : fields) {
     if (field.harmless) out.push_back(fmt::format("`{}{}`", where, field.name));

@@ -1,4 +1,4 @@
-// OpenAI's files and batches: work that may wait, over a folder that --files-dir names.
+// OpenAI's files and batches, stored in the folder given by --files-dir.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -42,12 +42,12 @@ Json file_json(const StoredFile& file) {
           {"status", "processed"}};
 }
 
-// What comes after `?after=`, `?limit=` of it.
+// One page: `?limit=` items after `?after=`.
 template <typename Item, typename Id>
 Json page_json(std::vector<Item> items, const HttpRequest& request, size_t usual, Json (*json)(const Item&), Id id) {
   size_t limit = usual;
-  const std::string asked = query_value(request.query, "limit"), after = query_value(request.query, "after");
-  std::from_chars(asked.data(), asked.data() + asked.size(), limit);
+  const std::string count = query_value(request.query, "limit"), after = query_value(request.query, "after");
+  std::from_chars(count.data(), count.data() + count.size(), limit);
   limit = std::clamp<size_t>(limit, 1, kMostListed);
   if (!after.empty()) {
     const auto found = std::ranges::find_if(items, [&](const Item& item) { return id(item) == after; });

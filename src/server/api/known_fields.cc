@@ -8,7 +8,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// What may be given all the same: values that ask for nothing.
+// Values of unsupported fields that are accepted because they request nothing.
 bool is_never(const Json&) { return false; }
 bool is_true(const Json& value) { return value.is_boolean() && value.get<bool>(); }
 bool is_zero(const Json& value) { return value.is_number() && value.get<double>() == 0; }
@@ -30,7 +30,7 @@ std::vector<Field> refused(const Refused& list) {
   return out;
 }
 
-// Who asks, and how OpenAI bills, keeps and speeds up what it serves.
+// The client's user, and OpenAI's billing, storage and caching.
 std::vector<Field> openai_account_fields() {
   return {
       ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
@@ -41,7 +41,7 @@ std::vector<Field> openai_account_fields() {
       ignored_field("prompt_cache_retention", kText, "cached prompts stay as long as there is room")};
 }
 
-// llama-server's and vLLM's that conversations and texts share.
+// llama-server's and vLLM's fields shared by chat and text completion.
 std::vector<Field> engine_fields() {
   std::vector<Field> out = {
       ignored_field("id_slot", kInteger, "there are no slots; common prompt prefixes are shared automatically"),
@@ -81,7 +81,7 @@ std::vector<Field> vllm_refused() {
                                           {"detokenize", is_true}})});
 }
 
-std::vector<Field> beside_text() {
+std::vector<Field> other_token_fields() {
   return refused({{"n_probs", is_zero}, {"return_tokens", is_false}, {"top_n_tokens", is_zero}});
 }
 
@@ -114,7 +114,7 @@ std::vector<Field> other_chat_fields() {
         ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        vllm_refused(),
-       beside_text(),
+       other_token_fields(),
        refused({{"audio", is_empty},
                 {"modalities", is_text_alone},
                 {"moderation", is_never},
@@ -139,7 +139,7 @@ std::vector<Field> other_completion_fields() {
                   ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
                  engine_fields(),
                  vllm_refused(),
-                 beside_text(),
+                 other_token_fields(),
                  refused({{"add_special_tokens", is_true}})});
 }
 

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostRegex = 64 << 10;  // rules that are used often write their text as often
+constexpr size_t kMostRegex = 64 << 10;  // every use of a rule repeats its text
 constexpr int kMostDepth = 64;
 constexpr size_t kMostRules = 1000;
 constexpr int64_t kMostRepeats = 1000;
@@ -70,11 +70,11 @@ class Translator {
  private:
   struct Rule {
     std::string body;
-    std::string regex;  // once it is known
+    std::string regex;  // set once translated
     bool open = false;  // being translated
   };
 
-  // Lines to rules. One that begins with white space or '|' goes on with the rule before it.
+  // Splits lines into rules. A line that starts with white space or '|' continues the rule before it.
   Result<void> split(std::string_view grammar) {
     std::string* body = nullptr;
     for (size_t number = 1; !grammar.empty(); ++number) {
@@ -108,7 +108,7 @@ class Translator {
     std::string_view rest = text.substr(end);
     if (rest.starts_with('{')) return Error::user(fmt::format("line {}: rule templates are not supported", number));
     if (rest.starts_with('.'))
-      rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which only parsing needs
+      rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which matters only for parsing
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
     if (name.empty() || !rest.starts_with(':'))
       return Error::user(fmt::format("line {}: expected a rule, 'name: ...'", number));
@@ -119,7 +119,7 @@ class Translator {
     return &rule.body;
   }
 
-  // %import common.INT, or (INT, WS), or with another name behind ->.
+  // %import common.INT, or common (INT, WS), or with -> and another name.
   Result<void> directive(std::string_view text, size_t number) {
     constexpr std::string_view kImport = "%import common";
     if (!text.starts_with(kImport))
@@ -193,7 +193,7 @@ class Translator {
       for (;;) {
         skip();
         if (at_ >= text_.size() || std::string_view("|)]").find(text_[at_]) != std::string_view::npos) break;
-        if (take("->")) {  // an alias, which only parsing needs
+        if (take("->")) {  // an alias, which matters only for parsing
           skip();
           while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
           continue;
@@ -307,7 +307,7 @@ class Translator {
   }
 
   std::map<std::string, Rule> rules_;
-  std::string_view text_;  // of the rule at hand
+  std::string_view text_;  // of the current rule
   size_t at_ = 0;
 };
 

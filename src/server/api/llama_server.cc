@@ -1,4 +1,4 @@
-// llama-server's own API: completion by its names, the tokenizer, and what editors and dashboards read of it.
+// llama-server's own API: completion, the tokenizer, and the endpoints that editors and dashboards read.
 //
 //   stream   data: {"content", "stop": false} ...   data: {"content": "", "stop": true, timings}      no [DONE]
 #include <fmt/format.h>
@@ -136,7 +136,7 @@ Field read_by_endpoint(const char* name, unsigned types, const char* default_val
   return field;
 }
 
-std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
+std::vector<Field> llama_completion_fields(std::vector<Field> prompt) {
   Field probabilities{
       "n_probs", kInteger, "0",
       "return log-probabilities of the tokens, and of this many most likely tokens at each position; 0: none"};
@@ -164,12 +164,12 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
                  other_llama_completion_fields()});
 }
 
-Wrong prepare_completion_by_llama(const Json& body, GenerationRequest& ask) {
+Wrong prepare_llama_completion(const Json& body, GenerationRequest& ask) {
   if (!body.contains("n_predict")) ask.request.max_tokens = -1;
   return std::nullopt;
 }
 
-// A piece that is no UTF-8 by itself comes as a list of its bytes.
+// A piece that is not valid UTF-8 by itself is returned as a list of bytes.
 Json piece_json(const LanguageModel& model, TokenId token) {
   const std::string bytes = token_bytes(model, token);
   Utf8Stream stream;
@@ -179,8 +179,8 @@ Json piece_json(const LanguageModel& model, TokenId token) {
   return list;
 }
 
-// vLLM's: the text is called prompt, or there is a conversation.
-Handled tokenize_by_vllm(Call& call) {
+// vLLM's form: the text is in `prompt`, or there is a conversation.
+Handled tokenize_vllm(Call& call) {
   if (call.body.contains("prompt"))
     call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
   if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
@@ -195,7 +195,7 @@ Handled tokenize_by_vllm(Call& call) {
 
 Handled tokenize(Call& call) {
   if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null()))
-    return tokenize_by_vllm(call);
+    return tokenize_vllm(call);
   if (!call.body.contains("content")) return ApiError::bad("content", "is missing");
   auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(),
                                     call.body.value("add_special", false), call.body.value("parse_special", true));
@@ -208,7 +208,7 @@ Handled tokenize(Call& call) {
 
 Handled detokenize(Call& call) {
   const std::string text = call.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false);
-  return json_reply({{"content", text}, {"prompt", text}});  // the second for vLLM's clients
+  return json_reply({{"content", text}, {"prompt", text}});  // `prompt` is for vLLM's clients
 }
 
 Handled apply_template(Call& call) {
@@ -258,7 +258,7 @@ Handled props(Call& call) {
                      {"is_sleeping", false}});
 }
 
-// The engine has no slots: a running stream is shown as one that is busy.
+// The engine has no slots; each running stream is shown as a busy one.
 Handled slots(Call& call) {
   const int64_t running = call.engine().stats().running, total = call.served().engine_options.max_streams;
   if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos)
@@ -298,15 +298,15 @@ std::vector<Endpoint> llama_server_endpoints() {
                   .path = "/completion",
                   .dialect = &kLlamaServer,
                   .summary = "Continues a text.",
-                  .fields = completion_fields_by_llama({prompt}),
-                  .prepare = prepare_completion_by_llama,
+                  .fields = llama_completion_fields({prompt}),
+                  .prepare = prepare_llama_completion,
                   .format = &kCompletion});
   list.push_back({.method = "POST",
                   .path = "/infill",
                   .dialect = &kLlamaServer,
                   .summary = "Generates the text between two others, with a model trained for it.",
-                  .fields = completion_fields_by_llama(infill_fields()),
-                  .prepare = prepare_completion_by_llama,
+                  .fields = llama_completion_fields(infill_fields()),
+                  .prepare = prepare_llama_completion,
                   .format = &kCompletion});
   Field chat = messages_field();
   chat.required = false;

@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 
-// "": it has none.
+// "" if absent.
 std::string text_of(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();

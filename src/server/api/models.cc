@@ -1,4 +1,4 @@
-// Models of a server: their list, and llama-server's paths to load and unload them.
+// llama-server's endpoints to list, load and unload models.
 #include "server/api/models.h"
 
 #include <charconv>
@@ -19,7 +19,7 @@ Handled list(Call& call) {
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
-// Of a file that the caller chose: one that is damaged, or of a kind that is not served, is his to mend.
+// The caller chose the file, so a damaged or unsupported one is the caller's error.
 ApiError load_error(const Error& error) {
   if (error.kind == ErrorKind::corrupt || error.kind == ErrorKind::unsupported)
     return {ApiErrorKind::bad_request, error.message, "model"};
@@ -107,7 +107,7 @@ std::optional<double> duration_seconds(std::string_view text) {
         std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
     if (failed != std::errc() || !(number >= 0)) return std::nullopt;
     text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (text.empty()) {  // seconds, where nothing else stood
+    if (text.empty()) {  // a bare number is seconds
       if (sum > 0) return std::nullopt;
       return negative ? -number : number;
     }
@@ -164,7 +164,7 @@ std::vector<Endpoint> model_endpoints() {
                  .handle = unload,
                  .without_model = true,
                  .admin = true});
-  // Clients of Ollama manage its models with these.
+  // Ollama's clients manage models with these.
   for (const auto& [method, path] : {std::pair{"POST", "/api/pull"},
                                      {"POST", "/api/push"},
                                      {"POST", "/api/create"},

@@ -64,9 +64,9 @@ std::vector<Field> old_function_fields() {
   return {functions, choice};
 }
 
-Json in_form_of_tools(const Json& messages) {
+Json with_tool_calls(const Json& messages) {
   Json out = messages;
-  std::string called;  // the id of the old call that waits for its result
+  std::string called;  // the id of the last old-style call, for its result
   size_t count = 0;
   for (Json& message : out) {
     if (!message.is_object()) continue;

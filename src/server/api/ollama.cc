@@ -32,43 +32,43 @@ int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 
 Json head(const Answer& answer) { return {{"model", answer.model_name}, {"created_at", time_text(answer.created)}}; }
 
-// What a line holds: of a stream what is new, of a whole answer all of it.
-struct Said {
+// The content of one line: the new part of a stream, or the whole answer.
+struct LineContent {
   std::string text, thinking;
   Json calls = Json::array(), logprobs = Json::array();
 };
 
-// Its own shape is OpenAI's, but for top_logprobs that nobody asked for.
-void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Said& said) {
+// OpenAI's format, but without top_logprobs that were not requested.
+void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, LineContent& content) {
   for (const ChosenToken& chosen : tokens) {
-    said.logprobs.push_back(openai_logprob(answer, chosen));
-    if (chosen.top.empty()) said.logprobs.back().erase("top_logprobs");
+    content.logprobs.push_back(openai_logprob(answer, chosen));
+    if (chosen.top.empty()) content.logprobs.back().erase("top_logprobs");
   }
 }
 
-void add_call(Said& said, const ToolCall& call) {
+void add_call(LineContent& content, const ToolCall& call) {
   Json arguments = parse_json(call.arguments);
   if (!arguments.is_object()) arguments = Json::object();  // cut off
-  said.calls.push_back(
+  content.calls.push_back(
       {{"id", call.id},
-       {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
+       {"function", {{"index", content.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
 }
 
-void add_chat_text(Json& out, const Said& said) {
-  out["message"] = {{"role", "assistant"}, {"content", said.text}};
-  if (!said.thinking.empty()) out["message"]["thinking"] = said.thinking;
-  if (!said.calls.empty()) out["message"]["tool_calls"] = said.calls;
+void add_chat_text(Json& out, const LineContent& content) {
+  out["message"] = {{"role", "assistant"}, {"content", content.text}};
+  if (!content.thinking.empty()) out["message"]["thinking"] = content.thinking;
+  if (!content.calls.empty()) out["message"]["tool_calls"] = content.calls;
 }
-void add_generated_text(Json& out, const Said& said) {
-  out["response"] = said.text;
-  if (!said.thinking.empty()) out["thinking"] = said.thinking;
+void add_generated_text(Json& out, const LineContent& content) {
+  out["response"] = content.text;
+  if (!content.thinking.empty()) out["thinking"] = content.thinking;
 }
 
-template <void (*add_text)(Json&, const Said&)>
-Json last(const Answer& answer, const Said& said) {
+template <void (*add_text)(Json&, const LineContent&)>
+Json last(const Answer& answer, const LineContent& content) {
   Json out = head(answer);
-  add_text(out, said);
-  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
+  add_text(out, content);
+  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
   out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load")
@@ -81,7 +81,7 @@ Json last(const Answer& answer, const Said& said) {
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
   out["eval_count"] = answer.generated_tokens;
   out["eval_duration"] = nanoseconds(t.decode_seconds);
-  if (answer.ask.keep_tokens) {  // what a next request goes on from
+  if (answer.ask.keep_tokens) {  // for a later request to continue from
     std::vector<TokenId> context = answer.prompt_of(0).tokens;
     const std::vector<TokenId>& written = answer.choices.front().tokens;
     context.insert(context.end(), written.begin(), written.end());
@@ -92,41 +92,41 @@ Json last(const Answer& answer, const Said& said) {
 
 std::string begin(Answer&) { return ""; }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
-  Said said{.text = delta.text, .thinking = ""};
+  LineContent content{.text = delta.text, .thinking = ""};
   for (const AnswerPiece& piece : delta.pieces) {
-    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) said.thinking += piece.text;
+    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) content.thinking += piece.text;
     if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size())
-      add_call(said, choice.calls[choice.streamed_calls++]);
+      add_call(content, choice.calls[choice.streamed_calls++]);
   }
-  if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // of tokens whose text is still held back, too
-  if (said.text.empty() && said.thinking.empty() && said.calls.empty()) return "";
+  if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // also of tokens whose text is still buffered
+  if (content.text.empty() && content.thinking.empty() && content.calls.empty()) return "";
   Json out = head(answer);
-  add_text(out, said);
-  add_logprobs(answer, std::exchange(choice.logprobs, {}), said);
-  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
+  add_text(out, content);
+  add_logprobs(answer, std::exchange(choice.logprobs, {}), content);
+  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
   out["done"] = false;
   return to_text(out) + "\n";
 }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 std::string end(Answer& answer) {
-  Said said;
-  add_logprobs(answer, answer.choices.front().logprobs, said);
-  Json out = last<add_text>(answer, said);
+  LineContent content;
+  add_logprobs(answer, answer.choices.front().logprobs, content);
+  Json out = last<add_text>(answer, content);
   add_weakened(answer, out);
   return to_text(out) + "\n";
 }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
-  Said said{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
-  for (const ToolCall& call : choice.calls) add_call(said, call);
-  add_logprobs(answer, choice.logprobs, said);
-  return last<add_text>(answer, said);
+  LineContent content{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
+  for (const ToolCall& call : choice.calls) add_call(content, call);
+  add_logprobs(answer, choice.logprobs, content);
+  return last<add_text>(answer, content);
 }
 
 const AnswerFormat kChat = {
@@ -228,7 +228,7 @@ Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
   return check_tools(ask);
 }
 
-// An empty prompt asks for the model to be loaded, or with keep_alive 0 unloaded.
+// An empty prompt loads the model, or with keep_alive 0 unloads it.
 Wrong prepare_generate(const Json& body, GenerationRequest& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
@@ -253,7 +253,7 @@ Wrong prepare_conversation(const Json& body, GenerationRequest& ask) {
   return prepare_chat(body, ask);
 }
 
-constexpr int kMostOpened = 8;  // models' files for one list; the next one opens further ones
+constexpr int kMostOpened = 8;  // model files opened for one list; the next list opens more
 
 std::string parameter_text(int64_t parameters) {
   if (parameters <= 0) return "";
@@ -335,7 +335,7 @@ Handled show(Call& call) {
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
 
-// A browser gets the page.
+// Browsers get the web page.
 Handled root(Call& call) {
   if (auto page = page_reply(call.request)) return *page;
   return HttpReply{

@@ -1,4 +1,4 @@
-// OpenAI's API: how it refuses, its list of models, and what its answers have in common.
+// OpenAI's API: errors, the list of models, and the shared parts of its responses.
 #include "server/api/openai.h"
 
 #include "server/api/models.h"
@@ -131,7 +131,7 @@ Json openai_stop_reason(const Choice& choice) {
 Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
   Json list = Json::array();
   for (const ChosenToken& chosen : answer.prompt_logprobs[prompt]) {
-    if (list.empty()) {  // nothing comes before the first
+    if (list.empty()) {  // the first token has no context, so no log-probability
       list.push_back(nullptr);
       continue;
     }

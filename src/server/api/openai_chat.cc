@@ -1,8 +1,7 @@
 // POST /v1/chat/completions.
 //
-//   stream   role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and an empty delta,
-//   for each choice; then usage when
-//            it was asked for, then [DONE]
+//   stream   for each choice: role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and
+//            an empty delta; then usage if requested, then [DONE]
 #include <fmt/format.h>
 
 #include "server/api/custom_tools.h"
@@ -28,7 +27,7 @@ Json chunk(const Answer& answer, Json choices) {
   return out;
 }
 
-// What one event writes: a chunk for each piece, with the token's log-probability and id on the first.
+// The chunks of one event: one for each piece, the first with the token's log-probability and id.
 class ChoiceChunks {
  public:
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
@@ -51,7 +50,7 @@ class ChoiceChunks {
     if (ended) out["timings"] = timings_json(answer_), add_weakened(answer_, out);
     out_ += sse_data(out);
   }
-  // add({{name, text}}), as nearly all chunks are.
+  // Fast path of add({{name, text}}), which nearly all chunks are.
   void add_text(const char* name, const std::string& text) {
     if (waiting() || (answer_.ask.include_usage && answer_.ask.continuous_usage)) return add({{name, text}});
     out_ += openai_chunk_head(answer_, "chat.completion.chunk");
@@ -78,7 +77,7 @@ class ChoiceChunks {
   std::string out_;
 };
 
-// The text of a custom tool is known once its call has ended.
+// The input of a custom tool is only known once its call has ended.
 void end_custom(Choice& choice, ChoiceChunks& chunks) {
   if (!choice.open_custom) return;
   choice.open_custom = false;

@@ -1,4 +1,4 @@
-// POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
+// POST /v1/completions: the older API. Evaluation harnesses use it to score prompts (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
 #include "server/api/known_fields.h"
@@ -15,7 +15,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// One list for each of the old shape's four. A prompt's first token has no log-probability.
+// The four lists of the old logprobs format. A prompt's first token has no log-probability.
 struct OldLogprobs {
   Json tokens = Json::array(), logprobs = Json::array(), top = Json::array(), offsets = Json::array();
 
@@ -47,7 +47,7 @@ Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLo
   return {};
 }
 
-// chunk() of a text alone, as nearly all are.
+// Fast path of chunk() for text only, which nearly all chunks are.
 std::string text_chunk(Answer& answer, size_t index, const std::string& text, const char* finish) {
   std::string out = openai_chunk_head(answer, "text_completion");
   out.append("{\"index\":").append(std::to_string(index)).append(",\"text\":");

@@ -1,4 +1,4 @@
-// What operators ask: health, metrics, the schema itself.
+// Health checks, metrics and the OpenAPI document.
 #include <fmt/format.h>
 
 #include "server/api/api.h"

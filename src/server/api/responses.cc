@@ -1,9 +1,7 @@
-// POST /v1/responses: OpenAI's later API, in which an answer is a list of items: thinking, a message, calls of
-// functions.
+// POST /v1/responses: OpenAI's newer API, in which an answer is a list of items: thinking, a message, function calls.
 //
-//   stream   response.created, response.in_progress; for each item response.output_item.added, its parts' and deltas'
-//   events,
-//            response.output_item.done; then response.completed or response.incomplete. No [DONE].
+//   stream   response.created, response.in_progress; for each item response.output_item.added, the events of its parts
+//            and deltas, response.output_item.done; then response.completed or response.incomplete. No [DONE].
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +22,7 @@
 namespace millrace {
 namespace {
 
-// A response is there for the key that asked for it alone.
+// A stored response is visible only to the key that created it.
 std::string stored_as(const std::string& owner, const std::string& id) { return owner + "\n" + id; }
 std::string owner_of(const HttpRequest& request) { return request.account ? request.account->key().name : ""; }
 
@@ -42,7 +40,7 @@ Json usage_json(const Answer& answer) {
   return out;
 }
 
-// The whole answer; kept where it was asked for.
+// The complete response; stored if requested.
 Json ended(Answer& answer, Json output) {
   const Choice& choice = answer.choices.front();
   const bool complete = choice.finish == FinishReason::stop;
@@ -60,7 +58,7 @@ Json ended(Answer& answer, Json output) {
   return out;
 }
 
-// Those of the text. Tokens before anything else belong to what comes first.
+// Log-probabilities of the text's tokens. Tokens before the first piece belong to its kind, `first`.
 Json text_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Kind first) {
   Json out = Json::array();
   for (const ChosenToken& chosen : tokens)
@@ -74,7 +72,7 @@ Json whole(Answer& answer) {
   std::optional<Kind> first;
   for (auto it = choice.logprobs.begin(); it != choice.logprobs.end() && !first; ++it) first = it->kind;
   const FinishReason finish = choice.finish;
-  answer.choices.front().finish = FinishReason::none;  // items before the last one are whole
+  answer.choices.front().finish = FinishReason::none;  // all items but the last are complete
   ResponseEvents events(answer);
   if (!choice.reasoning.empty()) events.piece({Kind::reasoning, choice.reasoning});
   if (!choice.text.empty() || choice.calls.empty())
@@ -100,7 +98,7 @@ std::string begin(Answer& answer) {
 
 std::string delta(Answer& answer, size_t, const Delta& delta) {
   ResponseEvents events(answer);
-  std::vector<ChosenToken>& held = answer.choices.front().logprobs;  // of text that is still held back
+  std::vector<ChosenToken>& held = answer.choices.front().logprobs;  // of text that is still buffered
   if (delta.logprob) held.push_back(*delta.logprob);
   const auto logprobs = [&] { return text_logprobs(answer, std::exchange(held, {}), Kind::text); };
   if (delta.pieces.empty() && !delta.text.empty()) events.piece({Kind::text, delta.text}, logprobs());
@@ -135,7 +133,7 @@ std::string refuse_in_stream(const ApiError& error) {
 HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
-std::vector<Field> wish_fields() {
+std::vector<Field> format_and_reasoning_fields() {
   Field format{"format", kObject, "{\"type\": \"text\"}",
                "output format: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
   format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -172,10 +170,11 @@ std::vector<Field> prompt_fields() {
     if (value == "auto") ask.truncate_prompt = -1;
     return std::nullopt;
   };
-  return joined({{model_field(), input, instructions, previous, truncation}, flat_tool_fields(), wish_fields()});
+  return joined(
+      {{model_field(), input, instructions, previous, truncation}, flat_tool_fields(), format_and_reasoning_fields()});
 }
 
-// What is told beside the text where it is asked for; the others are of items that are never there.
+// `include`. All other values concern items that this server never returns.
 Field include_field() {
   Field include{"include", kTexts, "[]",
                 "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and "
@@ -291,7 +290,7 @@ bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
   return value == "true";
 }
 
-// A stream of one that has ended is its events anew, after ?starting_after=.
+// Streams a stored response by replaying its events, after ?starting_after=.
 Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpRequest& request) {
   int64_t after = -1;
   if (const std::string text = query_value(request.query, "starting_after"); !text.empty()) {
@@ -307,12 +306,12 @@ Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpR
 // {"object": "list", "data", "first_id", "last_id", "has_more"}: ?order=asc or desc, ?after=ID, ?limit= up to 100.
 Handled list_input_items(Json items, const HttpRequest& request) {
   const std::string order = query_value(request.query, "order"), after = query_value(request.query, "after"),
-                    asked = query_value(request.query, "limit");
+                    count = query_value(request.query, "limit");
   if (!order.empty() && order != "asc" && order != "desc") return ApiError::bad("order", "must be asc or desc");
   size_t limit = 20;
-  if (!asked.empty()) {
-    const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
-    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > 100)
+  if (!count.empty()) {
+    const auto [end, failed] = std::from_chars(count.data(), count.data() + count.size(), limit);
+    if (failed != std::errc() || end != count.data() + count.size() || limit < 1 || limit > 100)
       return ApiError::bad("limit", "must be from 1 to 100");
   }
   if (order != "asc") std::reverse(items.begin(), items.end());
@@ -342,18 +341,19 @@ Handled show(Call& call) {
   auto found = call.service.responses().get(stored_as(owner_of(call.request), id));
   if (!found) return no_response(id);
   if (!part.empty()) return list_input_items(std::move(found->input), call.request);
-  bool wrong = false, no_bool = false;
-  if (query_is(call.request, "include_obfuscation", &wrong))
+  bool bad_obfuscation = false, bad_stream = false;
+  if (query_is(call.request, "include_obfuscation", &bad_obfuscation))
     return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
-  const bool stream = query_is(call.request, "stream", &no_bool);
-  if (wrong || no_bool) return ApiError::bad(wrong ? "include_obfuscation" : "stream", "must be true or false");
+  const bool stream = query_is(call.request, "stream", &bad_stream);
+  if (bad_obfuscation || bad_stream)
+    return ApiError::bad(bad_obfuscation ? "include_obfuscation" : "stream", "must be true or false");
   if (stream) return show_as_stream(id, std::move(*found), call.request);
   if (!query_value(call.request.query, "starting_after").empty())
     return ApiError::bad("starting_after", "needs stream");
   return json_reply(found->response);
 }
 
-// Only work in the background can be cancelled, and there is none: whoever closes the connection ends the others.
+// Only background responses can be cancelled, and there are none; closing the connection ends any other.
 Handled cancel(Call& call) {
   constexpr std::string_view kCancel = "/cancel";
   if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "unknown path; use ID/cancel", ""};
@@ -400,14 +400,14 @@ std::vector<Endpoint> responses_endpoints() {
                   .prepare = prepare,
                   .look_up = look_up,
                   .handle = count_input_tokens});
-  list.push_back(
-      {.method = "GET",
-       .path = "/v1/responses/*",
-       .dialect = &kResponses,
-       .summary = "Returns a stored response; with `?stream=true` replays its events, from the one after "
-                  "`?starting_after=`. `ID/input_items` lists its input, by `?order=`, `?after=` and `?limit=`.",
-       .handle = show,
-       .without_model = true});
+  list.push_back({.method = "GET",
+                  .path = "/v1/responses/*",
+                  .dialect = &kResponses,
+                  .summary =
+                      "Returns a stored response; with `?stream=true` replays its events, from the one after "
+                      "`?starting_after=`. `ID/input_items` lists its input, by `?order=`, `?after=` and `?limit=`.",
+                  .handle = show,
+                  .without_model = true});
   list.push_back(
       {.method = "POST",
        .path = "/v1/responses/*",

@@ -10,7 +10,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// A string, or parts of text.
+// A string, or text parts.
 Wrong read_parts(const std::string& where, const Json& content, std::string* text) {
   if (content.is_string()) {
     *text = content.get<std::string>();
@@ -40,7 +40,7 @@ Wrong read_string(const Json& item, const std::string& where, const char* key, s
   return std::nullopt;
 }
 
-// The assistant's turn that calls and thinking belong to.
+// The assistant message that calls are added to.
 Json& assistant_turn(Json& messages) {
   if (messages.empty() || messages.back()["role"] != "assistant")
     messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -61,7 +61,7 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     if (!item.contains("content")) return ApiError::bad(where + ".content", "is missing");
     if (auto wrong = read_parts(where + ".content", item["content"], &text)) return wrong;
     if (role == "developer") role = "system";
-    // Thinking that came before its message is one turn with it.
+    // Thinking and the message that follows it are one turn.
     if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
         messages.back()["content"] == "" && !messages.back().contains("tool_calls"))
       messages.back()["content"] = std::move(text);

@@ -57,7 +57,7 @@ Wrong prepare_search(const Json& body, GenerationRequest& ask) {
     return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
   if (!body.value("use_beam_search", false)) return std::nullopt;
   request.beams = std::max(request.n, std::exchange(request.best_of, 0));
-  if (request.beams == 1) request.sampling.temperature = 0;  // the search of one beam
+  if (request.beams == 1) request.sampling.temperature = 0;  // one beam is greedy search
   return std::nullopt;
 }
 

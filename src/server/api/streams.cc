@@ -1,4 +1,4 @@
-// Streams that are read on after a connection was lost: llama-server's paths, and Last-Event-ID as browsers send it.
+// Resumes streams after a lost connection: llama-server's paths, and Last-Event-ID as browsers send it.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -14,7 +14,7 @@ using Wrong = std::optional<ApiError>;
 
 constexpr size_t kMostIds = 1024;
 
-// Of the path's end, or ?conv_id=.
+// From the path, or ?conv_id=.
 std::string id_of(const Call& call) {
   return call.rest.empty() ? query_value(call.request.query, "conv_id") : call.rest;
 }
@@ -23,7 +23,7 @@ ApiError no_stream(const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no stream '{}'", id.substr(0, 200)), ""};
 }
 
-// The query's, or the last event's id; 0 without either.
+// From ?from= or Last-Event-ID; 0 without either.
 std::optional<int64_t> offset_of(const HttpRequest& request) {
   std::string text = query_value(request.query, "from");
   if (text.empty()) text = request.header("last-event-id");
@@ -34,7 +34,7 @@ std::optional<int64_t> offset_of(const HttpRequest& request) {
   return offset;
 }
 
-Wrong read_on(Call& call, const Exchange& exchange) {
+Wrong resume(Call& call, const Exchange& exchange) {
   const std::string id = id_of(call);
   const auto from = offset_of(call.request);
   if (!from) return ApiError::bad("from", "must be a byte offset");
@@ -48,7 +48,7 @@ Wrong read_on(Call& call, const Exchange& exchange) {
   return std::nullopt;
 }
 
-// Not there is as good as removed.
+// Removing an unknown stream succeeds.
 Handled remove(Call& call) {
   call.service.streams().remove(stream_owner(call.request), id_of(call));
   return HttpReply{.status = 204, .content_type = ""};
@@ -80,13 +80,13 @@ std::vector<Endpoint> stream_endpoints() {
                   .path = "/v1/stream/*",
                   .dialect = &kLlamaServer,
                   .summary = about,
-                  .begin = read_on,
+                  .begin = resume,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/v1/stream",
                   .dialect = &kLlamaServer,
                   .summary = "The same, with the id as `?conv_id=`.",
-                  .begin = read_on,
+                  .begin = resume,
                   .without_model = true});
   list.push_back({.method = "DELETE",
                   .path = "/v1/stream/*",

@@ -31,7 +31,7 @@ bool is_off(const Json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
-// A schema as an object, or as a text that holds one. {} is any JSON.
+// `schema` is an object, or a string that holds one. {} allows any JSON.
 Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& schema, bool strict = false) {
   if (schema.is_string()) {
     Json parsed = strict ? parse_json(schema.get_ref<const std::string&>()) : Json();
@@ -40,9 +40,9 @@ Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& s
   }
   if (!schema.is_object() && !schema.is_boolean()) return ApiError::bad(field, "must be a JSON Schema");
   if (strict && schema.is_object()) {
-    Json held = schema;
-    held[kStrictSchema] = true;
-    return set_constraint(ask, field, made(Kind::json_schema, to_text(held)));
+    Json marked = schema;
+    marked[kStrictSchema] = true;
+    return set_constraint(ask, field, made(Kind::json_schema, to_text(marked)));
   }
   return set_constraint(ask, field, made(Kind::json_schema, to_text(schema)));
 }
@@ -63,7 +63,7 @@ Wrong set_text(GenerationRequest& ask, const std::string& field, const Json& val
   return set_constraint(ask, field, made(kind, value.get<std::string>()));
 }
 
-// One of vLLM's forms; `name` without "guided_".
+// One of vLLM's constraint kinds; `name` is without "guided_".
 Wrong set_guided(GenerationRequest& ask, const std::string& field, const std::string& name, const Json& value) {
   if (is_off(value)) return std::nullopt;
   if (name == "json") return set_schema(ask, field, value);

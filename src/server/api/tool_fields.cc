@@ -43,7 +43,7 @@ Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& v
   return std::nullopt;
 }
 
-// {"type": "function" or "custom", "name"}, or with the name in an object that is called as the type.
+// {"type": "function" or "custom", "name"}, or with the name nested in an object named after the type.
 Wrong read_named(const std::string& where, const Json& value, std::string* name) {
   if (!value.is_object()) return ApiError::bad(where, "must be an object");
   const std::string type =
@@ -58,7 +58,7 @@ Wrong read_named(const std::string& where, const Json& value, std::string* name)
   return std::nullopt;
 }
 
-// {"type": "allowed_tools", "mode", "tools"}, or with these two in an object "allowed_tools".
+// {"type": "allowed_tools", "mode", "tools"}, or with mode and tools nested in an object "allowed_tools".
 Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json& value) {
   const bool nested = value.contains("allowed_tools");
   const Json& allowed = nested ? value["allowed_tools"] : value;
@@ -158,7 +158,7 @@ Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::stri
   Json function = {{"name", name}, {"description", description}, {"parameters", parameters}};
   if (strict) function["strict"] = true;
   ask.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
-  // Arguments that no property describes are not wanted, unless the schema says so.
+  // Do not allow undeclared arguments, unless the schema does.
   if (!parameters.contains("type")) parameters["type"] = "object";
   const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") ||
                         parameters.contains("allOf") || parameters.contains("patternProperties");

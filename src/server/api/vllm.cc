@@ -1,5 +1,4 @@
-// What vLLM's clients ask beside OpenAI's API; its /tokenize and /detokenize are with their namesakes, /rerank and
-// /score in rerank.cc.
+// vLLM's own endpoints. Its /tokenize and /detokenize are in llama_server.cc, /rerank and /score in rerank.cc.
 #include "server/api/api.h"
 #include "server/service.h"
 
