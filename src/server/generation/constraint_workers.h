@@ -26,7 +26,7 @@
 
 namespace millrace {
 
-// For metrics; all but the first two since the start.
+// For metrics. All but the first two count since the start.
 struct ConstraintCounts {
   int64_t waiting = 0, compiling = 0;  // now
   int64_t known = 0;                   // requests whose constraint was in the cache
@@ -51,7 +51,7 @@ class ConstraintWorkers {
     std::string key;     // equal for equal constraints of one engine
     std::string tenant;  // "": none
     std::function<Result<CompiledConstraint>(const CompileOrder&)> compile;
-    std::function<void(const Result<CompiledConstraint>&)> done;  // on a worker's thread, which must not be kept
+    std::function<void(const Result<CompiledConstraint>&)> done;  // on a worker's thread; must not block
   };
   using Ticket = uint64_t;
 
@@ -89,7 +89,7 @@ class ConstraintWorkers {
     size_t size() const { return size_; }
 
    private:
-    std::deque<std::string> turns_;  // of tenants that have some
+    std::deque<std::string> turns_;  // tenants that have jobs
     std::map<std::string, std::deque<JobPtr>> of_;
     size_t size_ = 0;
   };

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostValues = int64_t{1} << 25;  // of one request
+constexpr int64_t kMostValues = int64_t{1} << 25;  // per request
 constexpr int64_t kLeastContext = 512;
 
 Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling> pooling) {
@@ -35,8 +35,8 @@ int64_t EmbeddingWorker::width() const { return model_->parts().model->spec().wi
 
 struct EmbeddingWorker::Job {
   Work work;
-  std::vector<size_t> begins;  // of each piece's texts; one more for the end
-  size_t longest = 1;          // tokens of a text
+  std::vector<size_t> begins;  // first text of each piece, and the end
+  size_t longest = 1;          // tokens of the longest text
   Vectors out;
 };
 

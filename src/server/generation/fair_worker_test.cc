@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Runs what is added while the first job holds the thread, and notes the order of pieces.
+// Blocks the thread with a first job while requests are added, then runs them and records the order of pieces.
 struct Held {
   std::promise<void> go;
   std::mutex mutex;
@@ -17,7 +17,7 @@ struct Held {
   std::promise<void> began;
   FairWorker worker;  // last: its thread uses the others
 
-  explicit Held(FairLimits limits = {}) : worker("things wait", limits) {
+  explicit Held(FairLimits limits = {}) : worker("requests are waiting", limits) {
     auto held = go.get_future().share();
     EXPECT_TRUE(worker
                     .add({{"holder", 1},
@@ -39,7 +39,7 @@ struct Held {
                          return true;
                        }});
   }
-  // Of `pieces` pieces in all.
+  // Waits for `pieces` pieces in total.
   std::string run(size_t pieces) {
     go.set_value();
     for (int i = 0; i < 10000; ++i) {
@@ -53,21 +53,21 @@ struct Held {
   }
 };
 
-TEST(FairWorker, ASmallRequestOfTheSameTenantPasses) {
+TEST(FairWorker, SmallRequestOvertakesLargeOneOfSameTenant) {
   Held held;
   ASSERT_TRUE(held.add('L', "a", {100, 100, 100}).ok());
   ASSERT_TRUE(held.add('s', "a", {10}).ok());
   EXPECT_EQ(held.run(4), "sLLL");
 }
 
-TEST(FairWorker, ALargeOneIsNotPassedForEver) {
+TEST(FairWorker, LargeRequestDoesNotStarve) {
   Held held;
   ASSERT_TRUE(held.add('L', "a", {50, 50}).ok());
-  // Each smaller than what is left of the large one, more of them than it is large.
+  // Each is smaller than the rest of the large one, but together they are larger.
   for (int i = 0; i < 20; ++i) ASSERT_TRUE(held.add('s', "a", {20}).ok());
   const std::string order = held.run(22);
   EXPECT_EQ(order.size(), 22u);
-  FairWorker worker("things wait");  // those that come while it is under way: each of them adds the next
+  FairWorker worker("requests are waiting");  // requests arriving while it runs: each adds the next
   std::promise<size_t> passed;
   std::atomic<size_t> count{0};
   std::function<void()> add_small = [&] {
@@ -92,7 +92,7 @@ TEST(FairWorker, ALargeOneIsNotPassedForEver) {
   worker.stop();
 }
 
-TEST(FairWorker, TenantsShareByWhatTheyHaveHad) {
+TEST(FairWorker, TenantsShareByServiceReceived) {
   Held held;
   ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
   ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
@@ -108,8 +108,8 @@ TEST(FairWorker, WeightsCount) {
   EXPECT_EQ(std::ranges::count(order, 'A'), 6);
 }
 
-TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
-  FairWorker worker("things wait");
+TEST(FairWorker, NewTenantsDoNotStarveAnother) {
+  FairWorker worker("requests are waiting");
   std::promise<size_t> passed;
   std::atomic<size_t> count{0};
   std::function<void()> add_one = [&] {
@@ -134,14 +134,14 @@ TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
   worker.stop();
 }
 
-TEST(FairWorker, IsBoundedAndDropsTheUnwanted) {
+TEST(FairWorker, QueueIsBoundedAndDropsUnwantedRequests) {
   Held held({.requests = 4, .requests_of_one = 2, .tokens = 100});
   ASSERT_TRUE(held.add('a', "a", {10}).ok());
   ASSERT_TRUE(held.add('a', "a", {10}).ok());
-  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);    // of one
+  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);    // per tenant
   EXPECT_EQ(held.add('b', "b", {1000}).error().kind, ErrorKind::resource);  // tokens
   ASSERT_TRUE(held.add('b', "b", {10}).ok());
-  EXPECT_EQ(held.add('c', "c", {10}).error().kind, ErrorKind::resource);  // in all
+  EXPECT_EQ(held.add('c', "c", {10}).error().kind, ErrorKind::resource);  // total
   *held.unwanted[0] = true;
   ASSERT_TRUE(held.add('c', "c", {10}).ok());
   EXPECT_EQ(held.run(3).size(), 3u);

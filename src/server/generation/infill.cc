@@ -8,7 +8,7 @@ namespace {
 using Wrong = std::optional<ApiError>;
 
 constexpr size_t kMostFiles = 1024;
-constexpr int64_t kRoomForAnswer = 256;  // where a request does not say how long it may be
+constexpr int64_t kRoomForAnswer = 256;  // tokens, if the request sets no limit
 
 InfillText& infill_of(GenerationRequest& ask) {
   if (!ask.infill) ask.infill.emplace();
