@@ -1,12 +1,10 @@
 // FairWorker: one thread for work alongside the engine (embeddings, rankings, a prompt's log-probabilities). It runs
 // one piece of a request at a time, so that a small request does not wait for all of a large one.
 //
-//   between tenants    weighted fair queueing: the next piece belongs to the tenant with the least service so far. A
-//   new
-//                      tenant starts at the minimum of the others
-//   within a tenant    the request with the lowest mark, which is the tenant's service at its arrival plus its own
-//   cost.
-//                      Small requests overtake large ones, and no request starves, because later marks are higher
+//   between tenants   weighted fair queueing: the next piece belongs to the tenant with the least service so far. A
+//                     new tenant starts at the minimum of the others
+//   within a tenant   the request with the lowest mark, which is the tenant's service at its arrival plus its own
+//                     cost. Small requests overtake large ones, and none starves, because later marks are higher
 //
 // Costs are tokens. Thread-safe.
 #pragma once

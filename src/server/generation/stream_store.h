@@ -1,9 +1,8 @@
 // StreamStore: streams that outlive their connection. A request opts in with an X-Conversation-Id header. Its stream is
 // buffered in a ring, and a client that lost the connection can resume it under the same id. Thread-safe.
 //
-//   generation -> [ ... 81920 | 81984 | 82049 | ] -> reader       each event carries `id: OFFSET`, the start of the
-//   next
-//                  dropped      ring of bytes          a new reader gives its offset: ?from=, or Last-Event-ID
+//   generation -> [ ... 81920 | 81984 | 82049 | ] -> reader     each event carries `id: OFFSET`, the next one's start
+//                  dropped      ring of bytes        a new reader gives its offset: ?from=, or Last-Event-ID
 //
 // Without a reader, generation continues for the grace time. The buffered bytes are retained for the keep time after
 // the end. The total size is bounded: finished streams are evicted first, and if that is not enough, a new stream is
