@@ -146,10 +146,10 @@ Wrong embed_llama(Call& call, const Exchange& exchange) {
 Json ollama_json(const EmbeddingRequest& request, const Vectors& vectors) {
   Json list = Json::array();
   for (const auto& vector : vectors) list.push_back(vector_json(vector, false));
-  const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - request.began).count();
+  const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - request.began).count();
   Json out = {{"model", request.model},
               {"embeddings", std::move(list)},
-              {"total_duration", took},
+              {"total_duration", elapsed},
               {"load_duration", 0},
               {"prompt_eval_count", request.prompt_tokens}};
   if (!request.truncated.empty()) out["truncated"] = request.truncated;

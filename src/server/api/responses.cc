@@ -98,16 +98,16 @@ std::string begin(Answer& answer) {
 
 std::string delta(Answer& answer, size_t, const Delta& delta) {
   ResponseEvents events(answer);
-  std::vector<ChosenToken>& held = answer.choices.front().logprobs;  // of text that is still buffered
-  if (delta.logprob) held.push_back(*delta.logprob);
-  const auto logprobs = [&] { return text_logprobs(answer, std::exchange(held, {}), Kind::text); };
+  std::vector<ChosenToken>& buffered = answer.choices.front().logprobs;  // of text that is still buffered
+  if (delta.logprob) buffered.push_back(*delta.logprob);
+  const auto logprobs = [&] { return text_logprobs(answer, std::exchange(buffered, {}), Kind::text); };
   if (delta.pieces.empty() && !delta.text.empty()) events.piece({Kind::text, delta.text}, logprobs());
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind != Kind::text)
-      for (ChosenToken& chosen : held) chosen.kind = chosen.kind.value_or(piece.kind);
+      for (ChosenToken& chosen : buffered) chosen.kind = chosen.kind.value_or(piece.kind);
     events.piece(piece, piece.kind == Kind::text ? logprobs() : Json::array());
   }
-  std::erase_if(held, [](const ChosenToken& chosen) { return chosen.kind && *chosen.kind != Kind::text; });
+  std::erase_if(buffered, [](const ChosenToken& chosen) { return chosen.kind && *chosen.kind != Kind::text; });
   if (delta.finish != FinishReason::none) events.close();
   return events.take();
 }

@@ -128,9 +128,9 @@ void add_stored_items(const Json& input, const std::string& id, Json& items) {
     for (auto& [name, value] : item.items())
       if (!out.contains(name)) out[name] = std::move(value);
     if (type == "message" && out.contains("content") && out["content"].is_string()) {
-      const bool said = out.value("role", "") == "assistant";
-      Json part = {{"type", said ? "output_text" : "input_text"}, {"text", out["content"]}};
-      if (said) part["annotations"] = Json::array();
+      const bool by_assistant = out.value("role", "") == "assistant";
+      Json part = {{"type", by_assistant ? "output_text" : "input_text"}, {"text", out["content"]}};
+      if (by_assistant) part["annotations"] = Json::array();
       out["content"] = Json::array({std::move(part)});
     }
     items.push_back(std::move(out));

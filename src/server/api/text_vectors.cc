@@ -86,7 +86,7 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
     if (auto refused = call.request.account->begin(prompt_tokens, 1, unix_seconds())) return refused;
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
-  work.done = [&service, &dialect, exchange, use, held = call.ask.served, write = std::move(write),
+  work.done = [&service, &dialect, exchange, use, keep_alive = call.ask.served, write = std::move(write),
                headers = service.headers(call.request)](Result<TextVectors> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});

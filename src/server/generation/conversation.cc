@@ -98,9 +98,9 @@ void set_structure(GenerationRequest& ask, const Json& structure) {
 }
 
 // The callable tools with the schemas for the constraint. Strict tools are marked there, where the model cannot see it.
-std::vector<Tool> constrained_tools(const AskedTools& asked) {
-  std::vector<Tool> tools = callable_tools(asked);
-  for (const Json& definition : asked.definitions.is_array() ? asked.definitions : Json::array()) {
+std::vector<Tool> constrained_tools(const AskedTools& requested) {
+  std::vector<Tool> tools = callable_tools(requested);
+  for (const Json& definition : requested.definitions.is_array() ? requested.definitions : Json::array()) {
     const Json& function = definition["function"];
     if (!function.contains("strict") || function["strict"] != true) continue;
     for (Tool& tool : tools)
@@ -155,9 +155,9 @@ std::optional<ApiError> prepend_context(const LanguageModel& model, const std::v
 }
 
 // Cuts `text` after the last message, ignoring trailing white space that a template may have trimmed.
-void cut_after_last(std::string& text, const std::string& said) {
-  const size_t end = said.find_last_not_of(" \t\r\n") + 1;
-  const size_t at = text.rfind(said.substr(0, end));
+void cut_after_last(std::string& text, const std::string& content) {
+  const size_t end = content.find_last_not_of(" \t\r\n") + 1;
+  const size_t at = text.rfind(content.substr(0, end));
   if (at != std::string::npos) text.resize(at + end);
 }
 
@@ -185,8 +185,8 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   if (ask.marks) {
     ask.place = reasoning_place(*text, *ask.marks);
     if (ask.continue_last_message) {
-      const std::string said = input["messages"].back().value("content", std::string());
-      const size_t open = said.rfind(ask.marks->open), close = said.rfind(ask.marks->close);
+      const std::string content = input["messages"].back().value("content", std::string());
+      const size_t open = content.rfind(ask.marks->open), close = content.rfind(ask.marks->close);
       ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
                                                                                             : ReasoningPlace::behind;
     }

@@ -255,13 +255,13 @@ bool is_stream_id(std::string_view id) {
 }
 
 bool StreamStore::make_room() {
-  const auto held = [&] {
+  const auto needed_bytes = [&] {
     int64_t bytes = limits_.stream_bytes;  // the maximum of the new stream
     for (const auto& [key, stream] : streams_)
       bytes += stream->info().done ? stream->held_bytes() : limits_.stream_bytes;
     return bytes;
   };
-  while (held() > limits_.total_bytes) {
+  while (needed_bytes() > limits_.total_bytes) {
     auto oldest = streams_.end();
     for (auto it = streams_.begin(); it != streams_.end(); ++it) {
       const KeptStream info = it->second->info();
