@@ -291,7 +291,7 @@ Handled tags(Call& call) {
   return json_reply({{"models", std::move(models)}});
 }
 
-constexpr double kForEver = 292.0 * 365 * 86400;  // as Ollama writes it
+constexpr double kForever = 292.0 * 365 * 86400;  // as Ollama writes it
 
 Handled ps(Call& call) {
   Json models = Json::array();
@@ -301,7 +301,7 @@ Handled ps(Call& call) {
     if (!model.served) continue;
     int may_open = 0;
     Json json = model_json(call.service, model, model.name, call.service.model_facts().of(model, may_open));
-    json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForEver), kForEver)));
+    json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForever), kForever)));
     json["size_vram"] = 0;
     json["context_length"] = model.served->context;
     models.push_back(std::move(json));

@@ -30,11 +30,11 @@ namespace millrace {
 struct ConstraintCounts {
   int64_t waiting = 0, compiling = 0;  // now
   int64_t known = 0;                   // requests whose constraint was in the cache
-  int64_t shared = 0;                  // ... that joined a compilation under way
+  int64_t shared = 0;                  // ... that joined a running compilation
   int64_t compiled = 0;
   int64_t refused = 0;      // by the compiler
   int64_t cancelled = 0;    // compilations whose clients had all left
-  int64_t turned_away = 0;  // requests refused because the queue was full
+  int64_t turned_away = 0;  // requests rejected because the queue was full
   int64_t long_ones = 0;    // compilations that took longer than a first try
   double seconds = 0;       // of processor time
 };
@@ -104,7 +104,7 @@ class ConstraintWorkers {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::map<std::string, JobPtr> jobs_;  // by key: queued, or under way and not cancelled
+  std::map<std::string, JobPtr> jobs_;  // by key: queued, or running and not cancelled
   std::map<Ticket, JobPtr> tickets_;
   Line first_, long_;
   ConstraintCounts counts_;

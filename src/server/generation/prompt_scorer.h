@@ -23,8 +23,7 @@ class PromptScorer {
     int64_t top = 0;                            // number of most likely tokens at each position
     WorkShare share;
     std::shared_ptr<std::atomic<bool>> unwanted;  // set when the client has left
-    // Called on the scorer's thread with the tokens of each prompt. The first token's log-probability is a meaningless
-    // 0.
+    // Called on the scorer's thread with the tokens of each prompt. The log-probability of a first token is always 0.
     std::function<void(Result<std::vector<std::vector<ChosenToken>>>)> done;
   };
 
