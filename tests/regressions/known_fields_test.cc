@@ -139,8 +139,8 @@ void check_effects(const Endpoint& endpoint, const std::vector<Field>& fields, c
   for (const Field& field : fields) {
     check_effects(endpoint, field.fields, sources);
     if (field.harmless || field.set || !field.fields.empty()) continue;
-    if (field.help.find("of no effect") != std::string::npos) {
-      EXPECT_GT(field.help.size(), std::string("of no effect: ").size() + 10)
+    if (field.help.find("ignored: ") != std::string::npos) {
+      EXPECT_GT(field.help.size(), std::string("ignored: ").size() + 10)
           << endpoint.path << " " << field.name << " does not say why";
       continue;
     }

@@ -1,4 +1,4 @@
-// LoRA adapters of the models in memory: llama-server's list and scales, vLLM's loading and unloading.
+// LoRA adapters of loaded models: llama-server's list and scales, vLLM's loading and unloading.
 #include "server/models/adapters.h"
 
 #include <fmt/format.h>
@@ -24,14 +24,14 @@ Handled list(Call& call) {
   return json_reply(out);
 }
 
-// The body is a list, which the schema has no fields for.
+// The body is a list, which the schema cannot describe.
 Handled set_scales(Call& call) {
   const Json body = parse_json(call.request.body);
   const auto wrong = [](const std::string& what) {
     return ApiError{ApiErrorKind::bad_request, "lora-adapters: " + what, ""};
   };
   if (!body.is_array()) return wrong("must be a list of objects with \"id\" and \"scale\"");
-  const auto there = call.engine().adapters();
+  const auto adapters = call.engine().adapters();
   std::map<std::string, double> scales;
   for (const Json& one : body) {
     if (!one.is_object() || !one.contains("id") || !one["id"].is_number_unsigned() || !one.contains("scale") ||
@@ -39,9 +39,9 @@ Handled set_scales(Call& call) {
       return wrong("each must be an object with \"id\" and \"scale\"");
     const auto id = one["id"].get<uint64_t>();
     const double scale = one["scale"].get<double>();
-    if (id >= there.size()) return wrong(fmt::format("there is no adapter {}; {} are loaded", id, there.size()));
+    if (id >= adapters.size()) return wrong(fmt::format("there is no adapter {}; {} are loaded", id, adapters.size()));
     if (!(std::abs(scale) <= 1e6)) return wrong("scales must be between -1e6 and 1e6");
-    scales[there[id].name] = scale;
+    scales[adapters[id].name] = scale;
   }
   call.served().adapter_scales.set(std::move(scales));
   return json_reply({{"success", true}});
@@ -50,9 +50,10 @@ Handled set_scales(Call& call) {
 Handled load(Call& call) {
   const std::string name = call.body["lora_name"].get<std::string>(), path = call.body["lora_path"].get<std::string>();
   if (!call.service.trusts_callers())
-    return ApiError{ApiErrorKind::forbidden,
-                    "lora_path: this server lets everybody in, so nobody may name its files; give it keys",
-                    "lora_path"};
+    return ApiError{
+        ApiErrorKind::forbidden,
+        "lora_path: this server accepts requests without a key, so they may not name its files; configure API keys",
+        "lora_path"};
   if (call.service.models().resolve(name))
     return ApiError::bad("lora_name", fmt::format("'{}' is a model's name", name));
   if (auto loaded = call.engine().load_adapter(name, path); !loaded.ok()) {
@@ -79,34 +80,35 @@ std::vector<Endpoint> adapter_endpoints() {
     field.required = true;
     return field;
   };
-  const Field name = required("lora_name", "what requests call the adapter, in the field `model`");
+  const Field name = required("lora_name", "the adapter's name, which requests give in the field `model`");
   std::vector<Endpoint> all;
-  all.push_back(
-      {.method = "GET",
-       .path = "/lora-adapters",
-       .dialect = &kLlamaServer,
-       .summary = "The LoRA adapters of a model, with the scales that requests run with unless they say otherwise.",
-       .handle = list});
+  all.push_back({.method = "GET",
+                 .path = "/lora-adapters",
+                 .dialect = &kLlamaServer,
+                 .summary = "Lists the model's LoRA adapters, with the scales that requests use by default.",
+                 .handle = list});
   all.push_back(
       {.method = "POST",
        .path = "/lora-adapters",
        .dialect = &kLlamaServer,
-       .summary = "Sets those scales: a list of objects with `id` and `scale`; adapters that are not in it get 0.",
+       .summary =
+           "Sets the default scales: a list of objects with `id` and `scale`; adapters that are not listed get 0.",
        .handle = set_scales,
        .raw_body = true,
        .admin = true});
-  all.push_back({.method = "POST",
-                 .path = "/v1/load_lora_adapter",
-                 .dialect = &kOpenAi,
-                 .summary = "Loads a LoRA adapter, or replaces it; answers under way keep what they began with.",
-                 .fields = {model_field(), name,
-                            required("lora_path", "file or folder of the server: GGUF, or PEFT's safetensors")},
-                 .handle = load,
-                 .admin = true});
+  all.push_back(
+      {.method = "POST",
+       .path = "/v1/load_lora_adapter",
+       .dialect = &kOpenAi,
+       .summary = "Loads a LoRA adapter, or replaces it; requests in progress keep the version they started with.",
+       .fields = {model_field(), name,
+                  required("lora_path", "file or folder on the server: GGUF, or PEFT safetensors")},
+       .handle = load,
+       .admin = true});
   all.push_back({.method = "POST",
                  .path = "/v1/unload_lora_adapter",
                  .dialect = &kOpenAi,
-                 .summary = "Unloads a LoRA adapter; answers under way keep it.",
+                 .summary = "Unloads a LoRA adapter; requests in progress keep it.",
                  .fields = {model_field(), name},
                  .handle = unload,
                  .admin = true});

@@ -1,8 +1,7 @@
 // Anthropic's API: messages, and counting their tokens.
 //
-//   stream   message_start, then for each block of text, thinking or a tool's use content_block_start,
-//   content_block_delta
-//            ..., content_block_stop; then message_delta, message_stop
+//   stream   message_start; for each block of text, thinking or tool use content_block_start, content_block_delta ...,
+//            content_block_stop; then message_delta, message_stop
 #include <fmt/format.h>
 
 #include "server/api/api.h"
@@ -169,11 +168,11 @@ Json whole(Answer& answer) {
 
 const AnswerFormat kMessages = {"msg_", "text/event-stream", ": ping\n\n", begin, delta, end, whole};
 
-// One message's blocks, to the messages of a chat template that they become.
+// The blocks of one message, collected for the chat template's messages.
 struct ReadBlocks {
   std::string text, thinking;
-  Json calls = Json::array();    // of the assistant
-  Json results = Json::array();  // of tools, messages of their own
+  Json calls = Json::array();    // by the assistant
+  Json results = Json::array();  // of tools; each becomes a message
 };
 
 Wrong read_text(const Json& block, const std::string& where, const char* key, std::string* text) {
@@ -213,7 +212,7 @@ Wrong read_block(const std::string& name, const Json& block, ReadBlocks* out) {
   return ApiError::unsupported(name, fmt::format("blocks of type '{}' are not supported", type));
 }
 
-// A string, or blocks.
+// A string, or an array of blocks.
 Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out) {
   if (content.is_string()) {
     out->text = content.get<std::string>();
@@ -225,7 +224,7 @@ Wrong read_blocks(const std::string& where, const Json& content, ReadBlocks* out
   return std::nullopt;
 }
 
-// Agents send some roles that this API does not define, for what they tell beside the person.
+// Agents send roles that the API does not define, for messages that are not from the user.
 Wrong read_messages(const Json& value, GenerationRequest& ask) {
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
@@ -262,7 +261,7 @@ Wrong read_tools(const Json& value, GenerationRequest& ask) {
     const Json& tool = value[i];
     if (!tool.is_object()) return ApiError::bad(where, "must be an object");
     if (tool.contains("type") && !tool["type"].is_null() && tool["type"] != "custom")
-      return ApiError::unsupported(where + ".type", "only tools of the client's own are supported");
+      return ApiError::unsupported(where + ".type", "only client-defined tools are supported");
     const auto text = [&](const char* key) {
       return tool.contains(key) && tool[key].is_string() ? tool[key].get<std::string>() : std::string();
     };
@@ -295,10 +294,10 @@ Wrong read_choice(const Json& value, GenerationRequest& ask) {
   return std::nullopt;
 }
 
-// {"type": "json_schema", "schema"}: the answer's text fits it.
+// {"type": "json_schema", "schema"}
 Field format_field(const std::string& name, const std::string& where) {
   Field field{name, kObject, "none",
-              "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the answer's text fits"};
+              "{\"type\": \"json_schema\", \"schema\"}: a JSON Schema that the output text must match"};
   field.set = [where](const Json& value, GenerationRequest& ask) -> Wrong {
     if (!value.contains("type") || value["type"] != "json_schema")
       return ApiError::bad(where + ".type", "must be json_schema");
@@ -310,7 +309,7 @@ Field format_field(const std::string& name, const std::string& where) {
 }
 
 std::vector<Field> output_fields() {
-  Field effort{"effort", kText, "the template's", "how long to think, for chat templates that look at it"};
+  Field effort{"effort", kText, "template default", "how much to think, for chat templates that support it"};
   effort.choices = {"low", "medium", "high", "xhigh", "max"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
@@ -319,16 +318,17 @@ std::vector<Field> output_fields() {
   Field older = format_field("output_format", "output_format");
   older.help = "older name of output_config.format";
   return {object_field(
-              "output_config", "what the answer is written like",
+              "output_config", "output format",
               {format_field("format", "output_config.format"), effort, unsupported_field("task_budget", is_empty)}),
           older};
 }
 
 std::vector<Field> thinking_members() {
-  Field budget{"budget_tokens", kInteger, "none", "tokens of thinking at most, where the chat template marks it"};
+  Field budget{"budget_tokens", kInteger, "none", "maximum thinking tokens, if the chat template marks thinking"};
   budget.min = 0;
   budget.max = 2147483647;
-  Field display{"display", kText, "summarized", "summarized: thinking comes as it is; omitted: without its blocks"};
+  Field display{"display", kText, "summarized",
+                "summarized: thinking is returned as it is; omitted: its blocks are left out"};
   display.choices = {"summarized", "omitted"};
   display.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.shown = value != "omitted";
@@ -339,40 +339,40 @@ std::vector<Field> thinking_members() {
 
 std::vector<Field> tool_members() {
   const auto called_directly = [](const Json& value) { return value == Json::array({"direct"}); };
-  return {Field{"strict", kBoolean, "false", "the call's input fits the schema exactly, or the request is refused"},
-          ignored_field("cache_control", kObject, "prompts that begin alike share by themselves"),
-          ignored_field("eager_input_streaming", kBoolean, "a call's input is streamed as it is written"),
+  return {Field{"strict", kBoolean, "false", "the call's input matches the schema exactly, or the request is rejected"},
+          ignored_field("cache_control", kObject, "common prompt prefixes are shared automatically"),
+          ignored_field("eager_input_streaming", kBoolean, "a call's input is streamed as it is generated"),
           unsupported_field("input_examples", is_empty),
           unsupported_field("defer_loading", is_false),
           unsupported_field("allowed_callers", called_directly)};
 }
 
 std::vector<Field> prompt_fields() {
-  Field system{"system", kText | kList, "none", "how the assistant should answer: a string or blocks of type text"};
+  Field system{"system", kText | kList, "none", "system prompt: a string or blocks of type text"};
   system.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ReadBlocks blocks;
     if (auto wrong = read_blocks("system", value, &blocks)) return wrong;
     ask.messages = Json::array({Json{{"role", "system"}, {"content", std::move(blocks.text)}}});
     return std::nullopt;
   };
-  Field messages{"messages", kList, "",
-                 "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of "
-                 "type text, thinking, tool_use and tool_result; the answer goes on where a "
-                 "last message of the assistant ends"};
+  Field messages{
+      "messages", kList, "",
+      "the conversation: objects with \"role\" (user, assistant) and \"content\", a string or blocks of type text, "
+      "thinking, tool_use and tool_result; if the last message is the assistant's, the output continues it"};
   messages.required = true;
   messages.most = 1 << 16;
   messages.set = read_messages;
-  Field tools{"tools", kList, "none", "tools that may be called: {\"name\", \"description\", \"input_schema\"}"};
+  Field tools{"tools", kList, "none", "tools the model may call: {\"name\", \"description\", \"input_schema\"}"};
   tools.most = 256;
   tools.items = tool_members();
   tools.set = read_tools;
   Field choice{"tool_choice", kObject, "{\"type\": \"auto\"}",
-               "auto; any: some tool must be called; tool: the one of \"name\"; none. \"disable_parallel_tool_use\": "
-               "one call at most"};
+               "auto; any: the model must call some tool; tool: it must call the tool \"name\"; none. "
+               "\"disable_parallel_tool_use\": at most one call"};
   choice.set = read_choice;
-  Field thinking{"thinking", kObject, "the template's",
-                 "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that look at it; thinking "
-                 "comes as blocks"};
+  Field thinking{"thinking", kObject, "template default",
+                 "{\"type\": \"enabled\", \"adaptive\" or \"disabled\"}, for chat templates that support it; thinking "
+                 "is returned as blocks"};
   thinking.fields = thinking_members();
   thinking.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     const Json type = value.contains("type") ? value["type"] : Json();
@@ -392,7 +392,7 @@ std::vector<Field> message_fields() {
   Field most = max_tokens_field("max_tokens", "");
   most.required = true;
   most.min = 1;
-  most.help = "most tokens of the answer";
+  most.help = "maximum tokens to generate";
   Field priority;
   for (Field& field : extension_fields())
     if (field.name == "priority") priority = std::move(field);
@@ -410,26 +410,25 @@ Handled count_tokens(Call& call) {
 
 }  // namespace
 
-const Dialect kAnthropic = {
-    "Anthropic",
-    "Errors are `{\"type\": \"error\", \"error\": {\"type\", \"message\"}}`; what is not supported is an "
-    "`invalid_request_error`. Streams are named "
-    "server-sent events that end with `message_stop`; an error in a stream is a last `event: error`.",
-    refuse, refuse_in_stream};
+const Dialect kAnthropic = {"Anthropic",
+                            "Errors are `{\"type\": \"error\", \"error\": {\"type\", \"message\"}}`; an unsupported "
+                            "feature is an `invalid_request_error`. Streams are named server-sent events that end with "
+                            "`message_stop`; an error in a stream is sent as a final `event: error`.",
+                            refuse, refuse_in_stream};
 
 std::vector<Endpoint> anthropic_endpoints() {
   std::vector<Endpoint> list;
   list.push_back({.method = "POST",
                   .path = "/v1/messages",
                   .dialect = &kAnthropic,
-                  .summary = "Answers a conversation.",
+                  .summary = "Generates the next message of a conversation.",
                   .fields = message_fields(),
                   .prepare = prepare_messages,
                   .format = &kMessages});
   list.push_back({.method = "POST",
                   .path = "/v1/messages/count_tokens",
                   .dialect = &kAnthropic,
-                  .summary = "How many tokens a conversation has.",
+                  .summary = "Counts the tokens of a conversation.",
                   .fields = joined({prompt_fields(), other_message_count_fields()}),
                   .prepare = prepare_messages,
                   .handle = count_tokens});

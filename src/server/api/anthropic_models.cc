@@ -1,4 +1,4 @@
-// Anthropic's list of models, at the path where OpenAI's is too: clients of Anthropic name the version of its API.
+// Anthropic's list of models. It shares its path with OpenAI's; Anthropic's clients send an anthropic-version header.
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -29,13 +29,13 @@ bool asks_as_anthropic(const HttpRequest& request) { return !request.header("ant
 
 Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size_t most) {
   size_t limit = std::min(kUsual, most);
-  if (const std::string asked = query_value(request.query, "limit"); !asked.empty()) {
-    const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
-    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > most)
+  if (const std::string count_text = query_value(request.query, "limit"); !count_text.empty()) {
+    const auto [end, failed] = std::from_chars(count_text.data(), count_text.data() + count_text.size(), limit);
+    if (failed != std::errc() || end != count_text.data() + count_text.size() || limit < 1 || limit > most)
       return ApiError::bad("limit", fmt::format("must be from 1 to {}", most));
   }
   const std::string after = query_value(request.query, "after_id"), before = query_value(request.query, "before_id");
-  if (!after.empty() && !before.empty()) return ApiError::bad("before_id", "excludes after_id");
+  if (!after.empty() && !before.empty()) return ApiError::bad("before_id", "cannot be combined with after_id");
   const auto at = [&](const std::string& id) {
     return std::ranges::find_if(items, [&](const Json& item) { return item["id"] == id; }) - items.begin();
   };

@@ -1,5 +1,5 @@
-// The APIs that the server speaks: one file each, over GenerationRequest and Answer. A new one is its file, its line
-// here and its line in endpoints.cc.
+// The HTTP APIs of the server, one file each, built on GenerationRequest and Answer. To add one, write its file and
+// list its endpoints here and in endpoints.cc.
 #pragma once
 
 #include "server/api/endpoint.h"
@@ -12,14 +12,14 @@ extern const Dialect kAnthropic;
 extern const Dialect kLlamaServer;
 extern const Dialect kOllama;
 
-// Of a request for /v1/models: whether a client of Anthropic's API asks, and its answers.
+// /v1/models is shared with OpenAI's API: whether the client uses Anthropic's API, and the responses in that format.
 bool asks_as_anthropic(const HttpRequest& request);
 Handled list_models_as_anthropic(Call& call);
 Handled show_model_as_anthropic(Call& call);
-// Items with an "id" as Anthropic pages them: ?limit= up to `most`, ?after_id=, ?before_id=.
+// Pages items that have an "id" the way Anthropic does: ?limit= up to `most`, ?after_id=, ?before_id=.
 Handled anthropic_page(std::vector<Json> items, const HttpRequest& request, size_t most);
 
-Json timings_json(const Answer& answer);  // of an answer that has ended
+Json timings_json(const Answer& answer);  // of a finished answer
 
 std::vector<Endpoint> openai_endpoints();
 std::vector<Endpoint> responses_endpoints();
@@ -31,9 +31,9 @@ std::vector<Endpoint> model_endpoints();
 std::vector<Endpoint> adapter_endpoints();
 std::vector<Endpoint> embedding_endpoints();
 std::vector<Endpoint> file_endpoints();    // files and batches
-std::vector<Endpoint> stream_endpoints();  // streams that are read on
+std::vector<Endpoint> stream_endpoints();  // resumable streams
 std::vector<Endpoint> vllm_endpoints();
 std::vector<Endpoint> operation_endpoints();  // health, metrics, the schema
-std::vector<Endpoint> page_endpoints();       // what the page is made of, and its live view's feed
+std::vector<Endpoint> page_endpoints();       // the web page's files, and the feed of its live view
 
 }  // namespace millrace

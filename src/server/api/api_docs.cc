@@ -11,26 +11,26 @@ namespace {
 
 constexpr const char* kIntro = R"(# HTTP API
 
-What `millrace serve` understands, printed by `millrace serve --api-docs`; `GET /openapi.json` says the same to programs.
+The requests that `millrace serve` accepts, as printed by `millrace serve --api-docs`. `GET /openapi.json` returns the
+same as an OpenAPI document.
 
-The tables name every field that an API has. What is refused when it is given stands below its endpoint's table; what is
-accepted without effect says in the table why that does no harm. Unknown fields are ignored, as vLLM, llama-server
-and Ollama do, and a field that is null counts as absent. A wrong type, a number out of its bounds, or something of a request
-that this server does not have is refused with status 400, naming the field: clients do not ask that again. Endpoints that
-are there to say so answer 501. A prompt that leaves no room in the context is refused with the counts; nothing is ever cut silently.
+The tables list every field of each API. Fields that are rejected are listed below their endpoint's table; fields that
+are ignored say in the table why that is harmless. Unknown fields are ignored, as in vLLM, llama-server and Ollama, and
+a null field counts as absent. A wrong type, a number out of range or an unsupported feature is rejected with status
+400, naming the field, so that clients do not retry it. Endpoints that are known but not supported return 501. A prompt
+that leaves no room in the context is rejected with the token counts; nothing is ever truncated silently.
 
-Every answer has an `X-Request-Id`: the request's own or a new one. Answers that were generated have a `Millrace-Seed`: a
-request that repeats all its fields and gives that seed gets the same tokens, whatever else the server does meanwhile.
+Every response has an `X-Request-Id`: the request's own or a new one. Generated responses have a `Millrace-Seed`: a
+request that repeats all its fields with that seed gets the same tokens, whatever else the server is doing.
 
-With `--api-key`, every path but those under `/health` and the page's own files needs a key, as `Authorization: Bearer KEY`
-or `x-api-key: KEY`.
-A full queue is answered with 429 and `Retry-After` (529 in Anthropic's API, 503 in Ollama's). A reader who closes the
-connection ends the work on its request.
+With `--api-key`, every path except those under `/health` and the web page's own files needs a key, as
+`Authorization: Bearer KEY` or `x-api-key: KEY`. A full queue returns 429 with `Retry-After` (529 in Anthropic's API,
+503 in Ollama's). Closing the connection cancels its request.
 )";
 
 std::string number_text(double value) { return fmt::format("{}", value); }
 
-// "0 to 2"; "" where the bounds say nothing.
+// "0 to 2", or "" without bounds.
 std::string bounds(const Field& field) {
   if (!(field.types & (kInteger | kNumber)) || field.min <= -1e300) return "";
   if (field.max >= 1e300) return "from " + number_text(field.min);
@@ -56,7 +56,7 @@ void add_rows(const std::vector<Field>& fields, const std::string& where, std::s
   }
 }
 
-// Known, but not there.
+// Lists known but unsupported fields.
 void add_refused(const std::vector<Field>& fields, const std::string& where, std::vector<std::string>& out) {
   for (const Field& field : fields) {
     if (field.harmless) out.push_back(fmt::format("`{}{}`", where, field.name));
@@ -76,7 +76,7 @@ void add_endpoint(const Endpoint& endpoint, std::string& out) {
   std::vector<std::string> refused;
   add_refused(endpoint.fields, "", refused);
   if (!refused.empty())
-    out += fmt::format("\nNot supported, and refused with 400 unless given a value that asks for nothing: {}.\n",
+    out += fmt::format("\nNot supported, and rejected with 400 unless set to a value that requests nothing: {}.\n",
                        fmt::join(refused, ", "));
 }
 
@@ -156,8 +156,8 @@ Json openapi_json() {
                                   {"content", {{"application/json", {{"schema", object_json(endpoint.fields)}}}}}};
     if (endpoint.open) operation["security"] = Json::array();
     Json answers = {
-        {"200", {{"description", endpoint.format ? "the answer, or a stream of its parts" : "the answer"}}}};
-    if (endpoint.method == "POST") answers["400"] = {{"description", "a field is wrong; the message names it"}};
+        {"200", {{"description", endpoint.format ? "the response, or a stream of its parts" : "the response"}}}};
+    if (endpoint.method == "POST") answers["400"] = {{"description", "a field is invalid; the message names it"}};
     operation["responses"] = std::move(answers);
     paths[path][method] = std::move(operation);
   }

@@ -1,4 +1,4 @@
-// The schema for people (docs/api.md) and for programs (/openapi.json). Both are printed from the endpoints' fields.
+// Generates docs/api.md and /openapi.json from the endpoints' fields.
 #pragma once
 
 #include <string>

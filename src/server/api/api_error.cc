@@ -2,7 +2,7 @@
 
 namespace millrace {
 
-// The engine's messages name the thing first: "stop: ...", "prompt: ...".
+// The engine's messages start with the field: "stop: ...", "prompt: ...".
 ApiError ApiError::from(const Error& error) {
   ApiError out;
   out.message = error.message;
@@ -23,7 +23,7 @@ ApiError ApiError::from(const Error& error) {
 int http_status(ApiErrorKind kind) {
   switch (kind) {
     case ApiErrorKind::bad_request:
-    case ApiErrorKind::unsupported:  // 5xx would be retried by every SDK
+    case ApiErrorKind::unsupported:  // every SDK would retry a 5xx
     case ApiErrorKind::too_long: return 400;
     case ApiErrorKind::unauthorized: return 401;
     case ApiErrorKind::forbidden: return 403;

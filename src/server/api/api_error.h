@@ -1,4 +1,4 @@
-// ApiError: why a request was refused, before a dialect gives it its shape and status.
+// ApiError: why a request was rejected, independent of the API. A Dialect turns it into a status and a body.
 #pragma once
 
 #include <string>
@@ -11,22 +11,22 @@ namespace millrace {
 
 enum class ApiErrorKind {
   bad_request,
-  too_long,      // a prompt that does not fit
-  unauthorized,  // no key, or a wrong one
+  too_long,      // the prompt does not fit into the context
+  unauthorized,  // missing or wrong key
   forbidden,
-  not_found,  // a path
+  not_found,  // unknown path
   no_model,
   bad_method,
   too_slow,
   too_large,
   head_too_large,
-  unsupported,  // something of a request that is not there: 400, since asking again is of no use
-  not_built,    // a whole endpoint that is not there
+  unsupported,  // an unsupported feature; 400, so that clients do not retry
+  not_built,    // an unsupported endpoint
   overloaded,
-  rate_limited,  // a key's limits, for a while
-  no_quota,      // ... for good, or until tomorrow
+  rate_limited,  // over the key's rate limit
+  no_quota,      // over the key's quota, permanently or until the next day
   draining,
-  busy,  // no room for its connection
+  busy,  // too many connections
   time_limit,
   internal,
 };
@@ -34,11 +34,11 @@ enum class ApiErrorKind {
 struct ApiError {
   ApiErrorKind kind = ApiErrorKind::internal;
   std::string message;
-  std::string field;          // the request's field that is wrong; "": none
-  int64_t prompt_tokens = 0;  // of too_long
+  std::string field;          // the invalid field of the request; "": none
+  int64_t prompt_tokens = 0;  // for too_long
   int64_t context = 0;
-  double expected_ttft = 0;  // seconds, of what was refused for it; 0: it was not
-  double retry_seconds = 0;  // come again after that; 0: not known
+  double expected_ttft = 0;  // seconds; set if the request was rejected for it
+  double retry_seconds = 0;  // when to retry; 0: unknown
 
   static ApiError bad(std::string field, const std::string& why) {
     return {ApiErrorKind::bad_request, field + ": " + why, std::move(field)};
@@ -51,12 +51,12 @@ struct ApiError {
 
 int http_status(ApiErrorKind kind);
 
-// One API's manner of refusing.
+// How one API reports errors.
 struct Dialect {
   const char* name;   // "OpenAI"
   const char* about;  // one paragraph for the docs
   HttpReply (*refuse)(const ApiError& error);
-  // An error once a stream has begun; sent as its last event.
+  // An error after the stream has started, sent as its last event.
   std::string (*refuse_in_stream)(const ApiError& error);
 };
 

@@ -13,9 +13,9 @@ namespace {
 using Wrong = std::optional<ApiError>;
 
 constexpr size_t kMostDefinition = 64 << 10;
-constexpr size_t kLongestEscape = 12;  // of a surrogate pair
+constexpr size_t kLongestEscape = 12;  // a surrogate pair
 
-// A regex for all of the input.
+// Returns a regex for the whole input.
 Wrong read_grammar(const std::string& where, const Json& grammar, std::string* pattern) {
   const auto text = [&](const char* key) {
     return grammar.contains(key) && grammar[key].is_string() ? grammar[key].get<std::string>() : std::string();
@@ -74,7 +74,7 @@ std::string custom_input(const std::string& arguments) {
     return json["input"].get<std::string>();
   };
   if (auto whole = read(arguments)) return *whole;
-  for (size_t less = 0; less <= std::min(kLongestEscape, arguments.size()); ++less)  // an escape may be cut off too
+  for (size_t less = 0; less <= std::min(kLongestEscape, arguments.size()); ++less)  // drops an escape that was cut off
     if (auto part = read(arguments.substr(0, arguments.size() - less) + "\"}")) return *part;
   return "";
 }

@@ -1,6 +1,5 @@
-// OpenAI's custom tools: the model writes a text for them, free or in the form of a regex or a grammar, instead of
-// JSON. To the chat template and the parser they are functions with one string, `input`, which the answer hands out by
-// itself.
+// OpenAI's custom tools: their input is text instead of JSON, optionally constrained by a regex or a grammar. The chat
+// template and the parser see a function with one string parameter, `input`; responses return that string directly.
 #pragma once
 
 #include "server/api/schema.h"
@@ -8,10 +7,10 @@
 namespace millrace {
 
 // {"name", "description", "format"}: {"type": "text"} or {"type": "grammar", "syntax": "regex" or "lark",
-// "definition"}, the latter also with "grammar": {"syntax", "definition"} as chat completions have it.
+// "definition"}; for chat completions also with a nested "grammar": {"syntax", "definition"}.
 std::optional<ApiError> add_custom_tool(GenerationRequest& ask, const std::string& where, const Json& tool);
 
-// The arguments of that function, and back. What was cut off by the answer's end gives the text so far.
+// Converts a custom tool's input to the function's arguments and back. Truncated arguments give the input so far.
 std::string custom_arguments(const std::string& input);
 std::string custom_input(const std::string& arguments);
 bool is_custom(const GenerationRequest& ask, const std::string& name);

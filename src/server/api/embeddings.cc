@@ -1,5 +1,4 @@
-// Texts to vectors, in the shapes of OpenAI, llama-server and Ollama. No text is generated: the embedding worker
-// answers the exchange.
+// Embeddings in the formats of OpenAI, llama-server and Ollama. The embedding worker replies on the exchange.
 #include <fmt/format.h>
 
 #include <bit>
@@ -18,8 +17,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 using Vectors = TextVectors;
 
-// One request, from its body to what writes the answer.
-struct Asked : TextTokens {
+// One request, as read from its body.
+struct EmbeddingRequest : TextTokens {
   Pooling pooling = Pooling::last;
   bool normalized = true;
   int64_t dimensions = 0;  // 0: all
@@ -28,9 +27,9 @@ struct Asked : TextTokens {
   Clock::time_point began = Clock::now();
 };
 
-using Write = std::function<Json(const Asked&, const Vectors&)>;
+using Write = std::function<Json(const EmbeddingRequest&, const Vectors&)>;
 
-// A float as the shortest number that reads back as it.
+// A float as the shortest decimal that parses back to the same value.
 Json number_json(float value) {
   if (!std::isfinite(value)) return nullptr;
   char text[32];
@@ -55,32 +54,32 @@ Json vector_json(std::span<const float> values, bool base64) {
   return out;
 }
 
-Wrong read_dimensions(const ServedModel& served, const Json& body, Asked& asked) {
+Wrong read_dimensions(const ServedModel& served, const Json& body, EmbeddingRequest& request) {
   if (!body.contains("dimensions")) return std::nullopt;
-  asked.dimensions = body["dimensions"].get<int64_t>();
-  if (asked.dimensions <= served.embeddings->width()) return std::nullopt;
-  return ApiError::bad(
-      "dimensions", fmt::format("the model's vectors have {}, got {}", served.embeddings->width(), asked.dimensions));
+  request.dimensions = body["dimensions"].get<int64_t>();
+  if (request.dimensions <= served.embeddings->width()) return std::nullopt;
+  return ApiError::bad("dimensions", fmt::format("the model's vectors have {} dimensions, got {}",
+                                                 served.embeddings->width(), request.dimensions));
 }
 
-// Each vector cut to its first dimensions, and scaled to a length of 1 after that.
-void finish(const Asked& asked, size_t width, Vectors& vectors) {
-  const auto size = asked.dimensions > 0 ? static_cast<size_t>(asked.dimensions) : width;
+// Truncates each vector to the requested dimensions, then normalizes it to a length of 1.
+void finish(const EmbeddingRequest& request, size_t width, Vectors& vectors) {
+  const auto size = request.dimensions > 0 ? static_cast<size_t>(request.dimensions) : width;
   for (std::vector<float>& values : vectors) {
     std::vector<float> out;
     for (size_t at = 0; at < values.size(); at += width) {
       std::vector<float> row(values.begin() + static_cast<ptrdiff_t>(at),
                              values.begin() + static_cast<ptrdiff_t>(at + size));
-      if (asked.normalized) normalize(row);
+      if (request.normalized) normalize(row);
       out.insert(out.end(), row.begin(), row.end());
     }
     values = std::move(out);
   }
 }
 
-Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Write write) {
-  asked.model = call.served().name();
-  const auto shared = std::make_shared<Asked>(std::move(asked));
+Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, EmbeddingRequest request, Write write) {
+  request.model = call.served().name();
+  const auto shared = std::make_shared<EmbeddingRequest>(std::move(request));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), shared->pooling, shared->prompt_tokens,
                      [shared, write = std::move(write),
                       width = static_cast<size_t>(call.served().embeddings->width())](Vectors& vectors) {
@@ -89,118 +88,117 @@ Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked
                      });
 }
 
-Json usage_json(const Asked& asked) {
-  return {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}};
+Json usage_json(const EmbeddingRequest& request) {
+  return {{"prompt_tokens", request.prompt_tokens}, {"total_tokens", request.prompt_tokens}};
 }
 
-// --- OpenAI
-// -------------------------------------------------------------------------------------------------------------
+// --- OpenAI ---
 
-Json openai_json(const Asked& asked, const Vectors& vectors) {
+Json openai_json(const EmbeddingRequest& request, const Vectors& vectors) {
   Json data = Json::array();
   for (size_t i = 0; i < vectors.size(); ++i)
-    data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", vector_json(vectors[i], asked.base64)}});
-  return {{"object", "list"}, {"data", std::move(data)}, {"model", asked.model}, {"usage", usage_json(asked)}};
+    data.push_back({{"object", "embedding"}, {"index", i}, {"embedding", vector_json(vectors[i], request.base64)}});
+  return {{"object", "list"}, {"data", std::move(data)}, {"model", request.model}, {"usage", usage_json(request)}};
 }
 
 Wrong embed_openai(Call& call, const Exchange& exchange) {
-  Asked asked;
-  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
-  if (asked.pooling == Pooling::none)
+  EmbeddingRequest request;
+  if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
+  if (request.pooling == Pooling::none)
     return ApiError::bad("pooling",
-                         "'none' gives a vector for each token, which this API has no form for; ask /embedding");
-  if (auto wrong = read_dimensions(call.served(), call.body, asked)) return wrong;
-  if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, asked)) return wrong;
-  asked.base64 = call.body.value("encoding_format", "float") == "base64";
-  return submit(call, exchange, kOpenAi, std::move(asked), openai_json);
+                         "'none' gives a vector for each token, which this API cannot return; use /embedding");
+  if (auto wrong = read_dimensions(call.served(), call.body, request)) return wrong;
+  if (auto wrong = add_texts(call.served(), "input", call.body["input"], false, request)) return wrong;
+  request.base64 = call.body.value("encoding_format", "float") == "base64";
+  return submit(call, exchange, kOpenAi, std::move(request), openai_json);
 }
 
-// --- llama-server
-// -------------------------------------------------------------------------------------------------------
+// --- llama-server ---
 
-// Always a list of vectors for each text, so that it looks the same without pooling.
-Json llama_json(const Asked& asked, const Vectors& vectors, size_t size) {
+// Always a list of vectors for each text, so that the format is the same without pooling.
+Json llama_json(const EmbeddingRequest& request, const Vectors& vectors, size_t size) {
   Json out = Json::array();
   for (size_t i = 0; i < vectors.size(); ++i) {
     Json rows = Json::array();
     for (size_t at = 0; at < vectors[i].size(); at += size)
-      rows.push_back(vector_json(std::span(vectors[i]).subspan(at, size), asked.base64));
+      rows.push_back(vector_json(std::span(vectors[i]).subspan(at, size), request.base64));
     out.push_back({{"index", i}, {"embedding", std::move(rows)}});
   }
   return out;
 }
 
 Wrong embed_llama(Call& call, const Exchange& exchange) {
-  Asked asked;
+  EmbeddingRequest request;
   const char* name = call.body.contains("content") ? "content" : "input";
   if (!call.body.contains(name)) return ApiError::bad("content", "is missing");
-  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
-  if (auto wrong = add_texts(call.served(), name, call.body[name], false, asked)) return wrong;
-  asked.normalized = call.body.value("embd_normalize", 2) == 2;
-  asked.base64 = call.body.value("encoding_format", "float") == "base64";
+  if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
+  if (auto wrong = add_texts(call.served(), name, call.body[name], false, request)) return wrong;
+  request.normalized = call.body.value("embd_normalize", 2) == 2;
+  request.base64 = call.body.value("encoding_format", "float") == "base64";
   const auto size = static_cast<size_t>(call.served().embeddings->width());
-  return submit(call, exchange, kLlamaServer, std::move(asked),
-                [size](const Asked& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
+  return submit(
+      call, exchange, kLlamaServer, std::move(request),
+      [size](const EmbeddingRequest& done, const Vectors& vectors) { return llama_json(done, vectors, size); });
 }
 
-// --- Ollama
-// -------------------------------------------------------------------------------------------------------------
+// --- Ollama ---
 
-Json ollama_json(const Asked& asked, const Vectors& vectors) {
+Json ollama_json(const EmbeddingRequest& request, const Vectors& vectors) {
   Json list = Json::array();
   for (const auto& vector : vectors) list.push_back(vector_json(vector, false));
-  const auto took = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - asked.began).count();
-  Json out = {{"model", asked.model},
+  const auto elapsed = std::chrono::duration_cast<std::chrono::nanoseconds>(Clock::now() - request.began).count();
+  Json out = {{"model", request.model},
               {"embeddings", std::move(list)},
-              {"total_duration", took},
+              {"total_duration", elapsed},
               {"load_duration", 0},
-              {"prompt_eval_count", asked.prompt_tokens}};
-  if (!asked.truncated.empty()) out["truncated"] = asked.truncated;
+              {"prompt_eval_count", request.prompt_tokens}};
+  if (!request.truncated.empty()) out["truncated"] = request.truncated;
   return out;
 }
 
-Json old_ollama_json(const Asked&, const Vectors& vectors) {
+Json old_ollama_json(const EmbeddingRequest&, const Vectors& vectors) {
   return {{"embedding", vectors.empty() ? Json::array() : vector_json(vectors.front(), false)}};
 }
 
-Wrong read_ollama(Call& call, Asked& asked) {
-  if (auto wrong = read_pooling(call.served(), call.body, &asked.pooling)) return wrong;
-  if (asked.pooling == Pooling::none) asked.pooling = Pooling::last;
-  return read_dimensions(call.served(), call.body, asked);
+Wrong read_ollama(Call& call, EmbeddingRequest& request) {
+  if (auto wrong = read_pooling(call.served(), call.body, &request.pooling)) return wrong;
+  if (request.pooling == Pooling::none) request.pooling = Pooling::last;
+  return read_dimensions(call.served(), call.body, request);
 }
 
 Wrong embed_ollama(Call& call, const Exchange& exchange) {
-  Asked asked;
-  if (auto wrong = read_ollama(call, asked)) return wrong;
+  EmbeddingRequest request;
+  if (auto wrong = read_ollama(call, request)) return wrong;
   const Json& input = call.body["input"];
-  if (input.is_array() && input.empty()) {  // asks for the model to be loaded, which it is
-    asked.model = call.served().name();
-    HttpReply reply = json_reply(ollama_json(asked, {}));
+  if (input.is_array() && input.empty()) {  // only loads the model, which is already done
+    request.model = call.served().name();
+    HttpReply reply = json_reply(ollama_json(request, {}));
     reply.headers = call.service.headers(call.request);
     exchange.reply(std::move(reply));
     return std::nullopt;
   }
-  if (auto wrong = add_texts(call.served(), "input", input, call.body.value("truncate", true), asked)) return wrong;
-  return submit(call, exchange, kOllama, std::move(asked), ollama_json);
+  if (auto wrong = add_texts(call.served(), "input", input, call.body.value("truncate", true), request)) return wrong;
+  return submit(call, exchange, kOllama, std::move(request), ollama_json);
 }
 
 Wrong embed_old_ollama(Call& call, const Exchange& exchange) {
-  Asked asked;
-  if (auto wrong = read_ollama(call, asked)) return wrong;
-  asked.normalized = false;  // as this one always was
-  if (auto wrong = add_text(call.served(), "prompt", call.body["prompt"], true, asked)) return wrong;
-  return submit(call, exchange, kOllama, std::move(asked), old_ollama_json);
+  EmbeddingRequest request;
+  if (auto wrong = read_ollama(call, request)) return wrong;
+  request.normalized = false;  // this endpoint never normalizes
+  if (auto wrong = add_text(call.served(), "prompt", call.body["prompt"], true, request)) return wrong;
+  return submit(call, exchange, kOllama, std::move(request), old_ollama_json);
 }
 
 Field dimensions_field() {
-  Field field{"dimensions", kInteger, "all", "so many of each vector's first values, scaled to a length of 1"};
+  Field field{"dimensions", kInteger, "all",
+              "number of leading values to keep of each vector, rescaled to a length of 1"};
   field.min = 1;
   field.max = 1 << 20;
   return field;
 }
 
 Field encoding_field() {
-  Field field{"encoding_format", kText, "float", "numbers, or their bytes as little-endian 32-bit floats"};
+  Field field{"encoding_format", kText, "float", "float: numbers; base64: their bytes as little-endian 32-bit floats"};
   field.choices = {"float", "base64"};
   return field;
 }
@@ -209,25 +207,24 @@ Field encoding_field() {
 
 std::vector<Endpoint> embedding_endpoints() {
   constexpr unsigned kTextsOrTokens = kText | kTexts | kTokens | kTokenLists;
-  const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of such");
-  Field content = text_field("content", kTextsOrTokens, false, "the same");
-  Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of such");
-  Field scale{"embd_normalize", kInteger, "2", "2: vectors have a length of 1; -1: as they are"};
+  const Field openai_input = text_field("input", kTextsOrTokens, true, "text or tokens, or a list of either");
+  Field content = text_field("content", kTextsOrTokens, false, "other name of input");
+  Field input = text_field("input", kTextsOrTokens, false, "text or tokens, or a list of either");
+  Field scale{"embd_normalize", kInteger, "2", "2: vectors are normalized to a length of 1; -1: not normalized"};
   scale.set = [](const Json& value, GenerationRequest&) -> Wrong {
     if (value == 2 || value == -1) return std::nullopt;
-    return ApiError::unsupported("embd_normalize", "2 and -1 are supported");
+    return ApiError::unsupported("embd_normalize", "only 2 and -1 are supported");
   };
-  const Field options = ignored_field(
-      "options", kObject,
-      "they are for drawing tokens and for how the model is held in memory, which is the server's affair");
+  const Field options = ignored_field("options", kObject,
+                                      "they configure sampling, and how the model is loaded, which the server decides");
   const Field truncate{"truncate", kBoolean, "true",
-                       "cut what is longer than the context, and name it in `truncated`; false: refuse it"};
+                       "truncate texts longer than the context, and list them in `truncated`; false: reject them"};
   std::vector<Endpoint> list;
   list.push_back(
       {.method = "POST",
        .path = "/v1/embeddings",
        .dialect = &kOpenAi,
-       .summary = "Texts to vectors of length 1.",
+       .summary = "Embeds texts as vectors of length 1.",
        .fields = joined({{model_field(), openai_input, encoding_field(), dimensions_field(), pooling_field()},
                          other_embedding_fields()}),
        .begin = embed_openai});
@@ -235,20 +232,20 @@ std::vector<Endpoint> embedding_endpoints() {
     list.push_back({.method = "POST",
                     .path = path,
                     .dialect = &kLlamaServer,
-                    .summary = "Texts to vectors.",
+                    .summary = "Embeds texts as vectors.",
                     .fields = {model_field(), input, content, encoding_field(), pooling_field(), scale},
                     .begin = embed_llama});
   list.push_back({.method = "POST",
                   .path = "/api/embed",
                   .dialect = &kOllama,
-                  .summary = "Texts to vectors of length 1.",
-                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of such"),
+                  .summary = "Embeds texts as vectors of length 1.",
+                  .fields = {model_field(), text_field("input", kText | kTexts, true, "text, or a list of texts"),
                              truncate, dimensions_field(), keep_alive_field(), options},
                   .begin = embed_ollama});
   list.push_back({.method = "POST",
                   .path = "/api/embeddings",
                   .dialect = &kOllama,
-                  .summary = "A text to a vector, as it is.",
+                  .summary = "Embeds one text, without normalizing its vector.",
                   .fields = {model_field(), text_field("prompt", kText, true, "text"), keep_alive_field(), options},
                   .begin = embed_old_ollama});
   return list;

@@ -1,4 +1,4 @@
-// Endpoint: one path of the server, as data. Each API lists its own in api/; endpoints.cc joins the lists.
+// Endpoint: describes one method and path of the server. Each API in api/ lists its own; endpoints.cc joins the lists.
 #pragma once
 
 #include <optional>
@@ -18,9 +18,9 @@ class Service;
 struct Call {
   Service& service;
   HttpRequest& request;
-  std::string rest;       // what stood for the '*' of the path
+  std::string rest;       // the part of the path matched by '*'
   Json body;              // checked against the endpoint's fields
-  GenerationRequest ask;  // filled in by them
+  GenerationRequest ask;  // filled in by the fields
 
   const ServedModel& served() const { return *ask.served; }
   const LanguageModel& model() const { return *ask.served->model; }
@@ -35,28 +35,29 @@ struct Endpoint {
   const Dialect* dialect = nullptr;
   std::string summary;  // one sentence
   std::vector<Field> fields;
-  // Checks what concerns several fields and fills in what depends on them; null: nothing does.
+  // Checks that involve several fields, and values derived from them. May be null.
   std::optional<ApiError> (*prepare)(const Json& body, GenerationRequest& ask) = nullptr;
-  // The same with what the server holds; null: nothing is looked up.
+  // The same for checks that need server state. May be null.
   std::optional<ApiError> (*look_up)(Call& call) = nullptr;
-  // Either text is generated and written by `format`, or handle() answers at once, or begin() answers the
-  // exchange, at once or later; an error of its is answered for it.
+  // Exactly one is set: `format` writes generated text, handle() replies at once, begin() replies on the exchange, now
+  // or later. If begin() returns an error, the caller sends it.
   const AnswerFormat* format = nullptr;
   Handled (*handle)(Call& call) = nullptr;
   std::optional<ApiError> (*begin)(Call& call, const Exchange& exchange) = nullptr;
-  bool without_model = false;  // needs none in memory: call.served() is not there
-  bool raw_body = false;       // it is no JSON; the endpoint reads request.body
-  bool open = false;           // to everybody, without a key
-  bool admin = false;          // only for keys of that role
+  bool without_model = false;  // needs no loaded model; call.served() is not available
+  bool raw_body = false;       // not JSON; the endpoint reads request.body
+  bool open = false;           // needs no key
+  bool admin = false;          // needs an admin key
 };
 
 std::span<const Endpoint> endpoints();
 
-// The endpoint of a request, or the one whose path it is with another method (`*wrong_method` is then set), or null.
+// The endpoint of a request, or null. If only the method differs, returns the endpoint with that path and sets
+// `*wrong_method`.
 const Endpoint* find_endpoint(const std::string& method, const std::string& path, std::string* rest,
                               bool* wrong_method);
 
-// The API that a path looks like, for refusing it in its shape.
+// The API that a path seems to belong to, which formats the error for an unknown path.
 const Dialect& dialect_of_path(const std::string& path);
 
 inline HttpReply json_reply(const Json& json) { return {.body = to_text(json)}; }

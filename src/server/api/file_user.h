@@ -1,4 +1,4 @@
-// Whose files and batches a request sees: each key its own, an administrator all.
+// The files and batches visible to a request: a key sees its own, an admin key sees all.
 #pragma once
 
 #include "server/api/endpoint.h"

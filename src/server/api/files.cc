@@ -1,4 +1,4 @@
-// OpenAI's files and batches: work that may wait, over a folder that --files-dir names.
+// OpenAI's files and batches, stored in the folder given by --files-dir.
 #include <fmt/format.h>
 #include <fmt/ranges.h>
 
@@ -20,7 +20,7 @@ constexpr size_t kMostListed = 10000;
 constexpr const char* kPurposes[] = {"assistants", "batch", "evals", "fine-tune", "user_data", "vision"};  // OpenAI's
 
 ApiError no_folder() {
-  return {ApiErrorKind::not_built, "files: this server keeps none; it was started without --files-dir", ""};
+  return {ApiErrorKind::not_built, "files: this server stores no files; it was started without --files-dir", ""};
 }
 ApiError not_there(const char* what, const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no {} '{}'", what, id.substr(0, 100)), ""};
@@ -42,12 +42,12 @@ Json file_json(const StoredFile& file) {
           {"status", "processed"}};
 }
 
-// What comes after `?after=`, `?limit=` of it.
+// One page: `?limit=` items after `?after=`.
 template <typename Item, typename Id>
 Json page_json(std::vector<Item> items, const HttpRequest& request, size_t usual, Json (*json)(const Item&), Id id) {
   size_t limit = usual;
-  const std::string asked = query_value(request.query, "limit"), after = query_value(request.query, "after");
-  std::from_chars(asked.data(), asked.data() + asked.size(), limit);
+  const std::string count = query_value(request.query, "limit"), after = query_value(request.query, "after");
+  std::from_chars(count.data(), count.data() + count.size(), limit);
   limit = std::clamp<size_t>(limit, 1, kMostListed);
   if (!after.empty()) {
     const auto found = std::ranges::find_if(items, [&](const Item& item) { return id(item) == after; });
@@ -76,7 +76,7 @@ Handled upload(Call& call) {
   if (!boundary)
     return ApiError{ApiErrorKind::bad_request, "the body must be multipart/form-data, with a boundary", ""};
   const auto parts = parse_multipart(call.request.body, *boundary);
-  if (!parts) return ApiError{ApiErrorKind::bad_request, "the body is no well-formed multipart/form-data", ""};
+  if (!parts) return ApiError{ApiErrorKind::bad_request, "the body is not well-formed multipart/form-data", ""};
   const FormPart* file = nullptr;
   std::string purpose;
   for (const FormPart& part : *parts) {
@@ -122,7 +122,7 @@ Handled delete_file(Call& call) {
   if (!files) return no_folder();
   if (!files->find(call.rest, user_of(call))) return not_there("file", call.rest);
   if (call.service.batches()->uses(call.rest))
-    return ApiError{ApiErrorKind::bad_request, "a batch that has not ended reads this file; cancel it first", ""};
+    return ApiError{ApiErrorKind::bad_request, "a batch that has not ended uses this file; cancel it first", ""};
   if (!files->remove(call.rest)) return not_there("file", call.rest);
   return json_reply({{"id", call.rest}, {"object", "file"}, {"deleted", true}});
 }
@@ -136,7 +136,7 @@ Handled create_batch(Call& call) {
       if (!value.is_string() || key.size() > 64 || value.get_ref<const std::string&>().size() > 512)
         return ApiError::bad("metadata." + key.substr(0, 64), "must be a string of at most 512 bytes");
   if (call.body["endpoint"] == "/v1/messages")
-    return ApiError::bad("endpoint", "has batches of its own: /v1/messages/batches");
+    return ApiError::bad("endpoint", "has its own batches: use /v1/messages/batches");
   auto made = batches->create(call.body["input_file_id"].get<std::string>(), call.body["endpoint"].get<std::string>(),
                               call.body["completion_window"].get<std::string>(), metadata, user_of(call));
   if (!made.ok()) return refused_by(made.error());
@@ -166,8 +166,7 @@ Handled cancel_batch(Call& call) {
   BatchRunner* batches = call.service.batches();
   if (!batches) return no_folder();
   constexpr std::string_view kCancel = "/cancel";
-  if (!call.rest.ends_with(kCancel))
-    return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "unknown path; use ID/cancel", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
   const auto batch = batches->cancel(id, user_of(call));
   if (!batch) return not_there("batch", id);
@@ -184,14 +183,14 @@ FileUser user_of(const Call& call) {
 
 std::vector<Endpoint> file_endpoints() {
   Field input{"input_file_id", kText, "",
-              "a file of lines, each a request: \"custom_id\", \"method\", \"url\", \"body\""};
+              "a file with one request in each line: \"custom_id\", \"method\", \"url\", \"body\""};
   Field endpoint{"endpoint", kText, "",
-                 "what every line asks: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, as far "
-                 "as it is there"};
-  Field window{"completion_window", kText, "", "within which it is done, or ends with what there is"};
+                 "the endpoint of every line: /v1/chat/completions, /v1/completions, /v1/embeddings or /v1/responses, "
+                 "where available"};
+  Field window{"completion_window", kText, "", "time limit, after which the batch ends with the results it has"};
   window.choices = {"24h"};
   for (Field* field : {&input, &endpoint, &window}) field->required = true;
-  Field metadata{"metadata", kObject, "none", "strings that come back with the batch"};
+  Field metadata{"metadata", kObject, "none", "strings that are returned with the batch"};
   metadata.most = kMostMetadata;
   const auto at = [](const char* method, const char* path, const char* summary, Handled (*handle)(Call&)) {
     return Endpoint{.method = method,
@@ -203,21 +202,21 @@ std::vector<Endpoint> file_endpoints() {
   };
   std::vector<Endpoint> list;
   list.push_back(at("POST", "/v1/files",
-                    "Takes a file, as multipart/form-data with the parts `file` and `purpose`. A key sees its own "
-                    "files and batches alone, an admin's all.",
+                    "Uploads a file, as multipart/form-data with the parts `file` and `purpose`. A key sees only its "
+                    "own files and batches; an admin key sees all.",
                     upload));
   list.back().raw_body = true;
   list.push_back(
-      at("GET", "/v1/files", "The files; `?purpose=`, `?after=` and `?limit=` choose among them.", list_files));
-  list.push_back(at("GET", "/v1/files/*", "What a file is; `ID/content`: its bytes.", get_file));
+      at("GET", "/v1/files", "Lists files, filtered by `?purpose=` and paged by `?after=` and `?limit=`.", list_files));
+  list.push_back(at("GET", "/v1/files/*", "Describes a file; `ID/content` returns its bytes.", get_file));
   list.push_back(at("DELETE", "/v1/files/*", "Deletes a file.", delete_file));
-  list.push_back(at("POST", "/v1/batches", "Begins to answer a file of requests, behind what others ask meanwhile.",
-                    create_batch));
+  list.push_back(at("POST", "/v1/batches",
+                    "Starts a batch over a file of requests, which run behind those of other clients.", create_batch));
   list.back().fields = {input, endpoint, window, metadata};
-  list.push_back(at("GET", "/v1/batches", "The batches, the latest first; `?after=` and `?limit=` choose among them.",
-                    list_batches));
-  list.push_back(at("GET", "/v1/batches/*", "How far a batch has come, and its files.", get_batch));
-  list.push_back(at("POST", "/v1/batches/*", "`ID/cancel` ends a batch with what there is.", cancel_batch));
+  list.push_back(
+      at("GET", "/v1/batches", "Lists batches, latest first, paged by `?after=` and `?limit=`.", list_batches));
+  list.push_back(at("GET", "/v1/batches/*", "Returns a batch's progress and its files.", get_batch));
+  list.push_back(at("POST", "/v1/batches/*", "`ID/cancel` ends a batch with the results it has.", cancel_batch));
   list.back().raw_body = true;
   return list;
 }

@@ -8,7 +8,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// What may be given all the same: values that ask for nothing.
+// Values of unsupported fields that are accepted because they request nothing.
 bool is_never(const Json&) { return false; }
 bool is_true(const Json& value) { return value.is_boolean() && value.get<bool>(); }
 bool is_zero(const Json& value) { return value.is_number() && value.get<double>() == 0; }
@@ -30,27 +30,28 @@ std::vector<Field> refused(const Refused& list) {
   return out;
 }
 
-// Who asks, and how OpenAI bills, keeps and speeds up what it serves.
+// The client's user, and OpenAI's billing, storage and caching.
 std::vector<Field> openai_account_fields() {
-  return {ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
-          ignored_field("safety_identifier", kText, "it names the client's own user, for the provider's abuse checks"),
-          ignored_field("service_tier", kText, "all requests are served alike; `priority` puts one before others"),
-          ignored_field("prompt_cache_key", kText, "prompts that begin alike share by themselves"),
-          ignored_field("prompt_cache_options", kObject, "prompts that begin alike share by themselves"),
-          ignored_field("prompt_cache_retention", kText, "what is cached stays as long as there is room")};
+  return {
+      ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
+      ignored_field("safety_identifier", kText, "it identifies the client's end user, for the provider's abuse checks"),
+      ignored_field("service_tier", kText, "all requests get the same service; `priority` orders them"),
+      ignored_field("prompt_cache_key", kText, "common prompt prefixes are shared automatically"),
+      ignored_field("prompt_cache_options", kObject, "common prompt prefixes are shared automatically"),
+      ignored_field("prompt_cache_retention", kText, "cached prompts stay as long as there is room")};
 }
 
-// llama-server's and vLLM's that conversations and texts share.
+// llama-server's and vLLM's fields shared by chat and text completion.
 std::vector<Field> engine_fields() {
   std::vector<Field> out = {
-      ignored_field("id_slot", kInteger, "there are no slots; prompts that begin alike share by themselves"),
-      ignored_field("n_keep", kInteger, "a context that is full is never shifted: the answer ends"),
-      ignored_field("n_discard", kInteger, "a context that is full is never shifted: the answer ends"),
-      ignored_field("n_cache_reuse", kInteger, "it changes how fast a prompt is read, not the answer"),
-      ignored_field("backend_sampling", kBoolean, "it says where tokens are drawn, not which"),
-      ignored_field("speculative.n_max", kInteger, "it changes how fast an answer comes, not the answer"),
-      ignored_field("speculative.n_min", kInteger, "it changes how fast an answer comes, not the answer"),
-      ignored_field("speculative.p_min", kNumber, "it changes how fast an answer comes, not the answer")};
+      ignored_field("id_slot", kInteger, "there are no slots; common prompt prefixes are shared automatically"),
+      ignored_field("n_keep", kInteger, "a full context is never shifted: generation stops"),
+      ignored_field("n_discard", kInteger, "a full context is never shifted: generation stops"),
+      ignored_field("n_cache_reuse", kInteger, "it changes how fast a prompt is processed, not the output"),
+      ignored_field("backend_sampling", kBoolean, "it selects where tokens are sampled, not which"),
+      ignored_field("speculative.n_max", kInteger, "it changes how fast the output is generated, not the output"),
+      ignored_field("speculative.n_min", kInteger, "it changes how fast the output is generated, not the output"),
+      ignored_field("speculative.p_min", kNumber, "it changes how fast the output is generated, not the output")};
   return joined({std::move(out), refused({{"n_indent", is_zero},
                                           {"t_max_predict_ms", is_not_above_zero},
                                           {"t_max_prompt_ms", is_not_above_zero},
@@ -67,7 +68,7 @@ std::vector<Field> engine_fields() {
 std::vector<Field> vllm_refused() {
   std::vector<Field> out = {
       ignored_field("guided_decoding_backend", kText, "one compiler serves every grammar"),
-      ignored_field("disable_log_stats", kBoolean, "it changes the server's log, not the answer")};
+      ignored_field("disable_log_stats", kBoolean, "it changes the server's log, not the output")};
   return joined({std::move(out), refused({{"prompt_embeds", is_empty},
                                           {"guided_whitespace_pattern", is_empty},
                                           {"logits_processors", is_empty},
@@ -80,14 +81,15 @@ std::vector<Field> vllm_refused() {
                                           {"detokenize", is_true}})});
 }
 
-std::vector<Field> beside_text() {
+std::vector<Field> other_token_fields() {
   return refused({{"n_probs", is_zero}, {"return_tokens", is_false}, {"top_n_tokens", is_zero}});
 }
 
 }  // namespace
 
 std::vector<Field> llama_sampling_fields() {
-  Field breakers{"dry_sequence_breakers", kTexts, "the server's", "texts that no repeated sequence crosses, for DRY"};
+  Field breakers{"dry_sequence_breakers", kTexts, "server default",
+                 "strings that no repeated sequence crosses, for DRY"};
   breakers.most = 64;
   breakers.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     auto set = set_sampling_option(ask.request.sampling, "dry_breakers", value.dump());
@@ -106,13 +108,13 @@ std::vector<Field> other_chat_fields() {
   return joined(
       {openai_account_fields(),
        {ignored_field("metadata", kObject,
-                      "it is for the provider's list of stored answers; answers of this endpoint are not stored"),
-        ignored_field("store", kBoolean, "answers of this endpoint are not stored, and asking for one is 404"),
-        ignored_field("prediction", kObject, "it changes how fast an answer comes, not the answer"),
-        ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
+                      "it is for the provider's list of stored responses; this endpoint does not store responses"),
+        ignored_field("store", kBoolean, "this endpoint does not store responses, and fetching one returns 404"),
+        ignored_field("prediction", kObject, "it changes how fast the output is generated, not the output"),
+        ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
        engine_fields(),
        vllm_refused(),
-       beside_text(),
+       other_token_fields(),
        refused({{"audio", is_empty},
                 {"modalities", is_text_alone},
                 {"moderation", is_never},
@@ -133,16 +135,16 @@ std::vector<Field> other_chat_fields() {
 }
 
 std::vector<Field> other_completion_fields() {
-  return joined({{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
-                  ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
+  return joined({{ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
+                  ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
                  engine_fields(),
                  vllm_refused(),
-                 beside_text(),
+                 other_token_fields(),
                  refused({{"add_special_tokens", is_true}})});
 }
 
 std::vector<Field> other_llama_completion_fields() {
-  return joined({{ignored_field("adaptive_decay", kNumber, "it says how adaptive_target adapts, which is refused")},
+  return joined({{ignored_field("adaptive_decay", kNumber, "it configures adaptive_target, which is rejected")},
                  engine_fields(),
                  refused({{"image_data", is_empty},
                           {"multimodal_data", is_empty},
@@ -158,11 +160,10 @@ std::vector<Field> other_response_count_fields() {
 }
 
 std::vector<Field> other_response_fields() {
-  Field options =
-      object_field("stream_options", "how a stream is written", {unsupported_field("include_obfuscation", is_false)});
+  Field options = object_field("stream_options", "stream format", {unsupported_field("include_obfuscation", is_false)});
   return joined({openai_account_fields(),
                  {ignored_field("max_tool_calls", kInteger,
-                                "it bounds the calls of the provider's own tools, of which there are none"),
+                                "it limits calls of the provider's own tools, of which there are none"),
                   options},
                  refused({{"background", is_false},
                           {"context_management", is_empty},
@@ -172,28 +173,28 @@ std::vector<Field> other_response_fields() {
 }
 
 std::vector<Field> other_message_count_fields() {
-  return joined({{ignored_field("cache_control", kObject, "prompts that begin alike share by themselves")},
+  return joined({{ignored_field("cache_control", kObject, "common prompt prefixes are shared automatically")},
                  refused({{"mcp_servers", is_empty}, {"context_management", has_no_edits}, {"speed", is_standard}})});
 }
 
 std::vector<Field> other_message_fields() {
   return joined(
       {other_message_count_fields(),
-       {ignored_field("metadata", kObject, "it names the client's own user, for the provider's abuse checks"),
-        ignored_field("service_tier", kText, "all requests are served alike"),
-        ignored_field("betas", kTexts, "features are asked for by their fields"),
-        ignored_field("anthropic_version", kText, "there is one version of this API"),
-        ignored_field("user_profile_id", kText, "it names the client's own user, for the provider's statistics")},
+       {ignored_field("metadata", kObject, "it identifies the client's end user, for the provider's abuse checks"),
+        ignored_field("service_tier", kText, "all requests get the same service"),
+        ignored_field("betas", kTexts, "features are enabled by their fields"),
+        ignored_field("anthropic_version", kText, "this API has one version"),
+        ignored_field("user_profile_id", kText, "it identifies the client's end user, for the provider's statistics")},
        refused({{"container", is_empty}, {"inference_geo", is_empty}})});
 }
 
 std::vector<Field> other_ollama_options() {
   std::vector<Field> out;
   for (const char* name : {"numa", "low_vram", "f16_kv", "use_mmap", "use_mlock"})
-    out.push_back(ignored_field(name, kBoolean, "how the model is held in memory is the server's affair"));
+    out.push_back(ignored_field(name, kBoolean, "the server decides how the model is loaded"));
   for (const char* name : {"num_batch", "num_gpu", "main_gpu", "num_thread"})
-    out.push_back(ignored_field(name, kInteger, "what the model runs on is the server's affair"));
-  out.push_back(ignored_field("num_keep", kInteger, "a context that is full is never shifted: the answer ends"));
+    out.push_back(ignored_field(name, kInteger, "the server decides what the model runs on"));
+  out.push_back(ignored_field("num_keep", kInteger, "a full context is never shifted: generation stops"));
   return joined({std::move(out), refused({{"logits_all", is_false},
                                           {"vocab_only", is_false},
                                           {"embedding_only", is_false},
@@ -215,15 +216,15 @@ std::vector<Field> other_ollama_fields(bool generate) {
 }
 
 std::vector<Field> other_embedding_fields() {
-  return joined(
-      {{ignored_field("user", kText, "it names the client's own user, for the provider's statistics"),
-        ignored_field("priority", kInteger, "texts are embedded in the order of their queue, however long they wait")},
-       refused({{"truncate_prompt_tokens", is_never},
-                {"add_special_tokens", is_true},
-                {"normalize", is_true},
-                {"embed_dtype", [](const Json& value) { return value == "float32"; }},
-                {"endianness", [](const Json& value) { return value == "native" || value == "little"; }},
-                {"messages", is_empty}})});
+  return joined({{ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics"),
+                  ignored_field("priority", kInteger,
+                                "the embedding queue decides the order, regardless of how long texts wait")},
+                 refused({{"truncate_prompt_tokens", is_never},
+                          {"add_special_tokens", is_true},
+                          {"normalize", is_true},
+                          {"embed_dtype", [](const Json& value) { return value == "float32"; }},
+                          {"endianness", [](const Json& value) { return value == "native" || value == "little"; }},
+                          {"messages", is_empty}})});
 }
 
 }  // namespace millrace

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostRegex = 64 << 10;  // rules that are used often write their text as often
+constexpr size_t kMostRegex = 64 << 10;  // every use of a rule repeats its text
 constexpr int kMostDepth = 64;
 constexpr size_t kMostRules = 1000;
 constexpr int64_t kMostRepeats = 1000;
@@ -70,11 +70,11 @@ class Translator {
  private:
   struct Rule {
     std::string body;
-    std::string regex;  // once it is known
+    std::string regex;  // set once translated
     bool open = false;  // being translated
   };
 
-  // Lines to rules. One that begins with white space or '|' goes on with the rule before it.
+  // Splits lines into rules. A line that starts with white space or '|' continues the rule before it.
   Result<void> split(std::string_view grammar) {
     std::string* body = nullptr;
     for (size_t number = 1; !grammar.empty(); ++number) {
@@ -106,20 +106,20 @@ class Translator {
     while (end < text.size() && is_name_char(text[end])) ++end;
     const std::string name(text.substr(0, end));
     std::string_view rest = text.substr(end);
-    if (rest.starts_with('{')) return Error::user(fmt::format("line {}: templates of rules are not supported", number));
+    if (rest.starts_with('{')) return Error::user(fmt::format("line {}: rule templates are not supported", number));
     if (rest.starts_with('.'))
-      rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which only parsing needs
+      rest.remove_prefix(std::min(rest.find(':'), rest.size()));  // a priority, which matters only for parsing
     rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
     if (name.empty() || !rest.starts_with(':'))
-      return Error::user(fmt::format("line {}: must be a rule, 'name: ...'", number));
+      return Error::user(fmt::format("line {}: expected a rule, 'name: ...'", number));
     if (rules_.size() >= kMostRules) return Error::user(fmt::format("the grammar has more than {} rules", kMostRules));
-    if (rules_.contains(name)) return Error::user(fmt::format("line {}: the rule '{}' is there twice", number, name));
+    if (rules_.contains(name)) return Error::user(fmt::format("line {}: rule '{}' is defined twice", number, name));
     Rule& rule = rules_[name];
     rule.body = std::string(rest.substr(1));
     return &rule.body;
   }
 
-  // %import common.INT, or (INT, WS), or with another name behind ->.
+  // %import common.INT, or common (INT, WS), or with -> and another name.
   Result<void> directive(std::string_view text, size_t number) {
     constexpr std::string_view kImport = "%import common";
     if (!text.starts_with(kImport))
@@ -137,11 +137,12 @@ class Translator {
     }
     if (names.back().empty()) names.pop_back();
     if (names.empty() || (renamed && names.size() != 2))
-      return Error::user(fmt::format("line {}: must import terminals by their names", number));
+      return Error::user(fmt::format("line {}: must import terminals by name", number));
     for (size_t i = 0; i < (renamed ? 1 : names.size()); ++i) {
       const auto found = common_terminals().find(names[i]);
       if (found == common_terminals().end())
-        return Error::user(fmt::format("line {}: common has no terminal '{}' here", number, names[i].substr(0, 60)));
+        return Error::user(
+            fmt::format("line {}: terminal '{}' of common is not supported", number, names[i].substr(0, 60)));
       rules_[renamed ? names[1] : names[i]].regex = fmt::format("(?:{})", found->second);
     }
     return {};
@@ -153,13 +154,13 @@ class Translator {
     Rule& rule = found->second;
     if (rule.open)
       return Error::user(
-          fmt::format("the rule '{}' leads back to itself; grammars that recur are not supported", name.substr(0, 60)));
+          fmt::format("rule '{}' refers to itself; recursive grammars are not supported", name.substr(0, 60)));
     if (!rule.regex.empty()) return rule.regex;
     rule.open = true;
     const std::string_view text = std::exchange(text_, rule.body);
     const size_t at = std::exchange(at_, 0);
     auto made = alternatives(depth + 1);
-    if (made.ok() && at_ < text_.size()) made = bad("is not understood");
+    if (made.ok() && at_ < text_.size()) made = bad("cannot be parsed");
     text_ = text;
     at_ = at;
     rule.open = false;
@@ -192,7 +193,7 @@ class Translator {
       for (;;) {
         skip();
         if (at_ >= text_.size() || std::string_view("|)]").find(text_[at_]) != std::string_view::npos) break;
-        if (take("->")) {  // an alias, which only parsing needs
+        if (take("->")) {  // an alias, which matters only for parsing
           skip();
           while (at_ < text_.size() && is_name_char(text_[at_])) ++at_;
           continue;
@@ -200,7 +201,7 @@ class Translator {
         MILLRACE_TRY(const std::string part, repeated(depth));
         out += part;
         if (out.size() > kMostRegex)
-          return Error::user(fmt::format("the grammar becomes a regex of more than {} bytes", kMostRegex));
+          return Error::user(fmt::format("the grammar expands to a regex of more than {} bytes", kMostRegex));
       }
       out += '|';
     } while (take("|"));
@@ -218,7 +219,7 @@ class Translator {
     if (take("..")) {
       MILLRACE_TRY(most, number());
     }
-    if (least > most) return bad("has its bounds the wrong way round");
+    if (least > most) return bad("has its bounds in the wrong order");
     return fmt::format("(?:{}){{{},{}}}", part, least, most);
   }
 
@@ -244,10 +245,10 @@ class Translator {
     if (c == '/') return regex();
     size_t end = at_;
     while (end < text_.size() && is_name_char(text_[end])) ++end;
-    if (end == at_) return bad("is not understood");
+    if (end == at_) return bad("cannot be parsed");
     const std::string name(text_.substr(at_, end - at_));
     at_ = end;
-    if (at_ < text_.size() && text_[at_] == '{') return bad("uses a template of rules, which are not supported");
+    if (at_ < text_.size() && text_[at_] == '{') return bad("uses a rule template, which is not supported");
     return rule(name, depth);
   }
 
@@ -266,11 +267,11 @@ class Translator {
         else if (c == 'f')
           c = '\f';
         else if (is_name_char(c))
-          return bad("begins with an escape that is not supported");
+          return bad("starts with an escape that is not supported");
       }
       out += c;
     }
-    if (at_ >= text_.size()) return Error::user("a text in quotation marks does not end");
+    if (at_ >= text_.size()) return Error::user("a quoted string is not terminated");
     ++at_;
     return out;
   }
@@ -284,7 +285,7 @@ class Translator {
     if (at_ >= text_.size() || text_[at_] != '"') return bad("must be the last character of a range");
     MILLRACE_TRY(const std::string last, quoted());
     if (text.size() != 1 || last.size() != 1 || last < text)
-      return Error::user("a range must go from one character of ASCII to a later one");
+      return Error::user("a range must go from one ASCII character to a later one");
     return fmt::format("[{}-{}]", literal(text, false), literal(last, false));
   }
 
@@ -299,14 +300,14 @@ class Translator {
       else if (text_[at_] == ']')
         in_set = false;
     }
-    if (at_ >= text_.size()) return Error::user("a regex does not end");
+    if (at_ >= text_.size()) return Error::user("a regex is not terminated");
     const std::string out = fmt::format("(?:{})", text_.substr(begin, at_++ - begin));
-    if (at_ < text_.size() && is_letter(text_[at_])) return bad("is a flag of a regex; they are not supported");
+    if (at_ < text_.size() && is_letter(text_[at_])) return bad("is a regex flag; flags are not supported");
     return out;
   }
 
   std::map<std::string, Rule> rules_;
-  std::string_view text_;  // of the rule at hand
+  std::string_view text_;  // of the current rule
   size_t at_ = 0;
 };
 

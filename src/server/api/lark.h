@@ -1,5 +1,5 @@
-// Grammars in Lark's language, as custom tools have them, to one regex for all of the text. That can be done where no
-// rule leads back to itself; such grammars, and %ignore, are refused by name.
+// Converts a Lark grammar, as used by custom tools, to one regex for the whole text. This is only possible without
+// recursion: recursive grammars, and %ignore, are rejected with an error that names them.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace millrace {
 
-// Errors: user (the grammar: what is wrong and where).
+// Errors: user (what is wrong in the grammar, and where).
 Result<std::string> lark_to_regex(std::string_view grammar);
 
 }  // namespace millrace

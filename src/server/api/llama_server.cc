@@ -1,4 +1,4 @@
-// llama-server's own API: completion by its names, the tokenizer, and what editors and dashboards read of it.
+// llama-server's own API: completion, the tokenizer, and the endpoints that editors and dashboards read.
 //
 //   stream   data: {"content", "stop": false} ...   data: {"content": "", "stop": true, timings}      no [DONE]
 #include <fmt/format.h>
@@ -136,16 +136,17 @@ Field read_by_endpoint(const char* name, unsigned types, const char* default_val
   return field;
 }
 
-std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
-  Field probabilities{"n_probs", kInteger, "0",
-                      "log-probabilities of the tokens, and of so many of the likeliest beside each; 0: none"};
+std::vector<Field> llama_completion_fields(std::vector<Field> prompt) {
+  Field probabilities{
+      "n_probs", kInteger, "0",
+      "return log-probabilities of the tokens, and of this many most likely tokens at each position; 0: none"};
   probabilities.min = 0;
   probabilities.max = 100;
   probabilities.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<int64_t>() > 0) ask.request.sampling.logprobs = value.get<int64_t>();
     return std::nullopt;
   };
-  Field tokens{"return_tokens", kBoolean, "false", "the answer's token ids beside its text"};
+  Field tokens{"return_tokens", kBoolean, "false", "return the output's token ids with its text"};
   tokens.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.return_tokens = value.get<bool>();
     return std::nullopt;
@@ -163,12 +164,12 @@ std::vector<Field> completion_fields_by_llama(std::vector<Field> prompt) {
                  other_llama_completion_fields()});
 }
 
-Wrong prepare_completion_by_llama(const Json& body, GenerationRequest& ask) {
+Wrong prepare_llama_completion(const Json& body, GenerationRequest& ask) {
   if (!body.contains("n_predict")) ask.request.max_tokens = -1;
   return std::nullopt;
 }
 
-// A piece that is no UTF-8 by itself comes as a list of its bytes.
+// A piece that is not valid UTF-8 by itself is returned as a list of bytes.
 Json piece_json(const LanguageModel& model, TokenId token) {
   const std::string bytes = token_bytes(model, token);
   Utf8Stream stream;
@@ -178,8 +179,8 @@ Json piece_json(const LanguageModel& model, TokenId token) {
   return list;
 }
 
-// vLLM's: the text is called prompt, or there is a conversation.
-Handled tokenize_by_vllm(Call& call) {
+// vLLM's form: the text is in `prompt`, or there is a conversation.
+Handled tokenize_vllm(Call& call) {
   if (call.body.contains("prompt"))
     call.ask.prompts = {{call.body["prompt"].get<std::string>(), {}, call.body.value("add_special_tokens", true)}};
   if (auto wrong = call.service.make_prompts(call.ask); wrong && wrong->kind != ApiErrorKind::too_long) return *wrong;
@@ -194,7 +195,7 @@ Handled tokenize_by_vllm(Call& call) {
 
 Handled tokenize(Call& call) {
   if (!call.body.contains("content") && (call.body.contains("prompt") || !call.ask.messages.is_null()))
-    return tokenize_by_vllm(call);
+    return tokenize_vllm(call);
   if (!call.body.contains("content")) return ApiError::bad("content", "is missing");
   auto tokens = call.model().encode(call.body["content"].get_ref<const std::string&>(),
                                     call.body.value("add_special", false), call.body.value("parse_special", true));
@@ -207,7 +208,7 @@ Handled tokenize(Call& call) {
 
 Handled detokenize(Call& call) {
   const std::string text = call.model().decode(call.body["tokens"].get<std::vector<TokenId>>(), /*skip_special=*/false);
-  return json_reply({{"content", text}, {"prompt", text}});  // the second for vLLM's clients
+  return json_reply({{"content", text}, {"prompt", text}});  // `prompt` is for vLLM's clients
 }
 
 Handled apply_template(Call& call) {
@@ -257,7 +258,7 @@ Handled props(Call& call) {
                      {"is_sleeping", false}});
 }
 
-// The engine has no slots: a running stream is shown as one that is busy.
+// The engine has no slots; each running stream is shown as a busy one.
 Handled slots(Call& call) {
   const int64_t running = call.engine().stats().running, total = call.served().engine_options.max_streams;
   if (running >= total && call.request.query.find("fail_on_no_slot=1") != std::string::npos)
@@ -274,7 +275,7 @@ Handled slots(Call& call) {
 
 Handled act_on_slot(Call&) {
   return ApiError{ApiErrorKind::not_built,
-                  "slots: the engine has none to save, restore or erase; prompts that begin alike share by themselves",
+                  "slots: there are none to save, restore or erase; common prompt prefixes are shared automatically",
                   ""};
 }
 Handled change_props(Call&) {
@@ -297,49 +298,51 @@ std::vector<Endpoint> llama_server_endpoints() {
                   .path = "/completion",
                   .dialect = &kLlamaServer,
                   .summary = "Continues a text.",
-                  .fields = completion_fields_by_llama({prompt}),
-                  .prepare = prepare_completion_by_llama,
+                  .fields = llama_completion_fields({prompt}),
+                  .prepare = prepare_llama_completion,
                   .format = &kCompletion});
   list.push_back({.method = "POST",
                   .path = "/infill",
                   .dialect = &kLlamaServer,
-                  .summary = "Writes what stands between two texts, with a model that was trained for it.",
-                  .fields = completion_fields_by_llama(infill_fields()),
-                  .prepare = prepare_completion_by_llama,
+                  .summary = "Generates the text between two others, with a model trained for it.",
+                  .fields = llama_completion_fields(infill_fields()),
+                  .prepare = prepare_llama_completion,
                   .format = &kCompletion});
   Field chat = messages_field();
   chat.required = false;
-  chat.help = "or a conversation, of which the prompt's tokens are answered; of vLLM's form";
+  chat.help = "or a conversation, whose prompt tokens are returned; vLLM's form";
   list.push_back(
       {.method = "POST",
        .path = "/tokenize",
        .dialect = &kLlamaServer,
-       .summary = "Text to token ids.",
+       .summary = "Converts text to token ids.",
        .fields =
            {read_by_endpoint("content", kText, "", "the text"),
-            read_by_endpoint("add_special", kBoolean, "false", "with the start token"),
-            read_by_endpoint("parse_special", kBoolean, "true", "special tokens written in the text become their ids"),
-            read_by_endpoint("with_pieces", kBoolean, "false",
-                             "each token as an object of id and piece; a piece that is no UTF-8 is a list of bytes"),
+            read_by_endpoint("add_special", kBoolean, "false", "add the start token"),
+            read_by_endpoint("parse_special", kBoolean, "true",
+                             "special tokens written in the text are converted to their ids"),
+            read_by_endpoint(
+                "with_pieces", kBoolean, "false",
+                "return each token as an object with id and piece; a piece that is not valid UTF-8 is a list of bytes"),
             read_by_endpoint(
                 "prompt", kText, "",
-                "the text, in vLLM's form of this endpoint, which answers `count`, `max_model_len` and `tokens`"),
-            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "with the start token; of vLLM's form"),
+                "the text, in vLLM's form of this endpoint, which returns `count`, `max_model_len` and `tokens`"),
+            chat, read_by_endpoint("add_special_tokens", kBoolean, "true", "add the start token; vLLM's form"),
             read_by_endpoint("return_token_strs", kBoolean, "false",
-                             "each token's text too, as `token_strs`; of vLLM's form")},
+                             "also return each token's text, as `token_strs`; vLLM's form")},
        .handle = tokenize});
-  Field tokens = read_by_endpoint("tokens", kTokens, "", "the ids", true);
+  Field tokens = read_by_endpoint("tokens", kTokens, "", "the token ids", true);
   tokens.most = size_t{16} << 20;
   list.push_back({.method = "POST",
                   .path = "/detokenize",
                   .dialect = &kLlamaServer,
-                  .summary = "Token ids to text.",
+                  .summary = "Converts token ids to text.",
                   .fields = {tokens},
                   .handle = detokenize});
   list.push_back({.method = "POST",
                   .path = "/apply-template",
                   .dialect = &kLlamaServer,
-                  .summary = "The prompt that a conversation becomes.",
+                  .summary = "Returns the prompt that a conversation is rendered to.",
                   .fields = chat_prompt_fields(),
                   .handle = apply_template});
   list.push_back({.method = "GET",
@@ -351,7 +354,7 @@ std::vector<Endpoint> llama_server_endpoints() {
       {.method = "GET",
        .path = "/slots",
        .dialect = &kLlamaServer,
-       .summary = "How many streams run, shown as slots; `?fail_on_no_slot=1` answers 503 when all are busy.",
+       .summary = "How many streams are running, shown as slots; `?fail_on_no_slot=1` returns 503 when all are busy.",
        .handle = slots});
   list.push_back({.method = "POST",
                   .path = "/slots/*",

@@ -1,8 +1,6 @@
-// Anthropic's message batches: requests of /v1/messages that may wait, over the same folder and runner as OpenAI's
-// batches.
+// Anthropic's message batches: batches of /v1/messages requests, in the same folder and runner as OpenAI's batches.
 //
-//   msgbatch_ID   is the runner's batch_ID; its requests are a file of lines, and its results its files of answers and
-//   errors
+//   msgbatch_ID   is the runner's batch_ID; its requests are in a JSONL file, its results in the output and error files
 #include <fmt/chrono.h>
 #include <fmt/format.h>
 
@@ -25,7 +23,7 @@ constexpr size_t kMostRequests = 10000;
 constexpr size_t kMostListed = 1000;
 
 ApiError no_folder() {
-  return {ApiErrorKind::not_built, "batches: this server keeps none; it was started without --files-dir", ""};
+  return {ApiErrorKind::not_built, "batches: this server stores no batches; it was started without --files-dir", ""};
 }
 ApiError no_batch(const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no message batch '{}'", id.substr(0, 100)), ""};
@@ -58,12 +56,12 @@ Json time_json(const Json& batch, const char* name) {
   return fmt::format("{:%Y-%m-%dT%H:%M:%SZ}", fmt::gmtime(static_cast<std::time_t>(batch[name].get<int64_t>())));
 }
 
-// How many requests have which result.
+// The number of requests for each result.
 Json counts_json(const Json& batch) {
   int64_t total = 0;
-  const std::string told =
+  const std::string requests =
       batch.contains("metadata") && batch["metadata"].is_object() ? text_of(batch["metadata"], "requests") : "";
-  std::from_chars(told.data(), told.data() + told.size(), total);
+  std::from_chars(requests.data(), requests.data() + requests.size(), total);
   const Json& counts = batch["request_counts"];
   const int64_t good = number_of(counts, "completed"), bad = number_of(counts, "failed"),
                 left = std::max<int64_t>(0, total - good - bad);
@@ -96,7 +94,7 @@ Json batch_json(const Json& batch) {
           {"results_url", ended ? Json(fmt::format("{}/batches/{}/results", kEndpoint, id)) : Json()}};
 }
 
-// The batch of the path, without `ending`.
+// The batch named in the path, which must end with `ending`.
 std::optional<Json> find_batch(const Call& call, std::string_view ending = "") {
   std::string_view id = call.rest;
   if (!id.ends_with(ending)) return std::nullopt;
@@ -107,7 +105,7 @@ std::optional<Json> find_batch(const Call& call, std::string_view ending = "") {
   return batch && text_of(*batch, "endpoint") == kEndpoint ? batch : std::nullopt;
 }
 
-// [{"custom_id", "params"}] to a batch's file.
+// Converts [{"custom_id", "params"}] to the lines of a batch file.
 std::optional<ApiError> read_requests(const Json& requests, std::string* lines) {
   if (requests.empty()) return ApiError::bad("requests", "is empty");
   std::unordered_set<std::string> ids;
@@ -117,12 +115,12 @@ std::optional<ApiError> read_requests(const Json& requests, std::string* lines) 
     if (!request.is_object()) return ApiError::bad(where, "must be an object");
     const std::string id = text_of(request, "custom_id");
     if (id.empty() || id.size() > 64) return ApiError::bad(where + ".custom_id", "must be a string of 1 to 64 bytes");
-    if (!ids.insert(id).second) return ApiError::bad(where + ".custom_id", fmt::format("'{}' comes twice", id));
+    if (!ids.insert(id).second) return ApiError::bad(where + ".custom_id", fmt::format("'{}' is used twice", id));
     if (!request.contains("params") || !request["params"].is_object())
       return ApiError::bad(where + ".params", "must be an object");
     const Json& params = request["params"];
     if (params.contains("stream") && params["stream"] == true)
-      return ApiError::bad(where + ".params.stream", "must be false or absent: the answers of a batch come whole");
+      return ApiError::bad(where + ".params.stream", "must be false or absent: batch responses are not streamed");
     const std::string line = to_text(Json{{"custom_id", id}, {"method", "POST"}, {"url", kEndpoint}, {"body", params}});
     if (line.size() > kMostLineBytes)
       return ApiError::bad(where, fmt::format("has {} bytes, more than {}", line.size(), kMostLineBytes));
@@ -145,7 +143,7 @@ Handled create(Call& call) {
   return refused_by(made.error());
 }
 
-// The latest first; ?limit=, ?after_id=, ?before_id=.
+// Latest first; ?limit=, ?after_id=, ?before_id=.
 Handled list(Call& call) {
   if (!call.service.batches()) return no_folder();
   std::vector<Json> all;
@@ -165,7 +163,7 @@ Handled cancel(Call& call) {
   return json_reply(batch_json(after ? *after : *batch));
 }
 
-// The lines of a file that is there.
+// Calls take() for each line of a file, if it exists.
 template <typename Take>
 void each_line(Call& call, const std::string& file, Take take) {
   if (file.empty()) return;
@@ -182,10 +180,10 @@ void each_line(Call& call, const std::string& file, Take take) {
 Handled results(Call& call, const Json& batch) {
   if (!has_ended(batch))
     return ApiError{ApiErrorKind::bad_request, fmt::format("message batch '{}' has not ended", outer_id(batch)), ""};
-  std::unordered_set<std::string> told;
+  std::unordered_set<std::string> written;
   std::string out;
   const auto add = [&](const std::string& id, Json result) {
-    if (told.insert(id).second) out += to_text(Json{{"custom_id", id}, {"result", std::move(result)}}) + "\n";
+    if (written.insert(id).second) out += to_text(Json{{"custom_id", id}, {"result", std::move(result)}}) + "\n";
   };
   each_line(call, text_of(batch, "output_file_id"), [&](const Json& line) {
     add(text_of(line, "custom_id"), {{"type", "succeeded"}, {"message", line["response"]["body"]}});
@@ -243,15 +241,15 @@ std::vector<Endpoint> message_batch_endpoints() {
                     .without_model = true};
   };
   std::vector<Endpoint> all;
-  all.push_back(
-      at("POST", "/v1/messages/batches", "Begins to answer many requests, behind what others ask meanwhile.", create));
+  all.push_back(at("POST", "/v1/messages/batches",
+                   "Starts a batch of requests, which run behind those of other clients.", create));
   all.back().fields = {requests};
-  all.push_back(
-      at("GET", "/v1/messages/batches",
-         "The message batches, the latest first; `?limit=`, `?after_id=` and `?before_id=` choose among them.", list));
+  all.push_back(at("GET", "/v1/messages/batches",
+                   "Lists message batches, latest first, paged by `?limit=`, `?after_id=` and `?before_id=`.", list));
   all.push_back(at("GET", "/v1/messages/batches/*",
-                   "How far a message batch has come; `ID/results`: its results, a line each.", show));
-  all.push_back(at("POST", "/v1/messages/batches/*", "`ID/cancel` ends a message batch with what there is.", cancel));
+                   "Returns a message batch's progress; `ID/results` returns its results, one in each line.", show));
+  all.push_back(
+      at("POST", "/v1/messages/batches/*", "`ID/cancel` ends a message batch with the results it has.", cancel));
   all.back().raw_body = true;
   all.push_back(
       at("DELETE", "/v1/messages/batches/*", "Deletes a message batch that has ended, and its results.", forget));

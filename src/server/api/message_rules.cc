@@ -11,7 +11,7 @@ namespace {
 
 constexpr const char* kRoles[] = {"system", "developer", "user", "assistant", "tool", "function"};
 
-// "": it has none.
+// "" if absent.
 std::string text_of(const Json& json, const char* name) {
   const auto found = json.find(name);
   return found != json.end() && found->is_string() ? found->get<std::string>() : std::string();
@@ -35,10 +35,9 @@ std::optional<ApiError> check_tool_messages(const Json& messages, size_t first, 
     const std::string answered = text_of(message, "tool_call_id");
     if (answered.empty())
       return ApiError::bad(field,
-                           fmt::format("a tool's message must name the call that it answers by {}, as text", id));
+                           fmt::format("a tool message must name the call that it answers in {}, as a string", id));
     if (!called.contains(answered))
-      return ApiError::bad(field,
-                           fmt::format("{} '{}' is of no call that was made before", id, answered.substr(0, 100)));
+      return ApiError::bad(field, fmt::format("{} '{}' does not match an earlier call", id, answered.substr(0, 100)));
   }
   return std::nullopt;
 }

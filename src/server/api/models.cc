@@ -1,4 +1,4 @@
-// Models of a server: their list, and llama-server's paths to load and unload them.
+// llama-server's endpoints to list, load and unload models.
 #include "server/api/models.h"
 
 #include <charconv>
@@ -19,7 +19,7 @@ Handled list(Call& call) {
   return json_reply({{"object", "list"}, {"data", std::move(data)}});
 }
 
-// Of a file that the caller chose: one that is damaged, or of a kind that is not served, is his to mend.
+// The caller chose the file, so a damaged or unsupported one is the caller's error.
 ApiError load_error(const Error& error) {
   if (error.kind == ErrorKind::corrupt || error.kind == ErrorKind::unsupported)
     return {ApiErrorKind::bad_request, error.message, "model"};
@@ -31,8 +31,9 @@ Wrong load(Call& call, const Exchange& exchange) {
   if (!name) return call.service.no_such_model(call.ask.model);
   const std::string path = call.body.value("path", std::string());
   if (!path.empty() && !call.service.trusts_callers())
-    return ApiError{ApiErrorKind::forbidden,
-                    "path: this server lets everybody in, so nobody may name its files; give it keys", "path"};
+    return ApiError{
+        ApiErrorKind::forbidden,
+        "path: this server accepts requests without a key, so they may not name its files; configure API keys", "path"};
   std::error_code ignored;
   if (!path.empty() && !std::filesystem::exists(path, ignored))
     return ApiError::bad("path", "there is no file or folder '" + path.substr(0, 200) + "'");
@@ -60,11 +61,11 @@ Handled unload(Call& call) {
 }
 
 Handled manage(Call& call) {
-  return ApiError{
-      ApiErrorKind::not_built,
-      call.request.path +
-          ": models are not managed over HTTP; `millrace pull` downloads them, `millrace serve` is told which to serve",
-      ""};
+  return ApiError{ApiErrorKind::not_built,
+                  call.request.path +
+                      ": models are not managed over HTTP; use `millrace pull` to download models, and `millrace "
+                      "serve` to choose which to serve",
+                  ""};
 }
 
 }  // namespace
@@ -106,7 +107,7 @@ std::optional<double> duration_seconds(std::string_view text) {
         std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
     if (failed != std::errc() || !(number >= 0)) return std::nullopt;
     text.remove_prefix(static_cast<size_t>(end - text.data()));
-    if (text.empty()) {  // seconds, where nothing else stood
+    if (text.empty()) {  // a bare number is seconds
       if (sum > 0) return std::nullopt;
       return negative ? -number : number;
     }
@@ -119,13 +120,13 @@ std::optional<double> duration_seconds(std::string_view text) {
 }
 
 Field keep_alive_field() {
-  Field field{"keep_alive", kText | kNumber, "the server's",
-              "how long the model stays in memory after its last use: seconds, or text as 5m or 1h30m; 0: not at all, "
-              "negative: for ever"};
+  Field field{"keep_alive", kText | kNumber, "server default",
+              "how long the model stays loaded after its last use: seconds, or a duration such as 5m or 1h30m; 0: not "
+              "at all, negative: forever"};
   field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     const auto seconds =
         value.is_number() ? std::optional(value.get<double>()) : duration_seconds(value.get_ref<const std::string&>());
-    if (!seconds) return ApiError::bad("keep_alive", "must be seconds, or a duration as 5m or 1h30m");
+    if (!seconds) return ApiError::bad("keep_alive", "must be seconds, or a duration such as 5m or 1h30m");
     ask.keep_seconds = *seconds;
     return std::nullopt;
   };
@@ -139,30 +140,31 @@ std::vector<Endpoint> model_endpoints() {
   all.push_back({.method = "GET",
                  .path = "/models",
                  .dialect = &kLlamaServer,
-                 .summary = "The models, and whether they are loaded.",
+                 .summary = "Lists the models, and whether they are loaded.",
                  .handle = list,
                  .without_model = true});
   all.push_back(
       {.method = "POST",
        .path = "/models/load",
        .dialect = &kLlamaServer,
-       .summary = "Loads a model, or replaces it; answers once that is done. Open streams of one that is replaced go "
-                  "on to their end.",
+       .summary = "Loads or replaces a model; returns when done. Open streams of a replaced model run to their end.",
        .fields = {model,
-                  Field{"path", kText, "the one it has", "file or folder of the server to load it from, now and later"},
-                  Field{"reload", kBoolean, "false", "load it anew even if it is loaded, as when its file changed"}},
+                  Field{"path", kText, "its current path",
+                        "file or folder on the server to load it from, now and later"},
+                  Field{"reload", kBoolean, "false",
+                        "reload it even if it is loaded, for example after its file changed"}},
        .begin = load,
        .without_model = true,
        .admin = true});
   all.push_back({.method = "POST",
                  .path = "/models/unload",
                  .dialect = &kLlamaServer,
-                 .summary = "Takes no more requests for a model, and frees it when its open streams have ended.",
+                 .summary = "Stops accepting requests for a model, and frees it when its open streams have ended.",
                  .fields = {model},
                  .handle = unload,
                  .without_model = true,
                  .admin = true});
-  // Clients of Ollama manage its models with these.
+  // Ollama's clients manage models with these.
   for (const auto& [method, path] : {std::pair{"POST", "/api/pull"},
                                      {"POST", "/api/push"},
                                      {"POST", "/api/create"},
@@ -173,7 +175,8 @@ std::vector<Endpoint> model_endpoints() {
         {.method = method,
          .path = path,
          .dialect = &kOllama,
-         .summary = "Not supported: `millrace pull` downloads models, `millrace serve` is told which to serve.",
+         .summary =
+             "Not supported: use `millrace pull` to download models, and `millrace serve` to choose which to serve.",
          .handle = manage,
          .without_model = true,
          .raw_body = true});

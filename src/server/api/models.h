@@ -1,4 +1,4 @@
-// What several APIs say of the models of a server.
+// Model descriptions shared by several APIs.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@ namespace millrace {
 // One entry of /v1/models, for the model under one of its names.
 Json model_entry(const Service& service, const ModelStatus& model, const std::string& name);
 
-// "keep_alive": seconds, or "5m", "1h30m", "500ms"; negative: for ever.
+// "keep_alive": seconds, or "5m", "1h30m", "500ms"; negative: forever.
 Field keep_alive_field();
-// Seconds; none: no duration.
+// Seconds, or nothing if `text` is not a duration.
 std::optional<double> duration_seconds(std::string_view text);
 
 // /models, /models/load, /models/unload

@@ -28,7 +28,7 @@ void convert_custom_call(Json& call) {
 
 Wrong read_functions(const Json& value, GenerationRequest& ask) {
   if (value.empty()) return std::nullopt;
-  if (!ask.tools.tools.empty()) return ApiError::bad("functions", "is the old name of tools; give one of them");
+  if (!ask.tools.tools.empty()) return ApiError::bad("functions", "is the older name of tools; give only one of them");
   ask.tools.old_form = true;
   ask.tools.parallel = false;
   for (size_t i = 0; i < value.size(); ++i)
@@ -54,8 +54,8 @@ Wrong read_function_call(const Json& value, GenerationRequest& ask) {
 
 std::vector<Field> old_function_fields() {
   Field functions{"functions", kList, "none",
-                  "older name of tools: functions that may be called, {\"name\", \"description\", \"parameters\"}; an "
-                  "answer holds one `function_call` at most"};
+                  "older name of tools: functions the model may call, {\"name\", \"description\", \"parameters\"}; a "
+                  "response has at most one `function_call`"};
   functions.most = 256;
   functions.set = read_functions;
   Field choice{"function_call", kText | kObject, "auto",
@@ -64,9 +64,9 @@ std::vector<Field> old_function_fields() {
   return {functions, choice};
 }
 
-Json in_form_of_tools(const Json& messages) {
+Json with_tool_calls(const Json& messages) {
   Json out = messages;
-  std::string called;  // the id of the old call that waits for its result
+  std::string called;  // the id of the last old-style call, for its result
   size_t count = 0;
   for (Json& message : out) {
     if (!message.is_object()) continue;

@@ -1,5 +1,5 @@
-// What older and newer clients of OpenAI's API send of calls that is no function of today's form, to that form: the old
-// `functions` and `function_call`, messages of the role "function", and calls of custom tools.
+// Converts other forms of tool calls in OpenAI's API to `tools` and `tool_calls` of functions: the old `functions` and
+// `function_call`, messages with the role "function", and calls of custom tools.
 #pragma once
 
 #include "server/api/schema.h"
@@ -9,8 +9,8 @@ namespace millrace {
 // functions, function_call.
 std::vector<Field> old_function_fields();
 
-// Messages with `tool_calls` of functions and results of the role "tool" alone. What is malformed stays, to be refused
-// by who reads it.
-Json in_form_of_tools(const Json& messages);
+// Returns the messages with only `tool_calls` of functions and results with the role "tool". Malformed parts are left
+// for the caller to reject.
+Json with_tool_calls(const Json& messages);
 
 }  // namespace millrace

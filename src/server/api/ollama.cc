@@ -32,43 +32,43 @@ int64_t nanoseconds(double seconds) { return static_cast<int64_t>(seconds * 1e9)
 
 Json head(const Answer& answer) { return {{"model", answer.model_name}, {"created_at", time_text(answer.created)}}; }
 
-// What a line holds: of a stream what is new, of a whole answer all of it.
-struct Said {
+// The content of one line: the new part of a stream, or the whole answer.
+struct LineContent {
   std::string text, thinking;
   Json calls = Json::array(), logprobs = Json::array();
 };
 
-// Its own shape is OpenAI's, but for top_logprobs that nobody asked for.
-void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Said& said) {
+// OpenAI's format, but without top_logprobs that were not requested.
+void add_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, LineContent& content) {
   for (const ChosenToken& chosen : tokens) {
-    said.logprobs.push_back(openai_logprob(answer, chosen));
-    if (chosen.top.empty()) said.logprobs.back().erase("top_logprobs");
+    content.logprobs.push_back(openai_logprob(answer, chosen));
+    if (chosen.top.empty()) content.logprobs.back().erase("top_logprobs");
   }
 }
 
-void add_call(Said& said, const ToolCall& call) {
+void add_call(LineContent& content, const ToolCall& call) {
   Json arguments = parse_json(call.arguments);
   if (!arguments.is_object()) arguments = Json::object();  // cut off
-  said.calls.push_back(
+  content.calls.push_back(
       {{"id", call.id},
-       {"function", {{"index", said.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
+       {"function", {{"index", content.calls.size()}, {"name", call.name}, {"arguments", std::move(arguments)}}}});
 }
 
-void add_chat_text(Json& out, const Said& said) {
-  out["message"] = {{"role", "assistant"}, {"content", said.text}};
-  if (!said.thinking.empty()) out["message"]["thinking"] = said.thinking;
-  if (!said.calls.empty()) out["message"]["tool_calls"] = said.calls;
+void add_chat_text(Json& out, const LineContent& content) {
+  out["message"] = {{"role", "assistant"}, {"content", content.text}};
+  if (!content.thinking.empty()) out["message"]["thinking"] = content.thinking;
+  if (!content.calls.empty()) out["message"]["tool_calls"] = content.calls;
 }
-void add_generated_text(Json& out, const Said& said) {
-  out["response"] = said.text;
-  if (!said.thinking.empty()) out["thinking"] = said.thinking;
+void add_generated_text(Json& out, const LineContent& content) {
+  out["response"] = content.text;
+  if (!content.thinking.empty()) out["thinking"] = content.thinking;
 }
 
-template <void (*add_text)(Json&, const Said&)>
-Json last(const Answer& answer, const Said& said) {
+template <void (*add_text)(Json&, const LineContent&)>
+Json last(const Answer& answer, const LineContent& content) {
   Json out = head(answer);
-  add_text(out, said);
-  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
+  add_text(out, content);
+  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
   const RequestTimings& t = answer.timings;
   out["done"] = true;
   out["done_reason"] = answer.ask.only_load ? (answer.ask.keep_seconds == 0.0 ? "unload" : "load")
@@ -81,7 +81,7 @@ Json last(const Answer& answer, const Said& said) {
   out["prompt_eval_duration"] = nanoseconds(t.prefill_seconds);
   out["eval_count"] = answer.generated_tokens;
   out["eval_duration"] = nanoseconds(t.decode_seconds);
-  if (answer.ask.keep_tokens) {  // what a next request goes on from
+  if (answer.ask.keep_tokens) {  // for a later request to continue from
     std::vector<TokenId> context = answer.prompt_of(0).tokens;
     const std::vector<TokenId>& written = answer.choices.front().tokens;
     context.insert(context.end(), written.begin(), written.end());
@@ -92,41 +92,41 @@ Json last(const Answer& answer, const Said& said) {
 
 std::string begin(Answer&) { return ""; }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 std::string delta(Answer& answer, size_t index, const Delta& delta) {
   Choice& choice = answer.choices[index];
-  Said said{.text = delta.text, .thinking = ""};
+  LineContent content{.text = delta.text, .thinking = ""};
   for (const AnswerPiece& piece : delta.pieces) {
-    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) said.thinking += piece.text;
+    if (piece.kind == AnswerPiece::Kind::reasoning && answer.ask.reasoning.shown) content.thinking += piece.text;
     if (piece.kind == AnswerPiece::Kind::call_end && choice.streamed_calls < choice.calls.size())
-      add_call(said, choice.calls[choice.streamed_calls++]);
+      add_call(content, choice.calls[choice.streamed_calls++]);
   }
-  if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // of tokens whose text is still held back, too
-  if (said.text.empty() && said.thinking.empty() && said.calls.empty()) return "";
+  if (delta.logprob) choice.logprobs.push_back(*delta.logprob);  // also of tokens whose text is still buffered
+  if (content.text.empty() && content.thinking.empty() && content.calls.empty()) return "";
   Json out = head(answer);
-  add_text(out, said);
-  add_logprobs(answer, std::exchange(choice.logprobs, {}), said);
-  if (!said.logprobs.empty()) out["logprobs"] = said.logprobs;
+  add_text(out, content);
+  add_logprobs(answer, std::exchange(choice.logprobs, {}), content);
+  if (!content.logprobs.empty()) out["logprobs"] = content.logprobs;
   out["done"] = false;
   return to_text(out) + "\n";
 }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 std::string end(Answer& answer) {
-  Said said;
-  add_logprobs(answer, answer.choices.front().logprobs, said);
-  Json out = last<add_text>(answer, said);
+  LineContent content;
+  add_logprobs(answer, answer.choices.front().logprobs, content);
+  Json out = last<add_text>(answer, content);
   add_weakened(answer, out);
   return to_text(out) + "\n";
 }
 
-template <void (*add_text)(Json&, const Said&)>
+template <void (*add_text)(Json&, const LineContent&)>
 Json whole(Answer& answer) {
   const Choice& choice = answer.choices.front();
-  Said said{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
-  for (const ToolCall& call : choice.calls) add_call(said, call);
-  add_logprobs(answer, choice.logprobs, said);
-  return last<add_text>(answer, said);
+  LineContent content{.text = choice.text, .thinking = answer.ask.reasoning.shown ? choice.reasoning : ""};
+  for (const ToolCall& call : choice.calls) add_call(content, call);
+  add_logprobs(answer, choice.logprobs, content);
+  return last<add_text>(answer, content);
 }
 
 const AnswerFormat kChat = {
@@ -140,8 +140,9 @@ const AnswerFormat kGenerate = {"",
                                 whole<add_generated_text>};
 
 Field options_field() {
-  Field context{"num_ctx", kInteger, "the server's",
-                "prompt and answer have so many tokens at most; never more than the model's context as it is served"};
+  Field context{
+      "num_ctx", kInteger, "server default",
+      "maximum tokens of prompt and output together; never more than the context that the model is served with"};
   context.min = 1;
   context.max = 2147483647;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -159,8 +160,8 @@ Field options_field() {
 
 std::vector<Field> logprob_fields() {
   Field logprobs{"logprobs", kBoolean, "false",
-                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
+                 "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
+  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
   return {logprobs, top};
@@ -168,8 +169,8 @@ std::vector<Field> logprob_fields() {
 
 Field truncate_field() {
   Field truncate{"truncate", kBoolean, "false",
-                 "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header says "
-                 "how much; else it is refused"};
+                 "true: a prompt that does not fit loses its beginning, and the Millrace-Truncated-Tokens header "
+                 "reports how much; false: it is rejected"};
   truncate.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.get<bool>()) ask.truncate_prompt = -1;
     return std::nullopt;
@@ -178,8 +179,9 @@ Field truncate_field() {
 }
 
 Field context_field() {
-  Field context{"context", kTokens, "none",
-                "what an earlier answer told as its context: this one goes on from there; excludes raw and suffix"};
+  Field context{
+      "context", kTokens, "none",
+      "the `context` of an earlier response, which this one continues; cannot be combined with raw or suffix"};
   context.most = 1 << 20;
   context.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.context_tokens = value.get<std::vector<TokenId>>();
@@ -190,9 +192,9 @@ Field context_field() {
 
 // true, false, or how much: "low", "medium", "high".
 Field think_field() {
-  Field think{"think", kBoolean | kText, "the template's",
-              "whether to think, or how much (low, medium, high), for chat templates that look at it; thinking comes "
-              "in the field thinking"};
+  Field think{"think", kBoolean | kText, "template default",
+              "whether to think, or how much (low, medium, high), for chat templates that support it; thinking is "
+              "returned in the field thinking"};
   think.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.is_string())
       set_reasoning_effort(ask, value.get<std::string>());
@@ -226,14 +228,14 @@ Wrong prepare_chat(const Json& body, GenerationRequest& ask) {
   return check_tools(ask);
 }
 
-// An empty prompt asks for the model to be loaded, or with keep_alive 0 unloaded.
+// An empty prompt loads the model, or with keep_alive 0 unloads it.
 Wrong prepare_generate(const Json& body, GenerationRequest& ask) {
   const std::string prompt = body.value("prompt", std::string());
   ask.only_load = prompt.empty();
   const bool raw = body.value("raw", false);
   for (const char* name : {"context", "system"})
-    if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "excludes raw");
-  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "excludes suffix");
+    if (raw && body.contains(name) && !is_empty(body[name])) return ApiError::bad(name, "cannot be combined with raw");
+  if (ask.infill && !ask.context_tokens.empty()) return ApiError::bad("context", "cannot be combined with suffix");
   ask.keep_tokens = !raw && !ask.infill && !ask.only_load;
   if (!body.value("raw", false) && !ask.infill) {
     ask.messages = Json::array();
@@ -251,7 +253,7 @@ Wrong prepare_conversation(const Json& body, GenerationRequest& ask) {
   return prepare_chat(body, ask);
 }
 
-constexpr int kMostOpened = 8;  // models' files for one list; the next one opens further ones
+constexpr int kMostOpened = 8;  // model files opened for one list; the next list opens more
 
 std::string parameter_text(int64_t parameters) {
   if (parameters <= 0) return "";
@@ -289,7 +291,7 @@ Handled tags(Call& call) {
   return json_reply({{"models", std::move(models)}});
 }
 
-constexpr double kForEver = 292.0 * 365 * 86400;  // as Ollama writes it
+constexpr double kForever = 292.0 * 365 * 86400;  // as Ollama writes it
 
 Handled ps(Call& call) {
   Json models = Json::array();
@@ -299,7 +301,7 @@ Handled ps(Call& call) {
     if (!model.served) continue;
     int may_open = 0;
     Json json = model_json(call.service, model, model.name, call.service.model_facts().of(model, may_open));
-    json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForEver), kForEver)));
+    json["expires_at"] = time_text(now + static_cast<int64_t>(std::min(model.idle_left.value_or(kForever), kForever)));
     json["size_vram"] = 0;
     json["context_length"] = model.served->context;
     models.push_back(std::move(json));
@@ -333,7 +335,7 @@ Handled show(Call& call) {
 
 Handled version(Call&) { return json_reply({{"version", "0.12.0"}}); }
 
-// A browser gets the page.
+// Browsers get the web page.
 Handled root(Call& call) {
   if (auto page = page_reply(call.request)) return *page;
   return HttpReply{
@@ -351,10 +353,10 @@ const Dialect kOllama = {"Ollama",
 std::vector<Endpoint> ollama_endpoints() {
   Field messages = messages_field();
   messages.required = false;
-  Field prompt{"prompt", kText, "", "what to answer; empty: loads the model, and with keep_alive 0 unloads it"};
-  Field system{"system", kText, "none", "how the model should answer"};
-  Field raw{"raw", kBoolean, "false", "the prompt as it is, without the chat template"};
-  Field shown{"model", kText, "the one that is served", "name or alias of the model"};
+  Field prompt{"prompt", kText, "", "the message to answer; empty: loads the model, or with keep_alive 0 unloads it"};
+  Field system{"system", kText, "none", "system prompt"};
+  Field raw{"raw", kBoolean, "false", "use the prompt as it is, without the chat template"};
+  Field shown{"model", kText, "the server's first model", "name or alias of the model"};
   shown.set = model_field().set;
   Field named = shown;
   named.name = "name";
@@ -363,7 +365,7 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/api/chat",
                   .dialect = &kOllama,
-                  .summary = "Answers a conversation.",
+                  .summary = "Generates the next message of a conversation.",
                   .fields = ollama_fields({messages, ollama_tools_field()}, false),
                   .prepare = prepare_conversation,
                   .format = &kChat});
@@ -377,32 +379,32 @@ std::vector<Endpoint> ollama_endpoints() {
   list.push_back({.method = "GET",
                   .path = "/api/tags",
                   .dialect = &kOllama,
-                  .summary = "The models that are served, each under all of its names, in memory or not.",
+                  .summary = "Lists the served models under all of their names, loaded or not.",
                   .handle = tags,
                   .without_model = true});
   list.push_back({.method = "POST",
                   .path = "/api/show",
                   .dialect = &kOllama,
-                  .summary = "What the model is.",
+                  .summary = "Describes the model.",
                   .fields = {named, shown, unsupported_field("verbose", is_false)},
                   .handle = show});
   list.push_back({.method = "GET",
                   .path = "/api/ps",
                   .dialect = &kOllama,
-                  .summary = "The models in memory.",
+                  .summary = "Lists the loaded models.",
                   .handle = ps,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/api/version",
                   .dialect = &kOllama,
-                  .summary = "The version of the API.",
+                  .summary = "Returns the version of the API.",
                   .handle = version,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/",
                   .dialect = &kOllama,
-                  .summary = "The page, for who takes HTML and without a key; else says that a server is there, in the "
-                             "words that clients look for.",
+                  .summary = "The web page, without a key, for clients that accept HTML; otherwise the text by which "
+                             "clients recognize a server.",
                   .handle = root,
                   .without_model = true});
   return list;

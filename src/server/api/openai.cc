@@ -1,4 +1,4 @@
-// OpenAI's API: how it refuses, its list of models, and what its answers have in common.
+// OpenAI's API: errors, the list of models, and the shared parts of its responses.
 #include "server/api/openai.h"
 
 #include "server/api/models.h"
@@ -66,8 +66,8 @@ Handled show_model(Call& call) {
 
 const Dialect kOpenAi = {"OpenAI",
                          "Errors are `{\"error\": {\"message\", \"type\", \"param\", \"code\"}}`; `param` names the "
-                         "field. Streams are server-sent events that end with "
-                         "`data: [DONE]`; an error in a stream is a last `data: {\"error\": ...}`.",
+                         "field. Streams are server-sent events that end with `data: [DONE]`; an error in a stream is "
+                         "sent as a final `data: {\"error\": ...}`.",
                          refuse, refuse_in_stream};
 
 Json openai_error_json(const ApiError& error) {
@@ -131,7 +131,7 @@ Json openai_stop_reason(const Choice& choice) {
 Json openai_prompt_logprobs(const Answer& answer, size_t prompt) {
   Json list = Json::array();
   for (const ChosenToken& chosen : answer.prompt_logprobs[prompt]) {
-    if (list.empty()) {  // nothing comes before the first
+    if (list.empty()) {  // the first token has no context, so no log-probability
       list.push_back(nullptr);
       continue;
     }
@@ -174,7 +174,7 @@ std::vector<Endpoint> openai_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/chat/completions",
                   .dialect = &kOpenAi,
-                  .summary = "Answers a conversation.",
+                  .summary = "Generates the next message of a conversation.",
                   .fields = chat_completion_fields(),
                   .prepare = prepare_chat_completion,
                   .format = &kChatCompletions});
@@ -188,7 +188,7 @@ std::vector<Endpoint> openai_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/chat/completions/input_tokens",
                   .dialect = &kOpenAi,
-                  .summary = "How many tokens a conversation has.",
+                  .summary = "Counts the tokens of a conversation.",
                   .fields = chat_completion_fields(),
                   .prepare = prepare_chat_completion,
                   .handle = count_input_tokens});
@@ -196,15 +196,14 @@ std::vector<Endpoint> openai_endpoints() {
       {.method = "GET",
        .path = "/v1/models",
        .dialect = &kOpenAi,
-       .summary =
-           "The models that are served, each under all of its names, in memory or not; with an anthropic-version "
-           "header in the shape of Anthropic's API, by `?limit=`, `?after_id=` and `?before_id=`.",
+       .summary = "Lists the served models under all of their names, loaded or not; with an anthropic-version header "
+                  "in the format of Anthropic's API, paged by `?limit=`, `?after_id=` and `?before_id=`.",
        .handle = list_models,
        .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/v1/models/*",
                   .dialect = &kOpenAi,
-                  .summary = "One of them.",
+                  .summary = "Describes one of them.",
                   .handle = show_model,
                   .without_model = true});
   return list;

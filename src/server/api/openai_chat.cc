@@ -1,8 +1,7 @@
 // POST /v1/chat/completions.
 //
-//   stream   role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and an empty delta,
-//   for each choice; then usage when
-//            it was asked for, then [DONE]
+//   stream   for each choice: role chunk, chunks of content, reasoning and tool calls, a chunk with finish_reason and
+//            an empty delta; then usage if requested, then [DONE]
 #include <fmt/format.h>
 
 #include "server/api/custom_tools.h"
@@ -28,7 +27,7 @@ Json chunk(const Answer& answer, Json choices) {
   return out;
 }
 
-// What one event writes: a chunk for each piece, with the token's log-probability and id on the first.
+// The chunks of one event: one for each piece, the first with the token's log-probability and id.
 class ChoiceChunks {
  public:
   ChoiceChunks(Answer& answer, size_t index, const Delta& delta) : answer_(answer), index_(index) {
@@ -51,7 +50,7 @@ class ChoiceChunks {
     if (ended) out["timings"] = timings_json(answer_), add_weakened(answer_, out);
     out_ += sse_data(out);
   }
-  // add({{name, text}}), as nearly all chunks are.
+  // Fast path of add({{name, text}}), which nearly all chunks are.
   void add_text(const char* name, const std::string& text) {
     if (waiting() || (answer_.ask.include_usage && answer_.ask.continuous_usage)) return add({{name, text}});
     out_ += openai_chunk_head(answer_, "chat.completion.chunk");
@@ -78,7 +77,7 @@ class ChoiceChunks {
   std::string out_;
 };
 
-// The text of a custom tool is known once its call has ended.
+// The input of a custom tool is only known once its call has ended.
 void end_custom(Choice& choice, ChoiceChunks& chunks) {
   if (!choice.open_custom) return;
   choice.open_custom = false;
@@ -205,12 +204,12 @@ Field messages_field() {
 }
 
 std::vector<Field> chat_prompt_fields() {
-  Field generation{"add_generation_prompt", kBoolean, "true", "the prompt ends where the assistant begins to speak"};
+  Field generation{"add_generation_prompt", kBoolean, "true", "end the prompt where the assistant's turn begins"};
   generation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.add_generation_prompt = value.get<bool>();
     return std::nullopt;
   };
-  Field variables{"chat_template_kwargs", kObject, "{}", "further variables of the chat template"};
+  Field variables{"chat_template_kwargs", kObject, "{}", "additional variables for the chat template"};
   variables.most = 256;
   variables.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     for (const auto& [name, variable] : value.items()) ask.variables[name] = variable;
@@ -221,12 +220,12 @@ std::vector<Field> chat_prompt_fields() {
 
 std::vector<Field> chat_completion_fields() {
   Field logprobs{"logprobs", kBoolean, "false",
-                 "log-probabilities of the tokens, of the model's distribution before any sampling option"};
-  Field top{"top_logprobs", kInteger, "0", "so many of the likeliest tokens beside each; needs logprobs"};
+                 "return log-probabilities of the tokens, from the model's distribution before any sampling option"};
+  Field top{"top_logprobs", kInteger, "0", "number of most likely tokens to return at each position; needs logprobs"};
   top.min = 0;
   top.max = 20;
   Field go_on{"continue_final_message", kBoolean, "false",
-              "the answer goes on where the last message ends; excludes add_generation_prompt"};
+              "continue the last message; cannot be combined with add_generation_prompt"};
   go_on.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.continue_last_message = value.get<bool>();
     return std::nullopt;
@@ -261,10 +260,10 @@ Wrong prepare_chat_completion(const Json& body, GenerationRequest& ask) {
   ask.request.sampling.logprobs = logprobs ? body.value("top_logprobs", int64_t{0}) : -1;
   if (ask.continue_last_message) {
     if (body.value("add_generation_prompt", false))
-      return ApiError::bad("continue_final_message", "excludes add_generation_prompt");
+      return ApiError::bad("continue_final_message", "cannot be combined with add_generation_prompt");
     ask.add_generation_prompt = false;
   }
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
   if (auto wrong = check_tool_messages(ask.messages, 0, "messages", "tool_call_id")) return wrong;
   if (auto wrong = prepare_search(body, ask)) return wrong;
   return check_tools(ask);

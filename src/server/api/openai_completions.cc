@@ -1,4 +1,4 @@
-// POST /v1/completions: the older API, which evaluation harnesses score prompts with (echo, logprobs, max_tokens 0).
+// POST /v1/completions: the older API. Evaluation harnesses use it to score prompts (echo, logprobs, max_tokens 0).
 #include <fmt/format.h>
 
 #include "server/api/known_fields.h"
@@ -15,7 +15,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// One list for each of the old shape's four. A prompt's first token has no log-probability.
+// The four lists of the old logprobs format. A prompt's first token has no log-probability.
 struct OldLogprobs {
   Json tokens = Json::array(), logprobs = Json::array(), top = Json::array(), offsets = Json::array();
 
@@ -47,7 +47,7 @@ Json echoed_logprobs(const Answer& answer, size_t choice, int64_t& offset, OldLo
   return {};
 }
 
-// chunk() of a text alone, as nearly all are.
+// Fast path of chunk() for text only, which nearly all chunks are.
 std::string text_chunk(Answer& answer, size_t index, const std::string& text, const char* finish) {
   std::string out = openai_chunk_head(answer, "text_completion");
   out.append("{\"index\":").append(std::to_string(index)).append(",\"text\":");
@@ -139,13 +139,14 @@ const AnswerFormat kCompletions = {"cmpl-", "text/event-stream", ": ping\n\n", b
 std::vector<Field> completion_fields() {
   Field prompt = prompt_field("prompt", true);
   prompt.required = true;
-  Field echo{"echo", kBoolean, "false", "the prompt comes before the answer; with logprobs, its tokens' too"};
+  Field echo{"echo", kBoolean, "false",
+             "return the prompt before the output; with logprobs, its log-probabilities too"};
   echo.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.echo = value.get<bool>();
     return std::nullopt;
   };
   Field logprobs{"logprobs", kInteger, "none",
-                 "log-probabilities of the tokens, and of so many of the likeliest beside each"};
+                 "return log-probabilities of the tokens, and of this many most likely tokens at each position"};
   logprobs.min = 0;
   logprobs.max = 20;
   logprobs.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -169,9 +170,9 @@ std::vector<Field> completion_fields() {
 
 Wrong prepare_completion(const Json& body, GenerationRequest& ask) {
   if (body.contains("stream_options") && !ask.stream) return ApiError::bad("stream_options", "needs stream");
-  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "excludes stream");
+  if (ask.prompt_logprobs >= 0 && ask.stream) return ApiError::bad("prompt_logprobs", "cannot be combined with stream");
   if (!body.contains("max_tokens") && !body.contains("n_predict")) ask.request.max_tokens = 16;
-  if (ask.infill && ask.echo) return ApiError::bad("suffix", "does not go with echo");
+  if (ask.infill && ask.echo) return ApiError::bad("suffix", "cannot be combined with echo");
   return prepare_search(body, ask);
 }
 

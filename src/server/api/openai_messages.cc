@@ -1,4 +1,4 @@
-// OpenAI's messages to those of a chat template.
+// Converts OpenAI's messages to those of a chat template.
 #include <fmt/format.h>
 
 #include "server/api/message_rules.h"
@@ -33,7 +33,7 @@ Wrong read_content(const std::string& where, const Json& content, std::string* t
   return std::nullopt;
 }
 
-// An earlier answer's calls. Their arguments are a text that holds an object, or the object.
+// Tool calls of an earlier answer. Arguments are an object, or a string that holds one.
 Wrong check_calls(const std::string& where, const Json& calls) {
   if (!calls.is_array()) return ApiError::bad(where, "must be an array");
   for (size_t i = 0; i < calls.size(); ++i) {
@@ -52,7 +52,7 @@ Wrong check_calls(const std::string& where, const Json& calls) {
 }  // namespace
 
 Wrong read_messages(const Json& given, GenerationRequest& ask) {
-  const Json value = in_form_of_tools(given);
+  const Json value = with_tool_calls(given);
   if (value.empty()) return ApiError::bad("messages", "is empty");
   if (ask.messages.is_null()) ask.messages = Json::array();
   for (size_t i = 0; i < value.size(); ++i) {
@@ -73,7 +73,7 @@ Wrong read_messages(const Json& given, GenerationRequest& ask) {
         if (auto wrong = check_calls(where + ".tool_calls", *calls)) return wrong;
       if (calls->is_null() || calls->empty()) read.erase("tool_calls");
     }
-    for (const char* other : {"reasoning", "thinking"})  // earlier thinking, under the name that templates read
+    for (const char* other : {"reasoning", "thinking"})  // earlier thinking, under the name used by templates
       if (read.contains(other) && read[other].is_string() && !read.contains("reasoning_content"))
         read["reasoning_content"] = read[other];
     ask.messages.push_back(std::move(read));

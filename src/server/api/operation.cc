@@ -1,4 +1,4 @@
-// What operators ask: health, metrics, the schema itself.
+// Health checks, metrics and the OpenAPI document.
 #include <fmt/format.h>
 
 #include "server/api/api.h"
@@ -18,8 +18,8 @@ Handled live(Call& call) {
     const EngineLiveness liveness = model->engine->liveness();
     if (liveness.stopped) return unavailable(fmt::format("the engine of {} has stopped", model->name()));
     if (liveness.step_seconds > call.service.options().stuck_seconds)
-      return unavailable(
-          fmt::format("the engine of {} is in one step for {:.0f} seconds", model->name(), liveness.step_seconds));
+      return unavailable(fmt::format("the engine of {} has been in one step for {:.0f} seconds", model->name(),
+                                     liveness.step_seconds));
   }
   return json_reply({{"status", "ok"}});
 }
@@ -47,14 +47,14 @@ std::vector<Endpoint> operation_endpoints() {
                     .without_model = true,
                     .open = open};
   };
-  return {
-      get("/health", "Whether the server takes requests: 200, or 503 with the reason.", ready, true),
-      get("/v1/health", "The same.", ready, true),
-      get("/health/ready", "The same, for a readiness probe.", ready, true),
-      get("/health/live",
-          "Whether the engine comes forward, for a liveness probe; a long prompt or a shutdown is alive.", live, true),
-      get("/metrics", "Counters, gauges and histograms for Prometheus.", metrics, false),
-      get("/openapi.json", "This page, for programs.", openapi, false)};
+  return {get("/health", "Whether the server accepts requests: 200, or 503 with the reason.", ready, true),
+          get("/v1/health", "The same.", ready, true),
+          get("/health/ready", "The same, for a readiness probe.", ready, true),
+          get("/health/live",
+              "Whether the engine makes progress, for a liveness probe; a long prompt or a shutdown counts as alive.",
+              live, true),
+          get("/metrics", "Counters, gauges and histograms for Prometheus.", metrics, false),
+          get("/openapi.json", "This documentation as an OpenAPI document.", openapi, false)};
 }
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// The query of a path: "a=1&b=x%20y".
+// Parses URL query strings: "a=1&b=x%20y".
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// The decoded value of `name`, "" where it is absent or malformed.
+// The decoded value of `name`; "" if it is absent or malformed.
 inline std::string query_value(std::string_view query, std::string_view name) {
   while (!query.empty()) {
     const size_t end = query.find('&');

@@ -1,11 +1,11 @@
-// Which of several documents answer a query: /rerank as llama-server, Jina, Cohere and vLLM have it, and vLLM's /score.
+// Ranks documents by a query: /rerank as in llama-server, Jina, Cohere and vLLM, and vLLM's /score.
 //
-//   a model with a ranking head       each pair of query and document is read whole (engine/rank_prompt.h), and scored
-//   a model made for embeddings       the cosine of the query's and each document's vectors
-//   any other                         refused: its cosines mean little. /score, which is asked for by name, gives them
+//   model with a ranking head    scores each pair of query and document in one prompt (run/rank_prompt.h)
+//   embedding model              cosine of the query's and each document's vectors
+//   any other model              /rerank is rejected, because its cosines mean little; /score returns them
 //
-// A head with one label gives its logit where llama-server's paths are asked, and the logit's sigmoid where vLLM's are;
-// `use_activation` says which in both. Pairs are streams of their own: a score does not depend on the others.
+// For a head with one label, llama-server's paths return the logit by default and vLLM's the logit's sigmoid;
+// `use_activation` selects either. Each pair is a stream of its own: its score does not depend on the others.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -21,46 +21,46 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostTokens = int64_t{1} << 20;  // of one request: a query counts with each document
+constexpr int64_t kMostTokens = int64_t{1} << 20;  // per request; the query counts once for each document
 constexpr int64_t kAll = std::numeric_limits<int64_t>::max();
 
-enum class Shape { results, texts };  // Jina's and Cohere's object; TEI's list
+enum class Shape { results, texts };  // Jina's and Cohere's object, or TEI's list
 
-// One request: what is to be scored, and how it is written.
-struct Asked : TextTokens {
-  std::optional<RankingHead> head;  // none: cosines
+// One request: the texts to score, and the response format.
+struct RankRequest : TextTokens {
+  std::optional<RankingHead> head;  // none: score by cosine
   bool activated = false;
-  size_t left = 0;  // of cosines: texts before those that are compared with them; 1 or as many
+  size_t left = 0;  // for cosines: the number of queries before the documents; 1, or one for each
   std::string model, id;
   int64_t created = 0;
-  // Of /rerank.
+  // For /rerank.
   Shape shape = Shape::results;
   bool with_documents = false;
   std::vector<std::string> documents;
   int64_t most_results = kAll;
 };
 
-// What a request allows to be cut.
+// The truncation that a request allows.
 struct Limits {
-  int64_t pair = 0;         // tokens of a pair, or of a text
-  int64_t document = kAll;  // of a document alone
+  int64_t pair = 0;         // tokens of a pair, or of a single text
+  int64_t document = kAll;  // tokens of a document
   bool cuts = false;
 };
 
 Limits read_limits(const ServedModel& served, const Json& body) {
   Limits limits{.pair = served.embeddings->context()};
-  const int64_t asked = body.value("truncate_prompt_tokens", int64_t{0});
-  limits.cuts = asked != 0 || body.contains("max_tokens_per_doc");
-  if (asked > 0) limits.pair = std::min(limits.pair, asked);
+  const int64_t length = body.value("truncate_prompt_tokens", int64_t{0});
+  limits.cuts = length != 0 || body.contains("max_tokens_per_doc");
+  if (length > 0) limits.pair = std::min(limits.pair, length);
   if (body.contains("max_tokens_per_doc")) limits.document = body["max_tokens_per_doc"].get<int64_t>();
   return limits;
 }
 
-Wrong read_head(const ServedModel& served, Asked& asked) {
+Wrong read_head(const ServedModel& served, RankRequest& request) {
   const auto& parts = served.model->parts();
   auto head = RankingHead::read(*parts.files, parts.model->spec());
   if (!head.ok()) return ApiError::from(head.error());
-  asked.head = std::move(*head);
+  request.head = std::move(*head);
   return std::nullopt;
 }
 
@@ -68,17 +68,17 @@ Wrong check_total(int64_t tokens) {
   if (tokens <= kMostTokens) return std::nullopt;
   return ApiError::bad(
       "documents",
-      fmt::format("all pairs together have more than {} tokens; ask about fewer documents at a time", kMostTokens));
+      fmt::format("all pairs together have more than {} tokens; send fewer documents at a time", kMostTokens));
 }
 
 Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits& limits, const char* field,
-               const std::string& query, const std::string& document, Asked& asked) {
-  const size_t index = asked.texts.size();
+               const std::string& query, const std::string& document, RankRequest& request) {
+  const size_t index = request.texts.size();
   std::vector<TokenId> tokens;
   if (limits.cuts) {
     auto cut = prompt.cut(query, document, limits.pair, limits.document);
     if (!cut.ok()) return ApiError::from(cut.error());
-    if (cut->shortened) asked.truncated.push_back(index);
+    if (cut->shortened) request.truncated.push_back(index);
     tokens = std::move(cut->tokens);
   } else {
     auto whole = prompt.tokens(query, document);
@@ -86,18 +86,18 @@ Wrong add_pair(const ServedModel& served, const RankPrompt& prompt, const Limits
     tokens = std::move(*whole);
   }
   const auto count = static_cast<int64_t>(tokens.size());
-  if (count == 0) return ApiError::bad(field, "holds an empty text, and this model adds no start token");
+  if (count == 0) return ApiError::bad(field, "contains an empty text, and this model adds no start token");
   if (count > served.embeddings->context())
-    return too_many_tokens(field, fmt::format("text {} has with its query", index), count,
+    return too_many_tokens(field, fmt::format("text {} with its query has", index), count,
                            served.embeddings->context());
-  asked.prompt_tokens += count;
-  asked.texts.push_back(std::move(tokens));
-  return check_total(asked.prompt_tokens);
+  request.prompt_tokens += count;
+  request.texts.push_back(std::move(tokens));
+  return check_total(request.prompt_tokens);
 }
 
-// A text by itself, for its vector. `compared`: its place among those that are ranked; none for a query.
+// Adds a single text to be embedded. `compared` is its index among the ranked documents; none for a query.
 Wrong add_alone(const ServedModel& served, const Limits& limits, const char* field, const Json& text,
-                std::optional<size_t> compared, Asked& asked) {
+                std::optional<size_t> compared, RankRequest& request) {
   TextTokens one;
   if (!limits.cuts) {
     if (auto wrong = add_text(served, field, text, false, one)) return wrong;
@@ -108,26 +108,26 @@ Wrong add_alone(const ServedModel& served, const Limits& limits, const char* fie
     const int64_t most = compared ? std::min(limits.pair, limits.document) : limits.pair;
     if (static_cast<int64_t>(tokens->size()) > most) {
       if (!compared) return too_many_tokens(field, "the text has", static_cast<int64_t>(tokens->size()), most);
-      asked.truncated.push_back(*compared);
+      request.truncated.push_back(*compared);
       tokens->resize(static_cast<size_t>(most));
     }
     if (auto wrong = add_text(served, field, Json(*tokens), false, one)) return wrong;
   }
-  asked.prompt_tokens += one.prompt_tokens;
-  asked.texts.push_back(std::move(one.texts.front()));
-  return check_total(asked.prompt_tokens);
+  request.prompt_tokens += one.prompt_tokens;
+  request.texts.push_back(std::move(one.texts.front()));
+  return check_total(request.prompt_tokens);
 }
 
-// What each of the compared texts got, in their order.
-std::vector<double> scores_of(const Asked& asked, TextVectors& vectors) {
+// The score of each compared text, in order.
+std::vector<double> scores_of(const RankRequest& request, TextVectors& vectors) {
   std::vector<double> out;
-  if (asked.head) {
-    for (const auto& hidden : vectors) out.push_back(asked.head->score(hidden, asked.activated));
+  if (request.head) {
+    for (const auto& hidden : vectors) out.push_back(request.head->score(hidden, request.activated));
     return out;
   }
   for (auto& vector : vectors) normalize(vector);
-  for (size_t i = asked.left; i < vectors.size(); ++i) {
-    const auto& query = vectors[asked.left == 1 ? 0 : i - asked.left];
+  for (size_t i = request.left; i < vectors.size(); ++i) {
+    const auto& query = vectors[request.left == 1 ? 0 : i - request.left];
     double cosine = 0;
     for (size_t j = 0; j < query.size(); ++j) cosine += static_cast<double>(query[j]) * vectors[i][j];
     out.push_back(cosine);
@@ -135,17 +135,17 @@ std::vector<double> scores_of(const Asked& asked, TextVectors& vectors) {
   return out;
 }
 
-// What both answers say of how they came about.
-void add_facts(const Asked& asked, Json& out) {
-  out["usage"] = {{"prompt_tokens", asked.prompt_tokens}, {"total_tokens", asked.prompt_tokens}};
-  out["scored_by"] = asked.head ? "ranking_head" : "cosine";
-  if (!asked.truncated.empty()) out["truncated"] = asked.truncated;
+// Fields shared by both responses: usage and how scores were computed.
+void add_facts(const RankRequest& request, Json& out) {
+  out["usage"] = {{"prompt_tokens", request.prompt_tokens}, {"total_tokens", request.prompt_tokens}};
+  out["scored_by"] = request.head ? "ranking_head" : "cosine";
+  if (!request.truncated.empty()) out["truncated"] = request.truncated;
 }
 
-Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, Asked asked, Pooling pooling,
-             Json (*write)(const Asked&, const std::vector<double>&)) {
-  asked.model = call.served().name();
-  const auto shared = std::make_shared<Asked>(std::move(asked));
+Wrong submit(Call& call, const Exchange& exchange, const Dialect& dialect, RankRequest request, Pooling pooling,
+             Json (*write)(const RankRequest&, const std::vector<double>&)) {
+  request.model = call.served().name();
+  const auto shared = std::make_shared<RankRequest>(std::move(request));
   return embed_texts(call, exchange, dialect, std::move(shared->texts), pooling, shared->prompt_tokens,
                      [shared, write](TextVectors& vectors) { return write(*shared, scores_of(*shared, vectors)); });
 }
@@ -155,7 +155,7 @@ Wrong check_head(const RankingHead& head) {
   std::string names;
   for (const std::string& label : head.labels()) names += (names.empty() ? "" : ", ") + label;
   return ApiError{ApiErrorKind::unsupported,
-                  fmt::format("model: its head tells {} labels apart ({}), none of them \"yes\", and so does not rank",
+                  fmt::format("model: its ranking head has {} labels ({}), none of them \"yes\", so it cannot rank",
                               head.labels().size(), names),
                   "model"};
 }
@@ -166,36 +166,35 @@ Wrong read_vector_pooling(const ServedModel& served, const Json& body, Pooling* 
   return std::nullopt;
 }
 
-// --- rerank
-// -------------------------------------------------------------------------------------------------------------
+// --- rerank ---
 
-Json rerank_json(const Asked& asked, const std::vector<double>& scores) {
+Json rerank_json(const RankRequest& request, const std::vector<double>& scores) {
   std::vector<size_t> order(scores.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::ranges::stable_sort(order, [&](size_t a, size_t b) { return scores[a] > scores[b]; });
-  order.resize(static_cast<size_t>(std::min<int64_t>(asked.most_results, static_cast<int64_t>(order.size()))));
+  order.resize(static_cast<size_t>(std::min<int64_t>(request.most_results, static_cast<int64_t>(order.size()))));
   Json results = Json::array();
   for (size_t index : order) {
-    Json one = {{"index", index}, {asked.shape == Shape::texts ? "score" : "relevance_score", scores[index]}};
-    if (asked.with_documents && asked.shape == Shape::texts)
-      one["text"] = asked.documents[index];
-    else if (asked.with_documents)
-      one["document"] = {{"text", asked.documents[index]}};
+    Json one = {{"index", index}, {request.shape == Shape::texts ? "score" : "relevance_score", scores[index]}};
+    if (request.with_documents && request.shape == Shape::texts)
+      one["text"] = request.documents[index];
+    else if (request.with_documents)
+      one["document"] = {{"text", request.documents[index]}};
     results.push_back(std::move(one));
   }
-  if (asked.shape == Shape::texts) return results;
-  Json out = {{"id", asked.id}, {"object", "list"}, {"model", asked.model}, {"results", std::move(results)}};
-  add_facts(asked, out);
+  if (request.shape == Shape::texts) return results;
+  Json out = {{"id", request.id}, {"object", "list"}, {"model", request.model}, {"results", std::move(results)}};
+  add_facts(request, out);
   return out;
 }
 
-// Strings, or objects whose `text` counts.
-Wrong read_documents(const Json& body, Asked& asked) {
+// Strings, or objects with a `text`.
+Wrong read_documents(const Json& body, RankRequest& request) {
   const bool given = body.contains("documents");
   if (given == body.contains("texts"))
-    return ApiError::bad("documents", given ? "is there twice: texts is its other name" : "is missing");
+    return ApiError::bad("documents", given ? "cannot be combined with texts, its other name" : "is missing");
   const char* name = given ? "documents" : "texts";
-  asked.shape = given ? Shape::results : Shape::texts;
+  request.shape = given ? Shape::results : Shape::texts;
   const Json& list = body[name];
   if (list.empty()) return ApiError::bad(name, "is empty");
   if (list.size() > kMostTexts) return ApiError::bad(name, fmt::format("at most {}, got {}", kMostTexts, list.size()));
@@ -203,7 +202,7 @@ Wrong read_documents(const Json& body, Asked& asked) {
     const bool object = list[i].is_object() && list[i].contains("text") && list[i]["text"].is_string();
     if (!object && !list[i].is_string())
       return ApiError::bad(name, fmt::format("item {} must be a string, or an object with a string `text`", i));
-    asked.documents.push_back((object ? list[i]["text"] : list[i]).get<std::string>());
+    request.documents.push_back((object ? list[i]["text"] : list[i]).get<std::string>());
   }
   return std::nullopt;
 }
@@ -211,65 +210,65 @@ Wrong read_documents(const Json& body, Asked& asked) {
 Wrong rerank(Call& call, const Exchange& exchange, const Dialect& dialect, bool as_vllm) {
   const ServedModel& served = call.served();
   const Json& body = call.body;
-  Asked asked;
-  if (auto wrong = read_head(served, asked)) return wrong;
-  if (!asked.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
+  RankRequest request;
+  if (auto wrong = read_head(served, request)) return wrong;
+  if (!request.head && !call.service.options().pooling && !states_pooling(*served.model->parts().files))
     return ApiError{ApiErrorKind::unsupported,
-                    "rerank: the model has no ranking head and is none for embeddings; /score compares texts by the "
-                    "cosine of its vectors",
+                    "rerank: the model has no ranking head and is not an embedding model; /score compares texts by the "
+                    "cosine of their vectors",
                     "model"};
-  if (auto wrong = read_documents(body, asked)) return wrong;
-  asked.activated = body.value("use_activation", as_vllm);
-  asked.with_documents =
-      asked.shape == Shape::texts ? body.value("return_text", false) : body.value("return_documents", as_vllm);
-  if (const int64_t most = body.value("top_n", int64_t{0}); most > 0) asked.most_results = most;
-  asked.id = "rerank-" + call.service.new_id();
+  if (auto wrong = read_documents(body, request)) return wrong;
+  request.activated = body.value("use_activation", as_vllm);
+  request.with_documents =
+      request.shape == Shape::texts ? body.value("return_text", false) : body.value("return_documents", as_vllm);
+  if (const int64_t most = body.value("top_n", int64_t{0}); most > 0) request.most_results = most;
+  request.id = "rerank-" + call.service.new_id();
   const std::string& query = body["query"].get_ref<const std::string&>();
   const Limits limits = read_limits(served, body);
-  const char* field = asked.shape == Shape::texts ? "texts" : "documents";
+  const char* field = request.shape == Shape::texts ? "texts" : "documents";
   Pooling pooling = Pooling::last;
-  if (asked.head) {
-    if (auto wrong = check_head(*asked.head)) return wrong;
+  if (request.head) {
+    if (auto wrong = check_head(*request.head)) return wrong;
     auto prompt = RankPrompt::create(*served.model);
     if (!prompt.ok()) return ApiError::from(prompt.error());
-    for (const std::string& document : asked.documents)
-      if (auto wrong = add_pair(served, *prompt, limits, field, query, document, asked)) return wrong;
+    for (const std::string& document : request.documents)
+      if (auto wrong = add_pair(served, *prompt, limits, field, query, document, request)) return wrong;
   } else {
-    asked.left = 1;
+    request.left = 1;
     if (auto wrong = read_vector_pooling(served, body, &pooling)) return wrong;
-    if (auto wrong = add_alone(served, limits, "query", body["query"], {}, asked)) return wrong;
-    for (size_t i = 0; i < asked.documents.size(); ++i)
-      if (auto wrong = add_alone(served, limits, field, Json(asked.documents[i]), i, asked)) return wrong;
+    if (auto wrong = add_alone(served, limits, "query", body["query"], {}, request)) return wrong;
+    for (size_t i = 0; i < request.documents.size(); ++i)
+      if (auto wrong = add_alone(served, limits, field, Json(request.documents[i]), i, request)) return wrong;
   }
-  return submit(call, exchange, dialect, std::move(asked), pooling, rerank_json);
+  return submit(call, exchange, dialect, std::move(request), pooling, rerank_json);
 }
 
 Wrong rerank_llama(Call& call, const Exchange& exchange) { return rerank(call, exchange, kLlamaServer, false); }
 Wrong rerank_vllm(Call& call, const Exchange& exchange) { return rerank(call, exchange, kOpenAi, true); }
 
-// --- score
-// --------------------------------------------------------------------------------------------------------------
+// --- score ---
 
-Json score_json(const Asked& asked, const std::vector<double>& scores) {
+Json score_json(const RankRequest& request, const std::vector<double>& scores) {
   Json data = Json::array();
   for (size_t i = 0; i < scores.size(); ++i) data.push_back({{"index", i}, {"object", "score"}, {"score", scores[i]}});
-  Json out = {{"id", asked.id},
+  Json out = {{"id", request.id},
               {"object", "list"},
-              {"created", asked.created},
-              {"model", asked.model},
+              {"created", request.created},
+              {"model", request.model},
               {"data", std::move(data)}};
-  add_facts(asked, out);
+  add_facts(request, out);
   return out;
 }
 
-// A text, its tokens, or a list of such: as a list.
+// Wraps a text or its tokens in a list; a list is returned as is.
 Json as_list(const Json& input) {
   const bool one = input.is_string() || (!input.empty() && input[0].is_number());
   return one ? Json::array({input}) : input;
 }
 
-Wrong add_score_pairs(const ServedModel& served, const Json& body, const Json& left, const Json& right, Asked& asked) {
-  if (auto wrong = check_head(*asked.head)) return wrong;
+Wrong add_score_pairs(const ServedModel& served, const Json& body, const Json& left, const Json& right,
+                      RankRequest& request) {
+  if (auto wrong = check_head(*request.head)) return wrong;
   for (const auto& [name, list] : {std::pair("text_1", &left), {"text_2", &right}})
     for (const Json& text : *list)
       if (!text.is_string())
@@ -280,7 +279,7 @@ Wrong add_score_pairs(const ServedModel& served, const Json& body, const Json& l
   for (size_t i = 0; i < right.size(); ++i) {
     const Json& query = left[left.size() == 1 ? 0 : i];
     if (auto wrong = add_pair(served, *prompt, limits, "text_2", query.get_ref<const std::string&>(),
-                              right[i].get_ref<const std::string&>(), asked))
+                              right[i].get_ref<const std::string&>(), request))
       return wrong;
   }
   return std::nullopt;
@@ -296,26 +295,26 @@ Wrong score(Call& call, const Exchange& exchange) {
   }
   if (left.size() != 1 && left.size() != right.size())
     return ApiError::bad(
-        "text_1", fmt::format("must be one text, or as many as text_2 has; got {} and {}", left.size(), right.size()));
-  Asked asked;
-  if (auto wrong = read_head(served, asked)) return wrong;
-  asked.activated = call.body.value("use_activation", true);
+        "text_1", fmt::format("must be one text, or as many as text_2; got {} and {}", left.size(), right.size()));
+  RankRequest request;
+  if (auto wrong = read_head(served, request)) return wrong;
+  request.activated = call.body.value("use_activation", true);
   Pooling pooling = Pooling::last;
-  if (asked.head) {
-    if (auto wrong = add_score_pairs(served, call.body, left, right, asked)) return wrong;
+  if (request.head) {
+    if (auto wrong = add_score_pairs(served, call.body, left, right, request)) return wrong;
   } else {
-    asked.left = left.size();
+    request.left = left.size();
     const Limits limits = read_limits(served, call.body);
     if (auto wrong = read_vector_pooling(served, call.body, &pooling)) return wrong;
     for (const Json& text : left)
-      if (auto wrong = add_alone(served, limits, "text_1", text, {}, asked)) return wrong;
+      if (auto wrong = add_alone(served, limits, "text_1", text, {}, request)) return wrong;
     for (size_t i = 0; i < right.size(); ++i)
-      if (auto wrong = add_alone(served, limits, "text_2", right[i], i, asked)) return wrong;
+      if (auto wrong = add_alone(served, limits, "text_2", right[i], i, request)) return wrong;
   }
-  asked.id = "score-" + call.service.new_id();
-  asked.created =
+  request.id = "score-" + call.service.new_id();
+  request.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
-  return submit(call, exchange, kOpenAi, std::move(asked), pooling, score_json);
+  return submit(call, exchange, kOpenAi, std::move(request), pooling, score_json);
 }
 
 Field whole_number(const char* name, const char* default_value, const char* help, double min) {
@@ -327,8 +326,8 @@ Field whole_number(const char* name, const char* default_value, const char* help
 
 Field truncation_field() {
   return whole_number("truncate_prompt_tokens", "0",
-                      "cut documents so that a pair has at most so many tokens, and name them in `truncated`; -1: as "
-                      "many as the context; 0: refuse what is longer",
+                      "truncate documents so that a pair has at most this many tokens, and list them in `truncated`; "
+                      "-1: the context length; 0: reject longer pairs",
                       -1);
 }
 
@@ -336,17 +335,18 @@ std::vector<Field> rerank_fields(bool as_vllm) {
   const char* on = as_vllm ? "true" : "false";
   return {
       model_field(),
-      text_field("query", kText, true, "what the documents are ranked by"),
+      text_field("query", kText, true, "the query that the documents are ranked by"),
       text_field("documents", kList, false, "strings, or objects with a string `text`"),
-      text_field("texts", kList, false, "the same in TEI's form, which answers a list of `index` and `score`"),
-      whole_number("top_n", "all", "so many of the best; 0: all", 0),
-      {"return_documents", kBoolean, on, "with each document's text"},
-      {"return_text", kBoolean, "false", "the same of `texts`"},
-      {"use_activation", kBoolean, on, "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+      text_field("texts", kList, false, "the same in TEI's format, which returns a list of `index` and `score`"),
+      whole_number("top_n", "all", "number of best documents to return; 0: all", 0),
+      {"return_documents", kBoolean, on, "return each document's text"},
+      {"return_text", kBoolean, "false", "the same for `texts`"},
+      {"use_activation", kBoolean, on, "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
       truncation_field(),
-      whole_number("max_tokens_per_doc", "all", "cut documents to so many tokens, and name them in `truncated`", 1),
+      whole_number("max_tokens_per_doc", "all", "truncate documents to this many tokens, and list them in `truncated`",
+                   1),
       pooling_field(),
-      ignored_field("user", kText, "it names the client's own user, for the provider's statistics")};
+      ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")};
 }
 
 }  // namespace
@@ -358,8 +358,8 @@ std::vector<Endpoint> ranking_endpoints() {
     list.push_back({.method = "POST",
                     .path = path,
                     .dialect = &kLlamaServer,
-                    .summary = "Documents by how well they answer a query: by the model's ranking head, or of a model "
-                               "for embeddings by cosine; `scored_by` says which.",
+                    .summary = "Ranks documents by how well they answer a query: with the model's ranking head, or for "
+                               "an embedding model by cosine; `scored_by` says which.",
                     .fields = rerank_fields(false),
                     .begin = rerank_llama});
   list.push_back(
@@ -374,18 +374,18 @@ std::vector<Endpoint> ranking_endpoints() {
         {.method = "POST",
          .path = path,
          .dialect = &kOpenAi,
-         .summary = "How well two texts go together: by the model's ranking head, or the cosine of their vectors; "
-                    "`scored_by` says which.",
+         .summary = "Scores how well two texts match: with the model's ranking head, or by the cosine of their "
+                    "vectors; `scored_by` says which.",
          .fields = {model_field(),
                     text_field("text_1", kTextsOrTokens, true,
-                               "text or tokens, or a list as long as text_2's; of a ranking head, the query"),
+                               "text or tokens, or a list as long as text_2's; for a ranking head, the query"),
                     text_field("text_2", kTextsOrTokens, true,
-                               "text or tokens, or a list of such; of a ranking head, the document"),
+                               "text or tokens, or a list of either; for a ranking head, the document"),
                     pooling_field(),
                     {"use_activation", kBoolean, "true",
-                     "of a ranking head with one label, the sigmoid of its logit; false: the logit"},
+                     "for a ranking head with one label: the sigmoid of its logit; false: the logit"},
                     truncation_field(),
-                    ignored_field("user", kText, "it names the client's own user, for the provider's statistics")},
+                    ignored_field("user", kText, "it identifies the client's end user, for the provider's statistics")},
          .begin = score});
   return list;
 }

@@ -1,9 +1,7 @@
-// POST /v1/responses: OpenAI's later API, in which an answer is a list of items: thinking, a message, calls of
-// functions.
+// POST /v1/responses: OpenAI's newer API, in which an answer is a list of items: thinking, a message, function calls.
 //
-//   stream   response.created, response.in_progress; for each item response.output_item.added, its parts' and deltas'
-//   events,
-//            response.output_item.done; then response.completed or response.incomplete. No [DONE].
+//   stream   response.created, response.in_progress; for each item response.output_item.added, the events of its parts
+//            and deltas, response.output_item.done; then response.completed or response.incomplete. No [DONE].
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,7 +22,7 @@
 namespace millrace {
 namespace {
 
-// A response is there for the key that asked for it alone.
+// A stored response is visible only to the key that created it.
 std::string stored_as(const std::string& owner, const std::string& id) { return owner + "\n" + id; }
 std::string owner_of(const HttpRequest& request) { return request.account ? request.account->key().name : ""; }
 
@@ -42,7 +40,7 @@ Json usage_json(const Answer& answer) {
   return out;
 }
 
-// The whole answer; kept where it was asked for.
+// The complete response; stored if requested.
 Json ended(Answer& answer, Json output) {
   const Choice& choice = answer.choices.front();
   const bool complete = choice.finish == FinishReason::stop;
@@ -60,7 +58,7 @@ Json ended(Answer& answer, Json output) {
   return out;
 }
 
-// Those of the text. Tokens before anything else belong to what comes first.
+// Log-probabilities of the text's tokens. Tokens before the first piece belong to its kind, `first`.
 Json text_logprobs(const Answer& answer, const std::vector<ChosenToken>& tokens, Kind first) {
   Json out = Json::array();
   for (const ChosenToken& chosen : tokens)
@@ -74,7 +72,7 @@ Json whole(Answer& answer) {
   std::optional<Kind> first;
   for (auto it = choice.logprobs.begin(); it != choice.logprobs.end() && !first; ++it) first = it->kind;
   const FinishReason finish = choice.finish;
-  answer.choices.front().finish = FinishReason::none;  // items before the last one are whole
+  answer.choices.front().finish = FinishReason::none;  // all items but the last are complete
   ResponseEvents events(answer);
   if (!choice.reasoning.empty()) events.piece({Kind::reasoning, choice.reasoning});
   if (!choice.text.empty() || choice.calls.empty())
@@ -100,16 +98,16 @@ std::string begin(Answer& answer) {
 
 std::string delta(Answer& answer, size_t, const Delta& delta) {
   ResponseEvents events(answer);
-  std::vector<ChosenToken>& held = answer.choices.front().logprobs;  // of text that is still held back
-  if (delta.logprob) held.push_back(*delta.logprob);
-  const auto logprobs = [&] { return text_logprobs(answer, std::exchange(held, {}), Kind::text); };
+  std::vector<ChosenToken>& buffered = answer.choices.front().logprobs;  // of text that is still buffered
+  if (delta.logprob) buffered.push_back(*delta.logprob);
+  const auto logprobs = [&] { return text_logprobs(answer, std::exchange(buffered, {}), Kind::text); };
   if (delta.pieces.empty() && !delta.text.empty()) events.piece({Kind::text, delta.text}, logprobs());
   for (const AnswerPiece& piece : delta.pieces) {
     if (piece.kind != Kind::text)
-      for (ChosenToken& chosen : held) chosen.kind = chosen.kind.value_or(piece.kind);
+      for (ChosenToken& chosen : buffered) chosen.kind = chosen.kind.value_or(piece.kind);
     events.piece(piece, piece.kind == Kind::text ? logprobs() : Json::array());
   }
-  std::erase_if(held, [](const ChosenToken& chosen) { return chosen.kind && *chosen.kind != Kind::text; });
+  std::erase_if(buffered, [](const ChosenToken& chosen) { return chosen.kind && *chosen.kind != Kind::text; });
   if (delta.finish != FinishReason::none) events.close();
   return events.take();
 }
@@ -135,52 +133,52 @@ std::string refuse_in_stream(const ApiError& error) {
 HttpReply refuse(const ApiError& error) { return kOpenAi.refuse(error); }
 
 // "text": {"format": {...}}; "reasoning": {"effort": ...}
-std::vector<Field> wish_fields() {
-  Field format{
-      "format", kObject, "{\"type\": \"text\"}",
-      "what the answer is written like: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
+std::vector<Field> format_and_reasoning_fields() {
+  Field format{"format", kObject, "{\"type\": \"text\"}",
+               "output format: text, json_object, or {\"type\": \"json_schema\", \"name\", \"schema\"}"};
   format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     return set_response_format(ask, value, "text.format");
   };
   const auto is_medium = [](const Json& value) { return value == "medium"; };
-  Field effort{"effort", kText, "the template's",
-               "how long to think (none, minimal, low, medium, high), for chat templates that look at it"};
+  Field effort{"effort", kText, "template default",
+               "how much to think (none, minimal, low, medium, high), for chat templates that support it"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
-  const char* why = "thinking comes whole, as content of its item, where others send a summary";
-  return {object_field("text", "the form of the answer", {format, unsupported_field("verbosity", is_medium)}),
-          object_field("reasoning", "how to think",
+  const char* why = "thinking is returned in full, as the content of its item, where other servers send a summary";
+  return {object_field("text", "output format", {format, unsupported_field("verbosity", is_medium)}),
+          object_field("reasoning", "thinking options",
                        {effort, ignored_field("summary", kText, why), ignored_field("generate_summary", kText, why)})};
 }
 
 std::vector<Field> prompt_fields() {
   Field input{"input", kText | kList, "",
-              "the person's message, or items: messages, function_call, function_call_output and reasoning"};
+              "the user's message, or items: messages, function_call, function_call_output and reasoning"};
   input.most = 1 << 16;
   input.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.messages = Json::array();
     return add_input_items(value, ask.messages, "input");
   };
   Field instructions{"instructions", kText, "none",
-                     "how the assistant should answer; those of an earlier response do not go on"};
-  Field previous{"previous_response_id", kText, "none", "a stored response that this one goes on from"};
+                     "system prompt; the instructions of an earlier response are not carried over"};
+  Field previous{"previous_response_id", kText, "none", "a stored response to continue from"};
   Field truncation{"truncation", kText, "disabled",
-                   "auto: a conversation that does not fit loses its beginning, and the answer says how much"};
+                   "auto: a conversation that does not fit loses its beginning, and the response reports how much"};
   truncation.choices = {"auto", "disabled"};
   truncation.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value == "auto") ask.truncate_prompt = -1;
     return std::nullopt;
   };
-  return joined({{model_field(), input, instructions, previous, truncation}, flat_tool_fields(), wish_fields()});
+  return joined(
+      {{model_field(), input, instructions, previous, truncation}, flat_tool_fields(), format_and_reasoning_fields()});
 }
 
-// What is told beside the text where it is asked for; the others are of items that are never there.
+// `include`. All other values concern items that this server never returns.
 Field include_field() {
   Field include{"include", kTexts, "[]",
                 "message.output_text.logprobs: log-probabilities of the text's tokens. reasoning.encrypted_content and "
-                "what concerns others' tools is taken, and nothing of it is there"};
+                "the values of provider tools are accepted, and return nothing"};
   include.most = 64;
   include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     static constexpr std::string_view kKnown[] = {"message.output_text.logprobs",
@@ -193,8 +191,7 @@ Field include_field() {
                                                   "message.input_image.image_url"};
     for (const Json& name : value) {
       if (std::ranges::find(kKnown, name.get_ref<const std::string&>()) == std::end(kKnown))
-        return ApiError::bad(
-            "include", fmt::format("'{}' is nothing that can be included", name.get<std::string>().substr(0, 64)));
+        return ApiError::bad("include", fmt::format("'{}' cannot be included", name.get<std::string>().substr(0, 64)));
       if (name == kKnown[0]) ask.request.sampling.logprobs = std::max<int64_t>(ask.request.sampling.logprobs, 0);
     }
     return std::nullopt;
@@ -204,7 +201,7 @@ Field include_field() {
 
 Field top_logprobs_field() {
   Field top{"top_logprobs", kInteger, "0",
-            "so many of the likeliest tokens beside each of the text's, with their log-probabilities"};
+            "number of most likely tokens to return for each token of the text, with their log-probabilities"};
   top.min = 0;
   top.max = 20;
   top.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -216,11 +213,11 @@ Field top_logprobs_field() {
 
 std::vector<Field> response_fields() {
   Field store{"store", kBoolean, "true",
-              "keep the response for previous_response_id and GET, within the server's bounds"};
+              "store the response for previous_response_id and GET, within the server's limits"};
   return joined(
       {prompt_fields(),
        {max_tokens_field("max_output_tokens", "-1"), stream_field(false), store, seed_field(false), stop_field("stop"),
-        Field{"metadata", kObject, "{}", "comes back with the response"}, top_logprobs_field(), include_field()},
+        Field{"metadata", kObject, "{}", "returned with the response"}, top_logprobs_field(), include_field()},
        sampling_fields(),
        extension_fields(),
        other_response_fields()});
@@ -259,10 +256,9 @@ Wrong look_up(Call& call) {
     auto earlier =
         service.responses().get(stored_as(owner_of(call.request), body["previous_response_id"].get<std::string>()));
     if (!earlier)
-      return ApiError::bad("previous_response_id",
-                           service.responses().keeps()
-                               ? "there is no such response; it may have made room for later ones"
-                               : "this server keeps no responses");
+      return ApiError::bad("previous_response_id", service.responses().keeps()
+                                                       ? "there is no such response; it may have been evicted"
+                                                       : "this server does not store responses");
     messages = std::move(earlier->messages);
     input = std::move(earlier->input);
     for (Json& item : earlier->response["output"]) input.push_back(std::move(item));
@@ -285,7 +281,7 @@ Wrong look_up(Call& call) {
 }
 
 ApiError no_response(const std::string& id) {
-  return {ApiErrorKind::not_found, fmt::format("response '{}' is not kept here", id.substr(0, 100)), "response_id"};
+  return {ApiErrorKind::not_found, fmt::format("there is no stored response '{}'", id.substr(0, 100)), "response_id"};
 }
 
 bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
@@ -294,7 +290,7 @@ bool query_is(const HttpRequest& request, const char* name, bool* wrong) {
   return value == "true";
 }
 
-// A stream of one that has ended is its events anew, after ?starting_after=.
+// Streams a stored response by replaying its events, after ?starting_after=.
 Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpRequest& request) {
   int64_t after = -1;
   if (const std::string text = query_value(request.query, "starting_after"); !text.empty()) {
@@ -310,12 +306,12 @@ Handled show_as_stream(const std::string& id, StoredResponse stored, const HttpR
 // {"object": "list", "data", "first_id", "last_id", "has_more"}: ?order=asc or desc, ?after=ID, ?limit= up to 100.
 Handled list_input_items(Json items, const HttpRequest& request) {
   const std::string order = query_value(request.query, "order"), after = query_value(request.query, "after"),
-                    asked = query_value(request.query, "limit");
+                    count = query_value(request.query, "limit");
   if (!order.empty() && order != "asc" && order != "desc") return ApiError::bad("order", "must be asc or desc");
   size_t limit = 20;
-  if (!asked.empty()) {
-    const auto [end, failed] = std::from_chars(asked.data(), asked.data() + asked.size(), limit);
-    if (failed != std::errc() || end != asked.data() + asked.size() || limit < 1 || limit > 100)
+  if (!count.empty()) {
+    const auto [end, failed] = std::from_chars(count.data(), count.data() + count.size(), limit);
+    if (failed != std::errc() || end != count.data() + count.size() || limit < 1 || limit > 100)
       return ApiError::bad("limit", "must be from 1 to 100");
   }
   if (order != "asc") std::reverse(items.begin(), items.end());
@@ -341,31 +337,31 @@ Handled list_input_items(Json items, const HttpRequest& request) {
 Handled show(Call& call) {
   const std::string id = call.rest.substr(0, call.rest.find('/')), part = call.rest.substr(id.size());
   if (!part.empty() && part != "/input_items")
-    return ApiError{ApiErrorKind::not_found, "there is no such path; ID and ID/input_items are", ""};
+    return ApiError{ApiErrorKind::not_found, "unknown path; use ID or ID/input_items", ""};
   auto found = call.service.responses().get(stored_as(owner_of(call.request), id));
   if (!found) return no_response(id);
   if (!part.empty()) return list_input_items(std::move(found->input), call.request);
-  bool wrong = false, no_bool = false;
-  if (query_is(call.request, "include_obfuscation", &wrong))
+  bool bad_obfuscation = false, bad_stream = false;
+  if (query_is(call.request, "include_obfuscation", &bad_obfuscation))
     return ApiError::unsupported("include_obfuscation", "is not supported by this server; leave it out");
-  const bool stream = query_is(call.request, "stream", &no_bool);
-  if (wrong || no_bool) return ApiError::bad(wrong ? "include_obfuscation" : "stream", "must be true or false");
+  const bool stream = query_is(call.request, "stream", &bad_stream);
+  if (bad_obfuscation || bad_stream)
+    return ApiError::bad(bad_obfuscation ? "include_obfuscation" : "stream", "must be true or false");
   if (stream) return show_as_stream(id, std::move(*found), call.request);
   if (!query_value(call.request.query, "starting_after").empty())
     return ApiError::bad("starting_after", "needs stream");
   return json_reply(found->response);
 }
 
-// Only work in the background can be cancelled, and there is none: whoever closes the connection ends the others.
+// Only background responses can be cancelled, and there are none; closing the connection ends any other.
 Handled cancel(Call& call) {
   constexpr std::string_view kCancel = "/cancel";
-  if (!call.rest.ends_with(kCancel))
-    return ApiError{ApiErrorKind::not_found, "there is no such path; ID/cancel is one", ""};
+  if (!call.rest.ends_with(kCancel)) return ApiError{ApiErrorKind::not_found, "unknown path; use ID/cancel", ""};
   const std::string id = call.rest.substr(0, call.rest.size() - kCancel.size());
   if (!call.service.responses().get(stored_as(owner_of(call.request), id))) return no_response(id);
   return ApiError::bad(
       "response_id",
-      "has ended; only responses in the background can be cancelled, and closing its connection ends one that streams");
+      "has ended; only background responses can be cancelled, and closing the connection ends one that streams");
 }
 
 Handled forget(Call& call) {
@@ -380,18 +376,18 @@ Handled count_input_tokens(Call& call) {
   return json_reply({{"object", "response.input_tokens"}, {"input_tokens", call.ask.prompts.front().tokens.size()}});
 }
 
-const Dialect kResponses = {"OpenAI responses",
-                            "Errors as OpenAI's. Streams are named server-sent events that end with "
-                            "`response.completed` or `response.incomplete`; an error in a stream is a last "
-                            "`event: error`.",
-                            refuse, refuse_in_stream};
+const Dialect kResponses = {
+    "OpenAI responses",
+    "Errors are OpenAI's. Streams are named server-sent events that end with `response.completed` or "
+    "`response.incomplete`; an error in a stream is sent as a final `event: error`.",
+    refuse, refuse_in_stream};
 
 std::vector<Endpoint> responses_endpoints() {
   std::vector<Endpoint> list;
   list.push_back({.method = "POST",
                   .path = "/v1/responses",
                   .dialect = &kResponses,
-                  .summary = "Answers a conversation with items: thinking, a message, calls of functions.",
+                  .summary = "Answers a conversation with items: thinking, a message, function calls.",
                   .fields = response_fields(),
                   .prepare = prepare,
                   .look_up = look_up,
@@ -399,7 +395,7 @@ std::vector<Endpoint> responses_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/responses/input_tokens",
                   .dialect = &kResponses,
-                  .summary = "How many tokens a conversation has.",
+                  .summary = "Counts the tokens of a conversation.",
                   .fields = joined({prompt_fields(), other_response_count_fields()}),
                   .prepare = prepare,
                   .look_up = look_up,
@@ -407,8 +403,9 @@ std::vector<Endpoint> responses_endpoints() {
   list.push_back({.method = "GET",
                   .path = "/v1/responses/*",
                   .dialect = &kResponses,
-                  .summary = "A stored response; with `?stream=true` its events anew, those after `?starting_after=`. "
-                             "`ID/input_items`: what it answers, by `?order=`, `?after=` and `?limit=`.",
+                  .summary =
+                      "Returns a stored response; with `?stream=true` replays its events, from the one after "
+                      "`?starting_after=`. `ID/input_items` lists its input, by `?order=`, `?after=` and `?limit=`.",
                   .handle = show,
                   .without_model = true});
   list.push_back(
@@ -416,14 +413,14 @@ std::vector<Endpoint> responses_endpoints() {
        .path = "/v1/responses/*",
        .dialect = &kResponses,
        .summary =
-           "`ID/cancel` is refused: a stored response has ended, and closing its connection ends one that has not.",
+           "`ID/cancel` is rejected: a stored response has ended, and closing the connection ends one that has not.",
        .handle = cancel,
        .without_model = true,
        .raw_body = true});
   list.push_back({.method = "DELETE",
                   .path = "/v1/responses/*",
                   .dialect = &kResponses,
-                  .summary = "Forgets a stored response.",
+                  .summary = "Deletes a stored response.",
                   .handle = forget,
                   .without_model = true});
   return list;

@@ -27,7 +27,7 @@ Json call_item(const std::string& id, const std::string& call_id, const std::str
           {"arguments", ""},  {"call_id", call_id},      {"name", name}};
 }
 
-// The pieces of a stored text, as they were streamed; one of all, where they were not.
+// Cuts a stored text into the pieces in which it was streamed; one piece if it was not streamed.
 class Pieces {
  public:
   Pieces(const Json& deltas, size_t item) : sizes_(item < deltas.size() ? deltas[item] : Json::array()) {}

@@ -1,5 +1,5 @@
-// What /v1/responses writes: the items of an answer, and the numbered events by which a stream tells of them. A whole
-// answer is made by the same events, and a stored one is told again by them.
+// The output items of /v1/responses, and the numbered events that stream them. The same code builds complete responses
+// and replays stored ones.
 #pragma once
 
 #include "server/api/api.h"
@@ -7,18 +7,18 @@
 
 namespace millrace {
 
-// Items are kept in answer.items, the last one of which is open while the choice's part_kind is set.
+// Items are in answer.items; the last one is open while the choice's part_kind is set.
 class ResponseEvents {
  public:
-  // Events up to the number `after` are counted, not written.
+  // Events up to number `after` are counted but not written.
   explicit ResponseEvents(Answer& answer, int64_t after = -1)
       : answer_(answer), choice_(answer.choices.front()), after_(after) {}
 
   void event(const char* type, Json data);
-  // `logprobs`: of the piece, where it is text; counted with it for who tells it again.
+  // `logprobs` belong to the piece if it is text; their count is recorded for replay.
   void piece(const AnswerPiece& piece, Json logprobs = Json::array());
-  void close();         // ends the item that is open
-  void at_least_one();  // a message without text, where there is nothing else
+  void close();         // ends the open item
+  void at_least_one();  // adds a message without text if there are no items
   std::string take() { return std::move(bytes_); }
 
  private:
@@ -36,10 +36,10 @@ class ResponseEvents {
   std::string bytes_;
 };
 
-// The response as it stands, without its usage.
+// The response so far, without usage.
 Json response_json(const Answer& answer, const char* status, Json output);
 
-// The stream of a stored response, from the event after the number `after`.
+// The event stream of a stored response, from the event after number `after`.
 std::string stored_response_events(const std::string& id, StoredResponse stored, int64_t after);
 
 }  // namespace millrace

@@ -10,7 +10,7 @@ namespace {
 
 using Wrong = std::optional<ApiError>;
 
-// A string, or parts of text.
+// A string, or text parts.
 Wrong read_parts(const std::string& where, const Json& content, std::string* text) {
   if (content.is_string()) {
     *text = content.get<std::string>();
@@ -40,7 +40,7 @@ Wrong read_string(const Json& item, const std::string& where, const char* key, s
   return std::nullopt;
 }
 
-// The assistant's turn that calls and thinking belong to.
+// The assistant message that calls are added to.
 Json& assistant_turn(Json& messages) {
   if (messages.empty() || messages.back()["role"] != "assistant")
     messages.push_back({{"role", "assistant"}, {"content", ""}});
@@ -56,12 +56,12 @@ Wrong add_item(const Json& item, Json& messages, const std::string& where) {
     std::string role;
     if (auto wrong = read_string(item, where, "role", &role)) return wrong;
     if (role == "tool" || role == "function")
-      return ApiError::bad(where + ".role", "a tool answers by an item of type function_call_output");
+      return ApiError::bad(where + ".role", "a tool's result must be an item of type function_call_output");
     if (auto wrong = check_role(where + ".role", role)) return wrong;
     if (!item.contains("content")) return ApiError::bad(where + ".content", "is missing");
     if (auto wrong = read_parts(where + ".content", item["content"], &text)) return wrong;
     if (role == "developer") role = "system";
-    // Thinking that came before its message is one turn with it.
+    // Thinking and the message that follows it are one turn.
     if (role == "assistant" && !messages.empty() && messages.back()["role"] == "assistant" &&
         messages.back()["content"] == "" && !messages.back().contains("tool_calls"))
       messages.back()["content"] = std::move(text);
@@ -128,9 +128,9 @@ void add_stored_items(const Json& input, const std::string& id, Json& items) {
     for (auto& [name, value] : item.items())
       if (!out.contains(name)) out[name] = std::move(value);
     if (type == "message" && out.contains("content") && out["content"].is_string()) {
-      const bool said = out.value("role", "") == "assistant";
-      Json part = {{"type", said ? "output_text" : "input_text"}, {"text", out["content"]}};
-      if (said) part["annotations"] = Json::array();
+      const bool by_assistant = out.value("role", "") == "assistant";
+      Json part = {{"type", by_assistant ? "output_text" : "input_text"}, {"text", out["content"]}};
+      if (by_assistant) part["annotations"] = Json::array();
       out["content"] = Json::array({std::move(part)});
     }
     items.push_back(std::move(out));

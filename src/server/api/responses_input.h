@@ -1,4 +1,4 @@
-// Items of /v1/responses to messages of a chat template.
+// Converts the input items of /v1/responses to messages of a chat template.
 #pragma once
 
 #include <optional>
@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// Adds what `input` holds, a text or a list of items, to `messages`. `where` names it in errors.
+// Adds `input`, a text or a list of items, to `messages`. `where` is its name in error messages.
 std::optional<ApiError> add_input_items(const Json& input, Json& messages, const std::string& where);
 
-// The items as they are stored and listed: each with an id, a text as a message.
+// Adds the items in stored form: each has an id, and plain text becomes a message.
 void add_stored_items(const Json& input, const std::string& id, Json& items);
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ std::vector<Field> sampling_fields(std::initializer_list<std::string_view> witho
 }
 
 Field model_field() {
-  return with_set("model", kText, "the one that is served", "name or alias of the model",
+  return with_set("model", kText, "the server's first model", "name or alias of the model",
                   [](const Json& value, GenerationRequest& ask) -> Wrong {
                     ask.model = value.get<std::string>();
                     return std::nullopt;
@@ -60,8 +60,7 @@ Field model_field() {
 }
 
 Field stream_field(bool default_value) {
-  return with_set("stream", kBoolean, default_value ? "true" : "false",
-                  "send the answer piece by piece, as it is generated",
+  return with_set("stream", kBoolean, default_value ? "true" : "false", "send the output as it is generated",
                   [](const Json& value, GenerationRequest& ask) -> Wrong {
                     ask.stream = value.get<bool>();
                     return std::nullopt;
@@ -70,7 +69,7 @@ Field stream_field(bool default_value) {
 
 Field stop_field(const std::string& name) {
   Field field =
-      with_set(name, kText | kTexts, "none", "strings that end the answer; it never contains one, nor part of one",
+      with_set(name, kText | kTexts, "none", "strings that end the output, which never contains one, nor part of one",
                [](const Json& value, GenerationRequest& ask) -> Wrong {
                  ask.request.stop =
                      value.is_string() ? std::vector{value.get<std::string>()} : value.get<std::vector<std::string>>();
@@ -82,9 +81,9 @@ Field stop_field(const std::string& name) {
 }
 
 Field seed_field(bool negative_is_random) {
-  const std::string help = "seed of the random draws: the same request with the same seed gives the same answer";
-  return bounded(with_set("seed", kInteger, "a random one, told in the Millrace-Seed header",
-                          help + (negative_is_random ? "; -1: a random one" : ""),
+  const std::string help = "sampling seed: the same request with the same seed gives the same output";
+  return bounded(with_set("seed", kInteger, "random, returned in the Millrace-Seed header",
+                          help + (negative_is_random ? "; -1: random" : ""),
                           [=](const Json& value, GenerationRequest& ask) -> Wrong {
                             if (negative_is_random && value.get<double>() < 0) return std::nullopt;
                             ask.seed_given = true;
@@ -97,7 +96,7 @@ Field seed_field(bool negative_is_random) {
 }
 
 Field max_tokens_field(const std::string& name, const std::string& default_value) {
-  return bounded(with_set(name, kInteger, default_value, "most tokens of an answer; -1: until the context is full",
+  return bounded(with_set(name, kInteger, default_value, "maximum tokens to generate; -1: until the context is full",
                           [](const Json& value, GenerationRequest& ask) -> Wrong {
                             ask.request.max_tokens = std::max<int64_t>(-1, value.get<int64_t>());
                             return std::nullopt;
@@ -108,7 +107,7 @@ Field max_tokens_field(const std::string& name, const std::string& default_value
 Field logit_bias_field() {
   Field field =
       with_set("logit_bias", kObject | kList, "none",
-               "{\"ID\": BIAS} or [[ID, BIAS]]: added to the logits of tokens; -100 or false all but bans one",
+               "{\"ID\": BIAS} or [[ID, BIAS]]: added to the logits of tokens; -100 or false practically bans one",
                [](const Json& value, GenerationRequest& ask) -> Wrong {
                  if (value.is_object()) {
                    for (const auto& [key, bias] : value.items())
@@ -131,7 +130,7 @@ Field prompt_field(const std::string& name, bool several) {
   const unsigned types = kText | kTokens | (several ? kTexts | kTokenLists : 0u);
   Field field =
       with_set(name, types, "",
-               several ? "text or tokens to continue, or a list of such: each is answered on its own"
+               several ? "text or tokens to continue, or a list of either: each is continued separately"
                        : "text or tokens to continue",
                [name](const Json& value, GenerationRequest& ask) -> Wrong {
                  const bool list = value.is_array() && !value.empty() && !value[0].is_number();
@@ -156,7 +155,8 @@ Field prompt_field(const std::string& name, bool several) {
 
 Field answers_field() {
   return bounded(
-      with_set("n", kInteger, "1", "answers to each prompt; they share the work on it and differ in their seed",
+      with_set("n", kInteger, "1",
+               "number of outputs for each prompt; they share the prompt's computation and differ in their seed",
                [](const Json& value, GenerationRequest& ask) -> Wrong {
                  ask.request.n = value.get<int64_t>();
                  return std::nullopt;
@@ -166,18 +166,18 @@ Field answers_field() {
 
 Field usage_in_stream_field() {
   Field options{"stream_options", kObject, "", "needs stream"};
-  options.fields = {
-      with_set("include_usage", kBoolean, "false", "a last chunk with the tokens counted",
-               [](const Json& value, GenerationRequest& ask) -> Wrong {
-                 ask.include_usage = value.get<bool>();
-                 return std::nullopt;
-               }),
-      with_set("continuous_usage_stats", kBoolean, "false", "the count so far in every chunk; needs include_usage",
-               [](const Json& value, GenerationRequest& ask) -> Wrong {
-                 ask.continuous_usage = value.get<bool>();
-                 return std::nullopt;
-               }),
-      unsupported_field("include_obfuscation", is_false)};
+  options.fields = {with_set("include_usage", kBoolean, "false", "send a final chunk with the token counts",
+                             [](const Json& value, GenerationRequest& ask) -> Wrong {
+                               ask.include_usage = value.get<bool>();
+                               return std::nullopt;
+                             }),
+                    with_set("continuous_usage_stats", kBoolean, "false",
+                             "send the counts so far in every chunk; needs include_usage",
+                             [](const Json& value, GenerationRequest& ask) -> Wrong {
+                               ask.continuous_usage = value.get<bool>();
+                               return std::nullopt;
+                             }),
+                    unsupported_field("include_obfuscation", is_false)};
   return options;
 }
 
@@ -195,46 +195,46 @@ std::vector<Field> extension_fields() {
     });
   };
   return {
-      bounded(with_set("min_tokens", kInteger, "0", "the model's end tokens are held back before so many",
+      bounded(with_set("min_tokens", kInteger, "0", "the model's end tokens are not allowed before this many tokens",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.request.min_tokens = value.get<int64_t>();
                          return std::nullopt;
                        }),
               0, kMostTokens),
-      flag("ignore_eos", "false", "go on past the model's end tokens", &Request::ignore_eos),
-      flag("cache_prompt", "true", "may use what is computed of prompts that begin alike, and leave its own",
-           &Request::cache_prompt),
-      bounded(with_set("priority", kInteger, "0", "higher goes first, where the server's policy looks at it",
-                       [](const Json& value, GenerationRequest& ask) -> Wrong {
-                         ask.request.priority = value.get<int64_t>();
-                         return std::nullopt;
-                       }),
-              -1e9, 1e9),
-      bounded(with_set("timeout", kNumber, "the server's", "seconds after which the answer ends as it is",
-                       [](const Json& value, GenerationRequest& ask) -> Wrong {
-                         ask.timeout_seconds = value.get<double>();
-                         return std::nullopt;
-                       }),
-              0.001, 1e6),
-      bounded(with_set("max_ttft", kNumber, "the server's",
-                       "refused with 429 when the first token is not to be expected within so many seconds; the "
-                       "Millrace-Max-TTFT header says the same",
+      flag("ignore_eos", "false", "continue past the model's end tokens", &Request::ignore_eos),
+      flag("cache_prompt", "true", "may reuse cached prompt prefixes, and cache its own", &Request::cache_prompt),
+      bounded(
+          with_set("priority", kInteger, "0", "higher runs first, if the server's scheduling policy uses priorities",
+                   [](const Json& value, GenerationRequest& ask) -> Wrong {
+                     ask.request.priority = value.get<int64_t>();
+                     return std::nullopt;
+                   }),
+          -1e9, 1e9),
+      bounded(
+          with_set("timeout", kNumber, "server default", "seconds after which generation stops, with the output so far",
+                   [](const Json& value, GenerationRequest& ask) -> Wrong {
+                     ask.timeout_seconds = value.get<double>();
+                     return std::nullopt;
+                   }),
+          0.001, 1e6),
+      bounded(with_set("max_ttft", kNumber, "server default",
+                       "reject with 429 if the first token is not expected within this many seconds; the "
+                       "Millrace-Max-TTFT header does the same",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.max_ttft_seconds = value.get<double>();
                          return std::nullopt;
                        }),
               0.001, 1e6),
       bounded(with_set("deadline", kNumber, "none",
-                       "seconds by which the answer is wanted whole: the deadline policy goes by it, and what cannot "
-                       "be done by then is "
-                       "refused with 429",
+                       "seconds within which the whole output is needed: the deadline policy schedules by it, and a "
+                       "request that cannot meet it is rejected with 429",
                        [](const Json& value, GenerationRequest& ask) -> Wrong {
                          ask.request.deadline_seconds = value.get<double>();
                          return std::nullopt;
                        }),
               0.001, 1e6),
-      tokens("banned_token_ids", "tokens that are never chosen", &SamplingOptions::banned_tokens),
-      tokens("allowed_token_ids", "the only tokens that may be chosen", &SamplingOptions::allowed_tokens),
+      tokens("banned_token_ids", "tokens that are never sampled", &SamplingOptions::banned_tokens),
+      tokens("allowed_token_ids", "the only tokens that may be sampled", &SamplingOptions::allowed_tokens),
   };
 }
 

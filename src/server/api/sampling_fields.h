@@ -1,11 +1,11 @@
-// Fields that several APIs have, under the names that each gives them.
+// Fields shared by several APIs, under the name that each API uses.
 #pragma once
 
 #include "server/api/schema.h"
 
 namespace millrace {
 
-// Every sampling option that is a number, under its own name, but for those named.
+// Every numeric sampling option under its own name, except `without`.
 std::vector<Field> sampling_fields(std::initializer_list<std::string_view> without = {});
 
 Field model_field();
@@ -19,10 +19,10 @@ Field answers_field();                    // n
 Field messages_field();                   // OpenAI's
 std::vector<Field> chat_prompt_fields();  // messages, and how the chat template is used
 Field usage_in_stream_field();
-std::vector<Field>
-extension_fields();  // min_tokens, ignore_eos, cache_prompt, priority, timeout, banned and allowed tokens
+// min_tokens, ignore_eos, cache_prompt, priority, timeout, max_ttft, deadline, banned and allowed tokens.
+std::vector<Field> extension_fields();
 
-// For fields that are not there: what clients send by default is let through.
+// Values of unsupported fields that are accepted because clients send them by default.
 bool is_false(const Json& value);
 bool is_empty(const Json& value);      // "", [], {}
 bool is_no_format(const Json& value);  // {"type": "text"}, ""

@@ -137,7 +137,7 @@ std::optional<ApiError> parse_body(const std::string& bytes, Json* body) {
 Field sampling_field(const std::string& name, const std::string& option) {
   for (const OptionSpec& spec : sampling_schema()) {
     if (spec.name != option) continue;
-    Field field{name, spec.type == OptionSpec::Type::integer ? kInteger : kNumber, "the server's", spec.help};
+    Field field{name, spec.type == OptionSpec::Type::integer ? kInteger : kNumber, "server default", spec.help};
     field.min = spec.min;
     field.max = spec.max;
     field.set = [option](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
@@ -157,7 +157,7 @@ Field unsupported_field(const std::string& name, bool (*harmless)(const Json&)) 
 }
 
 Field ignored_field(const std::string& name, unsigned types, const std::string& why) {
-  Field field{name, types, "", "of no effect: " + why};
+  Field field{name, types, "", "ignored: " + why};
   field.no_effect = why;
   return field;
 }

@@ -1,7 +1,6 @@
-// What a request's body may hold: every field that an endpoint's API knows is declared once, with type, bounds, default
-// and meaning. It is implemented, refused by name, or accepted without effect with the reason why that does no harm.
-// Validation, docs/api.md and /openapi.json come from it; tests/regressions/known_fields_test.cc compares it with the
-// APIs.
+// The schema of request bodies. Every field of an API is declared once, with its type, bounds, default and help. A
+// field is implemented, rejected by name, or ignored with a reason why that is harmless. Validation, docs/api.md and
+// /openapi.json are generated from the schema; tests/regressions/known_fields_test.cc compares it with the APIs.
 #pragma once
 
 #include <functional>
@@ -15,7 +14,7 @@
 
 namespace millrace {
 
-// A field may have several types. Numbers without a fraction are integers too.
+// A field may have several types. A number without a fraction also counts as an integer.
 enum JsonTypes : unsigned {
   kBoolean = 1,
   kInteger = 2,
@@ -33,34 +32,34 @@ struct Field {
   unsigned types = 0;
   std::string default_value;  // for the docs
   std::string help;
-  // Null: checked only; the endpoint reads it from the body, or it has no effect.
+  // Null: the field is only checked. The endpoint reads it from the body, or ignores it.
   std::function<std::optional<ApiError>(const Json&, GenerationRequest&)> set = nullptr;
-  double min = -1e300, max = 1e300;  // of numbers
-  size_t most = size_t{1} << 20;     // of a list's items, or an object's keys
+  double min = -1e300, max = 1e300;  // for numbers
+  size_t most = size_t{1} << 20;     // items of a list, or keys of an object
   bool required = false;
-  std::vector<std::string> choices;  // of a text; empty: any
-  std::vector<Field> fields;         // of an object
-  std::vector<Field> items;          // of each object in a list
-  // A field of the API that is not there: given with a value for which this is false, the request is refused.
+  std::vector<std::string> choices;  // for strings; empty: any
+  std::vector<Field> fields;         // for an object
+  std::vector<Field> items;          // for each object in a list
+  // Set for unsupported fields: the request is rejected unless this returns true for the value.
   bool (*harmless)(const Json&) = nullptr;
-  std::string no_effect = {};  // why a field that is accepted changes nothing; "": it does
+  std::string no_effect = {};  // why an accepted field is ignored; "": it is not
 };
 
-// `body` is an object; null fields are dropped from it. Fields that no schema names are let through.
+// Validates `body`, which must be an object, and fills in `ask`. Removes null fields; unknown fields are allowed.
 std::optional<ApiError> read_fields(const std::vector<Field>& fields, Json& body, GenerationRequest& ask,
                                     const std::string& where = "");
 
-// Bytes to an object within the limits of depth and size.
+// Parses a JSON object within the limits of depth and size.
 std::optional<ApiError> parse_body(const std::string& bytes, Json* body);
 
 // "integer or array of strings"
 std::string type_names(unsigned types);
 
-// The sampling option `option` under the name that an API has for it: bounds and help are its schema's.
+// The sampling option `option` under an API's name for it, with bounds and help from the sampling schema.
 Field sampling_field(const std::string& name, const std::string& option);
 Field unsupported_field(const std::string& name, bool (*harmless)(const Json&));
 Field ignored_field(const std::string& name, unsigned types, const std::string& why);
-// An object of which all is said by its members.
+// An object that is fully described by its members.
 Field object_field(const std::string& name, const std::string& help, std::vector<Field> fields);
 std::vector<Field> joined(std::initializer_list<std::vector<Field>> parts);
 

@@ -11,7 +11,8 @@ namespace {
 using Wrong = std::optional<ApiError>;
 
 Field best_of_field() {
-  Field field{"best_of", kInteger, "n", "answers that are written, of which the n likeliest are returned, best first"};
+  Field field{"best_of", kInteger, "n",
+              "number of outputs to generate, of which the n most likely are returned, best first"};
   field.min = 1;
   field.max = 128;
   field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -24,8 +25,9 @@ Field best_of_field() {
 }  // namespace
 
 std::vector<Field> search_fields() {
-  Field penalty{"length_penalty", kNumber, "1",
-                "of a beam search: an answer's score is the sum of its log-probabilities / tokens ^ length_penalty"};
+  Field penalty{
+      "length_penalty", kNumber, "1",
+      "for beam search: the score of an output is the sum of its log-probabilities / tokens ^ length_penalty"};
   penalty.min = -100;
   penalty.max = 100;
   penalty.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
@@ -34,7 +36,7 @@ std::vector<Field> search_fields() {
   };
   Field early{
       "early_stopping", kBoolean | kText, "false",
-      "a beam search ends with the n-th finished answer; \"never\": only when none could be better at any length"};
+      "a beam search ends with the n-th finished output; \"never\": only when none could be better at any length"};
   early.choices = {"never"};
   early.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.request.early_stopping = value.is_string()   ? EarlyStopping::never
@@ -44,7 +46,7 @@ std::vector<Field> search_fields() {
   };
   return {best_of_field(),
           {"use_beam_search", kBoolean, "false",
-           "the n likeliest answers of a search with best_of beams, n without it; nothing is drawn at random"},
+           "return the n most likely outputs of a search with best_of beams (default: n); nothing is sampled"},
           penalty,
           early};
 }
@@ -55,7 +57,7 @@ Wrong prepare_search(const Json& body, GenerationRequest& ask) {
     return ApiError::bad("best_of", fmt::format("must be at least n, which is {}, got {}", request.n, request.best_of));
   if (!body.value("use_beam_search", false)) return std::nullopt;
   request.beams = std::max(request.n, std::exchange(request.best_of, 0));
-  if (request.beams == 1) request.sampling.temperature = 0;  // the search of one beam
+  if (request.beams == 1) request.sampling.temperature = 0;  // one beam is greedy search
   return std::nullopt;
 }
 

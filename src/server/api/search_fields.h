@@ -1,4 +1,4 @@
-// Fields of answers that are chosen among several: the best of more than are wanted, and beam search. vLLM's names.
+// Fields for best-of sampling and beam search, under vLLM's names.
 #pragma once
 
 #include "server/api/schema.h"
@@ -7,7 +7,7 @@ namespace millrace {
 
 // best_of, use_beam_search, length_penalty, early_stopping.
 std::vector<Field> search_fields();
-// Behind all fields of the request.
+// Call after all fields are read.
 std::optional<ApiError> prepare_search(const Json& body, GenerationRequest& ask);
 
 }  // namespace millrace

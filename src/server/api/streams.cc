@@ -1,4 +1,4 @@
-// Streams that are read on after a connection was lost: llama-server's paths, and Last-Event-ID as browsers send it.
+// Resumes streams after a lost connection: llama-server's paths, and Last-Event-ID as browsers send it.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -14,7 +14,7 @@ using Wrong = std::optional<ApiError>;
 
 constexpr size_t kMostIds = 1024;
 
-// Of the path's end, or ?conv_id=.
+// From the path, or ?conv_id=.
 std::string id_of(const Call& call) {
   return call.rest.empty() ? query_value(call.request.query, "conv_id") : call.rest;
 }
@@ -23,7 +23,7 @@ ApiError no_stream(const std::string& id) {
   return {ApiErrorKind::not_found, fmt::format("there is no stream '{}'", id.substr(0, 200)), ""};
 }
 
-// The query's, or the last event's id; 0 without either.
+// From ?from= or Last-Event-ID; 0 without either.
 std::optional<int64_t> offset_of(const HttpRequest& request) {
   std::string text = query_value(request.query, "from");
   if (text.empty()) text = request.header("last-event-id");
@@ -34,21 +34,21 @@ std::optional<int64_t> offset_of(const HttpRequest& request) {
   return offset;
 }
 
-Wrong read_on(Call& call, const Exchange& exchange) {
+Wrong resume(Call& call, const Exchange& exchange) {
   const std::string id = id_of(call);
   const auto from = offset_of(call.request);
-  if (!from) return ApiError::bad("from", "must be a number of bytes");
+  if (!from) return ApiError::bad("from", "must be a byte offset");
   switch (call.service.streams().resume(stream_owner(call.request), id, *from, call.service.headers(call.request),
                                         exchange)) {
     case StreamStore::Found::yes: return std::nullopt;
     case StreamStore::Found::no_stream: return no_stream(id);
-    case StreamStore::Found::too_old: return ApiError::bad("from", "those bytes are no longer kept");
-    case StreamStore::Found::too_far: return ApiError::bad("from", "the stream has not come so far");
+    case StreamStore::Found::too_old: return ApiError::bad("from", "those bytes are no longer stored");
+    case StreamStore::Found::too_far: return ApiError::bad("from", "the stream is shorter than that so far");
   }
   return std::nullopt;
 }
 
-// Not there is as good as removed.
+// Removing an unknown stream succeeds.
 Handled remove(Call& call) {
   call.service.streams().remove(stream_owner(call.request), id_of(call));
   return HttpReply{.status = 204, .content_type = ""};
@@ -69,30 +69,29 @@ Handled look_up(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> stream_endpoints() {
-  Field ids{"conversation_ids", kTexts, "", "what to look for; there is no list of all"};
+  Field ids{"conversation_ids", kTexts, "", "the ids to look up; there is no list of all streams"};
   ids.required = true;
   ids.most = kMostIds;
   const char* about =
-      "Reads a stream on, whose request had this id in its header X-Conversation-Id: from byte `?from=`, or from the "
-      "event after `Last-Event-ID`. "
-      "It takes the place of who read it before.";
+      "Resumes the stream whose request had this id in its X-Conversation-Id header: from byte `?from=`, or from the "
+      "event after `Last-Event-ID`. The new reader replaces the previous one.";
   std::vector<Endpoint> list;
   list.push_back({.method = "GET",
                   .path = "/v1/stream/*",
                   .dialect = &kLlamaServer,
                   .summary = about,
-                  .begin = read_on,
+                  .begin = resume,
                   .without_model = true});
   list.push_back({.method = "GET",
                   .path = "/v1/stream",
                   .dialect = &kLlamaServer,
                   .summary = "The same, with the id as `?conv_id=`.",
-                  .begin = read_on,
+                  .begin = resume,
                   .without_model = true});
   list.push_back({.method = "DELETE",
                   .path = "/v1/stream/*",
                   .dialect = &kLlamaServer,
-                  .summary = "Ends a stream's work, and forgets it.",
+                  .summary = "Cancels a stream and deletes it.",
                   .handle = remove,
                   .without_model = true});
   list.push_back({.method = "DELETE",
@@ -104,7 +103,7 @@ std::vector<Endpoint> stream_endpoints() {
   list.push_back({.method = "POST",
                   .path = "/v1/streams/lookup",
                   .dialect = &kLlamaServer,
-                  .summary = "Which of these streams there are, and how far they have come.",
+                  .summary = "Which of these streams exist, and how far they have progressed.",
                   .fields = {ids},
                   .handle = look_up,
                   .without_model = true});

@@ -13,7 +13,8 @@ using Kind = Constraint::Kind;
 
 Wrong set_constraint(GenerationRequest& ask, const std::string& field, Constraint constraint) {
   if (!ask.constraint_field.empty())
-    return ApiError::bad(field, fmt::format("cannot be kept beside {}: an answer has one form", ask.constraint_field));
+    return ApiError::bad(field,
+                         fmt::format("cannot be combined with {}: an output has one format", ask.constraint_field));
   ask.constraint_field = field;
   ask.request.constraint = std::move(constraint);
   return std::nullopt;
@@ -30,7 +31,7 @@ bool is_off(const Json& value) {
   return value.is_null() || (value.is_string() && value.get_ref<const std::string&>().empty());
 }
 
-// A schema as an object, or as a text that holds one. {} is any JSON.
+// `schema` is an object, or a string that holds one. {} allows any JSON.
 Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& schema, bool strict = false) {
   if (schema.is_string()) {
     Json parsed = strict ? parse_json(schema.get_ref<const std::string&>()) : Json();
@@ -39,9 +40,9 @@ Wrong set_schema(GenerationRequest& ask, const std::string& field, const Json& s
   }
   if (!schema.is_object() && !schema.is_boolean()) return ApiError::bad(field, "must be a JSON Schema");
   if (strict && schema.is_object()) {
-    Json held = schema;
-    held[kStrictSchema] = true;
-    return set_constraint(ask, field, made(Kind::json_schema, to_text(held)));
+    Json marked = schema;
+    marked[kStrictSchema] = true;
+    return set_constraint(ask, field, made(Kind::json_schema, to_text(marked)));
   }
   return set_constraint(ask, field, made(Kind::json_schema, to_text(schema)));
 }
@@ -62,7 +63,7 @@ Wrong set_text(GenerationRequest& ask, const std::string& field, const Json& val
   return set_constraint(ask, field, made(kind, value.get<std::string>()));
 }
 
-// One of vLLM's forms; `name` without "guided_".
+// One of vLLM's constraint kinds; `name` is without "guided_".
 Wrong set_guided(GenerationRequest& ask, const std::string& field, const std::string& name, const Json& value) {
   if (is_off(value)) return std::nullopt;
   if (name == "json") return set_schema(ask, field, value);
@@ -114,9 +115,8 @@ Wrong set_response_format(GenerationRequest& ask, const Json& format, const std:
 
 Field response_format_field() {
   Field field{"response_format", kObject, "{\"type\": \"text\"}",
-              "what the answer is written like: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", "
-              "\"json_schema\": {\"name\", \"schema\"}} or, flat, "
-              "{\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
+              "output format: {\"type\": \"json_object\"}, {\"type\": \"json_schema\", \"json_schema\": {\"name\", "
+              "\"schema\"}} or, flat, {\"type\", \"schema\"}; {\"type\": \"structural_tag\"} as in structured_outputs"};
   field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     return value.empty() ? std::nullopt : set_response_format(ask, value, "response_format");
   };
@@ -140,13 +140,13 @@ std::vector<Field> guided_fields() {
 }
 
 std::vector<Field> grammar_fields() {
-  Field grammar{"grammar", kText, "none", "GBNF that all of the answer is written like, thinking included"};
+  Field grammar{"grammar", kText, "none", "GBNF grammar of the whole output, including thinking"};
   grammar.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     ask.constrains_thinking = true;
     return set_text(ask, "grammar", value, Kind::grammar);
   };
-  Field schema{"json_schema", kObject | kText, "none", "JSON Schema that the answer fits; {}: any JSON object"};
+  Field schema{"json_schema", kObject | kText, "none", "JSON Schema that the output must match; {}: any JSON object"};
   schema.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     if (value.is_object() && value.empty()) return set_constraint(ask, "json_schema", made(Kind::json_object, ""));
@@ -156,7 +156,8 @@ std::vector<Field> grammar_fields() {
 }
 
 Field ollama_format_field() {
-  Field field{"format", kText | kObject, "none", "\"json\": any JSON object; or a JSON Schema that the answer fits"};
+  Field field{"format", kText | kObject, "none",
+              "\"json\": any JSON object; or a JSON Schema that the output must match"};
   field.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     if (is_off(value)) return std::nullopt;
     if (value == "json") return set_constraint(ask, "format", made(Kind::json_object, ""));

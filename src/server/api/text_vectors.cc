@@ -12,8 +12,8 @@ Field text_field(const char* name, unsigned types, bool required, const char* he
 }
 
 Field pooling_field() {
-  Field field{"pooling", kText, "the model's own",
-              "how the tokens' hidden states become one vector: none gives a vector for each"};
+  Field field{"pooling", kText, "model default",
+              "how the tokens' hidden states are combined into one vector; none: one vector for each token"};
   field.choices = {"none", "mean", "cls", "last"};
   return field;
 }
@@ -40,7 +40,7 @@ Wrong add_text(const ServedModel& served, const char* name, const Json& input, b
             name, fmt::format("token {} is outside the vocabulary of {}", token, served.model->info().vocab));
   }
   const auto count = static_cast<int64_t>(tokens.size()), context = served.embeddings->context();
-  if (count == 0) return ApiError::bad(name, "holds an empty text, and this model adds no start token");
+  if (count == 0) return ApiError::bad(name, "contains an empty text, and this model adds no start token");
   if (count > context && !truncate) return too_many_tokens(name, "a text has", count, context);
   if (count > context) {
     tokens.resize(static_cast<size_t>(context));
@@ -86,7 +86,7 @@ Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, 
     if (auto refused = call.request.account->begin(prompt_tokens, 1, unix_seconds())) return refused;
     use = std::make_shared<KeyUse>(call.request.account, prompt_tokens, 1);
   }
-  work.done = [&service, &dialect, exchange, use, held = call.ask.served, write = std::move(write),
+  work.done = [&service, &dialect, exchange, use, keep_alive = call.ask.served, write = std::move(write),
                headers = service.headers(call.request)](Result<TextVectors> vectors) {
     if (!vectors.ok()) return exchange.reply(service.refused(dialect, ApiError::from(vectors.error()), headers));
     exchange.reply({.headers = headers, .body = to_text(write(*vectors))});

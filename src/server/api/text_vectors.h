@@ -1,4 +1,4 @@
-// What embeddings, scores and rankings read alike: texts of a request to tokens, and tokens to vectors that answer it.
+// Shared by embeddings, scores and rankings: reads a request's texts as tokens, and embeds them for the response.
 #pragma once
 
 #include "server/api/api.h"
@@ -9,26 +9,26 @@ namespace millrace {
 using Wrong = std::optional<ApiError>;
 using TextVectors = EmbeddingWorker::Vectors;
 
-inline constexpr size_t kMostTexts = 2048;  // of one request
+inline constexpr size_t kMostTexts = 2048;  // per request
 
 struct TextTokens {
   std::vector<std::vector<TokenId>> texts;
   int64_t prompt_tokens = 0;
-  std::vector<size_t> truncated;  // texts that were cut to the context
+  std::vector<size_t> truncated;  // indices of texts truncated to the context
 };
 
-// `input` is a text or its tokens. The first is for messages: the field.
+// Adds `input`, a text or its tokens. `name` is the field, for error messages.
 Wrong add_text(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out);
-// A string, tokens, or a list of such.
+// The same for a string, tokens, or a list of either.
 Wrong add_texts(const ServedModel& served, const char* name, const Json& input, bool truncate, TextTokens& out);
 
-// The request's `pooling`, or the model's.
+// The request's `pooling`, or the model's default.
 Wrong read_pooling(const ServedModel& served, const Json& body, Pooling* pooling);
 
 ApiError too_many_tokens(const char* field, const std::string& what, int64_t count, int64_t most);
 
-// Has them embedded and answers the exchange with what `write` makes of the vectors, which are not normalized. The
-// request's key is charged with the tokens.
+// Embeds the texts and replies on the exchange with the JSON that `write` makes of the vectors, which are not
+// normalized. The tokens are charged to the request's key.
 Wrong embed_texts(Call& call, const Exchange& exchange, const Dialect& dialect, std::vector<std::vector<TokenId>> texts,
                   Pooling pooling, int64_t prompt_tokens, std::function<Json(TextVectors&)> write);
 

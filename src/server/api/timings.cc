@@ -1,4 +1,4 @@
-// llama-server's `timings`: what an answer took.
+// llama-server's `timings` of an answer.
 #include "server/api/api.h"
 
 namespace millrace {

@@ -43,7 +43,7 @@ Wrong read_tools(GenerationRequest& ask, const std::string& field, const Json& v
   return std::nullopt;
 }
 
-// {"type": "function" or "custom", "name"}, or with the name in an object that is called as the type.
+// {"type": "function" or "custom", "name"}, or with the name nested in an object named after the type.
 Wrong read_named(const std::string& where, const Json& value, std::string* name) {
   if (!value.is_object()) return ApiError::bad(where, "must be an object");
   const std::string type =
@@ -58,7 +58,7 @@ Wrong read_named(const std::string& where, const Json& value, std::string* name)
   return std::nullopt;
 }
 
-// {"type": "allowed_tools", "mode", "tools"}, or with these two in an object "allowed_tools".
+// {"type": "allowed_tools", "mode", "tools"}, or with mode and tools nested in an object "allowed_tools".
 Wrong read_allowed(GenerationRequest& ask, const std::string& field, const Json& value) {
   const bool nested = value.contains("allowed_tools");
   const Json& allowed = nested ? value["allowed_tools"] : value;
@@ -100,22 +100,22 @@ Wrong read_choice(GenerationRequest& ask, const std::string& field, const Json& 
 }
 
 std::vector<Field> fields(bool flat) {
-  Field tools{
-      "tools", kList, "none",
-      flat ? "what may be called: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, or {\"type\": "
-             "\"custom\", \"name\", \"description\", \"format\"}, whose input is a text"
-           : "what may be called: {\"type\": \"function\", \"function\": {\"name\", \"description\", \"parameters\"}}, "
-             "or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", \"format\"}}, whose input is a text"};
+  Field tools{"tools", kList, "none",
+              flat ? "tools the model may call: {\"type\": \"function\", \"name\", \"description\", \"parameters\"}, "
+                     "or {\"type\": \"custom\", \"name\", \"description\", \"format\"}, whose input is text"
+                   : "tools the model may call: {\"type\": \"function\", \"function\": {\"name\", \"description\", "
+                     "\"parameters\"}}, or {\"type\": \"custom\", \"custom\": {\"name\", \"description\", "
+                     "\"format\"}}, whose input is text"};
   tools.most = kMostTools;
   tools.set = [flat](const Json& value, GenerationRequest& ask) -> Wrong {
     if (value.empty() && !flat) return ApiError::bad("tools", "is empty; leave it out");
     return read_tools(ask, "tools", value, flat);
   };
   Field choice{"tool_choice", kText | kObject, "auto",
-               "auto: the model may call tools; none; required: it must; the tool that must be called; or {\"type\": "
-               "\"allowed_tools\"}: those of the tools that may be. Arguments of calls fit the tool's schema"};
+               "auto: the model may call tools; none; required: it must call one; a tool: it must call that one; "
+               "{\"type\": \"allowed_tools\"}: it may call only those. Arguments of calls match the tool's schema"};
   choice.set = [](const Json& value, GenerationRequest& ask) { return read_choice(ask, "tool_choice", value); };
-  Field parallel{"parallel_tool_calls", kBoolean, "true", "an answer may hold more than one call"};
+  Field parallel{"parallel_tool_calls", kBoolean, "true", "a response may contain more than one call"};
   parallel.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.tools.parallel = value.get<bool>();
     return std::nullopt;
@@ -126,8 +126,7 @@ std::vector<Field> fields(bool flat) {
 Wrong check_allowed(const AskedTools& tools) {
   for (const std::string& name : *tools.allowed)
     if (std::ranges::find(tools.tools, name, &Tool::name) == tools.tools.end())
-      return ApiError::bad("tool_choice",
-                           fmt::format("there is no tool '{}' to be allowed", name.substr(0, kMostName)));
+      return ApiError::bad("tool_choice", fmt::format("there is no tool '{}' to allow", name.substr(0, kMostName)));
   return std::nullopt;
 }
 
@@ -151,7 +150,7 @@ Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::stri
     return ApiError::bad(where + ".name",
                          fmt::format("must have 1 to {} letters, digits and '_', '-', '.', ':', '/'", kMostName));
   for (const Tool& tool : ask.tools.tools)
-    if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is there twice", name));
+    if (tool.name == name) return ApiError::bad(where + ".name", fmt::format("'{}' is used twice", name));
   if (!parameters.is_null() && !parameters.is_object())
     return ApiError::bad(where + ".parameters", "must be a JSON Schema");
   if (parameters.is_null() || parameters.empty()) parameters = {{"type", "object"}, {"properties", Json::object()}};
@@ -159,7 +158,7 @@ Wrong add_tool(GenerationRequest& ask, const std::string& where, const std::stri
   Json function = {{"name", name}, {"description", description}, {"parameters", parameters}};
   if (strict) function["strict"] = true;
   ask.tools.definitions.push_back({{"type", "function"}, {"function", std::move(function)}});
-  // Arguments that no property describes are not wanted, unless the schema says so.
+  // Do not allow undeclared arguments, unless the schema does.
   if (!parameters.contains("type")) parameters["type"] = "object";
   const bool composed = parameters.contains("$ref") || parameters.contains("anyOf") || parameters.contains("oneOf") ||
                         parameters.contains("allOf") || parameters.contains("patternProperties");
@@ -173,8 +172,9 @@ Wrong check_tools(GenerationRequest& ask) {
   if (tools.choice_given && tools.tools.empty() && tools.choice != Choice::none)
     return ApiError::bad("tool_choice", "needs tools");
   if (tools.any() && tools.choice == Choice::required && !ask.constraint_field.empty())
-    return ApiError::bad(ask.constraint_field, "cannot be kept beside a tool that must be called");
-  if (ask.constrains_thinking && tools.any()) return ApiError::bad(ask.constraint_field, "cannot be kept beside tools");
+    return ApiError::bad(ask.constraint_field, "cannot be combined with a required tool call");
+  if (ask.constrains_thinking && tools.any())
+    return ApiError::bad(ask.constraint_field, "cannot be combined with tools");
   if (tools.allowed)
     if (auto wrong = check_allowed(tools)) return wrong;
   if (tools.named.empty()) return std::nullopt;
@@ -203,34 +203,34 @@ void set_reasoning_effort(GenerationRequest& ask, const std::string& effort) {
 }
 
 std::vector<Field> reasoning_fields() {
-  Field effort{"reasoning_effort", kText, "the template's",
-               "how long to think, for chat templates that look at it; none: not at all, where the template can"};
+  Field effort{"reasoning_effort", kText, "template default",
+               "how much to think, for chat templates that support it; none: not at all, if the template can"};
   effort.choices = {"none", "minimal", "low", "medium", "high", "xhigh", "max"};
   effort.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     set_reasoning_effort(ask, value.get<std::string>());
     return std::nullopt;
   };
   Field format{"reasoning_format", kText, "auto",
-               "thinking: auto and deepseek: in reasoning_content; none: left in the text with its marks"};
+               "thinking: auto and deepseek: returned in reasoning_content; none: left in the text with its markers"};
   format.choices = {"none", "deepseek", "deepseek-legacy", "auto"};
   format.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.split = value != "none";
     return std::nullopt;
   };
   Field include{"include_reasoning", kBoolean, "absent",
-                "true: thinking comes in the field reasoning, as vLLM has it; false: it is left out"};
+                "true: thinking is returned in the field reasoning, as in vLLM; false: it is left out"};
   include.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.reasoning.shown = value.get<bool>();
     ask.reasoning.in_vllm_name = value.get<bool>();
     return std::nullopt;
   };
-  Field enable{"enable_thinking", kBoolean, "the template's", "whether to think, for chat templates that look at it"};
+  Field enable{"enable_thinking", kBoolean, "template default", "whether to think, for chat templates that support it"};
   enable.set = [](const Json& value, GenerationRequest& ask) -> Wrong {
     ask.variables["enable_thinking"] = value.get<bool>();
     return std::nullopt;
   };
   Field budget{"thinking_token_budget", kInteger, "none",
-               "tokens of thinking at most, where the chat template marks it: then it is ended; -1: none"};
+               "maximum thinking tokens, after which thinking is ended, if the chat template marks it; -1: no limit"};
   budget.min = -1;
   budget.max = 2147483647;
   budget.set = [](const Json& value, GenerationRequest& ask) -> Wrong {

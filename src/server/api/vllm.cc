@@ -1,5 +1,4 @@
-// What vLLM's clients ask beside OpenAI's API; its /tokenize and /detokenize are with their namesakes, /rerank and
-// /score in rerank.cc.
+// vLLM's own endpoints. Its /tokenize and /detokenize are in llama_server.cc, /rerank and /score in rerank.cc.
 #include "server/api/api.h"
 #include "server/service.h"
 
@@ -30,7 +29,7 @@ std::vector<Endpoint> vllm_endpoints() {
           {.method = "GET",
            .path = "/ping",
            .dialect = &kOpenAi,
-           .summary = "200 without content.",
+           .summary = "Returns 200 without content.",
            .handle = ping,
            .without_model = true},
           {.method = "POST",
@@ -43,7 +42,7 @@ std::vector<Endpoint> vllm_endpoints() {
           {.method = "GET",
            .path = "/load",
            .dialect = &kOpenAi,
-           .summary = "How many streams run or wait.",
+           .summary = "How many streams are running or waiting.",
            .handle = load,
            .without_model = true}};
 }

@@ -1,4 +1,4 @@
-// Fields of vLLM that chat completions and completions share.
+// vLLM's fields shared by chat completions and completions.
 #pragma once
 
 #include "server/api/schema.h"

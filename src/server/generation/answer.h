@@ -1,5 +1,5 @@
-// Answer: what has been generated for an GenerationRequest so far, whatever API it goes out by. An API is an
-// AnswerFormat: functions that write it.
+// Answer: what has been generated for a GenerationRequest so far, independent of the API. Each API provides an
+// AnswerFormat, the functions that serialize it.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@ struct ChosenToken {
   TokenId token = -1;
   float logprob = 0;
   std::vector<TokenLogprob> top;
-  std::optional<AnswerPiece::Kind> kind;  // what the answer was made of so far; none: of nothing yet
+  std::optional<AnswerPiece::Kind> kind;  // the kind of the answer's last piece; none: no piece yet
 };
 
 struct ToolCall {
@@ -25,48 +25,48 @@ struct ToolCall {
 };
 
 struct Choice {
-  std::string text;                   // all of it, when the answer is sent whole
+  std::string text;                   // complete, if the answer is not streamed
   std::string reasoning;              // the same
-  std::vector<ToolCall> calls;        // the same; of a stream too
-  std::vector<TokenId> tokens;        // the same, when asked for
-  std::vector<ChosenToken> logprobs;  // the same
+  std::vector<ToolCall> calls;        // also of streams
+  std::vector<TokenId> tokens;        // if requested
+  std::vector<ChosenToken> logprobs;  // complete, or not yet streamed
   FinishReason finish = FinishReason::none;
-  std::string stopped_by;   // a stop string
-  TokenId stop_token = -1;  // a token that the request named
-  int64_t text_bytes = 0;   // of the text so far, a prompt's echo included
+  std::string stopped_by;   // the stop string
+  TokenId stop_token = -1;  // the stop token given by the request
+  int64_t text_bytes = 0;   // of text so far, including the echoed prompt
   int64_t generated_tokens = 0, reasoning_tokens = 0;
-  int64_t part = -1;                           // of a stream that has numbered parts: the one it is in
-  std::optional<AnswerPiece::Kind> part_kind;  // ... while it is open
-  std::optional<AnswerPiece::Kind> last_kind;  // of the last piece
-  size_t streamed_calls = 0;                   // that a stream has begun
-  bool open_custom = false;                    // ... the last of them takes a text, which comes at its end
-  bool begun = false;                          // something was streamed
+  int64_t part = -1;                           // in streams with numbered parts: the current one
+  std::optional<AnswerPiece::Kind> part_kind;  // ... its kind, while it is open
+  std::optional<AnswerPiece::Kind> last_kind;  // kind of the last piece
+  size_t streamed_calls = 0;                   // calls that the stream has started
+  bool open_custom = false;                    // ... the last one is a custom tool, whose input is sent at its end
+  bool begun = false;                          // the stream has started
 };
 
 struct Answer {
   const LanguageModel* model = nullptr;
   GenerationRequest ask;
-  std::string id;                                         // with the API's prefix
-  std::string model_name;                                 // as it is served
+  std::string id;                                         // including the API's prefix
+  std::string model_name;                                 // as served
   int64_t created = 0;                                    // Unix seconds
-  std::vector<Choice> choices;                            // prompt x n + answer
-  std::vector<std::vector<ChosenToken>> prompt_logprobs;  // of each prompt, when echoed with log-probabilities
+  std::vector<Choice> choices;                            // index: prompt * n + answer
+  std::vector<std::vector<ChosenToken>> prompt_logprobs;  // for each prompt, if requested
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
-  int64_t longest_tokens = 0;  // of one choice
-  Json items;                  // of /v1/responses, so far
-  Json deltas;                 // ... and for each, the sizes in which it was streamed
-  int64_t events = 0;          // of it
-  std::string chunk_head;      // of a stream whose chunks all begin alike: that, once the first is written
-  RequestTimings timings;      // of the last answer that ended
-  double total_seconds = 0;    // since the request came
+  int64_t longest_tokens = 0;  // of the longest choice
+  Json items;                  // /v1/responses: output items so far
+  Json deltas;                 // ... the sizes of the pieces in which each was streamed
+  int64_t events = 0;          // ... number of events
+  std::string chunk_head;      // the common start of all chunks of a stream; cached
+  RequestTimings timings;      // of the choice that finished last
+  double total_seconds = 0;    // since the request arrived
 
   const AskedPrompt& prompt_of(size_t choice) const { return ask.prompts[choice / static_cast<size_t>(ask.request.n)]; }
 };
 
-// What one event adds to a choice.
+// What one event appends to a choice.
 struct Delta {
-  std::string text;     // of the pieces, where there are some
-  AnswerPieces pieces;  // of a conversation: text, thinking and calls in their order
+  std::string text;     // the text of `pieces`, if there are any
+  AnswerPieces pieces;  // for conversations: text, thinking and calls in order
   TokenId token = -1;   // -1: none
   const ChosenToken* logprob = nullptr;
   FinishReason finish = FinishReason::none;
@@ -75,14 +75,14 @@ struct Delta {
 struct AnswerFormat {
   const char* id_prefix;
   const char* stream_type;               // content type
-  const char* ping;                      // "": the format has none
-  std::string (*begin)(Answer& answer);  // what a stream opens with
+  const char* ping;                      // "": none
+  std::string (*begin)(Answer& answer);  // the start of a stream
   std::string (*delta)(Answer& answer, size_t choice, const Delta& delta);
   std::string (*end)(Answer& answer);
   Json (*whole)(Answer& answer);
 };
 
-// "millrace": {"weakened": [...]}, where something of what the answer is held to is not kept.
+// Adds "millrace": {"weakened": [...]} if parts of the answer's constraint are not enforced.
 void add_weakened(const Answer& answer, Json& out);
 
 // "data: {...}\n\n"
@@ -92,7 +92,7 @@ inline std::string sse_event(const char* name, const Json& json) {
   return "event: " + std::string(name) + "\n" + sse_data(json);
 }
 
-// The token as text, U+FFFD where its bytes alone are none; and its bytes.
+// The token as text, with U+FFFD for bytes that are not valid UTF-8 by themselves; and its bytes.
 std::string token_text(const LanguageModel& model, TokenId token);
 std::string token_bytes(const LanguageModel& model, TokenId token);
 

@@ -10,7 +10,7 @@ using Kind = AnswerPiece::Kind;
 
 namespace {
 
-// A dialect with frames for thinking, where thinking comes as part of the text.
+// Wraps the parser of a dialect that has frames for thinking, and returns thinking as part of the text.
 class Joined final : public CallParser {
  public:
   explicit Joined(std::unique_ptr<CallParser> parser) : parser_(std::move(parser)) {}

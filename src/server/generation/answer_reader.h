@@ -1,4 +1,4 @@
-// AnswerReader: one answer's text, as it comes, to thinking, text and calls of tools.
+// AnswerReader: splits the generated text of one answer, as it arrives, into thinking, text and tool calls.
 //
 //   engine's text --> ReasoningSplitter --> CallParser --> pieces
 #pragma once
@@ -12,10 +12,10 @@ namespace millrace {
 
 class AnswerReader {
  public:
-  // Null where there is nothing to look for.
+  // Null if there is nothing to parse.
   static std::unique_ptr<AnswerReader> create(const GenerationRequest& ask);
 
-  // `last`: nothing follows.
+  // `last`: no more text follows.
   AnswerPieces read(std::string_view text, bool last);
 
  private:
@@ -24,11 +24,11 @@ class AnswerReader {
   std::string held_;  // of one read
 };
 
-// Adds a delta's pieces to the choice: calls get their ids here. Text and thinking are kept where the answer is sent
-// whole.
+// Adds a delta's pieces to the choice, and assigns the ids of calls. `keep_text`: also collect text and thinking, for
+// answers that are not streamed.
 void take_pieces(Choice& choice, const Delta& delta, const GenerationRequest& ask, bool keep_text);
 
-// "call_" and 24 letters and digits, or nine alone.
+// "call_" and 24 letters and digits, or just nine.
 std::string new_call_id(bool is_short);
 
 }  // namespace millrace

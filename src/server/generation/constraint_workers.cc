@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kNice = 10;  // of first tries: short, but others' steps are shorter
+constexpr int kNice = 10;  // for first tries: they are short, but the engine's steps are shorter
 
 double thread_seconds() {
   timespec now{};
@@ -19,7 +19,7 @@ double thread_seconds() {
   return static_cast<double>(now.tv_sec) + static_cast<double>(now.tv_nsec) * 1e-9;
 }
 
-// Where the system refuses, it goes on as it is.
+// Best effort: errors are ignored.
 void lower_priority(bool idle) {
   const auto thread = static_cast<id_t>(gettid());
   setpriority(PRIO_PROCESS, thread, std::min(getpriority(PRIO_PROCESS, thread) + kNice, 19));
@@ -27,7 +27,7 @@ void lower_priority(bool idle) {
   if (idle) sched_setscheduler(static_cast<pid_t>(thread), SCHED_IDLE, &none);
 }
 
-Error too_many() { return Error::resource("constraint: too many wait to be compiled; try again later"); }
+Error too_many() { return Error::resource("constraint: too many are waiting to be compiled; try again later"); }
 
 }  // namespace
 
@@ -99,7 +99,7 @@ Result<void> ConstraintWorkers::add(Ticket ticket, Work work) {
 
 void ConstraintWorkers::leave(Ticket ticket) {
   JobPtr job;
-  decltype(job->waiters) left;  // what they hold goes after the lock
+  decltype(job->waiters) left;  // destroyed after the lock is released
   std::lock_guard lock(mutex_);
   const auto found = tickets_.find(ticket);
   if (found == tickets_.end()) return;
@@ -111,7 +111,7 @@ void ConstraintWorkers::leave(Ticket ticket) {
   if (!job->waiters.empty()) return;
   *job->cancelled = true;
   ++counts_.cancelled;
-  jobs_.erase(job->key);  // who asks for it now asks anew
+  jobs_.erase(job->key);  // a later request for it starts a new job
   first_.remove(job);
   long_.remove(job);
 }
@@ -138,7 +138,7 @@ void ConstraintWorkers::run(const JobPtr& job, bool long_one) {
     try {
       return job->compile({long_one ? 0 : limits_.first_try, job->cancelled});
     } catch (const std::bad_alloc&) {
-      return Error::resource("constraint: out of memory while it was compiled");
+      return Error::resource("constraint: out of memory while compiling it");
     }
   }();
   const double spent = thread_seconds() - began;

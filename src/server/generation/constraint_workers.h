@@ -26,15 +26,15 @@
 
 namespace millrace {
 
-// For metrics; all but the first two since the start.
+// For metrics. All but the first two count since the start.
 struct ConstraintCounts {
   int64_t waiting = 0, compiling = 0;  // now
   int64_t known = 0;                   // requests whose constraint was in the cache
-  int64_t shared = 0;                  // ... that joined a compilation under way
+  int64_t shared = 0;                  // ... that joined a running compilation
   int64_t compiled = 0;
   int64_t refused = 0;      // by the compiler
   int64_t cancelled = 0;    // compilations whose clients had all left
-  int64_t turned_away = 0;  // requests refused because the queue was full
+  int64_t turned_away = 0;  // requests rejected because the queue was full
   int64_t long_ones = 0;    // compilations that took longer than a first try
   double seconds = 0;       // of processor time
 };
@@ -51,7 +51,7 @@ class ConstraintWorkers {
     std::string key;     // equal for equal constraints of one engine
     std::string tenant;  // "": none
     std::function<Result<CompiledConstraint>(const CompileOrder&)> compile;
-    std::function<void(const Result<CompiledConstraint>&)> done;  // on a worker's thread, which must not be kept
+    std::function<void(const Result<CompiledConstraint>&)> done;  // on a worker's thread; must not block
   };
   using Ticket = uint64_t;
 
@@ -89,7 +89,7 @@ class ConstraintWorkers {
     size_t size() const { return size_; }
 
    private:
-    std::deque<std::string> turns_;  // of tenants that have some
+    std::deque<std::string> turns_;  // tenants that have jobs
     std::map<std::string, std::deque<JobPtr>> of_;
     size_t size_ = 0;
   };
@@ -104,7 +104,7 @@ class ConstraintWorkers {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   bool stop_ = false;
-  std::map<std::string, JobPtr> jobs_;  // by key: queued, or under way and not cancelled
+  std::map<std::string, JobPtr> jobs_;  // by key: queued, or running and not cancelled
   std::map<Ticket, JobPtr> tickets_;
   Line first_, long_;
   ConstraintCounts counts_;

@@ -14,7 +14,7 @@ namespace {
 
 using Choice = AskedTools::Choice;
 
-// Templates read a call's arguments as an object; clients send them as text.
+// Templates expect a call's arguments as an object; clients send them as text.
 void read_arguments(Json& messages) {
   for (Json& message : messages) {
     if (!message.contains("tool_calls") || !message["tool_calls"].is_array()) continue;
@@ -46,7 +46,7 @@ void add_to_system(Json& messages, const std::string& text) {
   messages.insert(messages.begin(), Json{{"role", "system"}, {"content", text}});
 }
 
-// The tools, to the template where it knows them, and in the messages where it does not.
+// Passes the tools to the template if it supports them, otherwise describes them in the messages.
 void add_tools(const std::string& chat_template, bool by_template, GenerationRequest& ask, Json& input) {
   const ToolDialect& dialect = tool_dialect_of(chat_template);
   const bool named = chat_template.find("tools") != std::string::npos,
@@ -54,7 +54,7 @@ void add_tools(const std::string& chat_template, bool by_template, GenerationReq
   if (ask.tools.any()) ask.dialect = known ? &dialect : &described_tools();
   if (known && answer_frames_of(dialect) && !ask.continue_last_message) ask.dialect = &dialect;
   if (known && named && ask.tools.any()) input["tools"] = ask.tools.definitions;
-  Json& messages = input["messages"];  // nothing is added to `input` from here on
+  Json& messages = input["messages"];  // a reference: do not add to `input` below
   if (known) read_arguments(messages);
   if (known && !named && ask.tools.any()) add_to_system(messages, tool_description_of(dialect)(ask.tools.tools));
   if (known) return;
@@ -82,7 +82,7 @@ Json structure_of(const Constraint& constraint) {
   return {{"type", "any_text"}};
 }
 
-// Those of the tools that an answer may call. The prompt names all of them, so that it stays as it was cached.
+// The tools that the answer may call. The prompt lists all tools, so that cached prefixes stay valid.
 std::vector<Tool> callable_tools(const AskedTools& tools) {
   std::vector<Tool> out = tools.tools;
   if (tools.allowed)
@@ -97,10 +97,10 @@ void set_structure(GenerationRequest& ask, const Json& structure) {
   ask.request.constraint.text = to_text(structure);
 }
 
-// The tools as their calls are held to: those that are strict say so in their schemas, where the model does not see it.
-std::vector<Tool> held_tools(const AskedTools& asked) {
-  std::vector<Tool> tools = callable_tools(asked);
-  for (const Json& definition : asked.definitions.is_array() ? asked.definitions : Json::array()) {
+// The callable tools with the schemas for the constraint. Strict tools are marked there, where the model cannot see it.
+std::vector<Tool> constrained_tools(const AskedTools& requested) {
+  std::vector<Tool> tools = callable_tools(requested);
+  for (const Json& definition : requested.definitions.is_array() ? requested.definitions : Json::array()) {
     const Json& function = definition["function"];
     if (!function.contains("strict") || function["strict"] != true) continue;
     for (Tool& tool : tools)
@@ -109,17 +109,17 @@ std::vector<Tool> held_tools(const AskedTools& asked) {
   return tools;
 }
 
-// The same where every answer has frames.
+// combine_constraints() for dialects in which every answer has frames.
 void constrain_frames(GenerationRequest& ask) {
   const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
   if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
-  const std::vector<Tool> callable = tools ? held_tools(ask.tools) : std::vector<Tool>();
+  const std::vector<Tool> callable = tools ? constrained_tools(ask.tools) : std::vector<Tool>();
   set_structure(ask, answer_frames_of(*ask.dialect)(callable, {required, ask.tools.parallel},
                                                     required ? Json() : structure_of(ask.request.constraint)));
 }
 
-// Puts together what is wished of the text, the calls, and the thinking before them.
+// Combines the constraints of the text, the calls and the thinking before them.
 void combine_constraints(GenerationRequest& ask) {
   if (ask.dialect && answer_frames_of(*ask.dialect)) return constrain_frames(ask);
   Constraint& constraint = ask.request.constraint;
@@ -129,7 +129,7 @@ void combine_constraints(GenerationRequest& ask) {
   if (ask.dialect) {
     const bool required = ask.tools.choice == Choice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
-    structure = ask.dialect->structure(held_tools(ask.tools), {required || both, ask.tools.parallel});
+    structure = ask.dialect->structure(constrained_tools(ask.tools), {required || both, ask.tools.parallel});
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};
     if (ask.constraint_field.empty()) ask.constraint_field = "tools";
   } else {
@@ -139,9 +139,9 @@ void combine_constraints(GenerationRequest& ask) {
   set_structure(ask, structure);
 }
 
-// What a conversation has come to, before the tokens of its next message, which begin no text then.
-std::optional<ApiError> put_context_before(const LanguageModel& model, const std::vector<TokenId>& context,
-                                           std::vector<TokenId>& tokens) {
+// Prepends the tokens of the conversation so far, and drops the start token of the new message.
+std::optional<ApiError> prepend_context(const LanguageModel& model, const std::vector<TokenId>& context,
+                                        std::vector<TokenId>& tokens) {
   if (context.empty()) return std::nullopt;
   for (TokenId token : context)
     if (token < 0 || token >= model.info().vocab)
@@ -154,10 +154,10 @@ std::optional<ApiError> put_context_before(const LanguageModel& model, const std
   return std::nullopt;
 }
 
-// Text that the last message ends with, without the white space that a template may trim.
-void cut_behind_last(std::string& text, const std::string& said) {
-  const size_t end = said.find_last_not_of(" \t\r\n") + 1;
-  const size_t at = text.rfind(said.substr(0, end));
+// Cuts `text` after the last message, ignoring trailing white space that a template may have trimmed.
+void cut_after_last(std::string& text, const std::string& content) {
+  const size_t end = content.find_last_not_of(" \t\r\n") + 1;
+  const size_t at = text.rfind(content.substr(0, end));
   if (at != std::string::npos) text.resize(at + end);
 }
 
@@ -172,7 +172,7 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   Json as_given = ask.tools.any() ? input : Json();
   add_tools(chat_template, true, ask, input);
   auto text = chat_text(model, input, ask.add_generation_prompt);
-  // Some templates print what only other engines than Python's can: R1's gives a filter's result to tojson.
+  // Some templates only render in engines other than Python's: R1's passes a filter's result to tojson.
   if (!text.ok() && as_given.is_object() &&
       text.error().message.find("is not JSON serializable") != std::string::npos) {
     input = std::move(as_given);
@@ -180,13 +180,13 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
     text = chat_text(model, input, ask.add_generation_prompt);
   }
   if (!text.ok()) return ApiError{ApiErrorKind::bad_request, "messages: " + text.error().message, "messages"};
-  if (ask.continue_last_message) cut_behind_last(*text, input["messages"].back().value("content", std::string()));
+  if (ask.continue_last_message) cut_after_last(*text, input["messages"].back().value("content", std::string()));
   ask.marks = ask.dialect && answer_frames_of(*ask.dialect) ? nullptr : reasoning_marks_of(chat_template);
   if (ask.marks) {
     ask.place = reasoning_place(*text, *ask.marks);
     if (ask.continue_last_message) {
-      const std::string said = input["messages"].back().value("content", std::string());
-      const size_t open = said.rfind(ask.marks->open), close = said.rfind(ask.marks->close);
+      const std::string content = input["messages"].back().value("content", std::string());
+      const size_t open = content.rfind(ask.marks->open), close = content.rfind(ask.marks->close);
       ask.place = open != std::string::npos && (close == std::string::npos || close < open) ? ReasoningPlace::inside
                                                                                             : ReasoningPlace::behind;
     }
@@ -198,13 +198,13 @@ std::optional<ApiError> make_conversation(const LanguageModel& model, Generation
   combine_constraints(ask);
   auto tokens = encode_chat(model, *text);
   if (!tokens.ok()) return ApiError::from(tokens.error());
-  if (auto wrong = put_context_before(model, ask.context_tokens, *tokens)) return wrong;
+  if (auto wrong = prepend_context(model, ask.context_tokens, *tokens)) return wrong;
   ask.prompts.assign(1, {std::move(*text), std::move(*tokens)});
   return std::nullopt;
 }
 
 std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask) {
-  // Behind a line's end, since tokenizers may put a space before a text's first word.
+  // Encode after a newline, because tokenizers may add a space before the first word of a text.
   if (ask.bad_words.empty()) return std::nullopt;
   const auto encode = [&](const std::string& text) {
     return model.encode(text, /*add_special=*/false, /*parse_special=*/false);

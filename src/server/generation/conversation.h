@@ -1,4 +1,4 @@
-// From a conversation with its tools and wishes to the prompt, and to what the answer is held to and how it is read.
+// Turns a conversation with its tools and options into a prompt, a constraint and the way the answer is parsed.
 #pragma once
 
 #include <optional>
@@ -9,17 +9,17 @@
 
 namespace millrace {
 
-// Replaces ask.messages by one prompt of text and tokens; ask.request.constraint becomes what the whole answer is held
-// to.
+// Replaces ask.messages by one prompt of text and tokens, and extends ask.request.constraint to the whole answer,
+// including thinking and tool calls.
 std::optional<ApiError> make_conversation(const LanguageModel& model, GenerationRequest& ask);
 
-// ask.bad_words to tokens, with and without a space before them.
+// Converts ask.bad_words to tokens, with and without a leading space.
 std::optional<ApiError> make_bad_words(const LanguageModel& model, GenerationRequest& ask);
 
-// Cuts a prompt's beginning off where the request asks for that, and counts what was cut.
+// Removes the beginning of the prompt if the request asks for it, and counts the removed tokens.
 void truncate_prompt(GenerationRequest& ask, AskedPrompt& prompt, int64_t context);
 
-// What a constraint of the request is refused with: a bad request that names the field, whatever the reason.
+// Converts an error about the request's constraint to a bad_request that names its field; other errors are unchanged.
 ApiError constraint_error(const GenerationRequest& ask, const ApiError& error);
 
 }  // namespace millrace

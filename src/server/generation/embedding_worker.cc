@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostValues = int64_t{1} << 25;  // of one request
+constexpr int64_t kMostValues = int64_t{1} << 25;  // per request
 constexpr int64_t kLeastContext = 512;
 
 Result<Pooling> chosen_pooling(const LanguageModel& model, std::optional<Pooling> pooling) {
@@ -27,7 +27,7 @@ EmbeddingWorker::EmbeddingWorker(std::shared_ptr<const LanguageModel> model, con
       engine_(engine),
       context_(context),
       pooling_(chosen_pooling(*model_, pooling)),
-      thread_("requests wait for their texts to be embedded") {}
+      thread_("requests are waiting for embeddings") {}
 
 EmbeddingWorker::~EmbeddingWorker() { thread_.stop(); }
 
@@ -35,8 +35,8 @@ int64_t EmbeddingWorker::width() const { return model_->parts().model->spec().wi
 
 struct EmbeddingWorker::Job {
   Work work;
-  std::vector<size_t> begins;  // of each piece's texts; one more for the end
-  size_t longest = 1;          // tokens of a text
+  std::vector<size_t> begins;  // first text of each piece, and the end
+  size_t longest = 1;          // tokens of the longest text
   Vectors out;
 };
 
@@ -44,7 +44,8 @@ Result<void> EmbeddingWorker::add(Work work) {
   int64_t rows = 0;
   for (const auto& text : work.texts) rows += work.pooling == Pooling::none ? static_cast<int64_t>(text.size()) : 1;
   if (rows > kMostValues / width())
-    return Error::user(fmt::format("input: {} vectors of {} values are more than one answer holds", rows, width()));
+    return Error::user(
+        fmt::format("input: {} vectors of {} values are more than one response may hold", rows, width()));
   const auto job = std::make_shared<Job>();
   FairWorker::Job fair{.share = work.share, .pieces = {}, .unwanted = work.unwanted, .run = nullptr};
   for (size_t i = 0; i < work.texts.size(); ++i) {
@@ -91,7 +92,7 @@ Result<void> EmbeddingWorker::embed(Job& job, size_t piece) {
   if (piece + 1 >= job.begins.size()) return {};  // no texts
   const auto texts = std::span(job.work.texts).subspan(job.begins[piece], job.begins[piece + 1] - job.begins[piece]);
   return embedder_->run(texts, job.work.pooling, [&](size_t, std::vector<float> values) -> Result<void> {
-    if (*job.work.unwanted) return Error::cancelled("nobody waits for it");
+    if (*job.work.unwanted) return Error::cancelled("the client has left");
     job.out.push_back(std::move(values));
     return {};
   });

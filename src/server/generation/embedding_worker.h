@@ -1,6 +1,6 @@
-// EmbeddingWorker: embeds texts for requests, on a thread of its own beside the engine, over memory of its own: as much
-// as the longest text so far needs, and none before the first. A request of many texts is embedded a batch at a time,
-// between those of others (fair_worker.h); its vectors do not depend on that. Thread-safe.
+// EmbeddingWorker: embeds texts on its own thread alongside the engine. Its memory is allocated with the first request
+// and sized for the longest text so far. A request with many texts is embedded one batch at a time, interleaved with
+// other requests (fair_worker.h); this does not affect its vectors. Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -20,13 +20,13 @@ class Embedder;
 
 class EmbeddingWorker {
  public:
-  using Vectors =
-      std::vector<std::vector<float>>;  // of each text [width], or with Pooling::none [tokens, width]; not normalized
+  // For each text [width], or with Pooling::none [tokens, width]; not normalized.
+  using Vectors = std::vector<std::vector<float>>;
   struct Work {
     std::vector<std::vector<TokenId>> texts;  // each with 1 to context() tokens
     Pooling pooling = Pooling::last;
     WorkShare share;
-    std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
+    std::shared_ptr<std::atomic<bool>> unwanted;  // set when the client has left
     std::function<void(Result<Vectors>)> done;    // on the worker's thread
   };
 
@@ -34,12 +34,12 @@ class EmbeddingWorker {
                   std::optional<Pooling> pooling);
   ~EmbeddingWorker();
 
-  // What texts are pooled by where a request does not say. Errors: as model_pooling.
+  // The default pooling. Errors: as model_pooling.
   const Result<Pooling>& pooling() const { return pooling_; }
   int64_t context() const { return context_; }
   int64_t width() const;
 
-  // Errors: resource (too many wait), user (more values than an answer may have).
+  // Errors: resource (the queue is full), user (more values than one response may have).
   Result<void> add(Work work);
 
  private:
@@ -51,7 +51,7 @@ class EmbeddingWorker {
   EngineOptions engine_;
   int64_t context_;
   Result<Pooling> pooling_;
-  std::unique_ptr<Embedder> embedder_;  // the thread's; null until it is needed
+  std::unique_ptr<Embedder> embedder_;  // used by the thread; null until needed
   FairWorker thread_;                   // last: it uses the others
 };
 

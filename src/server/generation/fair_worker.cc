@@ -17,7 +17,7 @@ WorkShare WorkShare::of(const HttpRequest& request) {
 }
 
 Result<void> FairWorker::add(Job job) {
-  std::vector<std::unique_ptr<Waiting>> dropped;  // goes after the lock
+  std::vector<std::unique_ptr<Waiting>> dropped;  // destroyed after the lock is released
   auto waiting = std::make_unique<Waiting>();
   waiting->left = std::accumulate(job.pieces.begin(), job.pieces.end(), int64_t{0});
   waiting->job = std::move(job);
@@ -31,10 +31,10 @@ Result<void> FairWorker::add(Job job) {
       return Error::resource(fmt::format("queue: {} of your {}; try again later", known->second.jobs.size(), what_));
     if (requests_ >= limits_.requests || (requests_ > 0 && tokens_ + waiting->left > limits_.tokens))
       return Error::resource(fmt::format("queue: too many {}; try again later", what_));
-    const double least = least_had();
+    const double least = least_service();
     Tenant& tenant = tenants_[share.tenant];
     if (tenant.jobs.empty()) {
-      tenant.had = std::max(tenant.had, least);
+      tenant.service = std::max(tenant.service, least);
       tenant.turn = ++turn_;
       tenant.done = 0;
     }
@@ -47,11 +47,11 @@ Result<void> FairWorker::add(Job job) {
   return {};
 }
 
-// Of the tenants that wait; 0: none does.
-double FairWorker::least_had() const {
+// Among tenants with waiting requests; 0 if there are none.
+double FairWorker::least_service() const {
   double least = -1;
   for (const auto& [name, tenant] : tenants_)
-    if (!tenant.jobs.empty() && (least < 0 || tenant.had < least)) least = tenant.had;
+    if (!tenant.jobs.empty() && (least < 0 || tenant.service < least)) least = tenant.service;
   return std::max(least, 0.0);
 }
 
@@ -59,17 +59,17 @@ std::vector<std::unique_ptr<FairWorker::Waiting>> FairWorker::take_unwanted() {
   std::vector<std::unique_ptr<Waiting>> out;
   for (auto& [name, tenant] : tenants_) {
     for (auto& job : tenant.jobs) {
-      if (job->under_way || !job->job.unwanted || !*job->job.unwanted) continue;
+      if (job->running || !job->job.unwanted || !*job->job.unwanted) continue;
       --requests_;
       tokens_ -= job->left;
       out.push_back(std::move(job));
     }
     std::erase(tenant.jobs, nullptr);
   }
-  // Who waits for nothing and has had no more than the others is nobody special. Without others, nobody is.
-  const double least = least_had();
+  // Forget idle tenants that have had no more service than the others; if nothing waits at all, forget every tenant.
+  const double least = least_service();
   std::erase_if(tenants_, [&](const auto& one) {
-    return one.second.jobs.empty() && (requests_ == 0 || one.second.had <= least);
+    return one.second.jobs.empty() && (requests_ == 0 || one.second.service <= least);
   });
   return out;
 }
@@ -77,22 +77,23 @@ std::vector<std::unique_ptr<FairWorker::Waiting>> FairWorker::take_unwanted() {
 FairWorker::Waiting* FairWorker::begin_next() {
   Tenant* least = nullptr;
   for (auto& [name, tenant] : tenants_)
-    if (!tenant.jobs.empty() && (!least || std::pair(tenant.had, tenant.turn) < std::pair(least->had, least->turn)))
+    if (!tenant.jobs.empty() &&
+        (!least || std::pair(tenant.service, tenant.turn) < std::pair(least->service, least->turn)))
       least = &tenant;
   if (!least) return nullptr;
-  Waiting& job = **std::ranges::min_element(least->jobs, {},
-                                            [](const auto& one) { return one->mark; });  // of two alike, who came first
+  Waiting& job = **std::ranges::min_element(
+      least->jobs, {}, [](const auto& one) { return one->mark; });  // ties: first come, first served
   const int64_t cost = job.job.pieces[job.next];
-  least->had += static_cast<double>(cost) / std::max(1e-6, job.job.share.weight);
+  least->service += static_cast<double>(cost) / std::max(1e-6, job.job.share.weight);
   least->done += cost;
   least->turn = ++turn_;
-  job.under_way = true;
+  job.running = true;
   return &job;
 }
 
-// What has ended goes to the caller, for whom the mutex need not be held.
+// Returns the finished request, so that the caller can destroy it without the mutex.
 std::unique_ptr<FairWorker::Waiting> FairWorker::end_piece(Waiting& job, bool more) {
-  job.under_way = false;
+  job.running = false;
   const int64_t cost = more ? job.job.pieces[job.next - 1] : job.left;
   tokens_ -= cost;
   job.left -= cost;

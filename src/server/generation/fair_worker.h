@@ -1,11 +1,10 @@
-// FairWorker: one thread for work beside the engine (embeddings, rankings, a prompt's log-probabilities). It runs one
-// piece of a request at a time, so that a small request does not wait for the whole of a large one.
+// FairWorker: one thread for work alongside the engine (embeddings, rankings, a prompt's log-probabilities). It runs
+// one piece of a request at a time, so that a small request does not wait for all of a large one.
 //
-//   between tenants    fair queueing by weight: the next piece belongs to the tenant served least so far. A tenant that
-//                      comes anew starts at the least of the others
-//   within a tenant    the request with the lowest mark, which is the tenant's service at its arrival plus its own
-//   cost.
-//                      Small requests overtake large ones, and no request starves, because later marks are higher
+//   between tenants   weighted fair queueing: the next piece belongs to the tenant with the least service so far. A
+//                     new tenant starts at the minimum of the others
+//   within a tenant   the request with the lowest mark, which is the tenant's service at its arrival plus its own
+//                     cost. Small requests overtake large ones, and none starves, because later marks are higher
 //
 // Costs are tokens. Thread-safe.
 #pragma once
@@ -27,38 +26,38 @@ namespace millrace {
 
 struct HttpRequest;
 
-// Whose work it is, and its share of the machine beside others.
+// The tenant that work belongs to, and its weight relative to other tenants.
 struct WorkShare {
   std::string tenant;
   double weight = 1;
 
-  static WorkShare of(const HttpRequest& request);  // its key's; without one, its address
+  static WorkShare of(const HttpRequest& request);  // by API key, or by address without one
 };
 
 struct FairLimits {
-  size_t requests = 1024;             // that wait
-  size_t requests_of_one = 64;        // of a tenant
-  int64_t tokens = int64_t{1} << 24;  // of all that wait; one request alone may have more
+  size_t requests = 1024;             // waiting
+  size_t requests_of_one = 64;        // waiting, for one tenant
+  int64_t tokens = int64_t{1} << 24;  // waiting; a single request may have more
 };
 
 class FairWorker {
  public:
   struct Job {
     WorkShare share;
-    std::vector<int64_t> pieces;                  // what each costs; at least one
+    std::vector<int64_t> pieces;                  // cost of each; at least one
     std::shared_ptr<std::atomic<bool>> unwanted;  // the client has left: the request is dropped
-    // On the thread, for each piece in order; false: there is nothing left to do.
+    // Called on the thread for each piece in order; false: skip the remaining pieces.
     std::function<bool(size_t piece)> run;
   };
 
-  // `what` is for messages: "texts wait to be embedded".
+  // `what` is for error messages: "requests are waiting for embeddings".
   FairWorker(std::string what, const FairLimits& limits = {})
       : what_(std::move(what)), limits_(limits), thread_([this] { loop(); }) {}
   ~FairWorker() { stop(); }
 
-  // Errors: resource (too much waits).
+  // Errors: resource (the queue is full).
   Result<void> add(Job job);
-  // Ends after the piece under way; what waits is dropped. Not from the thread itself.
+  // Stops after the current piece and drops waiting requests. Must not be called from the thread itself.
   void stop();
 
  private:
@@ -67,19 +66,19 @@ class FairWorker {
     size_t next = 0;   // piece
     int64_t left = 0;  // tokens
     int64_t mark = 0;
-    bool under_way = false;
+    bool running = false;
   };
   struct Tenant {
-    double had = 0;                              // tokens by weight, as far as they count against the others
-    uint64_t turn = 0;                           // when it had the last of them, or came
-    int64_t done = 0;                            // tokens, since it has had something waiting
-    std::vector<std::unique_ptr<Waiting>> jobs;  // as they came, that under way too
+    double service = 0;                          // tokens divided by weight, relative to the other tenants
+    uint64_t turn = 0;                           // when it was last served, or arrived
+    int64_t done = 0;                            // tokens, since its queue was last empty
+    std::vector<std::unique_ptr<Waiting>> jobs;  // in order of arrival, including the running one
   };
 
   void loop();
-  // These hold the mutex.
+  // Called with the mutex held.
   std::vector<std::unique_ptr<Waiting>> take_unwanted();
-  double least_had() const;
+  double least_service() const;
   Waiting* begin_next();
   std::unique_ptr<Waiting> end_piece(Waiting& job, bool more);
 
@@ -87,8 +86,8 @@ class FairWorker {
   const FairLimits limits_;
   std::mutex mutex_;
   std::condition_variable wake_;
-  std::map<std::string, Tenant> tenants_;  // guarded by `mutex_`, as what follows
-  size_t requests_ = 0;                    // waiting, the one under way too
+  std::map<std::string, Tenant> tenants_;  // this and the members below: guarded by `mutex_`
+  size_t requests_ = 0;                    // waiting or running
   int64_t tokens_ = 0;                     // the same
   uint64_t turn_ = 0;
   bool stop_ = false;

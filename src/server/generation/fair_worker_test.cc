@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// Runs what is added while the first job holds the thread, and notes the order of pieces.
-struct Held {
+// Blocks the thread with a first job while requests are added, then runs them and records the order of pieces.
+struct BlockedWorker {
   std::promise<void> go;
   std::mutex mutex;
   std::string order;
@@ -17,15 +17,15 @@ struct Held {
   std::promise<void> began;
   FairWorker worker;  // last: its thread uses the others
 
-  explicit Held(FairLimits limits = {}) : worker("things wait", limits) {
-    auto held = go.get_future().share();
+  explicit BlockedWorker(FairLimits limits = {}) : worker("requests are waiting", limits) {
+    auto release = go.get_future().share();
     EXPECT_TRUE(worker
                     .add({{"holder", 1},
                           {1},
                           nullptr,
-                          [this, held](size_t) {
+                          [this, release](size_t) {
                             began.set_value();
-                            held.wait();
+                            release.wait();
                             return true;
                           }})
                     .ok());
@@ -39,7 +39,7 @@ struct Held {
                          return true;
                        }});
   }
-  // Of `pieces` pieces in all.
+  // Waits for `pieces` pieces in total.
   std::string run(size_t pieces) {
     go.set_value();
     for (int i = 0; i < 10000; ++i) {
@@ -53,21 +53,21 @@ struct Held {
   }
 };
 
-TEST(FairWorker, ASmallRequestOfTheSameTenantPasses) {
-  Held held;
-  ASSERT_TRUE(held.add('L', "a", {100, 100, 100}).ok());
-  ASSERT_TRUE(held.add('s', "a", {10}).ok());
-  EXPECT_EQ(held.run(4), "sLLL");
+TEST(FairWorker, SmallRequestOvertakesLargeOneOfSameTenant) {
+  BlockedWorker blocked;
+  ASSERT_TRUE(blocked.add('L', "a", {100, 100, 100}).ok());
+  ASSERT_TRUE(blocked.add('s', "a", {10}).ok());
+  EXPECT_EQ(blocked.run(4), "sLLL");
 }
 
-TEST(FairWorker, ALargeOneIsNotPassedForEver) {
-  Held held;
-  ASSERT_TRUE(held.add('L', "a", {50, 50}).ok());
-  // Each smaller than what is left of the large one, more of them than it is large.
-  for (int i = 0; i < 20; ++i) ASSERT_TRUE(held.add('s', "a", {20}).ok());
-  const std::string order = held.run(22);
+TEST(FairWorker, LargeRequestDoesNotStarve) {
+  BlockedWorker blocked;
+  ASSERT_TRUE(blocked.add('L', "a", {50, 50}).ok());
+  // Each is smaller than the rest of the large one, but together they are larger.
+  for (int i = 0; i < 20; ++i) ASSERT_TRUE(blocked.add('s', "a", {20}).ok());
+  const std::string order = blocked.run(22);
   EXPECT_EQ(order.size(), 22u);
-  FairWorker worker("things wait");  // those that come while it is under way: each of them adds the next
+  FairWorker worker("requests are waiting");  // requests arriving while it runs: each adds the next
   std::promise<size_t> passed;
   std::atomic<size_t> count{0};
   std::function<void()> add_small = [&] {
@@ -92,24 +92,24 @@ TEST(FairWorker, ALargeOneIsNotPassedForEver) {
   worker.stop();
 }
 
-TEST(FairWorker, TenantsShareByWhatTheyHaveHad) {
-  Held held;
-  ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
-  ASSERT_TRUE(held.add('A', "a", {10, 10, 10, 10}).ok());
-  ASSERT_TRUE(held.add('b', "b", {10, 10, 10, 10}).ok());
-  EXPECT_EQ(held.run(12), "AbAbAbAbAAAA");
+TEST(FairWorker, TenantsShareByServiceReceived) {
+  BlockedWorker blocked;
+  ASSERT_TRUE(blocked.add('A', "a", {10, 10, 10, 10}).ok());
+  ASSERT_TRUE(blocked.add('A', "a", {10, 10, 10, 10}).ok());
+  ASSERT_TRUE(blocked.add('b', "b", {10, 10, 10, 10}).ok());
+  EXPECT_EQ(blocked.run(12), "AbAbAbAbAAAA");
 }
 
 TEST(FairWorker, WeightsCount) {
-  Held held;
-  ASSERT_TRUE(held.add('A', "a", std::vector<int64_t>(9, 10), 2).ok());
-  ASSERT_TRUE(held.add('b', "b", std::vector<int64_t>(9, 10), 1).ok());
-  const std::string order = held.run(18).substr(0, 9);
+  BlockedWorker blocked;
+  ASSERT_TRUE(blocked.add('A', "a", std::vector<int64_t>(9, 10), 2).ok());
+  ASSERT_TRUE(blocked.add('b', "b", std::vector<int64_t>(9, 10), 1).ok());
+  const std::string order = blocked.run(18).substr(0, 9);
   EXPECT_EQ(std::ranges::count(order, 'A'), 6);
 }
 
-TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
-  FairWorker worker("things wait");
+TEST(FairWorker, NewTenantsDoNotStarveAnother) {
+  FairWorker worker("requests are waiting");
   std::promise<size_t> passed;
   std::atomic<size_t> count{0};
   std::function<void()> add_one = [&] {
@@ -134,17 +134,17 @@ TEST(FairWorker, NewTenantsDoNotKeepAnotherFromItsTurn) {
   worker.stop();
 }
 
-TEST(FairWorker, IsBoundedAndDropsTheUnwanted) {
-  Held held({.requests = 4, .requests_of_one = 2, .tokens = 100});
-  ASSERT_TRUE(held.add('a', "a", {10}).ok());
-  ASSERT_TRUE(held.add('a', "a", {10}).ok());
-  EXPECT_EQ(held.add('a', "a", {10}).error().kind, ErrorKind::resource);    // of one
-  EXPECT_EQ(held.add('b', "b", {1000}).error().kind, ErrorKind::resource);  // tokens
-  ASSERT_TRUE(held.add('b', "b", {10}).ok());
-  EXPECT_EQ(held.add('c', "c", {10}).error().kind, ErrorKind::resource);  // in all
-  *held.unwanted[0] = true;
-  ASSERT_TRUE(held.add('c', "c", {10}).ok());
-  EXPECT_EQ(held.run(3).size(), 3u);
+TEST(FairWorker, QueueIsBoundedAndDropsUnwantedRequests) {
+  BlockedWorker blocked({.requests = 4, .requests_of_one = 2, .tokens = 100});
+  ASSERT_TRUE(blocked.add('a', "a", {10}).ok());
+  ASSERT_TRUE(blocked.add('a', "a", {10}).ok());
+  EXPECT_EQ(blocked.add('a', "a", {10}).error().kind, ErrorKind::resource);    // per tenant
+  EXPECT_EQ(blocked.add('b', "b", {1000}).error().kind, ErrorKind::resource);  // tokens
+  ASSERT_TRUE(blocked.add('b', "b", {10}).ok());
+  EXPECT_EQ(blocked.add('c', "c", {10}).error().kind, ErrorKind::resource);  // total
+  *blocked.unwanted[0] = true;
+  ASSERT_TRUE(blocked.add('c', "c", {10}).ok());
+  EXPECT_EQ(blocked.run(3).size(), 3u);
 }
 
 }  // namespace

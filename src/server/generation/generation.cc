@@ -19,7 +19,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, GenerationReq
   answer_.id = format_.id_prefix + (ask.id.empty() ? service.new_id() : ask.id);
   answer_.model_name = !ask.adapter.empty() ? ask.adapter
                        : ask.served         ? ask.served->name()
-                                            : ask.model;  // none is needed to say that it was unloaded
+                                            : ask.model;  // an unload request needs no model
   answer_.created =
       std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
   for (const AskedPrompt& prompt : ask.prompts) answer_.prompt_tokens += static_cast<int64_t>(prompt.tokens.size());
@@ -39,7 +39,7 @@ Generation::Generation(Service& service, const Endpoint& endpoint, GenerationReq
 HttpReply Generation::stream_head(const AnswerFormat& format, HttpHeaders headers) {
   HttpReply head{.content_type = format.stream_type, .headers = std::move(headers)};
   head.headers.emplace_back("Cache-Control", "no-cache");
-  head.headers.emplace_back("X-Accel-Buffering", "no");  // asks proxies not to hold it back
+  head.headers.emplace_back("X-Accel-Buffering", "no");  // tells proxies not to buffer the stream
   return head;
 }
 
@@ -60,13 +60,13 @@ void Generation::start(Service& service, const Endpoint& endpoint, GenerationReq
     exchange.ping_with(stream_head(self->format_, self->headers_), self->format_.ping);
 }
 
-// How many of the likeliest tokens beside each of the prompt's; -1: it is not scored.
+// The number of most likely tokens to return for each prompt token; -1: do not score the prompt.
 int64_t Generation::scored_top() const {
   const GenerationRequest& ask = answer_.ask;
   return std::max(ask.prompt_logprobs, ask.echo ? ask.request.sampling.logprobs : -1);
 }
 
-// The prompts' own log-probabilities come before anything is generated: an answer begins with them.
+// The prompts' log-probabilities are computed before generation, because they come first in the response.
 void Generation::score_prompts() {
   PromptScorer::Work work{.top = scored_top(), .share = answer_.ask.share, .unwanted = unwanted_};
   for (const AskedPrompt& prompt : answer_.ask.prompts) work.prompts.push_back(prompt.tokens);
@@ -135,7 +135,7 @@ void Generation::take(size_t prompt, TokenEvent event) {
       exchange_.begin_stream(std::move(head));
     }
     if (std::string bytes = format_.delta(answer_, index, delta); !bytes.empty()) exchange_.write(std::move(bytes));
-    if (over_) return;  // the reader was too slow, and is cut
+    if (over_) return;  // the client was too slow and was disconnected
   } else {
     if (!readers_[index]) choice.text += delta.text;
     if (delta.logprob) choice.logprobs.push_back(std::move(chosen));
@@ -143,7 +143,7 @@ void Generation::take(size_t prompt, TokenEvent event) {
   if (event.last && --open_prompts_ == 0) complete();
 }
 
-// The text's parts, where it has some. Calls are kept of streams too.
+// Parses the text into pieces if needed. Calls are collected for streams too.
 void Generation::read_delta(size_t index, const TokenEvent& event, Delta& delta) {
   Choice& choice = answer_.choices[index];
   if (event.token >= 0) ++choice.generated_tokens;
@@ -189,13 +189,13 @@ void Generation::answer_empty() {
 void Generation::complete() {
   over_ = true;
   waiting_.reset();
-  answer_.ask.use.reset();  // before the reader knows: his next request may be here at once
+  answer_.ask.use.reset();  // before replying: the client's next request may arrive at once
   answer_.total_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began_).count();
   service_.metrics().answered(answer_);
   record();
   if (answer_.ask.stream) return exchange_.finish(format_.end(answer_));
   if (answer_.generated_tokens == 0 && answer_.choices.front().finish == FinishReason::time_limit) {
-    const ApiError late{ApiErrorKind::time_limit, "timeout: the request's time was over before the first token",
+    const ApiError late{ApiErrorKind::time_limit, "timeout: the time limit was reached before the first token",
                         "timeout"};
     return exchange_.reply(service_.refused(*endpoint_.dialect, late, headers_));
   }
@@ -204,7 +204,7 @@ void Generation::complete() {
   exchange_.reply({.headers = headers_, .body = to_text(whole)});
 }
 
-// Before the first token an error has a status of its own; after it, it is the stream's last event.
+// Before the stream has started, an error is a response with its own status; afterwards it is the stream's last event.
 void Generation::fail(const ApiError& error) {
   if (over_) return;
   Telemetry::failed(exchange_.facts().get(), error);

@@ -1,5 +1,5 @@
-// Generation: one request for text under way. The engine's events come to its exchange's strand, where they become
-// bytes of the answer; a reader who leaves ends the engine's work.
+// Generation: one running request for text. The engine's events are posted to its exchange's strand and serialized
+// there; when the client disconnects, the engine's work is cancelled.
 #pragma once
 
 #include <atomic>
@@ -27,7 +27,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void score_prompts();
   void submit();
   void answer_empty();
-  // What follows runs on the strand.
+  // The functions below run on the strand.
   void take(size_t prompt, TokenEvent event);
   void read_delta(size_t index, const TokenEvent& event, Delta& delta);
   void take_finish(size_t prompt, const TokenEvent& event, Choice& choice);
@@ -44,14 +44,14 @@ class Generation : public std::enable_shared_from_this<Generation> {
   HttpHeaders headers_;
   Answer answer_;
   std::vector<RequestId> ids_;
-  std::unique_ptr<WaitEntry> waiting_;  // in the estimate of others; null: no longer
+  std::unique_ptr<WaitEntry> waiting_;  // counts in the wait estimate; null: no longer
   size_t open_prompts_ = 0;
   std::shared_ptr<std::atomic<bool>> unwanted_ = std::make_shared<std::atomic<bool>>(false);
-  std::vector<std::unique_ptr<AnswerReader>> readers_;  // of each choice
-  std::vector<int64_t> last_token_ns_;                  // of each choice, by the engine's clock
-  std::vector<std::vector<TokenId>> recorded_;          // the same; empty: nothing is recorded
-  bool streaming_ = false;                              // its head is on the way
-  bool over_ = false;                                   // answered, failed, or nobody reads
+  std::vector<std::unique_ptr<AnswerReader>> readers_;  // for each choice
+  std::vector<int64_t> last_token_ns_;                  // for each choice, by the engine's clock
+  std::vector<std::vector<TokenId>> recorded_;          // for each choice; empty: not recorded
+  bool streaming_ = false;                              // the head has been sent
+  bool over_ = false;                                   // answered, failed, or the client has left
   std::chrono::steady_clock::time_point began_;
 };
 

@@ -1,4 +1,4 @@
-// GenerationRequest: one request for text, whatever API it came by. A schema's fields fill it in; the service turns it
+// GenerationRequest: one request for text, independent of the API. The schema's fields fill it in; the service turns it
 // into the engine's Requests, one for each prompt.
 #pragma once
 
@@ -22,85 +22,85 @@ struct ServedModel;
 struct AskedPrompt {
   std::string text;  // unless tokens are given
   std::vector<TokenId> tokens;
-  bool add_special = true;  // the tokenizer's start token goes before the text
+  bool add_special = true;  // put the tokenizer's start token before the text
 };
 
-// The tools of a request, and what is wished of them.
+// The tools of a request, and how they may be used.
 struct AskedTools {
   enum class Choice { automatic, none, required };
-  Json definitions;         // OpenAI's form, for the chat template; null: there are none
-  std::vector<Tool> tools;  // those that may be called
+  Json definitions;         // in OpenAI's form, for the chat template; null: none
+  std::vector<Tool> tools;  // with schemas for the constraint
   Choice choice = Choice::automatic;
   bool choice_given = false;
-  std::string named;     // the one that must be called; "": any
-  bool parallel = true;  // more than one call in an answer
-  std::optional<std::vector<std::string>>
-      allowed;                      // of `tools`, those that may be called; the prompt names all of them
-  std::vector<std::string> custom;  // names of tools that take a text
-  bool old_form = false;            // `functions`: an answer has one function_call
+  std::string named;     // the tool that must be called; "": any
+  bool parallel = true;  // allow more than one call in an answer
+  // The names in `tools` that may be called; the prompt still lists all tools.
+  std::optional<std::vector<std::string>> allowed;
+  std::vector<std::string> custom;  // names of tools that take text
+  bool old_form = false;            // `functions`: an answer has at most one function_call
 
   bool any() const { return !tools.empty() && choice != Choice::none; }
 };
 
-// How thinking is told from the answer.
+// How thinking is separated from the answer.
 struct AskedReasoning {
-  bool split = true;          // it comes by itself; otherwise as part of the text
-  bool shown = true;          // ... and is sent
-  bool in_vllm_name = false;  // "reasoning", not "reasoning_content"
-  int64_t budget = -1;        // its tokens at most; -1: as many as it likes
+  bool split = true;          // returned separately; otherwise as part of the text
+  bool shown = true;          // ... and included in the response
+  bool in_vllm_name = false;  // in "reasoning" instead of "reasoning_content"
+  int64_t budget = -1;        // maximum tokens; -1: no limit
 };
 
 class ResponseStore;
 
 struct GenerationRequest {
-  std::string model;                    // "": the one that is served
-  std::shared_ptr<ServedModel> served;  // the model of that name
+  std::string model;                    // "": the first model
+  std::shared_ptr<ServedModel> served;  // the model with that name
   std::vector<AskedPrompt> prompts;
-  Json messages;                    // of a chat, in OpenAI's form; null: there are prompts
-  Json variables = Json::object();  // further ones for the chat template
+  Json messages;                    // of a conversation, in OpenAI's form; null: use prompts
+  Json variables = Json::object();  // additional ones for the chat template
   bool add_generation_prompt = true;
-  bool continue_last_message = false;  // the answer goes on where the last message ends
+  bool continue_last_message = false;  // the answer continues the last message
 
-  std::optional<InfillText> infill;  // the prompts are what stands before the text that is wanted
+  std::optional<InfillText> infill;  // set for infill; the prompts are then the text before the middle
   AskedTools tools;
   AskedReasoning reasoning;
-  std::string constraint_field;      // that request.constraint came by; "": none did
-  CompiledConstraint compiled;       // kept so that the engine finds it
-  bool constrains_thinking = false;  // the constraint is for all of the answer, not for what comes behind thinking
-  // Set as the prompt is made: how the answer is read.
-  const ToolDialect* dialect = nullptr;   // null: no calls are looked for
-  const ReasoningMarks* marks = nullptr;  // null: no thinking is looked for
+  std::string constraint_field;      // the field that set request.constraint; "": none
+  CompiledConstraint compiled;       // held so that it stays in the engine's cache
+  bool constrains_thinking = false;  // the constraint also covers thinking, not only the text after it
+  // How the answer is parsed; set together with the prompt.
+  const ToolDialect* dialect = nullptr;   // null: do not parse calls
+  const ReasoningMarks* marks = nullptr;  // null: do not parse thinking
   ReasoningPlace place = ReasoningPlace::begin;
 
-  std::vector<TokenId> context_tokens;  // of a conversation so far, which come before the messages' own
-  int64_t most_context = 0;             // tokens of prompt and answer together; 0: as many as the model's context
-  int64_t truncate_prompt = 0;   // > 0: the prompt's last so many tokens; -1: as many as leave room for the answer
-  int64_t truncated_tokens = 0;  // that were cut from the prompts' beginnings
-  std::vector<std::string> bad_words;    // never written
-  int64_t prompt_logprobs = -1;          // of the prompt's tokens, and so many of the likeliest beside each; -1: none
-  bool continuous_usage = false;         // in every chunk of a stream
-  Json kept;                             // what the API's own answer repeats of the request
-  std::shared_ptr<ResponseStore> store;  // where the answer is to be kept; null: nowhere
+  std::vector<TokenId> context_tokens;  // of the conversation so far, before those of the messages
+  int64_t most_context = 0;             // maximum tokens of prompt and answer; 0: the model's context
+  int64_t truncate_prompt = 0;   // > 0: keep so many tokens at the prompt's end; -1: what leaves room for the answer
+  int64_t truncated_tokens = 0;  // removed from the beginning of the prompts
+  std::vector<std::string> bad_words;    // never generated
+  int64_t prompt_logprobs = -1;          // for the prompt: number of most likely tokens at each position; -1: none
+  bool continuous_usage = false;         // usage in every chunk of a stream
+  Json kept;                             // data that the API keeps for its response
+  std::shared_ptr<ResponseStore> store;  // where to store the response; null: not stored
 
-  std::string id;          // that the answer is to have; "": a new one
-  std::string cache_salt;  // "": none
-  std::string adapter;     // that the request called as if it were a model; "": none
-  std::optional<std::vector<std::pair<int64_t, double>>> lora;  // adapters by place, and their scales
-  Request request;                                              // all but the prompt
+  std::string id;                                               // of the response; "": generate one
+  std::string cache_salt;                                       // "": none
+  std::string adapter;                                          // adapter given as the model name; "": none
+  std::optional<std::vector<std::pair<int64_t, double>>> lora;  // index and scale of each adapter
+  Request request;                                              // without the prompt
   bool seed_given = false;
   bool stream = false;
-  bool include_usage = false;          // in a stream
-  bool echo = false;                   // the prompt comes before the answer
-  bool return_tokens = false;          // ids beside the text
-  bool keep_tokens = false;            // ... kept of a stream too, for its end
-  bool truncated = false;              // something of the prompt was left out, as asked for
-  bool only_load = false;              // nothing is to be generated: the answer is that the model is there
-  double max_ttft_seconds = 0;         // refused when the first token is not to be expected by then; 0: whenever
-  double timeout_seconds = 0;          // 0: the server's
-  WorkShare share;                     // for what is computed beside the engine
-  std::shared_ptr<KeyUse> use;         // where its tokens are charged; null: nowhere
-  double waited_seconds = 0;           // for the model to be loaded
-  std::optional<double> keep_seconds;  // that the model stays after its last use from now on; negative: for ever
+  bool include_usage = false;          // in streams
+  bool echo = false;                   // return the prompt before the answer
+  bool return_tokens = false;          // return token ids with the text
+  bool keep_tokens = false;            // collect them for streams too, for the last event
+  bool truncated = false;              // the prompt was truncated, as requested
+  bool only_load = false;              // only load the model; generate nothing
+  double max_ttft_seconds = 0;         // reject if the first token is not expected by then; 0: no limit
+  double timeout_seconds = 0;          // 0: server default
+  WorkShare share;                     // for work alongside the engine
+  std::shared_ptr<KeyUse> use;         // the key account charged for tokens; null: none
+  double waited_seconds = 0;           // for the model to load
+  std::optional<double> keep_seconds;  // new idle time before the model is unloaded; negative: forever
 };
 
 }  // namespace millrace

@@ -8,7 +8,7 @@ namespace {
 using Wrong = std::optional<ApiError>;
 
 constexpr size_t kMostFiles = 1024;
-constexpr int64_t kRoomForAnswer = 256;  // where a request does not say how long it may be
+constexpr int64_t kRoomForAnswer = 256;  // tokens, if the request sets no limit
 
 InfillText& infill_of(GenerationRequest& ask) {
   if (!ask.infill) ask.infill.emplace();
@@ -43,7 +43,7 @@ Field text_field(const char* name, const char* help, void (*set)(GenerationReque
 }  // namespace
 
 Field suffix_field() {
-  return text_field("suffix", "what follows the answer, of models that were trained to fill in",
+  return text_field("suffix", "what follows the output, for models trained to fill in the middle",
                     [](GenerationRequest& ask, std::string text) {
                       if (!text.empty()) infill_of(ask).suffix = std::move(text);
                     });
@@ -51,14 +51,14 @@ Field suffix_field() {
 
 std::vector<Field> infill_fields() {
   Field prefix =
-      text_field("input_prefix", "what stands before the middle", [](GenerationRequest& ask, std::string text) {
+      text_field("input_prefix", "what comes before the middle", [](GenerationRequest& ask, std::string text) {
         ask.prompts.assign(1, {std::move(text), {}});
       });
   Field suffix = text_field("input_suffix", "what follows it",
                             [](GenerationRequest& ask, std::string text) { infill_of(ask).suffix = std::move(text); });
   prefix.required = suffix.required = true;
   Field files{"input_extra", kList, "[]",
-              "other files to look at: objects with \"filename\" and \"text\"; what does not fit is left out from the "
+              "other files to read: objects with \"filename\" and \"text\"; what does not fit is dropped from the "
               "beginning, and `truncated` says so"};
   files.most = kMostFiles;
   files.set = read_files;

@@ -11,7 +11,7 @@ PromptScorer::PromptScorer(std::shared_ptr<const LanguageModel> model, const Eng
     : model_(std::move(model)),
       engine_(engine),
       context_(context),
-      thread_("requests wait for their prompts to be scored") {}
+      thread_("requests are waiting for their prompts to be scored") {}
 
 PromptScorer::~PromptScorer() { thread_.stop(); }
 
@@ -55,7 +55,7 @@ Result<void> PromptScorer::score(Job& job, const std::vector<TokenId>& prompt) {
   if (prompt.size() < 2) return {};
   const ScoreWindow window{0, static_cast<int64_t>(prompt.size()), 1};
   return scorer_->run(prompt, std::span(&window, 1), -1, [&](std::span<const ScoredRow> rows) -> Result<void> {
-    if (*job.work.unwanted) return Error::cancelled("nobody waits for it");
+    if (*job.work.unwanted) return Error::cancelled("the client has left");
     for (const ScoredRow& row : rows) {
       Logprobs logprobs =
           compute_logprobs({row.logits, static_cast<size_t>(scorer_->vocab())}, row.target, job.work.top);

@@ -1,6 +1,6 @@
-// PromptScorer: log-probabilities of a prompt's own tokens, for requests that have it echoed with them. It runs beside
-// the engine on a thread of its own, over memory of its own that is taken with the first such request: an engine
-// computes logits where it samples only. Requests take turns, a prompt at a time (fair_worker.h). Thread-safe.
+// PromptScorer: computes log-probabilities of a prompt's tokens, for requests that echo the prompt with them. The
+// engine computes logits only where it samples, so the scorer has its own thread and its own memory, which is allocated
+// with the first such request. Requests take turns, one prompt at a time (fair_worker.h). Thread-safe.
 #pragma once
 
 #include <atomic>
@@ -19,18 +19,18 @@ class Scorer;
 class PromptScorer {
  public:
   struct Work {
-    std::vector<std::vector<TokenId>> prompts;  // each at least one token, all within the engine's context
-    int64_t top = 0;                            // likeliest tokens beside each
+    std::vector<std::vector<TokenId>> prompts;  // at least one token each, within the engine's context
+    int64_t top = 0;                            // number of most likely tokens at each position
     WorkShare share;
-    std::shared_ptr<std::atomic<bool>> unwanted;  // nobody waits for it any more
-    // On the scorer's thread: the tokens of each prompt; the first one's log-probability is 0 and means nothing.
+    std::shared_ptr<std::atomic<bool>> unwanted;  // set when the client has left
+    // Called on the scorer's thread with the tokens of each prompt. The log-probability of a first token is always 0.
     std::function<void(Result<std::vector<std::vector<ChosenToken>>>)> done;
   };
 
   PromptScorer(std::shared_ptr<const LanguageModel> model, const EngineOptions& engine, int64_t context);
   ~PromptScorer();
 
-  // Errors: resource (too many wait).
+  // Errors: resource (the queue is full).
   Result<void> add(Work work);
 
  private:
@@ -41,7 +41,7 @@ class PromptScorer {
   std::shared_ptr<const LanguageModel> model_;
   EngineOptions engine_;
   int64_t context_;
-  std::unique_ptr<Scorer> scorer_;  // the thread's; null until it is needed
+  std::unique_ptr<Scorer> scorer_;  // used by the thread; null until needed
   FairWorker thread_;               // last: it uses the others
 };
 

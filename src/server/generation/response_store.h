@@ -1,5 +1,5 @@
-// ResponseStore: answers of /v1/responses that were asked to be kept, for previous_response_id and for fetching them
-// again. In memory, bounded by count and bytes: the one used longest ago goes first. Thread-safe.
+// ResponseStore: responses of /v1/responses stored for previous_response_id and later retrieval. In memory, bounded by
+// count and bytes; the least recently used response is evicted first. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,9 +15,9 @@ namespace millrace {
 
 struct StoredResponse {
   Json response;
-  Json messages;                // the conversation up to its end, as chat templates take it, without the instructions
-  Json input = Json::array();   // the items that it answers, earlier ones first
-  Json deltas = Json::array();  // of each item of its output, the sizes in which it was streamed
+  Json messages;                // the conversation including this response, for chat templates, without instructions
+  Json input = Json::array();   // its input items, oldest first
+  Json deltas = Json::array();  // the sizes of the pieces in which each output item was streamed
 };
 
 class ResponseStore {
@@ -34,7 +34,7 @@ class ResponseStore {
 
  private:
   struct Entry {
-    std::string response, messages, input, deltas;  // as text, which is smaller and whose size is known
+    std::string response, messages, input, deltas;  // serialized: smaller, and of known size
     std::list<std::string>::iterator use;
     int64_t bytes() const {
       return static_cast<int64_t>(response.size() + messages.size() + input.size() + deltas.size() + 256);
@@ -45,7 +45,7 @@ class ResponseStore {
   const int64_t most_, most_bytes_;
   mutable std::mutex mutex_;
   std::unordered_map<std::string, Entry> entries_;
-  std::list<std::string> uses_;  // the latest first
+  std::list<std::string> uses_;  // most recent first
   int64_t bytes_ = 0;
 };
 

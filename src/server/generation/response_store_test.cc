@@ -7,12 +7,12 @@ namespace {
 
 StoredResponse of(const std::string& text) { return {{{"text", text}}, Json::array({Json{{"role", "user"}}})}; }
 
-TEST(ResponseStore, KeepsTheLatestWithinItsCount) {
+TEST(ResponseStore, EvictsLeastRecentlyUsedByCount) {
   ResponseStore store(2, 1 << 20);
   store.put("a", of("1"));
   store.put("b", of("2"));
   EXPECT_EQ(store.get("a")->response["text"], "1");
-  store.put("c", of("3"));  // b was used longest ago
+  store.put("c", of("3"));  // b is the least recently used
   EXPECT_FALSE(store.get("b"));
   EXPECT_TRUE(store.get("a"));
   EXPECT_EQ(store.get("c")->messages.size(), 1u);
@@ -25,7 +25,7 @@ TEST(ResponseStore, KeepsTheLatestWithinItsCount) {
   EXPECT_EQ(store.bytes(), 0);
 }
 
-TEST(ResponseStore, KeepsWithinItsBytes) {
+TEST(ResponseStore, EvictsByBytes) {
   ResponseStore store(100, 4096);
   for (int i = 0; i < 50; ++i) {
     store.put(std::to_string(i), of(std::string(1000, 'x')));

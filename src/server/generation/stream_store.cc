@@ -11,8 +11,8 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostIdBytes = 256;
-constexpr auto kLookAgain = std::chrono::milliseconds(200);
-constexpr int64_t kStreamOverhead = 4096;  // counted for a stream beside its bytes
+constexpr auto kPollInterval = std::chrono::milliseconds(200);
+constexpr int64_t kStreamOverhead = 4096;  // bytes counted for each stream in addition to its buffer
 
 int64_t unix_ms() {
   return std::chrono::duration_cast<std::chrono::milliseconds>(std::chrono::system_clock::now().time_since_epoch())
@@ -35,7 +35,7 @@ std::string with_event_ids(const std::string& events, int64_t at) {
       out += event;
       continue;
     }
-    // The id is where the event ends, its own line counted.
+    // The id is the offset of the event's end, including the id line itself.
     const int64_t bare = at + static_cast<int64_t>(out.size() + event.size()) + 5;
     int64_t offset = bare + 1;
     while (bare + static_cast<int64_t>(std::to_string(offset).size()) > offset) ++offset;
@@ -44,10 +44,10 @@ std::string with_event_ids(const std::string& events, int64_t at) {
   return out;
 }
 
-// Where a generation's answer goes, and who reads it just now.
+// The sink of one generation, and its current reader.
 class ResumableStream final : public AnswerTaker, public std::enable_shared_from_this<ResumableStream> {
  public:
-  // What is known of the request goes with its work: a reader who leaves does not end it.
+  // The request's facts stay with the generation: it outlives its readers.
   ResumableStream(StreamStore& store, std::string id, const Exchange& first) : store_(store), facts_(first.facts()) {
     info_.id = std::move(id);
     info_.started_ms = unix_ms();
@@ -56,7 +56,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     work_ = reader_ = std::move(reader);
   }
 
-  // The reader may leave from now on.
+  // From now on, notices when the reader leaves.
   void watch(uint64_t reader) {
     Exchange exchange;
     {
@@ -68,7 +68,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     });
   }
 
-  void reply(HttpReply reply) override {  // an error before the first byte: there is no stream to keep
+  void reply(HttpReply reply) override {  // an error before the first byte; there is no stream to buffer
     std::lock_guard lock(mutex_);
     reader().reply(std::move(reply));
     over();
@@ -95,7 +95,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
   void end(HttpReply whole, std::string bytes) override {
     std::lock_guard lock(mutex_);
     if (begun_) return finish(std::move(bytes));
-    reader().end(std::move(whole), std::move(bytes));  // a ping may have begun the connection's stream all the same
+    reader().end(std::move(whole), std::move(bytes));  // a ping may already have started the connection's stream
     over();
     forget_at_ = Clock::now();
   }
@@ -128,7 +128,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       std::lock_guard lock(mutex_);
       if (from > info_.bytes) return StreamStore::Found::too_far;
       if (from < info_.bytes - static_cast<int64_t>(ring_.size())) return StreamStore::Found::too_old;
-      if (!info_.done) reader().finish();  // who read it before
+      if (!info_.done) reader().finish();  // the previous reader
       if (!info_.done && facts_) ++facts_->resumed;
       HttpReply head = head_;
       head.headers = headers;
@@ -152,7 +152,7 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
     return StreamStore::Found::yes;
   }
 
-  // The work ends, if it still goes on. Its connection's strand runs what that takes.
+  // Cancels the generation if it is still running, on its connection's strand.
   void leave() {
     std::function<void()> gone;
     Exchange work;
@@ -190,42 +190,42 @@ class ResumableStream final : public AnswerTaker, public std::enable_shared_from
       forget_at_ =
           Clock::now() + (store_.draining_ ? Clock::duration::zero() : seconds_of(store_.limits_.grace_seconds));
     }
-    store_.look_at_clock();
+    store_.wake();
   }
-  Exchange reader() const { return reader_; }  // a copy: what it is told may have it leave
+  Exchange reader() const { return reader_; }  // a copy: a call on it may make the reader leave
 
-  // Under the lock: the bytes as they are sent.
+  // Appends events to the ring and returns the bytes to send. The mutex must be held.
   std::string add(const std::string& events) {
     std::string bytes = with_event_ids(events, info_.bytes);
     ring_ += bytes;
     info_.bytes += static_cast<int64_t>(bytes.size());
     const auto most = static_cast<size_t>(store_.limits_.stream_bytes);
-    if (ring_.size() > most) ring_.erase(0, ring_.size() - most + most / 4);  // not with every event
+    if (ring_.size() > most) ring_.erase(0, ring_.size() - most + most / 4);  // not for every event
     return bytes;
   }
   void over() {
     info_.done = true;
     info_.ended_ms = unix_ms();
     gone_ = nullptr;
-    work_ = reader_ = Exchange();  // the connection is free
+    work_ = reader_ = Exchange();  // releases the connection
     ring_.shrink_to_fit();
     forget_at_ = Clock::now() + seconds_of(store_.limits_.keep_seconds);
-    store_.look_at_clock();
+    store_.wake();
   }
 
   StreamStore& store_;
-  const std::shared_ptr<RequestFacts> facts_;  // of the request whose stream it is; may be null
-  mutable std::recursive_mutex mutex_;         // a reader who is too slow leaves within write()
+  const std::shared_ptr<RequestFacts> facts_;  // of the original request; may be null
+  mutable std::recursive_mutex mutex_;         // recursive: a slow reader leaves within write()
   KeptStream info_;
-  Exchange work_;    // the first reader's, on whose strand the generation runs, whoever reads
-  Exchange reader_;  // speaks to nobody while there is none
+  Exchange work_;    // the first reader's; the generation always runs on its strand
+  Exchange reader_;  // empty without a reader
   uint64_t reader_number_ = 0;
   HttpReply head_;
   std::string ping_;
-  std::string ring_;  // the last bytes
+  std::string ring_;  // the latest bytes
   bool begun_ = false, left_ = false;
   std::function<void()> gone_;
-  std::optional<Clock::time_point> forget_at_;  // nothing: somebody reads
+  std::optional<Clock::time_point> forget_at_;  // nothing: there is a reader
 };
 
 StreamStore::StreamStore(const StreamLimits& limits) : limits_(limits), thread_([this] { loop(); }) {}
@@ -255,13 +255,13 @@ bool is_stream_id(std::string_view id) {
 }
 
 bool StreamStore::make_room() {
-  const auto held = [&] {
-    int64_t bytes = limits_.stream_bytes;  // what the new one may grow to
+  const auto needed_bytes = [&] {
+    int64_t bytes = limits_.stream_bytes;  // the maximum of the new stream
     for (const auto& [key, stream] : streams_)
       bytes += stream->info().done ? stream->held_bytes() : limits_.stream_bytes;
     return bytes;
   };
-  while (held() > limits_.total_bytes) {
+  while (needed_bytes() > limits_.total_bytes) {
     auto oldest = streams_.end();
     for (auto it = streams_.begin(); it != streams_.end(); ++it) {
       const KeptStream info = it->second->info();
@@ -281,7 +281,7 @@ std::optional<Exchange> StreamStore::keep(const std::string& owner, const std::s
     std::lock_guard lock(mutex_);
     if (!make_room()) return std::nullopt;
     streams_[{owner, id}] = stream;
-    look_at_clock();
+    wake();
   }
   stream->watch(0);
   Exchange kept{std::shared_ptr<AnswerTaker>(stream)};
@@ -360,13 +360,13 @@ void StreamStore::loop() {
       for (const auto& stream : gone) stream->leave();
       gone.clear();
       lock.lock();
-      continue;  // the clock went on meanwhile
+      continue;  // time has passed
     }
-    // A stream's clock is set without this lock, which it could not take: who is there is looked at now and then.
+    // forget_at_ is set without this mutex, which a stream cannot take, so streams are also polled.
     if (streams_.empty())
       wake_.wait(lock);
     else
-      wake_.wait_until(lock, std::min(first.value_or(now + kLookAgain), now + kLookAgain));
+      wake_.wait_until(lock, std::min(first.value_or(now + kPollInterval), now + kPollInterval));
   }
 }
 

@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-constexpr double kMemory = 0.9;      // how much of a mean stays when another answer has ended
-constexpr int64_t kLeastPrompt = 8;  // tokens computed, of a prompt whose speed says something
+constexpr double kMemory = 0.9;      // weight of the old mean in each update
+constexpr int64_t kLeastPrompt = 8;  // computed tokens from which a prompt's speed is meaningful
 
 void learn(double& mean, double seen) { mean = mean == 0 ? seen : kMemory * mean + (1 - kMemory) * seen; }
 

@@ -1,11 +1,11 @@
-// WaitEstimate: how long a request that comes now to a model has to wait for its first token, by who is there already
-// and by how fast prompts and answers are: as a cost model of the machine says (--cost-model), or without one as they
-// went of late. Each place of the engine gives way after a mean answer; prompts are worked off one after another. How
-// long a mean answer is, only answers tell. What the prefix cache may spare and how full the KV cache is are left out
-// of account. Thread-safe.
+// WaitEstimate: estimates how long a new request to a model waits for its first token, from the open requests and the
+// speed of prefill and decode. Speeds come from a cost model of the machine (--cost-model), or without one from recent
+// measurements. The estimate assumes that each place of the engine becomes free after an answer of mean length, and
+// that prompts are processed one after another. The mean length is always measured. Prefix cache hits and the fill
+// level of the KV cache are ignored. Thread-safe.
 //
-//   first token = (open answers - places + 1, where above 0) x mean answer x seconds a token / places
-//               + prompt tokens, of others and its own, x seconds a prompt token + a step
+//   first token = max(0, open answers - places + 1) x mean answer tokens x seconds per token / places
+//               + prompt tokens, of others and its own, x seconds per prompt token + one step
 #pragma once
 
 #include <cstdint>
@@ -21,40 +21,39 @@ class CostModel;
 
 class WaitEstimate {
  public:
-  // `cost` may be null. `chunk`: most tokens of a step.
+  // `cost` may be null. `chunk`: maximum tokens of a step.
   explicit WaitEstimate(int64_t places, std::unique_ptr<const CostModel> cost = nullptr, int64_t chunk = 512);
   ~WaitEstimate();
-  // By the file that the engine's options name, as its engine has; without, or where it cannot be read, by what is
-  // measured.
+  // Uses the engine's cost model file; if there is none or it cannot be read, uses measurements.
   static std::shared_ptr<WaitEstimate> of_engine(int64_t places, const std::string& cost_model, int64_t chunk);
 
-  double place_seconds() const;                             // until one more may run
-  double first_token_seconds(int64_t prompt_tokens) const;  // 0: nothing is known yet
+  double place_seconds() const;                             // until another request can run
+  double first_token_seconds(int64_t prompt_tokens) const;  // 0: no data yet
 
  private:
   friend class WaitEntry;
   double place() const;
-  double step() const;                       // of all places that are taken
-  double prompts(int64_t own_tokens) const;  // of those who are there, and one more
+  double step() const;                       // with all taken places
+  double prompts(int64_t own_tokens) const;  // of the open requests and a new one
 
   const std::unique_ptr<const CostModel> cost_;
   const int64_t chunk_;
   mutable std::mutex mutex_;
   int64_t places_;
-  int64_t open_ = 0;                                                        // answers that have not ended
-  int64_t prompt_tokens_ = 0;                                               // of prompts without a first token
-  int64_t measured_ = 0;                                                    // answers that ended
-  double answer_tokens_ = 0, step_seconds_ = 0, prompt_token_seconds_ = 0;  // means that forget
+  int64_t open_ = 0;                                                        // unfinished answers
+  int64_t prompt_tokens_ = 0;                                               // of prompts still in prefill
+  int64_t measured_ = 0;                                                    // finished answers
+  double answer_tokens_ = 0, step_seconds_ = 0, prompt_token_seconds_ = 0;  // exponentially decaying means
 };
 
-// One request in it; it leaves when this goes.
+// Counts one request in the estimate for its lifetime.
 class WaitEntry {
  public:
   WaitEntry(std::shared_ptr<WaitEstimate> estimate, int64_t prompt_tokens, int64_t answers);
   ~WaitEntry();
   WaitEntry(const WaitEntry&) = delete;
 
-  void prompt_done(int64_t tokens);  // its first token is there
+  void prompt_done(int64_t tokens);  // the first token has been generated
   void answer_done(const RequestTimings& timings);
 
  private:

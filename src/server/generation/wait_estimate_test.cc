@@ -11,13 +11,13 @@ namespace {
 constexpr RequestTimings kTimings = {
     .prompt_tokens = 120, .cached_tokens = 20, .generated_tokens = 10, .prefill_seconds = 1, .decode_seconds = 4.5};
 
-TEST(WaitEstimate, KnowsNothingAtFirst) {
+TEST(WaitEstimate, StartsWithoutData) {
   auto estimate = std::make_shared<WaitEstimate>(2);
   EXPECT_EQ(estimate->first_token_seconds(1000), 0);
   EXPECT_EQ(estimate->place_seconds(), 0);
 }
 
-TEST(WaitEstimate, PromptsBeforeItAndItsOwn) {
+TEST(WaitEstimate, CountsOtherPromptsAndItsOwn) {
   auto estimate = std::make_shared<WaitEstimate>(2);
   WaitEntry(estimate, 120, 1).answer_done(kTimings);
   EXPECT_DOUBLE_EQ(estimate->first_token_seconds(200), 2 + 0.5);
@@ -27,7 +27,7 @@ TEST(WaitEstimate, PromptsBeforeItAndItsOwn) {
   EXPECT_DOUBLE_EQ(estimate->first_token_seconds(200), 2 + 0.5);
 }
 
-TEST(WaitEstimate, PlacesGiveWayAfterAMeanAnswer) {
+TEST(WaitEstimate, PlacesBecomeFreeAfterMeanAnswer) {
   auto estimate = std::make_shared<WaitEstimate>(2);
   WaitEntry(estimate, 120, 1).answer_done(kTimings);
   {
@@ -41,34 +41,34 @@ TEST(WaitEstimate, PlacesGiveWayAfterAMeanAnswer) {
   EXPECT_EQ(estimate->place_seconds(), 0);
 }
 
-TEST(WaitEstimate, WhatNeverRanTeachesNothing) {
+TEST(WaitEstimate, IgnoresRequestsThatNeverRan) {
   auto estimate = std::make_shared<WaitEstimate>(1);
   WaitEntry(estimate, 50, 1).answer_done({});
   EXPECT_EQ(estimate->first_token_seconds(10), 0);
 }
 
-// A step takes 1 second a token that it runs.
+// A step takes one second per token.
 class SecondEach final : public CostModel {
  public:
   double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.tokens); }
   double swap_seconds(int64_t) const override { return 0; }
 };
 
-TEST(WaitEstimate, ACostModelKnowsSpeedsFromTheStart) {
+TEST(WaitEstimate, UsesCostModelSpeeds) {
   auto estimate = std::make_shared<WaitEstimate>(2, std::make_unique<SecondEach>(), 64);
   EXPECT_DOUBLE_EQ(estimate->first_token_seconds(100), 100 + 1);
   WaitEntry one(estimate, 300, 1);
   EXPECT_DOUBLE_EQ(estimate->first_token_seconds(100), 300 + 100 + 2);
   one.prompt_done(300);
   WaitEntry two(estimate, 0, 1);
-  EXPECT_EQ(estimate->first_token_seconds(100), 0) << "nobody knows yet how long answers are";
+  EXPECT_EQ(estimate->first_token_seconds(100), 0) << "the length of answers is not known yet";
   one.answer_done(kTimings);
-  EXPECT_DOUBLE_EQ(estimate->first_token_seconds(100), 100 + 2) << "measured speeds do not count";
+  EXPECT_DOUBLE_EQ(estimate->first_token_seconds(100), 100 + 2) << "measured speeds are not used";
   WaitEntry three(estimate, 0, 1);
   EXPECT_DOUBLE_EQ(estimate->place_seconds(), 1 * 10 * 2 / 2);
 }
 
-TEST(WaitEstimate, WithoutAFileThatCanBeReadWhatIsMeasuredCounts) {
+TEST(WaitEstimate, FallsBackToMeasurementsWithoutCostModelFile) {
   auto estimate = WaitEstimate::of_engine(2, "/nonexistent", 64);
   EXPECT_EQ(estimate->first_token_seconds(10), 0);
 }
