@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostIdBytes = 256;
-constexpr auto kLookAgain = std::chrono::milliseconds(200);
+constexpr auto kSweepEvery = std::chrono::milliseconds(200);
 constexpr int64_t kStreamOverhead = 4096;  // counted for a stream beside its bytes
 
 int64_t unix_ms() {
@@ -366,7 +366,7 @@ void StreamStore::loop() {
     if (streams_.empty())
       wake_.wait(lock);
     else
-      wake_.wait_until(lock, std::min(first.value_or(now + kLookAgain), now + kLookAgain));
+      wake_.wait_until(lock, std::min(first.value_or(now + kSweepEvery), now + kSweepEvery));
   }
 }
 
