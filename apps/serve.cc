@@ -310,40 +310,6 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
       ->check(CLI::Range(0.1, 1e6));
 }
 
-void add_connection_flags(CLI::App* command, HttpLimits& http) {
-  const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
-  const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
-  command->add_option("--max-body-bytes", http.body_bytes, "Of a request")
-      ->capture_default_str()
-      ->check(whole(1024, int64_t{1} << 30));
-  command->add_option("--max-header-bytes", http.header_bytes, "Of a request")
-      ->capture_default_str()
-      ->check(whole(1024, 1 << 20));
-  command->add_option("--max-connections", http.connections, "Open at once")
-      ->capture_default_str()
-      ->check(whole(1, 1 << 20));
-  command->add_option("--max-queued-bytes", http.queued_bytes, "Of a stream whose reader is slow, before it is cut")
-      ->capture_default_str()
-      ->check(whole(4096, 1 << 30));
-  command->add_option("--read-timeout", http.read_seconds, "Seconds for a request to come in whole")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--idle-timeout", http.idle_seconds, "Seconds between the requests of a connection")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--stall-timeout", http.stall_seconds, "Seconds without a byte taken by the reader of an answer")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command
-      ->add_option("--ping-seconds", http.ping_seconds,
-                   "A stream that is silent so long gets a comment, so that nothing between closes it")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--io-threads", http.io_threads, "Threads for sockets")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-}
-
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run) {
   CLI::App* command = add_command(app, "serve", "Serve a model over HTTP", kExamples, std::move(run));
   flags.model.add_to(command);

@@ -9,9 +9,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kBlockTokens = 16;
+constexpr int64_t kScorerBlockTokens = 16;
 constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of one batch; a large vocabulary scores fewer rows at a time
-constexpr int64_t kMostContext = int64_t{1} << 24;
+constexpr int64_t kMostScorerContext = int64_t{1} << 24;
 
 }  // namespace
 
@@ -50,13 +50,13 @@ struct Scorer::Cursor {
 
 Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model,
                                                const ScorerOptions& options) {
-  if (options.context < 2 || options.context > kMostContext)
-    return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostContext, options.context));
+  if (options.context < 2 || options.context > kMostScorerContext)
+    return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostScorerContext, options.context));
   if (options.context > model->parts().model->context())
     return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for",
                                    model->parts().model->context(), options.context));
-  if (options.batch_tokens < 1 || options.batch_tokens > kMostContext)
-    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostContext, options.batch_tokens));
+  if (options.batch_tokens < 1 || options.batch_tokens > kMostScorerContext)
+    return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostScorerContext, options.batch_tokens));
   const Format* format = find_format(options.kv_format);
   if (!format)
     return Error::user(fmt::format("KV format: unknown name {}; try f32, f16, bf16 or q8_0", options.kv_format));
@@ -70,14 +70,14 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   scorer->longest_ = options.context;
   // One batch touches this many windows at most: the tail of one, whole ones, the head of another.
   scorer->slots_ = options.batch_tokens / options.context + 2;
-  KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
-  scorer->slot_blocks_ = (options.context + kBlockTokens - 1) / kBlockTokens;
+  KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
+  scorer->slot_blocks_ = (options.context + kScorerBlockTokens - 1) / kScorerBlockTokens;
   const int64_t vocab = std::max<int64_t>(1, parts.model->spec().vocab);
   const int64_t tokens = std::min(options.batch_tokens, scorer->slots_ * options.context);
   const ForwardLimits limits{tokens, std::clamp<int64_t>(kLogitBytes / 4 / vocab, 1, tokens),
-                             scorer->slot_blocks_ * kBlockTokens};
+                             scorer->slot_blocks_ * kScorerBlockTokens};
   const ForwardBytes forward =
-      ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kBlockTokens);
+      ForwardContext::plan(parts.model->spec(), limits, scorer->pool_->threads(), kScorerBlockTokens);
   for (const auto& [name, bytes] : {std::pair("KV", scorer->slots_ * scorer->slot_blocks_ * layout.block_bytes()),
                                     {"activations", forward.activations},
                                     {"logits", forward.logits}}) {

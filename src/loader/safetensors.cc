@@ -16,9 +16,9 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own bound
-constexpr size_t kMaxTensors = size_t{1} << 20;
+constexpr size_t kMaxSafetensors = size_t{1} << 20;
 constexpr size_t kMaxMetadataDepth = 16;
-constexpr size_t kMaxNameBytes = 1024;
+constexpr size_t kMaxTensorNameBytes = 1024;
 constexpr size_t kMaxRank = 16;
 
 struct Dtype {
@@ -132,9 +132,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (!names_.insert(name).second) return fail(fmt::format("key {} appears twice", quoted_name(name)));
     metadata_ = name == "__metadata__";
     if (metadata_) return true;
-    if (entries_.size() >= kMaxTensors) return fail(fmt::format("more than {} tensors", kMaxTensors));
-    if (name.empty() || name.size() > kMaxNameBytes) {
-      return fail(fmt::format("name of {} bytes; 1 to {} are allowed", name.size(), kMaxNameBytes));
+    if (entries_.size() >= kMaxSafetensors) return fail(fmt::format("more than {} tensors", kMaxSafetensors));
+    if (name.empty() || name.size() > kMaxTensorNameBytes) {
+      return fail(fmt::format("name of {} bytes; 1 to {} are allowed", name.size(), kMaxTensorNameBytes));
     }
     entries_.emplace_back().name = name;
     return true;

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kRequestBytes = 16 << 10;  // of a request beside its tokens: sampler, stop strings, queue entry
-constexpr int64_t kTokenBytes = 16;          // prompt, stream and table entries of one token
+constexpr int64_t kRequestTokenBytes = 16;   // prompt, stream and table entries of one token
 constexpr int64_t kUnreadEvents = 4096;      // of a stream whose reader is slow ...
 constexpr int64_t kEventBytes = 256;         // ... each
 constexpr int64_t kLeastRequests = 8 << 20;  // of all of them, so that short contexts have a queue too
@@ -30,7 +30,7 @@ int64_t tables_bytes(const KvLayout& layout, const KvPoolOptions& places, int64_
 }  // namespace
 
 int64_t request_memory(int64_t tokens) {
-  return kRequestBytes + tokens * kTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
+  return kRequestBytes + tokens * kRequestTokenBytes + std::min(tokens, kUnreadEvents) * kEventBytes;
 }
 
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,

@@ -9,18 +9,18 @@
 namespace millrace {
 namespace {
 
-constexpr float kNone = -std::numeric_limits<float>::infinity();
+constexpr float kMasked = -std::numeric_limits<float>::infinity();
 constexpr size_t kFew = 4096;  // tokens that are taken out of a dense row instead of the others being struck from it
 
 // Largest of a block, NaN ignored. Eight lanes, so that the loop becomes vector code on any machine.
 float block_max(const float* x, size_t n) {
   float lanes[8];
-  std::fill_n(lanes, 8, kNone);
+  std::fill_n(lanes, 8, kMasked);
   size_t i = 0;
   for (; i + 8 <= n; i += 8) {
     for (size_t j = 0; j < 8; ++j) lanes[j] = x[i + j] > lanes[j] ? x[i + j] : lanes[j];
   }
-  float best = kNone;
+  float best = kMasked;
   for (float lane : lanes) best = lane > best ? lane : best;
   for (; i < n; ++i) best = x[i] > best ? x[i] : best;
   return best;
@@ -32,7 +32,7 @@ float clamp_infinity(float logit) { return std::min(logit, FLT_MAX); }
 
 TokenId argmax(std::span<const float> logits) {
   constexpr size_t kBlock = 1024;
-  float best = kNone;
+  float best = kMasked;
   size_t best_block = 0;
   for (size_t at = 0; at < logits.size(); at += kBlock) {
     float largest = block_max(logits.data() + at, std::min(kBlock, logits.size() - at));
@@ -41,7 +41,7 @@ TokenId argmax(std::span<const float> logits) {
       best_block = at;
     }
   }
-  if (best == kNone) return -1;
+  if (best == kMasked) return -1;
   size_t at = best_block;
   while (logits[at] != best) ++at;
   return static_cast<TokenId>(at);
@@ -83,7 +83,7 @@ size_t SamplingRow::place_of(TokenId token) const {
 
 void SamplingRow::set_logit(size_t place, float logit) {
   sorted_ = 0;
-  if (logit > kNone) {
+  if (logit > kMasked) {
     list_[place].logit = clamp_infinity(logit);
   } else {
     list_.erase(list_.begin() + static_cast<ptrdiff_t>(place));
@@ -94,7 +94,7 @@ void SamplingRow::keep_above(double threshold) {
   if (!dense_) return keep_if([&](const Candidate& candidate) { return candidate.logit >= threshold; });
   dense_ = false;
   for (size_t i = 0; i < logits_.size(); ++i) {
-    if (logits_[i] >= threshold && logits_[i] > kNone) {
+    if (logits_[i] >= threshold && logits_[i] > kMasked) {
       list_.push_back({clamp_infinity(logits_[i]), static_cast<TokenId>(i)});
     }
   }
@@ -115,7 +115,7 @@ void SamplingRow::keep_best(size_t k) {
   // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins. Soon
   // few blocks hold any that does, and the others cost a vector comparison each.
   constexpr size_t kBlock = 64;
-  float bar = kNone;
+  float bar = kMasked;
   for (size_t at = 0; at < logits_.size(); at += kBlock) {
     const size_t end = std::min(at + kBlock, logits_.size());
     if (!(block_max(logits_.data() + at, end - at) > bar)) continue;
@@ -139,7 +139,7 @@ void SamplingRow::keep_tokens(std::span<const TokenId> tokens) {
   for (TokenId token : tokens) {
     if (token < 0 || static_cast<size_t>(token) >= logits_.size()) continue;
     float logit = logits_[static_cast<size_t>(token)];
-    if (logit > kNone) list_.push_back({clamp_infinity(logit), token});
+    if (logit > kMasked) list_.push_back({clamp_infinity(logit), token});
   }
 }
 
@@ -162,7 +162,7 @@ void SamplingRow::keep_bits(std::span<const uint64_t> bits) {
   for (size_t word = 0; word < bits.size(); ++word) {
     for (uint64_t left = bits[word]; left != 0; left &= left - 1) {
       const size_t token = word * 64 + static_cast<size_t>(std::countr_zero(left));
-      if (token < logits_.size() && logits_[token] > kNone)
+      if (token < logits_.size() && logits_[token] > kMasked)
         list_.push_back({clamp_infinity(logits_[token]), static_cast<TokenId>(token)});
     }
   }
@@ -178,13 +178,13 @@ void SamplingRow::strike(std::span<const uint64_t> bits) {
     if (std::popcount(kept) < 32) {
       float before[64];
       std::copy_n(row, count, before);
-      std::fill_n(row, count, kNone);
+      std::fill_n(row, count, kMasked);
       for (uint64_t left = kept; left != 0; left &= left - 1)
         if (const auto token = static_cast<size_t>(std::countr_zero(left)); token < count) row[token] = before[token];
       continue;
     }
     for (uint64_t left = ~kept; left != 0; left &= left - 1)
-      if (const auto struck = static_cast<size_t>(std::countr_zero(left)); struck < count) row[struck] = kNone;
+      if (const auto struck = static_cast<size_t>(std::countr_zero(left)); struck < count) row[struck] = kMasked;
   }
 }
 
@@ -224,10 +224,10 @@ void SamplingRow::drop_front(size_t n) {
 float SamplingRow::max_logit() const {
   if (dense_) {
     TokenId best = argmax(logits_);
-    return best < 0 ? kNone : clamp_infinity(logits_[static_cast<size_t>(best)]);
+    return best < 0 ? kMasked : clamp_infinity(logits_[static_cast<size_t>(best)]);
   }
   if (sorted_ > 0) return list_.front().logit;
-  float best = kNone;
+  float best = kMasked;
   for (const auto& candidate : list_) best = std::max(best, candidate.logit);
   return best;
 }

@@ -16,7 +16,7 @@ constexpr const char* kPolicy =
     "'none'; form-action 'none'; "
     "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_blanks(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
   if (first == std::string_view::npos) return {};
   return text.substr(first, text.find_last_not_of(" \t") - first + 1);
@@ -58,7 +58,7 @@ bool takes_coding(std::string_view header, std::string_view coding) {
     const std::string_view item = header.substr(0, end);
     header.remove_prefix(std::min(end + 1, header.size()));
     const size_t semicolon = std::min(item.find(';'), item.size());
-    if (trimmed(item.substr(0, semicolon)) != coding) continue;
+    if (without_blanks(item.substr(0, semicolon)) != coding) continue;
     const size_t weight = item.find("q=", semicolon);
     return weight == std::string_view::npos || item.find_first_of("123456789", weight) != std::string_view::npos;
   }
@@ -124,7 +124,8 @@ std::vector<Endpoint> page_endpoints() {
   icon.handle = asset;
   icon.open = true;
   get("/live",
-      "What the engine does, as server-sent events, at most five a second: `hello` once, then `snapshot`, or `busy` during "
+      "What the engine does, as server-sent events, at most five a second: `hello` once, then `snapshot`, or `busy` "
+      "during "
       "a long step. "
       "docs/page.md says what is in them.")
       .begin = live;

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostIdBytes = 128;
+constexpr size_t kMaxRequestIdBytes = 128;
 
 ApiErrorKind kind_of_status(int status) {
   switch (status) {
@@ -71,7 +71,7 @@ bool Service::origin_allowed(std::string_view origin) const {
 }
 
 bool Service::is_id(std::string_view text) {
-  return !text.empty() && text.size() <= kMostIdBytes &&
+  return !text.empty() && text.size() <= kMaxRequestIdBytes &&
          std::ranges::all_of(text, [](char c) { return c > ' ' && c < 0x7F; });
 }
 

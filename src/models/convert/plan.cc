@@ -180,7 +180,7 @@ void drop_tied_head(std::vector<SourceTensor>& sources, ConvertReport& report) {
   report.notes.emplace_back("output.weight equals token_embd.weight: the head is tied");
 }
 
-std::string dump(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
+std::string dump_json(const Json& json) { return json.dump(2, ' ', false, Json::error_handler_t::replace) + "\n"; }
 
 void add_token_ids(const ModelFiles& files, Json& config, bool generation) {
   if (!files.tokenizer) return;
@@ -206,7 +206,7 @@ std::string generation_config(const ModelFiles& files) {
   put("min_p", defaults.min_p);
   put("top_k", defaults.top_k);
   put("repetition_penalty", defaults.repetition_penalty);
-  return dump(config);
+  return dump_json(config);
 }
 
 // The dtype that most values have.
@@ -244,7 +244,7 @@ Result<ConversionPlan> plan_folder(const ConversionInput& input, const Format* t
   Json config = write_arch_huggingface(*arch, input.spec, exists);
   add_token_ids(input.files, config, false);
   config["torch_dtype"] = main_dtype(plan.tensors);
-  plan.texts.push_back({"config.json", dump(config)});
+  plan.texts.push_back({"config.json", dump_json(config)});
   plan.texts.push_back({"generation_config.json", generation_config(input.files)});
   if (!input.files.tokenizer) {
     report.notes.emplace_back("the input has no tokenizer, so the output has none");
@@ -316,7 +316,7 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
   const std::string dtype = main_dtype(plan.tensors);
   for (const char* key : {"torch_dtype", "dtype"})
     if (config.contains(key)) config[key] = dtype;
-  plan.texts.push_back({"config.json", dump(config)});
+  plan.texts.push_back({"config.json", dump_json(config)});
   std::error_code ignored;
   fs::path folder = input.files.path;
   if (!fs::is_directory(folder, ignored)) folder = fs::absolute(folder, ignored).parent_path();

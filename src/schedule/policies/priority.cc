@@ -5,23 +5,23 @@
 namespace millrace {
 namespace {
 
-int64_t order(const Sequence& stream) { return -stream.request.priority; }
+int64_t by_priority(const Sequence& stream) { return -stream.request.priority; }
 
 class Priority final : public SchedulerPolicy {
  public:
   Priority(bool preempt, Reserve reserve) : preempt_(preempt), reserve_(reserve) {}
 
-  void rank(std::vector<const Sequence*>& queue, const ScheduleView&) override { sort_by(queue, order); }
+  void rank(std::vector<const Sequence*>& queue, const ScheduleView&) override { sort_by(queue, by_priority); }
   void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) override {
     order_.assign(view.running.begin(), view.running.end());
-    sort_by(order_, order);
+    sort_by(order_, by_priority);
     ScheduleView ordered = view;
     ordered.running = order_;
     share_decodes_first(ordered, token_budget, out);
   }
   const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
-    if (wanting.phase == StreamPhase::running) return last_behind(view, wanting, order);
-    const Sequence* last = preempt_ ? last_behind(view, wanting, order) : nullptr;
+    if (wanting.phase == StreamPhase::running) return last_behind(view, wanting, by_priority);
+    const Sequence* last = preempt_ ? last_behind(view, wanting, by_priority) : nullptr;
     return last && last->request.priority < wanting.request.priority ? last
                                                                      : nullptr;  // equals do not displace each other
   }

@@ -21,7 +21,7 @@ namespace fs = std::filesystem;
 constexpr int64_t kMostNote = 1 << 16;
 constexpr size_t kMostName = 255;
 
-int64_t now() {
+int64_t unix_now() {
   return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
 }
 
@@ -169,7 +169,7 @@ Result<StoredFile> FileStore::add(const std::string& filename, const std::string
   std::lock_guard lock(mutex_);
   MILLRACE_TRY_VOID(room_for(static_cast<int64_t>(content.size()), user));
   const StoredFile file{new_id(),  filename.substr(0, kMostName),        purpose,
-                        user.name, static_cast<int64_t>(content.size()), now()};
+                        user.name, static_cast<int64_t>(content.size()), unix_now()};
   MILLRACE_TRY_VOID(replace_file(path(file.id), content));
   MILLRACE_TRY_VOID(note(file));
   return file;
@@ -184,7 +184,7 @@ Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id,
     return Error::resource(fmt::format("{}: is gone", from.string()));
   }
   const auto bytes = static_cast<int64_t>(fs::file_size(from, error));
-  const StoredFile file{id, filename, purpose, owner, bytes, now()};
+  const StoredFile file{id, filename, purpose, owner, bytes, unix_now()};
   fs::rename(from, path(id), error);
   if (error) return Error::resource(fmt::format("{}: {}", from.string(), error.message()));
   MILLRACE_TRY_VOID(note(file));

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-using Choice = AskedTools::Choice;
+using ToolChoice = AskedTools::Choice;
 
 // Templates expect a call's arguments as an object; clients send them as text.
 void read_arguments(Json& messages) {
@@ -61,7 +61,7 @@ void add_tools(const std::string& chat_template, bool by_template, GenerationReq
   if (has_calls(messages)) messages = describe_calls(messages);
   if (ask.tools.any())
     add_to_system(messages,
-                  describe_tools(ask.tools.tools, {ask.tools.choice == Choice::required, ask.tools.parallel}));
+                  describe_tools(ask.tools.tools, {ask.tools.choice == ToolChoice::required, ask.tools.parallel}));
 }
 
 Json structure_of(const Constraint& constraint) {
@@ -111,7 +111,7 @@ std::vector<Tool> constrained_tools(const AskedTools& requested) {
 
 // combine_constraints() for dialects in which every answer has frames.
 void constrain_frames(GenerationRequest& ask) {
-  const bool tools = ask.tools.any(), required = tools && ask.tools.choice == Choice::required;
+  const bool tools = ask.tools.any(), required = tools && ask.tools.choice == ToolChoice::required;
   if (!tools && ask.request.constraint.kind == Constraint::Kind::none) return;
   if (tools && ask.constraint_field.empty()) ask.constraint_field = "tools";
   const std::vector<Tool> callable = tools ? constrained_tools(ask.tools) : std::vector<Tool>();
@@ -127,7 +127,7 @@ void combine_constraints(GenerationRequest& ask) {
   if (!ask.dialect && (constraint.kind == Constraint::Kind::none || !thinks)) return;
   Json structure;
   if (ask.dialect) {
-    const bool required = ask.tools.choice == Choice::required;
+    const bool required = ask.tools.choice == ToolChoice::required;
     const bool both = constraint.kind != Constraint::Kind::none && !required;
     structure = ask.dialect->structure(constrained_tools(ask.tools), {required || both, ask.tools.parallel});
     if (both) structure = {{"type", "or"}, {"elements", {structure_of(constraint), std::move(structure)}}};

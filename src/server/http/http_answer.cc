@@ -283,10 +283,11 @@ void Exchange::on_gone(std::function<void()> gone) const {
   };
   if (taker_) return taker_->on_gone([told = std::move(told)] { told(false); });
   if (!connection_) return;
-  connection_->strand_queue().post(connection_, [connection = connection_, number = number_, told = std::move(told)]() mutable {
-    if (connection->current(number)) return connection->on_gone(std::move(told));
-    told(false);  // gone already
-  });
+  connection_->strand_queue().post(connection_,
+                                   [connection = connection_, number = number_, told = std::move(told)]() mutable {
+                                     if (connection->current(number)) return connection->on_gone(std::move(told));
+                                     told(false);  // gone already
+                                   });
 }
 
 }  // namespace millrace

@@ -15,7 +15,7 @@ std::string lower(std::string_view text) {
   return out;
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view without_spaces(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
@@ -28,7 +28,7 @@ std::optional<std::string> parameter(std::string_view text, std::string_view nam
     ++at;
     const size_t equals = text.find('=', at);
     if (equals == std::string_view::npos) return std::nullopt;
-    const bool wanted = lower(trimmed(text.substr(at, equals - at))) == name;
+    const bool wanted = lower(without_spaces(text.substr(at, equals - at))) == name;
     std::string value;
     at = equals + 1;
     if (at < text.size() && text[at] == '"') {
@@ -39,7 +39,7 @@ std::optional<std::string> parameter(std::string_view text, std::string_view nam
       at = text.find(';', std::min(at, text.size()));
     } else {
       const size_t end = text.find(';', at);
-      value = trimmed(text.substr(at, end == std::string_view::npos ? end : end - at));
+      value = without_spaces(text.substr(at, end == std::string_view::npos ? end : end - at));
       at = end;
     }
     if (wanted) return value;

@@ -19,7 +19,7 @@ bool is_token(std::string_view text) {
   });
 }
 
-std::string_view trimmed(std::string_view text) {
+std::string_view stripped(std::string_view text) {
   while (!text.empty() && (text.front() == ' ' || text.front() == '\t')) text.remove_prefix(1);
   while (!text.empty() && (text.back() == ' ' || text.back() == '\t')) text.remove_suffix(1);
   return text;
@@ -30,12 +30,12 @@ Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list
   HttpHeaders out;
   while (!list.empty()) {
     const size_t comma = std::min(list.find(','), list.size());
-    const std::string_view one = trimmed(list.substr(0, comma));
+    const std::string_view one = stripped(list.substr(0, comma));
     list.remove_prefix(std::min(comma + 1, list.size()));
     if (one.empty()) continue;
     const size_t mark = one.find('=');
-    const std::string_view key = trimmed(one.substr(0, mark));
-    const auto value = mark == std::string_view::npos ? std::nullopt : percent_decoded(trimmed(one.substr(mark + 1)));
+    const std::string_view key = stripped(one.substr(0, mark));
+    const auto value = mark == std::string_view::npos ? std::nullopt : percent_decoded(stripped(one.substr(mark + 1)));
     const bool good =
         value && is_token(key) && std::ranges::all_of(*value, [](char c) { return c >= ' ' && c < 0x7F; });
     if (!good || out.size() >= kMostHeaders)

@@ -19,7 +19,7 @@ static_assert(std::endian::native == std::endian::little, "digests are over litt
 
 constexpr int64_t kVersion = 1;
 constexpr int64_t kMostTokens = int64_t{1} << 31;
-constexpr size_t kMostLineBytes = size_t{256} << 20;
+constexpr size_t kMaxRecordBytes = size_t{256} << 20;
 constexpr size_t kMostAnswers = 4096;
 constexpr double kMostSeconds = 1e9;
 
@@ -358,7 +358,7 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
     if (ended) return Error::corrupt(where + ": comes after the recording's end");
-    if (line.size() > kMostLineBytes) return Error::corrupt(where + ": is too long");
+    if (line.size() > kMaxRecordBytes) return Error::corrupt(where + ": is too long");
     const Json json = parse_json(line);
     if (!json.is_object()) {
       if (end == text.size() && number > 1 && !whole) break;  // the line that was being written

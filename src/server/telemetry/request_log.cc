@@ -30,7 +30,7 @@ void write_all(int descriptor, const std::string& bytes) {
   }
 }
 
-double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
+double to_microseconds(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 bool is_plain(const std::string& text) {
   return !text.empty() &&
@@ -97,7 +97,7 @@ void RequestLog::request(const RequestFacts& f) {
                {"method", f.method.substr(0, 20)},
                {"path", f.path.substr(0, kMostPathBytes)},
                {"status", f.status},
-               {"seconds", rounded(f.seconds)}};
+               {"seconds", to_microseconds(f.seconds)}};
   if (!f.tenant.empty()) line["tenant"] = f.tenant;
   if (f.generates) {
     line["model"] = f.model;
@@ -106,8 +106,8 @@ void RequestLog::request(const RequestFacts& f) {
     line["prompt_tokens"] = f.prompt_tokens;
     line["cached_tokens"] = f.cached_tokens;
     line["generated_tokens"] = f.generated_tokens;
-    line["queue_seconds"] = rounded(f.timings.queue_seconds);
-    line["ttft_seconds"] = rounded(f.timings.first_token_seconds);
+    line["queue_seconds"] = to_microseconds(f.timings.queue_seconds);
+    line["ttft_seconds"] = to_microseconds(f.timings.first_token_seconds);
     std::string reasons;
     for (const std::string& reason : f.finish_reasons) reasons += (reasons.empty() ? "" : ",") + reason;
     line["finish_reason"] = f.gone ? "cancelled" : reasons;

@@ -11,7 +11,7 @@ namespace {
 
 using std::chrono::nanoseconds;
 
-constexpr size_t kMostSpans = 8192, kBatch = 512;
+constexpr size_t kMostSpans = 8192, kSpanBatch = 512;
 constexpr auto kLinger = std::chrono::milliseconds(500);
 constexpr size_t kMostReply = 64 << 10;
 constexpr int kServerSpan = 2, kInternalSpan = 1;
@@ -124,7 +124,7 @@ Result<std::unique_ptr<SpanExporter>> SpanExporter::create(const OtlpSettings& s
   exporter->settings_ = settings;
   exporter->version_ = version;
   exporter->outbox_ = std::make_unique<Outbox>(
-      kMostSpans, kBatch, kLinger, [e = exporter.get()](const std::vector<std::string>& spans) { e->send(spans); });
+      kMostSpans, kSpanBatch, kLinger, [e = exporter.get()](const std::vector<std::string>& spans) { e->send(spans); });
   return exporter;
 }
 

@@ -17,9 +17,9 @@ bool is_name_char(char c) {
 }
 
 // A rule's text as a tree, so that rules that do not call themselves can be written out in place.
-class Parser {
+class GbnfParser {
  public:
-  Parser(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits)
+  GbnfParser(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits)
       : spec_(spec), text_(text), limits_(limits) {}
 
   Result<void> parse() {
@@ -244,7 +244,7 @@ class Parser {
 Result<void> parse_gbnf(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits) {
   if (static_cast<int64_t>(text.size()) > limits.source_bytes)
     return Error::unsupported(fmt::format("grammar: longer than {} bytes", limits.source_bytes));
-  return Parser(spec, text, limits).parse();
+  return GbnfParser(spec, text, limits).parse();
 }
 
 }  // namespace millrace

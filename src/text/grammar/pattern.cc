@@ -14,11 +14,11 @@ const CharSet kWord = {{'0', '9'}, {'A', 'Z'}, {'_', '_'}, {'a', 'z'}};
 const CharSet kSpaces = {{9, 13},          {32, 32},         {0xA0, 0xA0},     {0x1680, 0x1680}, {0x2000, 0x200A},
                          {0x2028, 0x2029}, {0x202F, 0x202F}, {0x205F, 0x205F}, {0x3000, 0x3000}, {0xFEFF, 0xFEFF}};
 const CharSet kLineEnds = {{'\n', '\n'}, {'\r', '\r'}, {0x2028, 0x2029}};
-constexpr uint32_t kMostRepeats = 100'000;
+constexpr uint32_t kMostPatternRepeats = 100'000;
 
-class Parser {
+class PatternParser {
  public:
-  Parser(GrammarSpec& spec, std::string_view text, Spelling spelling, const GrammarLimits& limits)
+  PatternParser(GrammarSpec& spec, std::string_view text, Spelling spelling, const GrammarLimits& limits)
       : spec_(spec), text_(text), spelling_(spelling), limits_(limits) {}
 
   Result<ExprId> parse() {
@@ -138,8 +138,9 @@ class Parser {
     take("?");
     if (!repeatable) return bad("^ and $ cannot be repeated");
     if (min > max) return bad("the repetition's bounds are the wrong way round");
-    if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats))
-      return Error::unsupported(fmt::format("regex: a repetition of more than {} in '{}'", kMostRepeats, shown()));
+    if (min > kMostPatternRepeats || (max != kNoLimit && max > kMostPatternRepeats))
+      return Error::unsupported(
+          fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("a repetition cannot be repeated");
     return spec_.repeat(part, min, max);
   }
@@ -284,7 +285,7 @@ Result<ExprId> parse_pattern(GrammarSpec& spec, std::string_view pattern, Spelli
                              const GrammarLimits& limits) {
   if (static_cast<int64_t>(pattern.size()) > limits.source_bytes)
     return Error::unsupported(fmt::format("regex: longer than {} bytes", limits.source_bytes));
-  return Parser(spec, pattern, spelling, limits).parse();
+  return PatternParser(spec, pattern, spelling, limits).parse();
 }
 
 Result<Dfa> search_dfa(std::string_view pattern, Spelling spelling, const GrammarLimits& limits) {

@@ -14,13 +14,8 @@ namespace {
 constexpr size_t kMostPrefix = 1000;
 constexpr size_t kMostSubsets = 4'096;  // of values that may come once each
 constexpr size_t kMostUnique = 60;      // ... and of those values
-constexpr size_t kMostDemands = 4;      // `contains` and its kin, in one place
+constexpr size_t kMostListDemands = 4;  // `contains` and its kin, in one place
 constexpr size_t kMostStates = 4'000;   // of places and counts
-
-const SchemaJson* member(const SchemaJson& schema, const char* key) {
-  auto it = schema.find(key);
-  return it == schema.end() ? nullptr : &*it;
-}
 
 uint32_t bounded(const SchemaJson& number) {
   return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>());
@@ -234,7 +229,7 @@ Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const Mer
   const auto refuse = [&](std::string_view why) {
     return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why));
   };
-  if (demands.size() > kMostDemands) return refuse("more than 4 demands on the same list are not supported");
+  if (demands.size() > kMostListDemands) return refuse("more than 4 demands on the same list are not supported");
   size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which on all are alike
   if (merged.max_items != kNoLimit) last = std::max<size_t>(last, merged.max_items);
   std::vector<uint32_t> caps;

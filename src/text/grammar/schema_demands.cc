@@ -17,11 +17,6 @@ namespace {
 constexpr size_t kMostDemands = 4;  // whose combinations are told apart
 constexpr size_t kMostCovers = 64;  // sets of members that meet all of them
 
-const SchemaJson* member(const SchemaJson& schema, const char* key) {
-  auto it = schema.find(key);
-  return it == schema.end() ? nullptr : &*it;
-}
-
 struct Witness {  // keys of one group that meet the same demands
   size_t meets = 0;
   ExprId member = -1;

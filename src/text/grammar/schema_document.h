@@ -15,6 +15,12 @@
 
 namespace millrace {
 
+// Null where there is none.
+inline const SchemaJson* member(const SchemaJson& object, const char* key) {
+  const auto found = object.find(key);
+  return found == object.end() ? nullptr : &*found;
+}
+
 class SchemaDocument {
  public:
   // Errors: user (not JSON, with the byte), unsupported (nested too deeply).

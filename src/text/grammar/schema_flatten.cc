@@ -23,10 +23,10 @@ namespace {
 
 constexpr int64_t kMostWork = 20'000;        // schemas taken, for one place
 constexpr int64_t kMostTotalWork = 400'000;  // ... and for the whole schema
-constexpr int kMostChoices = 2'000;          // inside each other
-constexpr size_t kFewWays = 32;     // alternatives that are kept without a look at whether they can be satisfied
-constexpr size_t kMostTold = 40;    // schemas of a oneOf that are told apart
-constexpr size_t kMostSubsets = 6;  // schemas of an anyOf of which any number may match at once
+constexpr int kMostFlatChoices = 2'000;      // inside each other
+constexpr size_t kFewWays = 32;         // alternatives that are kept without a look at whether they can be satisfied
+constexpr size_t kMostTold = 40;        // schemas of a oneOf that are told apart
+constexpr size_t kMostFlatSubsets = 6;  // schemas of an anyOf of which any number may match at once
 
 uint8_t type_of(const SchemaJson& value) {
   switch (value.type()) {
@@ -109,7 +109,7 @@ Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& al
 }
 
 Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
-  if (depth > kMostChoices)
+  if (depth > kMostFlatChoices)
     return Error::unsupported("JSON schema: too large: its combinations lie too deep inside each other");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
@@ -299,7 +299,7 @@ Result<void> SchemaFlattener::take_combinations(State& state, const SchemaJson& 
       continue;
     }
     Choice choice{{}, self};
-    if (watched(state, self) && found->size() <= kMostSubsets) {
+    if (watched(state, self) && found->size() <= kMostFlatSubsets) {
       for (size_t subset = 1; subset < size_t{1} << found->size(); ++subset) {
         choice.options.emplace_back();
         for (size_t i = 0; i < found->size(); ++i)

@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kMostDigits = 20;
+constexpr uint32_t kMostNumberDigits = 20;
 constexpr int64_t kMostMultiple = 10'000;
 constexpr int64_t kMostRemainders = 20'000;
 constexpr int32_t kManyStates = 500;
@@ -41,7 +41,7 @@ class Comparison {
 
   ExprId at_least(const Decimal& b, bool strict) {
     std::vector<ExprId> ways;
-    if (b.whole.size() < kMostDigits) {
+    if (b.whole.size() < kMostNumberDigits) {
       ways.push_back(spec_.sequence({digit('1', '9'),
                                      spec_.repeat(digit('0', '9'), static_cast<uint32_t>(b.whole.size()), kNoLimit),
                                      any_fraction()}));
@@ -79,7 +79,7 @@ class Comparison {
   ExprId any_fraction() { return spec_.optional(spec_.sequence({spec_.bytes("."), digits("0123456789", 1)})); }
   // Whole parts of at most so many digits.
   ExprId shorter(size_t most) {
-    most = std::min<size_t>(most, kMostDigits);
+    most = std::min<size_t>(most, kMostNumberDigits);
     return spec_.choice(
         {spec_.bytes("0"),
          spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), 0, static_cast<uint32_t>(most - 1))})});
@@ -273,7 +273,7 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   GrammarSpec spec;
   JsonRules json(spec);
   ExprId all = json.integer();
-  uint32_t digits = kMostDigits;
+  uint32_t digits = kMostNumberDigits;
   if (remainders && remainders->size() > kManyStates) {  // counting digits too would multiply them
     const ExprId digit = spec.byte_set("0123456789");
     all = spec.sequence(

@@ -16,11 +16,6 @@ namespace {
 constexpr size_t kMostPatterns = 4;  // whose combinations are told apart
 constexpr size_t kLongList = 64;     // of members; longer ones share a tree of keys, see GrammarSpec::keyed
 
-const SchemaJson* member(const SchemaJson& schema, const char* key) {
-  auto it = schema.find(key);
-  return it == schema.end() ? nullptr : &*it;
-}
-
 }  // namespace
 
 Result<const Dfa*> SchemaCompiler::pattern(const std::string& text) {

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kMostDepth = 16;
+constexpr int kMostStructureDepth = 16;
 constexpr size_t kMostElements = 4096;
 
 class Structure {
@@ -22,9 +22,9 @@ class Structure {
     if (!json.is_object() || !json.contains("type") || !json["type"].is_string())
       return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
-    if (depth > kMostDepth || ++elements_ > kMostElements)
-      return Error::unsupported(
-          fmt::format("structure: {}: more than {} parts, or {} inside each other", where, kMostElements, kMostDepth));
+    if (depth > kMostStructureDepth || ++elements_ > kMostElements)
+      return Error::unsupported(fmt::format("structure: {}: more than {} parts, or {} inside each other", where,
+                                            kMostElements, kMostStructureDepth));
     MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
@@ -199,7 +199,7 @@ Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const G
                                GrammarNotes& notes) {
   bool deep = false;  // writing a part out again recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
-    deep |= depth > limits.depth + 2 * kMostDepth;
+    deep |= depth > limits.depth + 2 * kMostStructureDepth;
     return !deep;
   };
   SchemaJson json = SchemaJson::parse(text, within, false);

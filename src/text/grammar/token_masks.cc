@@ -8,7 +8,7 @@ namespace {
 
 constexpr size_t kShortList = 1024;  // tokens; more are kept as bits
 constexpr size_t kMostFingerprints = 4096;
-constexpr int64_t kMostWork = 20'000'000;  // for one state; beyond it there is no mask
+constexpr int64_t kMostMaskWork = 20'000'000;  // for one state; beyond it there is no mask
 
 // Ticks on the floor of sets that began there: with how many what began can end, for each way to read the text that no
 // other makes superfluous.
@@ -89,7 +89,7 @@ void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRan
 
 StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& grammar, int32_t state) {
   ParseTable table(grammar);
-  table.set_work(kMostWork);
+  table.set_work(kMostMaskWork);
   StateMask mask;
   const bool counted = grammar->counted(state);
   const TickRange now = grammar->ticks_left(state);
@@ -108,7 +108,7 @@ StateMask compute(const TokenTrie& trie, const std::shared_ptr<const Grammar>& g
             });
   if (table.exceeded() != ParseBound::none) mask = {};
   mask.exceeded = table.exceeded();
-  mask.work = kMostWork - std::max<int64_t>(0, table.work_left());
+  mask.work = kMostMaskWork - std::max<int64_t>(0, table.work_left());
   std::ranges::stable_sort(mask.counted_open, [](const auto& a, const auto& b) { return a.ticks > b.ticks; });
   if (mask.list.size() <= kShortList) {
     mask.list.shrink_to_fit();

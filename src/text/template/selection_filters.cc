@@ -239,7 +239,7 @@ Value choose(Runtime& rt, const Value& v, Args& args) {
   return rt.generator(std::move(out));
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kSelectionFilters[] = {
     {"dictsort", "case_sensitive? by? reverse?", dictsort},
     {"groupby", "attribute default? case_sensitive?", groupby},
     {"join", "d? attribute?", join},
@@ -257,6 +257,6 @@ constexpr Native kFilters[] = {
 
 }  // namespace
 
-std::span<const Native> selection_filters() { return kFilters; }
+std::span<const Native> selection_filters() { return kSelectionFilters; }
 
 }  // namespace millrace::jinja

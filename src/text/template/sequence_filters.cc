@@ -279,7 +279,7 @@ Value tojson(Runtime& rt, const Value& v, Bound a) {
 
 Value pprint(Runtime& rt, const Value& v, Bound) { return rt.string(repr(rt, v)); }
 
-constexpr Native kFilters[] = {
+constexpr Native kSequenceFilters[] = {
     {"abs", "", absolute},
     {"attr", "name", attr},
     {"batch", "linecount fill_with?", batch},
@@ -302,6 +302,6 @@ constexpr Native kFilters[] = {
 
 }  // namespace
 
-std::span<const Native> sequence_filters() { return kFilters; }
+std::span<const Native> sequence_filters() { return kSequenceFilters; }
 
 }  // namespace millrace::jinja

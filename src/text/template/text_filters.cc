@@ -309,7 +309,7 @@ Value format(Runtime& rt, const Value& v, Args& args) {
   return rt.string(percent_format(rt, soft_value.text(), rt.dict(std::move(items))));
 }
 
-constexpr Native kFilters[] = {
+constexpr Native kTextFilters[] = {
     {"capitalize", "", capitalize_filter},
     {"center", "width?", center},
     {"e", "", escape},
@@ -335,6 +335,6 @@ constexpr Native kFilters[] = {
 
 }  // namespace
 
-std::span<const Native> text_filters() { return kFilters; }
+std::span<const Native> text_filters() { return kTextFilters; }
 
 }  // namespace millrace::jinja

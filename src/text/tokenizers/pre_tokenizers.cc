@@ -34,7 +34,7 @@ constexpr std::string_view kDeepseekPunct =
 constexpr std::string_view kTrailingSpace = R"re(\s+$)re";
 constexpr std::string_view kDeepseekCjk = R"re([\x{4E00}-\x{9FA5}\x{800}-\x{4E00}\x{AC00}-\x{D7FF}]+)re";
 constexpr std::string_view kDigit = R"re(\p{N})re";
-constexpr std::string_view kDigits = R"re(\p{N}+)re";
+constexpr std::string_view kDigitRuns = R"re(\p{N}+)re";
 constexpr std::string_view kThreeNumbers = R"re(\p{N}{1,3})re";
 constexpr std::string_view kThreeDigits = R"re([0-9][0-9][0-9])re";
 constexpr std::string_view kFalconPunct = R"re([\p{P}\$\+<=>\^~\|`]+)re";
@@ -49,7 +49,7 @@ struct NamedPreTokenizer {
 
 const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
   static const std::vector<NamedPreTokenizer> kTable = {
-      {"default", {kDefaultPunct, kGpt2, kDigits, kThreeDigits}},
+      {"default", {kDefaultPunct, kGpt2, kDigitRuns, kThreeDigits}},
       {"gpt-2 phi-2 mpt olmo jais trillion granite-docling r50k_base p50k_base p50k_edit whisper gpt2 roberta-bpe "
        "jina-v1-en jina-v2-code jina-v2-es jina-v2-de jina-es jina-de gigachat a.x-4.0 mellum exaone4",
        {kGpt2}},
@@ -60,7 +60,7 @@ const std::vector<NamedPreTokenizer>& named_pre_tokenizers() {
       {"qwen35", {kQwen35}},
       {"gpt-4o llama4 o200k o200k_base", {kO200k}},
       {"tekken", {kTekken}},
-      {"deepseek-llm", {kNewline, kDeepseekLetters, kDeepseekPunct, kTrailingSpace, kDeepseekCjk, kDigits}},
+      {"deepseek-llm", {kNewline, kDeepseekLetters, kDeepseekPunct, kTrailingSpace, kDeepseekCjk, kDigitRuns}},
       {"deepseek-coder", {kNewline, kSpacedLetters, kSpacedPunct, kDeepseekCjk, kDigit}},
       {"deepseek-v3 hunyuan-dense", {kThreeNumbers, kDeepseekV3Cjk, kDeepseekV3}},
       {"falcon", {kFalconPunct, kGpt2, kThreeDigits}},

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxTokenBytes = 1024;
+constexpr size_t kMaxRwkvTokenBytes = 1024;
 
 class RwkvTokenizer final : public BaseTokenizer {
  public:
@@ -15,7 +15,8 @@ class RwkvTokenizer final : public BaseTokenizer {
       const std::string& token = spec_.tokens[i];
       pieces_.push(token);
       const auto id = static_cast<TokenId>(i);
-      if (type(id) == TokenType::normal && !token.empty() && token.size() <= kMaxTokenBytes) trie_.insert(token, id);
+      if (type(id) == TokenType::normal && !token.empty() && token.size() <= kMaxRwkvTokenBytes)
+        trie_.insert(token, id);
     }
   }
 

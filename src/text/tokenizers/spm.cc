@@ -21,9 +21,9 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr size_t kMaxDerivedBytes = 1024;                // as in bpe.cc
-constexpr size_t kMaxChunkBytes = size_t{1} << 30;
+constexpr std::string_view kSpmSpace = "\xE2\x96\x81";  // U+2581
+constexpr size_t kMaxSpmDerivedBytes = 1024;            // as in bpe.cc
+constexpr size_t kMaxSpmChunkBytes = size_t{1} << 30;
 
 class SpmTokenizer final : public BaseTokenizer {
  public:
@@ -74,11 +74,11 @@ class SpmTokenizer final : public BaseTokenizer {
       if (prefix) buffer += ' ';
       buffer.append(text);
     }
-    if (spec_.escape_whitespaces) replace_all(buffer, kSpaceMark, " ");
+    if (spec_.escape_whitespaces) replace_all(buffer, kSpmSpace, " ");
     std::string_view rest = buffer;
-    while (rest.size() > kMaxChunkBytes) {
-      encode_chunk(rest.substr(0, kMaxChunkBytes), space, out);
-      rest.remove_prefix(kMaxChunkBytes);
+    while (rest.size() > kMaxSpmChunkBytes) {
+      encode_chunk(rest.substr(0, kMaxSpmChunkBytes), space, out);
+      rest.remove_prefix(kMaxSpmChunkBytes);
     }
     encode_chunk(rest, space, out);
   }
@@ -96,7 +96,7 @@ class SpmTokenizer final : public BaseTokenizer {
     if (const int byte = byte_of(id); byte >= 0) return std::string(1, static_cast<char>(byte));
     if (type(id) == TokenType::unknown && !spec_.unk_surface.empty()) return spec_.unk_surface;
     std::string text = token;
-    if (spec_.escape_whitespaces) replace_all(text, kSpaceMark, " ");
+    if (spec_.escape_whitespaces) replace_all(text, kSpmSpace, " ");
     return text;
   }
 
@@ -145,7 +145,7 @@ class SpmTokenizer final : public BaseTokenizer {
     for (size_t i = 0; i < order.size(); ++i) {
       if (i > 0 && score(order[i]) != score(order[i - 1])) ++rank;  // equal scores: leftmost first
       const std::string_view text = pieces_[static_cast<size_t>(order[i])];
-      if (text.size() > kMaxDerivedBytes) continue;
+      if (text.size() > kMaxSpmDerivedBytes) continue;
       for (size_t cut = 1; cut < text.size(); ++cut) {
         if ((static_cast<uint8_t>(text[cut]) & 0xC0) == 0x80) continue;
         const int32_t left = symbol_of(text.substr(0, cut));
@@ -161,7 +161,7 @@ class SpmTokenizer final : public BaseTokenizer {
     std::unordered_map<std::string, int32_t> extra;
     const auto symbol = [&](std::string_view token) {
       std::string text(token);
-      if (spec_.escape_whitespaces) replace_all(text, kSpaceMark, " ");
+      if (spec_.escape_whitespaces) replace_all(text, kSpmSpace, " ");
       if (const int32_t known = symbol_of(text); known >= 0) return known;
       // Bytes that were never a character of a token: a symbol that only merges know.
       if (extra.contains(text)) return extra[text];

@@ -13,10 +13,10 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  // U+2581
-constexpr float kUnkPenalty = 10.0f;                     // below the worst token, as SentencePiece has it
-constexpr size_t kMaxTokenBytes = 1024;                  // longer tokens are never chosen; bounds work per character
-constexpr size_t kChunkBytes = 1 << 22;                  // Viterbi restarts at a space beyond this much text
+constexpr std::string_view kUnigramSpace = "\xE2\x96\x81";  // U+2581
+constexpr float kUnkPenalty = 10.0f;                        // below the worst token, as SentencePiece has it
+constexpr size_t kMaxUnigramTokenBytes = 1024;              // longer tokens are never chosen; bounds work per character
+constexpr size_t kChunkBytes = 1 << 22;                     // Viterbi restarts at a space beyond this much text
 
 class UnigramTokenizer final : public BaseTokenizer {
  public:
@@ -32,7 +32,7 @@ class UnigramTokenizer final : public BaseTokenizer {
       if (type(id) == TokenType::unknown && !spec_.unk_surface.empty())
         text = spec_.unk_surface;
       else if (spec_.escape_whitespaces)
-        replace_all(text, kSpaceMark, " ");
+        replace_all(text, kUnigramSpace, " ");
       if (is_byte && byte_tokens_[static_cast<size_t>(byte)] < 0) byte_tokens_[static_cast<size_t>(byte)] = id;
       pieces_.push(text);
       if (type(id) == TokenType::normal && !(spec_.unk && *spec_.unk == id)) {
@@ -40,7 +40,8 @@ class UnigramTokenizer final : public BaseTokenizer {
         highest = std::max(highest, score(id));
       }
       const bool candidate = type(id) == TokenType::normal || type(id) == TokenType::user_defined;
-      if (candidate && !is_byte && !text.empty() && text.size() <= kMaxTokenBytes && !(spec_.unk && *spec_.unk == id)) {
+      if (candidate && !is_byte && !text.empty() && text.size() <= kMaxUnigramTokenBytes &&
+          !(spec_.unk && *spec_.unk == id)) {
         trie_.insert(text, id);
       }
     }
@@ -58,7 +59,7 @@ class UnigramTokenizer final : public BaseTokenizer {
       text = normalized;
     }
     normalizer_.normalize(text, space_prefix && spec_.add_space_prefix, buffer);
-    if (spec_.escape_whitespaces) replace_all(buffer, kSpaceMark, " ");
+    if (spec_.escape_whitespaces) replace_all(buffer, kUnigramSpace, " ");
     std::string_view rest = buffer;
     while (!rest.empty()) {
       size_t cut = rest.size();

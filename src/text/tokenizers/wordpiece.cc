@@ -12,7 +12,7 @@ namespace {
 
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 constexpr size_t kMaxWordCharacters = 100;              // longer words are unk, as in BERT
-constexpr size_t kMaxTokenBytes = 1024;
+constexpr size_t kMaxWordPieceBytes = 1024;
 
 bool is_han(uint32_t c) {
   return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
@@ -53,7 +53,7 @@ class WordPieceTokenizer final : public BaseTokenizer {
         continue;
       }
       pieces_.push(inside ? std::string(text) : " " + std::string(text));
-      if (!text.empty() && text.size() <= kMaxTokenBytes) (inside ? inner_ : first_).insert(text, id);
+      if (!text.empty() && text.size() <= kMaxWordPieceBytes) (inside ? inner_ : first_).insert(text, id);
     }
   }
 

@@ -5,12 +5,12 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kColumns[] = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"};
+constexpr std::string_view kAzureColumns[] = {"TIMESTAMP", "ContextTokens", "GeneratedTokens"};
 
 class AzureReader : public TraceReader {
  public:
   Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) override {
-    if (!columns_.has_header()) return columns_.set_header(line, kColumns);
+    if (!columns_.has_header()) return columns_.set_header(line, kAzureColumns);
     MILLRACE_TRY_VOID(columns_.set_line(line));
     const auto stamp = parse_timestamp(columns_.text("TIMESTAMP"));
     if (!stamp) return line.defect("TIMESTAMP: must look like 2023-11-16 18:17:03.9799600");
@@ -32,7 +32,7 @@ const TraceFormat kAzure = {
     .name = "azure",
     .summary = "CSV with TIMESTAMP (100 ns), ContextTokens, GeneratedTokens",
     .paper = "Patel et al., 2024, Splitwise; Azure public dataset, LLM inference traces",
-    .recognises = [](std::string_view first) { return is_header_with(first, kColumns); },
+    .recognises = [](std::string_view first) { return is_header_with(first, kAzureColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<AzureReader>(); },
 };
 

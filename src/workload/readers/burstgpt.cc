@@ -6,16 +6,16 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kColumns[] = {"Timestamp", "Request tokens", "Response tokens"};
-constexpr double kMaxSeconds = 1e11;
+constexpr std::string_view kBurstGptColumns[] = {"Timestamp", "Request tokens", "Response tokens"};
+constexpr double kMaxBurstGptSeconds = 1e11;
 
 class BurstGptReader : public TraceReader {
  public:
   Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) override {
-    if (!columns_.has_header()) return columns_.set_header(line, kColumns);
+    if (!columns_.has_header()) return columns_.set_header(line, kBurstGptColumns);
     MILLRACE_TRY_VOID(columns_.set_line(line));
     WorkloadRequest request;
-    MILLRACE_TRY(request.arrival_seconds, columns_.number(line, "Timestamp", 0, kMaxSeconds));
+    MILLRACE_TRY(request.arrival_seconds, columns_.number(line, "Timestamp", 0, kMaxBurstGptSeconds));
     MILLRACE_TRY(request.prompt_tokens, columns_.integer(line, "Request tokens", 1, kMaxTraceTokens));
     MILLRACE_TRY(request.output_tokens, columns_.integer(line, "Response tokens", 0, kMaxTraceTokens));
     request.session = columns_.text("Session ID");
@@ -34,7 +34,7 @@ const TraceFormat kBurstGpt = {
     .name = "burstgpt",
     .summary = "CSV with Timestamp in seconds, Request tokens, Response tokens; the model becomes the tenant",
     .paper = "Wang et al., 2024, BurstGPT: A Real-world Workload Dataset to Optimize LLM Serving Systems",
-    .recognises = [](std::string_view first) { return is_header_with(first, kColumns); },
+    .recognises = [](std::string_view first) { return is_header_with(first, kBurstGptColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<BurstGptReader>(); },
 };
 

@@ -7,14 +7,14 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kBlockTokens = 512;
-constexpr double kMaxMilliseconds = 1e14;
+constexpr double kMaxMooncakeMilliseconds = 1e14;
 
 class MooncakeReader : public TraceReader {
  public:
   Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) override {
     MILLRACE_TRY(const Json object, parse_json_line(line));
     WorkloadRequest request;
-    MILLRACE_TRY(const double ms, json_number(line, object, "timestamp", 0, kMaxMilliseconds));
+    MILLRACE_TRY(const double ms, json_number(line, object, "timestamp", 0, kMaxMooncakeMilliseconds));
     request.arrival_seconds = ms / 1000;
     MILLRACE_TRY(request.prompt_tokens, json_integer(line, object, "input_length", 1, kMaxTraceTokens));
     MILLRACE_TRY(request.output_tokens, json_integer(line, object, "output_length", 0, kMaxTraceTokens));

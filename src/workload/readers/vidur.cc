@@ -6,17 +6,17 @@
 namespace millrace {
 namespace {
 
-constexpr std::string_view kColumns[] = {"num_prefill_tokens", "num_decode_tokens"};
-constexpr double kMaxSeconds = 1e11;
+constexpr std::string_view kVidurColumns[] = {"num_prefill_tokens", "num_decode_tokens"};
+constexpr double kMaxVidurSeconds = 1e11;
 
 class VidurReader : public TraceReader {
  public:
   Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) override {
-    if (!columns_.has_header()) return columns_.set_header(line, kColumns);
+    if (!columns_.has_header()) return columns_.set_header(line, kVidurColumns);
     MILLRACE_TRY_VOID(columns_.set_line(line));
     WorkloadRequest request;
     if (columns_.has("arrived_at")) {
-      MILLRACE_TRY(request.arrival_seconds, columns_.number(line, "arrived_at", 0, kMaxSeconds));
+      MILLRACE_TRY(request.arrival_seconds, columns_.number(line, "arrived_at", 0, kMaxVidurSeconds));
     }
     MILLRACE_TRY(request.prompt_tokens, columns_.integer(line, "num_prefill_tokens", 1, kMaxTraceTokens));
     MILLRACE_TRY(request.output_tokens, columns_.integer(line, "num_decode_tokens", 0, kMaxTraceTokens));
@@ -34,7 +34,7 @@ const TraceFormat kVidur = {
     .name = "vidur",
     .summary = "CSV with num_prefill_tokens, num_decode_tokens and perhaps arrived_at in seconds",
     .paper = "Agrawal et al., 2024, Vidur: A Large-Scale Simulation Framework for LLM Inference",
-    .recognises = [](std::string_view first) { return is_header_with(first, kColumns); },
+    .recognises = [](std::string_view first) { return is_header_with(first, kVidurColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<VidurReader>(); },
 };
 
