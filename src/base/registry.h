@@ -1,5 +1,5 @@
-// Registry<Factory>: the members of one family of techniques. A member is one file plus one line in
-// that folder's builtin.cc; there are no static constructors. `millrace techniques` prints these.
+// Registry<Factory>: the members of one family of techniques. A member is one file plus one line in that folder's
+// builtin.cc; there are no static constructors. `millrace techniques` lists all of them.
 #pragma once
 
 #include <string>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// What every registered technique says of itself.
+// The description of a registered technique.
 struct TechniqueInfo {
   std::string family;   // "sampler", "format", "arch" ...
   std::string name;     // as typed: "min_p"
