@@ -1,4 +1,4 @@
-// millrace techniques: what this binary can switch on.
+// millrace techniques: lists the techniques in this binary.
 #include <fmt/format.h>
 
 #include <nlohmann/json.hpp>
@@ -32,7 +32,7 @@ std::vector<TechniqueInfo> all_techniques() {
   for (const auto& kernel : table.attention)
     out.push_back({"kv_format",
                    std::string(kernel.kv_format->name),
-                   fmt::format("KV cache, {:.1f} bits a value", kernel.kv_format->bits_per_value()),
+                   fmt::format("KV cache, {:.1f} bits per value", kernel.kv_format->bits_per_value()),
                    "",
                    {}});
   out.push_back({"attention",
@@ -42,7 +42,7 @@ std::vector<TechniqueInfo> all_techniques() {
                  {}});
   out.push_back({"attention",
                  "window",
-                 "The last N keys of a sliding window, where the model says so",
+                 "The last N keys of a sliding window, if the model has one",
                  "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B",
                  {}});
   for (const auto& entry : policies().entries()) out.push_back(entry.info);
@@ -107,7 +107,7 @@ Result<int> run(const std::string& family, bool json) {
       last = info.family;
     }
     std::erase_if(all, [&](const auto& info) { return info.family != family; });
-    if (all.empty()) return Error::user(fmt::format("family: no '{}'; there are: {}", family, known));
+    if (all.empty()) return Error::user(fmt::format("family: unknown '{}'; known: {}", family, known));
   }
   if (!json) {
     print_table(all, !family.empty());
@@ -124,10 +124,10 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, "techniques", "List the techniques this binary has, by family", kExamples,
+  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family", kExamples,
                                   [=] { return run(*family, *json); });
-  command->add_option("--family", *family, "Only this family");
-  command->add_flag("--json", *json, "An array of {family, name, summary, paper, options}");
+  command->add_option("--family", *family, "Only list this family, with its options");
+  command->add_flag("--json", *json, "Print a JSON array of {family, name, summary, paper, options}");
 }
 
 }  // namespace millrace
