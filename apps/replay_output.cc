@@ -54,8 +54,7 @@ void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const 
   for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
   fmt::print(
       "{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s including prompts; {} of {} prompt tokens from the "
-      "prefix "
-      "cache\n",
+      "prefix cache\n",
       m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
   if (limits.any())
     fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);

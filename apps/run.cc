@@ -135,8 +135,7 @@ void print_store(const KvStoreStats& store) {
   fmt::print(
       stderr,
       "KV store: {} tokens loaded, {} faster to compute, {} failed to load | {} of {} blocks, {:.1f} MB read, {:.1f} "
-      "MB written, {} dropped, "
-      "{} corrupt | {}, {} I/O\n",
+      "MB written, {} dropped, {} corrupt | {}, {} I/O\n",
       store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
       static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
       store.dropped_blocks, store.corrupt_blocks, store.io_uring ? "io_uring" : "pread",

@@ -134,9 +134,7 @@ Result<void> reload(Running& running) {
                parse_again("serve", [&](CLI::App& app) { declare(app, fresh, [] { return Result<int>(0); }); }));
   MILLRACE_TRY_VOID(read_keys(fresh));
   if (fresh.keyless() != running.flags.keyless())
-    return Error::user(
-        "API keys: adding the first key or removing the last one requires a restart"
-        "");
+    return Error::user("API keys: adding the first key or removing the last one requires a restart");
   MILLRACE_TRY(auto tls, fresh.load_tls());
   if ((tls == nullptr) != running.flags.tls_cert.empty())
     return Error::user("--tls-cert: turning TLS on or off requires a restart");
@@ -394,8 +392,7 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   command
       ->add_option("--stream-grace", service.streams.grace_seconds,
                    "Seconds that a stream with an X-Conversation-Id continues after a disconnect, so that the client "
-                   "can resume it; "
-                   "0: none")
+                   "can resume it; 0: none")
       ->capture_default_str()
       ->check(seconds(0));
   command

@@ -169,8 +169,7 @@ void print_table(const std::vector<Figures>& all) {
   const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
   fmt::print(
       "| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output "
-      "tok/s | good req/s | "
-      "cached | preempted | held mean / most |{}\n",
+      "tok/s | good req/s | cached | preempted | held mean / most |{}\n",
       tenants ? " service difference |" : "");
   fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|{}\n", tenants ? "---:|" : "");
   for (const Figures& f : all) {

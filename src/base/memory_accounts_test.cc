@@ -60,8 +60,7 @@ TEST(MemoryAccounts, SharedBudget) {
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().message,
               "cache: memory: second needs 100.0 MB, but only 100.0 MB of the budget of 1.00 GB is left; in use: "
-              "first 600.0 MB, "
-              "second 300.0 MB; request less");
+              "first 600.0 MB, second 300.0 MB; request less");
     EXPECT_EQ(second.total(), 300'000'000);
   }
   EXPECT_EQ(first->left(), 400'000'000) << "the destructor releases everything";

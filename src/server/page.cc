@@ -13,8 +13,7 @@ namespace {
 // The page connects only to its own server, runs only its own scripts, and never creates markup from text.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri "
-    "'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+    "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 std::string_view trimmed(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
@@ -125,8 +124,7 @@ std::vector<Endpoint> page_endpoints() {
   icon.open = true;
   get("/live",
       "The engine's state as server-sent events, at most five a second: one `hello`, then `snapshot`, or `busy` during "
-      "a "
-      "long step. docs/page.md describes them.")
+      "a long step. docs/page.md describes them.")
       .begin = live;
   return list;
 }
