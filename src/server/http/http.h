@@ -55,13 +55,12 @@ struct HttpLimits {
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = int64_t{8} << 20;
   int64_t bodies_bytes = int64_t{256} << 20;  // total of all request bodies being received
-  int64_t queued_bytes =
-      int64_t{1} << 20;           // per stream, queued but not yet sent; the client is disconnected above this
-  double handshake_seconds = 10;  // to complete the TLS handshake
-  double idle_seconds = 300;      // between requests on a connection
-  double read_seconds = 60;       // to receive a complete request
-  double stall_seconds = 60;      // without the client accepting a byte
-  double ping_seconds = 15;       // a stream idle for this long gets a ping
+  int64_t queued_bytes = int64_t{1} << 20;    // unsent bytes per stream; above this the client is disconnected
+  double handshake_seconds = 10;              // to complete the TLS handshake
+  double idle_seconds = 300;                  // between requests on a connection
+  double read_seconds = 60;                   // to receive a complete request
+  double stall_seconds = 60;                  // without the client accepting a byte
+  double ping_seconds = 15;                   // a stream idle for this long gets a ping
 };
 
 class HttpConnection;
@@ -109,7 +108,8 @@ struct LastWords {
 };
 
 struct HttpHandler {
-  // Called on an I/O thread before the body is read. Returning a reply rejects the request and closes the connection.
+  // Called on an I/O thread before the body is read. Returning a reply rejects the request; the
+  // connection is closed unless the request has no body left to read.
   std::function<std::optional<HttpReply>(HttpRequest&)> admit;
   // On a worker.
   std::function<void(HttpRequest, Exchange)> handle;

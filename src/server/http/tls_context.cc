@@ -49,8 +49,7 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& ce
   // Releasing the read and write buffers between records keeps idle connections small.
   SSL_CTX_set_mode(context,
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_session_cache_mode(context,
-                                 SSL_SESS_CACHE_OFF);  // clients keep session tickets; the server stores nothing
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep session tickets instead
   SSL_CTX_set_default_passwd_cb(context, no_password);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)

@@ -101,8 +101,8 @@ void add_machine_metrics(MetricFamilies& out) {
   int64_t open = 0;
   for (fs::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end; at.increment(failed)) ++open;
   if (!failed)
-    add("process_open_fds", "Open file descriptors", MetricType::Gauge,
-        static_cast<double>(open - 1));  // one is the directory iterator's own
+    // Without the directory iterator's own descriptor.
+    add("process_open_fds", "Open file descriptors", MetricType::Gauge, static_cast<double>(open - 1));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
     add("process_max_fds", "Maximum number of open file descriptors", MetricType::Gauge,
