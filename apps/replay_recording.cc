@@ -161,7 +161,7 @@ std::string compare(const RecordedAnswer& recorded, std::vector<TokenId> now) {
   if (interrupted_early(recorded) && now.size() > count) now.resize(count);
   if (now.size() == count && token_digest(now) == recorded.digest) return "";
   if (recorded.ids.empty())
-    return fmt::format("{} tokens, recorded {}; or different tokens", now.size(), recorded.tokens);
+    return fmt::format("{} tokens instead of {}, or different tokens", now.size(), recorded.tokens);
   size_t at = 0;
   while (at < now.size() && at < recorded.ids.size() && now[at] == recorded.ids[at]) ++at;
   const auto name = [&](const std::vector<TokenId>& tokens) {

@@ -114,7 +114,7 @@ class ModelRegistry {
   bool dispose_locked(Lock& lock);
   void load_locked(Lock& lock, const std::string& name);
   void loop();
-  bool free_memory(const std::string& for_whom);
+  bool free_memory(const std::string& replaced);
 
   RegistryOptions options_;
   ModelFolder folder_;
