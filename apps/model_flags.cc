@@ -109,7 +109,7 @@ void EngineFlags::add_to(CLI::App* command) {
 void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
   command->add_option(
       "--lora", options.adapters,
-      "LoRA adapter [NAME=]PATH: a GGUF file, or a folder in PEFT's safetensors format; repeatable. " + use);
+      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + use);
 }
 
 std::vector<AdapterUse> EngineFlags::all_adapters() const {
