@@ -1,4 +1,4 @@
-// millrace batch: a file of requests, answered without a server.
+// millrace batch: answers a file of requests without a server.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,10 +19,10 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   millrace batch -m model.gguf -i requests.jsonl -o results.jsonl
-  millrace batch -m model.gguf -i requests.jsonl -o results.jsonl --resume     goes on where the last one ended
+  millrace batch -m model.gguf -i requests.jsonl -o results.jsonl --resume     continue an interrupted run
 
-Each line of the input is {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "..."}}, as OpenAI's batches have
-them; each line of the output holds a custom_id and its response. They come in the order in which they end.)";
+Each line of the input is {"custom_id": "1", "url": "/v1/completions", "body": {"prompt": "..."}}, as in OpenAI's
+batch API. Each line of the output has a custom_id and its response, in the order in which the requests finish.)";
 
 struct BatchFlags {
   ModelFlags model;
@@ -37,7 +37,7 @@ std::string_view text_in(const MappedFile& file) {
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
-// The lines of a text that are not empty, by their number.
+// Calls take(line, number) for every non-empty line.
 template <typename Take>
 void for_lines(std::string_view text, const Take& take) {
   for (int64_t number = 1; !text.empty(); ++number) {
@@ -49,7 +49,7 @@ void for_lines(std::string_view text, const Take& take) {
   }
 }
 
-// Every line is looked at before the model is loaded.
+// Checks every line before the model is loaded.
 Result<std::vector<std::string_view>> good_lines(const BatchFlags& flags, std::string_view text) {
   std::vector<std::string_view> lines;
   std::unordered_set<std::string> ids;
@@ -60,8 +60,7 @@ Result<std::vector<std::string_view>> good_lines(const BatchFlags& flags, std::s
     if (!parsed.ok())
       good = Error::user(fmt::format("{}: line {}: {}", flags.input, number, parsed.error().message));
     else if (!ids.insert(parsed->custom_id).second)
-      good =
-          Error::user(fmt::format("{}: line {}: custom_id '{}' comes twice", flags.input, number, parsed->custom_id));
+      good = Error::user(fmt::format("{}: line {}: duplicate custom_id '{}'", flags.input, number, parsed->custom_id));
     else
       lines.push_back(line);
   });
@@ -69,7 +68,7 @@ Result<std::vector<std::string_view>> good_lines(const BatchFlags& flags, std::s
   return lines;
 }
 
-// What an earlier run has answered; a line that it did not finish is cut off.
+// The custom_ids that an earlier run has answered; truncates an incomplete last line.
 std::unordered_set<std::string> finished_before(const std::string& path) {
   std::unordered_set<std::string> out;
   std::error_code error;
@@ -123,8 +122,8 @@ Result<int> batch(const BatchFlags& flags) {
   auto ran = LineRunner(service, in_flight).run(next, done, never);
   service.stop_engine();
   if (!ran.ok()) return ran.error();
-  fmt::print(stderr, "{} answered, {} refused", good, failed);
-  if (!finished.empty()) fmt::print(stderr, ", {} were there", finished.size());
+  fmt::print(stderr, "{} answered, {} failed", good, failed);
+  if (!finished.empty()) fmt::print(stderr, ", {} skipped (already answered)", finished.size());
   fmt::print(stderr, "\n");
   return failed > 0 ? 1 : 0;
 }
@@ -135,12 +134,12 @@ void add_batch_command(CLI::App& app) {
   auto flags = std::make_shared<BatchFlags>();
   CLI::App* command = add_command(app, "batch", "Answer a file of requests", kExamples, [=] { return batch(*flags); });
   flags->model.add_to(command);
-  command->add_option("-i,--input", flags->input, "File of requests, one a line")->required();
-  command->add_option("-o,--output", flags->output, "File of answers, one a line")->required();
-  command->add_flag("--resume", flags->resume, "Keep what the output file holds, and leave its requests out");
-  command->add_option("--in-flight", flags->in_flight, "Requests under way at once; as many as streams run when absent")
+  command->add_option("-i,--input", flags->input, "Input file with one request per line")->required();
+  command->add_option("-o,--output", flags->output, "Output file with one answer per line")->required();
+  command->add_flag("--resume", flags->resume, "Append to the output file and skip the requests it already answers");
+  command->add_option("--in-flight", flags->in_flight, "Concurrent requests; default: --max-streams")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--max-streams", flags->engine.options.max_streams, "Streams that run at once")
+  command->add_option("--max-streams", flags->engine.options.max_streams, "Concurrently running streams")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
   flags->engine.add_to(command);

@@ -1,4 +1,4 @@
-// millrace bench: how fast a model runs here, and how far that is from what the machine could do.
+// millrace bench: measures the speed of a model and compares it with the limits of the machine.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -19,17 +19,17 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace bench -m model.gguf                      512 prompt tokens, then 128 generated ones
+  millrace bench -m model.gguf                      512 prompt tokens, then 128 generated tokens
   millrace bench -m model.gguf -p 512,2048 -n 0 -t 1,2,4 -o json
   millrace bench -m model.gguf -p 0 -n 64 -d 0,4096 --ctk f16,q8_0
-  millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  streams that generate together
-  millrace bench -m model.gguf -p 0 --beside        steps and plain reads in turns: what share of the bandwidth they reach
-  millrace bench -m model.gguf --pg 512,128         a prompt and its answer as one
-  millrace bench --roof                             bandwidth of memory and caches, peaks of the instructions
-  millrace bench -m model.gguf --calibrate -o here.json   what steps take, for simulate --cost and replay --predict)";
+  millrace bench -m model.gguf -p 0 -n 64 -b 1,2,4,8  several streams in one batch
+  millrace bench -m model.gguf -p 0 --beside        alternate steps and plain reads: share of the bandwidth reached
+  millrace bench -m model.gguf --pg 512,128         a prompt and its answer timed together
+  millrace bench --roof                             bandwidth of memory and caches, peak compute throughput
+  millrace bench -m model.gguf --calibrate -o here.json   fit a cost model for simulate --cost and replay --predict)";
 
 constexpr int64_t kMostTokens = int64_t{1} << 24;
-constexpr int64_t kNoCacheHolds = int64_t{64} << 20;
+constexpr int64_t kLargerThanCaches = int64_t{64} << 20;
 
 struct BenchFlags {
   std::string model, output = "md", memory;
@@ -53,7 +53,7 @@ Result<std::pair<int64_t, int64_t>> read_pair(const std::string& text) {
   const int read = std::sscanf(text.c_str(), "%9lld%c%9lld%c", &prompt, &separator, &generate, &rest);
   if (read != 3 || (separator != ',' && separator != '+') || prompt < 1 || generate < 1 || prompt > kMostTokens ||
       generate > kMostTokens)
-    return Error::user(fmt::format("--pg: wants PROMPT,GENERATED as in 512,128, got {}", text));
+    return Error::user(fmt::format("--pg: expected PROMPT,GENERATED such as 512,128, got {}", text));
   return std::pair<int64_t, int64_t>(prompt, generate);
 }
 
@@ -67,7 +67,7 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
     MILLRACE_TRY(auto pair, read_pair(text));
     shapes.push_back(pair);
   }
-  if (shapes.empty()) return Error::user("bench: nothing to do; give -p, -n or --pg a number above 0");
+  if (shapes.empty()) return Error::user("bench: nothing to do; set -p, -n or --pg to a number above 0");
   std::vector<BenchTest> tests;
   for (int threads : flags.threads)
     for (const std::string& kv_format : flags.kv_formats)
@@ -82,17 +82,17 @@ Result<std::vector<BenchTest>> list_tests(const BenchFlags& flags) {
   return tests;
 }
 
-// Neighbours come and go: the roof of a test is measured before and after it, and the higher counts. A model that a
-// cache holds is read from there, pass after pass, so the reads go over as many bytes as one of its steps.
+// Other load on the machine varies, so the roof is measured before and after each test and the higher value is used.
+// The weights of a model that fits in a cache are read from there, so the roof then reads as many bytes as one step.
 BenchRoof measure_roof(int threads, const LanguageModel& model) {
   ThreadPool pool(threads);
   const int64_t step = model.info().step_bytes, each = std::max<int64_t>(64 << 10, step / threads / 4096 * 4096);
-  const double gb_per_s = step < kNoCacheHolds ? measure_cache_bandwidth(pool, each, 0.1)
-                                               : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
+  const double gb_per_s = step < kLargerThanCaches ? measure_cache_bandwidth(pool, each, 0.1)
+                                                   : measure_read_bandwidth(pool, int64_t{256} << 20, 0.1);
   return {gb_per_s, measure_compute_peaks(pool, model.parts().kernels.isa)};
 }
 
-// -u, -b and -d bound the steps that are measured; -o names the file.
+// -u, -b and -d bound the measured steps; -o names the output file.
 Result<int> run_calibrate(const BenchFlags& flags) {
   CalibrationPlan plan;
   plan.threads = flags.threads.front();
@@ -110,7 +110,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
   const int64_t context = model->parts().model->context();
   if (plan.batch_tokens > context)
     return Error::user(
-        fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; give a smaller -u",
+        fmt::format("calibrate: steps of {} tokens do not fit in the model's context of {}; use a smaller -u",
                     plan.batch_tokens, context));
   plan.depth = std::min(plan.depth, context - plan.batch_tokens);
   const std::string file = flags.output == "md" ? "" : flags.output;
@@ -124,7 +124,7 @@ Result<int> run_calibrate(const BenchFlags& flags) {
 Result<int> run(const BenchFlags& flags) {
   if (flags.calibrate) return run_calibrate(flags);
   if (const auto& o = flags.output; o != "md" && o != "csv" && o != "json" && o != "jsonl")
-    return Error::user(fmt::format("-o: md, csv, json or jsonl, got {}", o));
+    return Error::user(fmt::format("-o: must be md, csv, json or jsonl, got {}", o));
   if (flags.roof) return run_bench_roof(flags.threads, flags.json || flags.output.starts_with("json"));
   MILLRACE_TRY(auto tests, list_tests(flags));
   ModelFlags model_flags;
@@ -134,10 +134,10 @@ Result<int> run(const BenchFlags& flags) {
   for (const BenchTest& test : tests) model_flags.context = std::max(model_flags.context, test.longest());
   MILLRACE_TRY(auto model, model_flags.load());
   if (flags.beside && std::ranges::none_of(tests, &BenchTest::beside))
-    return Error::user("--beside: no test that only generates; give -n a number above 0");
-  if (flags.beside && model->info().step_bytes < kNoCacheHolds)
+    return Error::user("--beside: no test only generates; set -n to a number above 0");
+  if (flags.beside && model->info().step_bytes < kLargerThanCaches)
     return Error::user(
-        fmt::format("--beside: a step reads {} MiB, which a cache may hold; its reads would not come from memory",
+        fmt::format("--beside: a step reads only {} MiB, which may fit in a cache, so it would not measure memory",
                     model->info().step_bytes >> 20));
   BenchPrinter printer(flags.json ? "json" : flags.output);
   catch_interrupts();
@@ -165,76 +165,83 @@ Result<int> run(const BenchFlags& flags) {
 
 void add_bench_command(CLI::App& app) {
   auto flags = std::make_shared<BenchFlags>();
-  CLI::App* command = add_command(app, "bench", "Measure the speed of a model, beside what the machine could do",
-                                  kExamples, [=] { return run(*flags); });
+  CLI::App* command =
+      add_command(app, "bench", "Measure the speed of a model and compare it with the limits of the machine", kExamples,
+                  [=] { return run(*flags); });
   const auto tokens = CLI::Range(int64_t{0}, kMostTokens);
   command->add_option("-m,--model", flags->model,
-                      "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
-  command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: no such test")
+                      "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
+  command->add_option("-p,--n-prompt", flags->prompt, "Prompt tokens; 0: skip this test")
       ->delimiter(',')
       ->check(tokens)
       ->capture_default_str();
-  command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: no such test")
+  command->add_option("-n,--n-gen", flags->generate, "Generated tokens; 0: skip this test")
       ->delimiter(',')
       ->check(tokens)
       ->capture_default_str();
-  command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "A prompt and generation timed as one: 512,128")
+  command->add_option("--pg,--prompt-gen", flags->prompt_and_generate, "Prompt and generation timed together: 512,128")
       ->delimiter(';');
-  flags->depth_option =
-      command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before the clock starts")
-          ->delimiter(',')
-          ->check(tokens)
-          ->capture_default_str();
-  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams that run together")
+  flags->depth_option = command->add_option("-d,--n-depth", flags->depth, "Tokens in the context before timing starts")
+                            ->delimiter(',')
+                            ->check(tokens)
+                            ->capture_default_str();
+  flags->streams_option = command->add_option("-b,--streams,--batch-size", flags->streams, "Streams in one batch")
                               ->delimiter(',')
                               ->check(CLI::Range(int64_t{1}, int64_t{4096}))
                               ->capture_default_str();
-  command->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens, "Tokens in one forward pass of a prompt")
+  command
+      ->add_option("-u,--batch-tokens,--ubatch-size", flags->batch_tokens,
+                   "Most tokens in one forward pass of a prompt")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20))
       ->capture_default_str();
-  command->add_option("-r,--repetitions", flags->repetitions, "Times each test runs")
+  command->add_option("-r,--repetitions", flags->repetitions, "Repetitions of each test")
       ->check(CLI::Range(1, 10000))
       ->capture_default_str();
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")
       ->delimiter(',')
       ->check(CLI::Range(0, 1024))
       ->capture_default_str();
-  command->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats, "KV cache numbers: f32, f16, bf16, q8_0")
+  command
+      ->add_option("--kv-format,--ctk,--cache-type-k", flags->kv_formats,
+                   "Number format of the KV cache: f32, f16, bf16 or q8_0")
       ->delimiter(',')
       ->capture_default_str();
-  command->add_option("--kv-pool", flags->kv_pool, "paged, or virtual: contiguous addresses for each stream")
+  command->add_option("--kv-pool", flags->kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->check(CLI::IsMember({"paged", "virtual"}))
       ->capture_default_str();
   command->add_option("--block-tokens", flags->block_tokens, "Tokens per KV block")
       ->check(CLI::Range(int64_t{1}, kMostBlockTokens))
       ->capture_default_str();
   command->add_flag("--scatter", flags->scatter,
-                    "Hand out the blocks in random order, as a pool does that ran for long");
-  command->add_option("--memory", flags->memory,
-                      "Most memory for everything, as 8G or 512MiB; a test that does not fit is refused");
+                    "Allocate blocks in random order, like a pool that has been in use for a long time");
+  command->add_option("--memory", flags->memory, "Memory limit, such as 8G or 512MiB; a test that does not fit fails");
   command
       ->add_option("-o,--output", flags->output,
-                   "md, csv, json or jsonl; with --calibrate the file that the cost model is written to")
+                   "md, csv, json or jsonl; with --calibrate, the output file for the cost model")
       ->capture_default_str();
-  command->add_flag("--json", flags->json, "The same as -o json");
-  command->add_flag("--roof", flags->roof,
-                    "Measure what the machine can do, with one thread and with all (or -t), and no model; memory is "
-                    "read with and without software prefetch, and the better counts");
+  command->add_flag("--json", flags->json, "Same as -o json");
+  command->add_flag(
+      "--roof", flags->roof,
+      "Measure the limits of the machine instead of a model, with one thread and with all (or -t); memory "
+      "is read with and without software prefetch, and the better result is used");
   command->add_flag("--calibrate", flags->calibrate,
-                    "Measure steps of up to -u tokens, -b streams [16] and -d tokens before them [2048], and fit a "
+                    "Measure steps of up to -u tokens, -b streams [16] and -d tokens of context [2048], and fit a "
                     "cost model to them");
   command->add_option("--calibrate-disk", flags->calibrate_disk,
-                      "Calibration: folder on the disk that --kv-ssd will be on; the folder of -o when absent");
-  command->add_option("--seconds", flags->seconds, "Calibration: measure for about so long, every step twice at least")
+                      "Calibration: folder on the disk to be used for --kv-ssd; default: the folder of -o");
+  command
+      ->add_option("--seconds", flags->seconds,
+                   "Calibration: approximate duration in seconds; every step is measured at least twice")
       ->check(CLI::Range(0.0, 86400.0))
       ->capture_default_str();
   command->add_flag("--alike", flags->alike,
-                    "Give every stream the same token at every place; all choose the same experts");
-  command->add_flag("--beside", flags->beside,
-                    "Generation: after each step read as many bytes plainly, and print what share of that rate the "
-                    "steps reached (median, quartiles); for models that no cache holds");
-  command->add_flag("--no-roof", flags->no_roof, "Do not measure it beside the tests");
-  command->add_flag("--no-warmup", flags->no_warmup, "Time the first pass too");
+                    "Use the same token everywhere, so that all streams choose the same experts");
+  command->add_flag(
+      "--beside", flags->beside,
+      "Generation: after each step, read the same number of bytes from memory and print what share of that "
+      "rate the steps reach (median, quartiles); for models larger than the caches");
+  command->add_flag("--no-roof", flags->no_roof, "Do not measure the machine's limits");
+  command->add_flag("--no-warmup", flags->no_warmup, "Do not run an untimed warm-up pass first");
 }
 
 }  // namespace millrace

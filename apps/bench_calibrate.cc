@@ -22,16 +22,16 @@ namespace {
 
 constexpr size_t kHeldOut = 20, kRandom = 40;
 constexpr int64_t kLeastRounds = 2, kMostRounds = 25;
-constexpr double kShort =
-    0.02;  // seconds; a step below that runs once before it is timed, as the steps of a loop follow each other
+// Seconds; a shorter step runs once untimed first, because steps of an engine follow each other.
+constexpr double kShort = 0.02;
 
-// Draws of one step, in order.
+// The random numbers of one step, in order.
 class Draw {
  public:
   Draw(uint64_t seed, uint64_t step) : seed_(seed), step_(step) {}
   double uniform() { return philox_uniform(seed_, step_, next_++); }
   int64_t up_to(int64_t most) { return most < 1 ? 0 : static_cast<int64_t>(uniform() * static_cast<double>(most + 1)); }
-  // In [1, most], every power of two as likely as the next.
+  // In [1, most], log-uniform.
   int64_t logarithmic(int64_t most) {
     return std::clamp<int64_t>(std::llround(std::exp(uniform() * std::log(static_cast<double>(most) + 0.5))), 1, most);
   }
@@ -47,15 +47,16 @@ void add_prompt(StepDesign& design, int64_t first, int64_t count, bool sample) {
   design.push_back({design.size(), first, count, sample});
 }
 
-// The corners and lines of the plan: every number of tokens alone, every number of decodes at several depths, both.
+// The grid of the plan: prefills of every power of two of tokens, and decodes of every power of two of streams at
+// several depths.
 std::vector<TimedStep> grid_steps(const CalibrationPlan& plan) {
   std::vector<TimedStep> steps;
   for (int64_t tokens = 1;; tokens = std::min(2 * tokens, plan.batch_tokens)) {
-    StepDesign alone, behind;
+    StepDesign alone, after_context;
     add_prompt(alone, 0, tokens, tokens % 3 != 0);
-    add_prompt(behind, plan.depth, tokens, true);
+    add_prompt(after_context, plan.depth, tokens, true);
     steps.push_back({StepKind::prefill, alone, {}});
-    if (plan.depth > 0) steps.push_back({StepKind::prefill, behind, {}});
+    if (plan.depth > 0) steps.push_back({StepKind::prefill, after_context, {}});
     if (tokens == plan.batch_tokens) break;
   }
   for (int64_t streams = 1;; streams = std::min(2 * streams, plan.streams)) {
@@ -93,8 +94,8 @@ class Calibrator {
   Calibrator(StepTimer& timer, const CalibrationPlan& plan, const std::function<bool(double)>& passed)
       : timer_(timer), plan_(plan), passed_(passed) {}
 
-  // Everything is measured once a round, the held-out steps among the others: what slows the machine down for a while
-  // slows all alike.
+  // Every round measures every step once, including the held-out ones, so that temporary slowdowns of the machine
+  // affect all steps alike.
   Result<void> run(Calibration& out) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<TimedStep*> all;
@@ -139,7 +140,7 @@ std::vector<MeasuredStep> measured(std::span<const TimedStep> steps) {
   return out;
 }
 
-// A few steps that were stopped for long count as they did: a queue behind them waits as well.
+// Includes outliers, such as steps that were descheduled: a queue behind them waits as well.
 double slowdown_of(std::span<const TimedStep> steps) {
   double all = 0, typical = 0;
   for (const TimedStep& step : steps) all += step.mean(), typical += step.measured().seconds;
@@ -158,12 +159,12 @@ void print_text(const Calibration& c, const Summary& errors, const std::string& 
                (*cost)->step_seconds(step.shape) / c.slowdown * 1e3, c.errors[i] * 100);
   }
   fmt::print(
-      "\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, most {:.1f} %; {} steps fitted, each timed {} "
-      "times; on average they took {:.2f} of that; swap {:.2f} GB/s\n",
+      "\nerror over {} held-out steps: median {:.1f} %, p90 {:.1f} %, max {:.1f} %; {} steps fitted, each timed {} "
+      "times; mean/median time {:.2f}; swap {:.2f} GB/s\n",
       c.held_out.size(), errors.p50 * 100, errors.p90 * 100, errors.max * 100, c.fitted.size(), c.rounds, c.slowdown,
       c.swap.bytes_per_second * 1e-9);
   if (c.disk.bytes_per_second > 0)
-    fmt::print("disk {:.2f} GB/s and {:.2f} ms a load\n", c.disk.bytes_per_second * 1e-9,
+    fmt::print("disk {:.2f} GB/s plus {:.2f} ms per load\n", c.disk.bytes_per_second * 1e-9,
                c.disk.overhead_seconds * 1e3);
   if (!path.empty()) fmt::print("written to {}\n", path);
 }

@@ -1,6 +1,5 @@
-// `millrace bench --calibrate`: measures steps of this machine and model and fits the cost model that `millrace
-// simulate
-// --cost` and `millrace replay --predict` read.
+// `millrace bench --calibrate`: measures steps of a model on this machine and fits the cost model used by `millrace
+// simulate --cost` and `millrace replay --predict`.
 #pragma once
 
 #include <functional>
@@ -19,10 +18,9 @@ struct CalibrationPlan {
   int64_t batch_tokens = 512;  // most tokens in a step
   int64_t streams = 16;        // most chunks in a step
   int64_t depth = 2048;        // most tokens of a stream before its chunk
-  double seconds =
-      60;  // rounds are added while there is time; at least two, of which the model's steps take what they take
+  double seconds = 60;         // time limit for adding rounds; there are always at least two
   std::string kv_format = "f16";
-  std::optional<std::string> disk;  // folder on the disk that loads are timed from; nothing: none
+  std::optional<std::string> disk;  // folder for timing loads from disk; nullopt: not timed
 };
 
 enum class StepKind { prefill, decode, mixed };
@@ -40,21 +38,22 @@ struct TimedStep {
 struct Calibration {
   std::string json;  // the cost model
   std::vector<TimedStep> fitted, held_out;
-  std::vector<double> errors;  // of the held-out steps, in their order
-  double slowdown = 1;         // all samples over all medians: what neighbours on the machine cost
+  std::vector<double> errors;  // of the held-out steps, in order
+  double slowdown = 1;         // mean over median time: the cost of interference from other processes
   SwapSpeed swap;
   DiskSpeed disk;
   int64_t rounds = 0;
 };
 
-// Steps of random shapes: a function of the seed alone.
+// Steps of random shapes; a pure function of the seed.
 std::vector<TimedStep> draw_steps(const CalibrationPlan& plan, uint64_t seed, size_t count);
 
-// `passed` gets the fraction done; false stops. Errors: user, unsupported, resource, cancelled.
+// Calls `passed` with the fraction done; stops if it returns false. Errors: user, unsupported, resource, cancelled.
 Result<Calibration> calibrate(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
                               const std::function<bool(double)>& passed);
 
-// Measures, writes the model to `path` ("": not) and prints the errors. Errors: as calibrate(), and user (the file).
+// Calibrates, writes the cost model to `path` ("": nowhere) and prints the prediction errors. Errors: as calibrate(),
+// and user (the file).
 Result<int> run_calibration(std::shared_ptr<const LanguageModel> model, const CalibrationPlan& plan,
                             const std::string& path, bool json);
 

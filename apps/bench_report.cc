@@ -34,7 +34,7 @@ std::string now_utc() {
 }
 
 struct Spread {
-  double mean = 0, deviation = 0, median = 0;  // deviation of a sample: over n - 1
+  double mean = 0, deviation = 0, median = 0;  // sample standard deviation: over n - 1
 };
 
 Spread spread(std::vector<double> values) {
@@ -53,7 +53,7 @@ struct Quartiles {
   double low = 0, median = 0, high = 0;
 };
 
-// Zeros of no values.
+// All zero if there are no values.
 Quartiles quartiles(std::vector<double> values) {
   if (values.empty()) return {};
   std::ranges::sort(values);
@@ -76,7 +76,7 @@ std::string upper(std::string_view text) {
   return out;
 }
 
-// The format that holds most of the model's bytes; null if there is none.
+// The format of most of the model's bytes; null: none.
 const Format* main_format(const ModelFiles& files) {
   std::map<const Format*, int64_t> bytes;
   for (const auto& stored : files.tensors)
@@ -188,7 +188,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
           {"weight_bytes", model.info().weight_bytes},
           {"bandwidth_fraction", bandwidth_fraction},
           {"compute_fraction", compute_fraction},
-          {"read_gb_per_s", measured(reads.median)},  // these three: null without plain reads beside the steps
+          {"read_gb_per_s", measured(reads.median)},  // these three: null without --beside
           {"read_fraction", measured(share.median)},
           {"read_fraction_quartiles", {measured(share.low), measured(share.high)}},
           {"roof_fraction", std::max(bandwidth_fraction, compute_fraction)},
@@ -201,7 +201,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
 
 void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& record) {
   const bool first = printed_++ == 0;
-  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // file names are bytes
+  const auto replace = nlohmann::ordered_json::error_handler_t::replace;  // file names may be invalid UTF-8
   if (output_ == "jsonl") {
     fmt::print("{}\n", record.dump(-1, ' ', false, replace));
   } else if (output_ == "json") {
@@ -209,7 +209,7 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
   } else if (output_ == "csv") {
     std::string names, values;
     for (const auto& [key, value] : record.items()) {
-      if (value.is_structured()) continue;  // samples stand in the JSON forms
+      if (value.is_structured()) continue;  // samples are only in the JSON formats
       names += (names.empty() ? "" : ",") + key;
       values += (values.empty() ? "" : ",") + csv_field(value);
     }
@@ -232,7 +232,7 @@ void BenchPrinter::add(const BenchTest& test, const nlohmann::ordered_json& reco
   }
   if (output_ == "md" && test.beside) {
     const auto& quartiles = record["read_fraction_quartiles"];
-    fmt::print("{:>26} steps read at {:.1f} % of plain reads beside them ({:.1f} to {:.1f}), which had {:.1f} GB/s\n",
+    fmt::print("{:>26} steps read at {:.1f} % (quartiles {:.1f} to {:.1f}) of the rate of plain reads, {:.1f} GB/s\n",
                "", 100 * record["read_fraction"].get<double>(), 100 * quartiles[0].get<double>(),
                100 * quartiles[1].get<double>(), record["read_gb_per_s"].get<double>());
   }

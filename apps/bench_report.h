@@ -1,4 +1,4 @@
-// What `millrace bench` prints: a Markdown table, CSV, JSON or JSON lines, with llama-bench's field names.
+// The output of `millrace bench`: a Markdown table, CSV, JSON or JSON lines, with llama-bench's field names.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,26 +10,26 @@
 
 namespace millrace {
 
-// What the machine can do with the threads of a test, measured around it.
+// The limits of the machine with a test's threads, measured before and after it.
 struct BenchRoof {
   double gb_per_s = 0;
   ComputePeaks peaks;
 
-  void raise_to(const BenchRoof& other);  // the higher of each
+  void raise_to(const BenchRoof& other);  // takes the maximum of each figure
 };
 
 // Processor, cores and memory.
 nlohmann::ordered_json machine_facts();
 
-// Facts about the model and machine, then the test, then its figures. bandwidth_fraction and compute_fraction are the
-// times that reading and computing would take at the roof, over the time it took; roof_fraction is the larger one.
+// Machine and model, then the test, then its figures. bandwidth_fraction and compute_fraction are the times for reading
+// and computing at the machine's limits divided by the measured time; roof_fraction is the larger of the two.
 nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest& test, const BenchResult& result,
                                     const BenchRoof& roof);
 
 // "pp512", "tg128", "pp512+tg128 @ d4096 x8"
 std::string bench_name(const BenchTest& test);
 
-// Prints records as they come; `output` is md, csv, json or jsonl.
+// Prints records as they are added; `output` is md, csv, json or jsonl.
 class BenchPrinter {
  public:
   explicit BenchPrinter(std::string output) : output_(std::move(output)) {}

@@ -14,7 +14,7 @@
 namespace millrace {
 namespace {
 
-constexpr double kSeconds = 0.3;  // of each figure
+constexpr double kSeconds = 0.3;  // per figure
 constexpr int64_t kMemoryBytes = int64_t{512} << 20;
 
 struct Roof {
@@ -53,7 +53,7 @@ void print_json(const std::vector<Roof>& roofs, Isa isa) {
 
 void print_table(const std::vector<Roof>& roofs, Isa isa) {
   const auto machine = machine_facts();
-  fmt::print("{}, {} cores, {:.1f} GiB, {}; caches read from {} KiB (L2) and {} KiB (L3) a thread\n\n",
+  fmt::print("{}, {} cores, {:.1f} GiB, {}; cache bandwidth from buffers of {} KiB (L2) and {} KiB (L3) per thread\n\n",
              machine["cpu_info"].get<std::string>(), machine["cores"].get<int>(),
              machine["memory_bytes"].get<double>() / (1 << 30), isa_name(isa), l2_buffer_bytes() >> 10,
              l3_buffer_bytes() >> 10);

@@ -1,4 +1,4 @@
-// `millrace bench --roof`: the machine's ceilings by themselves.
+// `millrace bench --roof`: measures the limits of the machine without a model.
 #pragma once
 
 #include <vector>
@@ -7,8 +7,8 @@
 
 namespace millrace {
 
-// One row for each number of threads; those of {0}: one, and every core. Takes about two seconds for each. Prints a
-// Markdown table, or one JSON object. Errors: user (MILLRACE_ISA).
+// One row per number of threads; 0 means two rows, for one thread and for every core. Takes about two seconds per row.
+// Prints a Markdown table or one JSON object. Errors: user (MILLRACE_ISA).
 Result<int> run_bench_roof(const std::vector<int>& threads, bool json);
 
 }  // namespace millrace

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-// Streams that all stand at the same position.
+// A batch of streams at the same position.
 class BenchStreams {
  public:
   static Result<std::unique_ptr<BenchStreams>> create(const LanguageModel& model, const BenchTest& test) {
@@ -24,9 +24,9 @@ class BenchStreams {
     const Format* format = find_format(test.kv_format);
     if (!format || !parts.kernels.find_attention(format))
       return Error::user(
-          fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", test.kv_format));
+          fmt::format("KV format: there is no attention kernel for {}; use f32, f16, bf16 or q8_0", test.kv_format));
     if (test.longest() > parts.model->context())
-      return Error::user(fmt::format("context: the model was loaded for {} tokens, the test takes {}",
+      return Error::user(fmt::format("context: the model was loaded for {} tokens, but the test needs {}",
                                      parts.model->context(), test.longest()));
     KvLayout layout{format, test.block_tokens, parts.model->kv_layers()};
     MILLRACE_TRY_VOID(layout.check());
@@ -34,7 +34,7 @@ class BenchStreams {
     if (mode == KvPoolMode::virtual_ranges) layout.block_tokens = layout.page_block_tokens(sysconf(_SC_PAGESIZE));
     s->stream_blocks_ = (test.longest() + layout.block_tokens - 1) / layout.block_tokens;
     const int64_t context = s->stream_blocks_ * layout.block_tokens, blocks = s->stream_blocks_ * test.streams;
-    // A batch is never larger than the test asks for; scratch memory is sized by it.
+    // The largest batch of the test determines the size of scratch memory.
     s->batch_tokens_ =
         std::max(test.streams, std::min(test.batch_tokens, test.streams * std::max(test.prompt, test.depth)));
     const ForwardLimits limits{s->batch_tokens_, test.streams, context};
@@ -55,7 +55,7 @@ class BenchStreams {
     return s;
   }
 
-  // All of the pool, each stream a part.
+  // Divides the whole pool among the streams.
   Result<void> take_blocks(const BenchTest& test) {
     auto& tables = batch_.block_tables;
     for (int64_t stream = 0; stream < test.streams; ++stream) {
@@ -70,8 +70,8 @@ class BenchStreams {
     return {};
   }
 
-  // Adds `count` tokens to every stream: whole streams or parts of them fill each batch. The last token's logits are
-  // computed, as for a prompt. `passed` gets the tokens of each pass.
+  // Adds `count` tokens to every stream, filling each batch with whole streams or parts of them. Computes the last
+  // token's logits, as for a prompt. Calls `passed` with the tokens of each pass.
   bool prefill(int64_t first, int64_t count, const std::function<bool(int64_t)>& passed) {
     clear();
     for (int64_t stream = 0; stream < streams_; ++stream) {
@@ -85,11 +85,11 @@ class BenchStreams {
     return batch_.size() == 0 || flush(passed);
   }
 
-  // Reads of `bytes` with this test's threads.
+  // Prepares plain reads of `bytes` with this test's threads.
   Result<PlainReads> plain_reads(double bytes) {
     const auto whole = static_cast<int64_t>(bytes);
     MILLRACE_TRY(auto hold,
-                 MemoryHold::take(model_.parts().accounts, "reads", whole, "do without --beside, or raise the budget"));
+                 MemoryHold::take(model_.parts().accounts, "reads", whole, "omit --beside, or raise the budget"));
     memory_.push_back(std::move(hold));
     return PlainReads::create(pool_, whole);
   }
@@ -141,8 +141,8 @@ class BenchStreams {
   bool alike_ = false;
 };
 
-// Tokens `first` to `first + count` of every stream, each with plain reads after it, into `result`; seconds of the
-// steps.
+// Generates tokens [first, first + count) of every stream with a plain read after each step. Records the reads in
+// `result`; returns the seconds of the steps.
 Result<double> decode_beside_reads(BenchStreams& streams, PlainReads& reads, int64_t first, int64_t count,
                                    const std::function<bool(int64_t)>& passed, BenchResult& result) {
   using Clock = std::chrono::steady_clock;
@@ -167,14 +167,15 @@ Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test,
   const Error stopped = Error::cancelled("bench: interrupted");
   MILLRACE_TRY(auto streams, BenchStreams::create(model, test));
   auto quiet = [&](int64_t) { return passed(0); };
-  // Longer than a busy system takes to notice that two threads stand on one processor.
+  // Longer than a busy system needs to notice that two threads share a core.
   constexpr auto kWarmup = std::chrono::milliseconds(150);
   for (const auto start = Clock::now(); warmup && Clock::now() - start < kWarmup;) {
     if (test.prompt > 0 && !streams->prefill(test.depth, std::min(test.prompt, test.batch_tokens), quiet))
       return stopped;
     if (test.generate > 0 && !streams->decode(test.depth, 1, quiet)) return stopped;
   }
-  if (test.depth > 0 && !streams->prefill(0, test.depth, quiet)) return stopped;  // stays, repetitions write behind it
+  if (test.depth > 0 && !streams->prefill(0, test.depth, quiet))
+    return stopped;  // kept: repetitions overwrite only what follows
   BenchResult result;
   result.work = bench_work(model, test);
   std::optional<PlainReads> reads;

@@ -1,5 +1,5 @@
-// Timing of forward passes for `millrace bench`: prompts, generation, or one after the other, of one stream or of
-// several together. Random tokens, no sampling: what is measured is the model.
+// Times forward passes for `millrace bench`: prompts, generation, or both in sequence, for one stream or a batch of
+// several. Uses random tokens and no sampling, so that only the model is measured.
 #pragma once
 
 #include <functional>
@@ -14,9 +14,9 @@
 namespace millrace {
 
 struct BenchTest {
-  int64_t prompt = 0;    // tokens of each stream, run in batches
-  int64_t generate = 0;  // tokens of each stream, one a step
-  int64_t depth = 0;     // tokens that each stream holds before the clock starts
+  int64_t prompt = 0;    // tokens per stream, run in batches
+  int64_t generate = 0;  // tokens per stream, one per step
+  int64_t depth = 0;     // tokens in each stream's context before timing starts
   int64_t streams = 1;
   int threads = 1;
   int64_t batch_tokens = 512;
@@ -25,17 +25,17 @@ struct BenchTest {
   std::string kv_pool = "paged";
   int64_t block_tokens = 16;
   bool scatter = false;  // blocks in random order
-  bool beside = false;   // after each generated token, plain reads of as many bytes as its step reads
+  bool beside = false;   // after each step, a plain read of the same number of bytes
 
   int64_t longest() const { return depth + prompt + generate; }
   int64_t tokens() const { return streams * (prompt + generate); }
 };
 
-// What the passes of a test cannot do without. Bytes count as the files store them: a layout that is wider in memory is
-// the engine's own affair, and does not make it look nearer to the roof.
+// The minimum work of a test's passes. Bytes are counted as stored in the file: a wider layout in memory must not make
+// the engine look closer to the roof.
 struct BenchWork {
-  double bytes = 0;                          // weights, once a pass, and keys and values
-  EnumTable<Activation, double> operations;  // two a multiply-add
+  double bytes = 0;                          // weights, once per pass, and keys and values
+  EnumTable<Activation, double> operations;  // two per multiply-add
 
   double all_operations() const { return std::accumulate(operations.begin(), operations.end(), 0.0); }
 };
@@ -43,16 +43,16 @@ struct BenchWork {
 struct BenchResult {
   std::vector<int64_t> samples_ns;
   BenchWork work;                      // of one repetition
-  std::vector<double> reads_gb_per_s;  // with `beside`, of each step: the plain read after it ...
-  std::vector<double> read_fractions;  // ... and what share of its rate the step's own reads reached
+  std::vector<double> reads_gb_per_s;  // with `beside`: the plain read after each step ...
+  std::vector<double> read_fractions;  // ... and the share of its rate that the step reached
 };
 
-// Of the passes that `test` is made of. A matrix multiplies, a table that rows are looked up in does not; the head
-// multiplies only the rows whose logits are wanted. What the keys cost is counted in bfloat16, or in f32 where the
-// cache holds that.
+// The work of the passes of `test`. Matrices count as multiplications, embedding tables do not; the head multiplies
+// only the rows whose logits are needed. Attention is counted in bfloat16, or in f32 with an f32 cache.
 BenchWork bench_work(const LanguageModel& model, const BenchTest& test);
 
-// `passed` is called after each forward pass with the fraction done; false stops. Errors: user, resource, cancelled.
+// Calls `passed` after each forward pass with the fraction done; stops if it returns false. Errors: user, resource,
+// cancelled.
 Result<BenchResult> run_bench(const LanguageModel& model, const BenchTest& test, int repetitions, bool warmup,
                               const std::function<bool(double)>& passed);
 

@@ -1,4 +1,4 @@
-// The work of a test, from the model's shape and its files: see BenchWork in bench_run.h.
+// Computes the work of a test from the model's shape and files; see BenchWork in bench_run.h.
 #include <algorithm>
 #include <cmath>
 
@@ -10,16 +10,17 @@
 namespace millrace {
 namespace {
 
-// The matrices of a model by what they do.
+// A model's matrices by role.
 struct Matrices {
   double dense_bytes = 0, expert_bytes = 0, head_bytes = 0;
-  EnumTable<Activation, double> share;  // of the layers' values
+  EnumTable<Activation, double> share;  // fraction of the layers' values
   Activation head = Activation::f32;
 };
 
 bool is_expert(std::string_view name) {
   if (name.find("_exps.") != std::string_view::npos || name.find(".experts.") != std::string_view::npos) return true;
-  for (std::string_view part : {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {  // older GGUF files number them
+  for (std::string_view part :
+       {".ffn_gate.", ".ffn_up.", ".ffn_down."}) {  // older GGUF files have one tensor per expert
     const size_t at = name.find(part);
     if (at != std::string_view::npos && name.substr(at + part.size(), 1).find_first_of("0123456789") == 0) return true;
   }
@@ -53,8 +54,8 @@ Matrices list_matrices(const ModelFiles& files) {
   return out;
 }
 
-// Values of the layers' matrices that one token meets. In the last layer a token whose logits nobody wants gives its
-// key and value only.
+// Values of the layers' matrices that one token is multiplied with. In the last layer, only the key and value of a
+// token without logits are computed.
 struct ActiveValues {
   double always = 0;
   double for_output = 0;
@@ -88,10 +89,10 @@ class WorkCounter {
     key_bytes_ = 2.0 * static_cast<double>(spec_.kv_heads * kv.row_bytes(spec_.head_dim));
   }
 
-  // One forward pass: `count` new tokens of each of `spans` streams behind `depth` others.
+  // One forward pass: `count` new tokens of each of `spans` streams after `depth` earlier ones.
   void pass(double spans, double count, double depth, double outputs) {
     const double tokens = spans * count;
-    // Of a mixture of experts, what that many tokens choose when each expert is as likely as the next.
+    // Expected fraction of a mixture's experts that this many tokens choose, if all are equally likely.
     double chosen = 1;
     if (spec_.moe.experts > 0) {
       const double used = static_cast<double>(spec_.moe.used) / static_cast<double>(spec_.moe.experts);
@@ -105,7 +106,7 @@ class WorkCounter {
     for (const LayerSpec& layer : spec_.layers) {
       const double most = layer.window > 0 ? static_cast<double>(layer.window) : depth + count;
       work_.bytes += spans * std::min(depth + count, most + count - 1) * key_bytes_;
-      double seen = count * (depth + (count + 1) / 2);  // by every token all before it, and itself
+      double seen = count * (depth + (count + 1) / 2);  // every token attends to itself and all before it
       if (layer.window > 0) {
         seen = 0;
         for (double i = 0; i < count; ++i) seen += std::min(depth + i + 1, most);
@@ -135,7 +136,7 @@ BenchWork bench_work(const LanguageModel& model, const BenchTest& test) {
   WorkCounter counter(model, test);
   const auto streams = static_cast<double>(test.streams), depth = static_cast<double>(test.depth);
   if (test.prompt > 0) {
-    // As many passes as prefill() makes: of whole streams while they fit, else of parts of one.
+    // The same passes as BenchStreams::prefill(): whole streams if they fit, otherwise parts of one.
     const double batch = static_cast<double>(std::max(test.batch_tokens, test.streams));
     const double prompt = static_cast<double>(test.prompt);
     if (streams * prompt <= batch) {

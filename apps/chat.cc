@@ -14,15 +14,15 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace chat -m model.gguf                        type a message, Enter sends it; /help lists the commands
+  millrace chat -m model.gguf                        type a message and press Enter; /help lists the commands
   millrace chat -m ./Qwen3-0.6B/ --system "Answer in one sentence." --temp 0.3
-  millrace chat -m model.gguf --trim --timings       long talks: the oldest messages go when the context is full
-  printf 'Hello\nAnd in French?\n' | millrace chat -m model.gguf --temp 0   a script: each line is one turn
+  millrace chat -m model.gguf --trim --timings       drop the oldest messages when the context is full
+  printf 'Hello\nAnd in French?\n' | millrace chat -m model.gguf --temp 0   a script: each line is one message
 
-In a chat:
+Commands in a chat:
   /set temp 0.7      /set system You are a pirate.      /regen      /save talk.json      /load talk.json
-A line that ends in a backslash goes on in the next one, and a paste of several lines is one message. Up and down go
-through the history. Ctrl-C stops the answer, Ctrl-D or /exit leaves.)";
+A line that ends in a backslash continues on the next line, and a paste of several lines is one message. The up and down
+keys recall earlier messages. Ctrl-C stops an answer, Ctrl-D or /exit quits.)";
 
 struct ChatFlags {
   ModelFlags model;
@@ -32,7 +32,7 @@ struct ChatFlags {
   std::string system, history;
 };
 
-// A message may take several lines: all but the last end in a backslash.
+// Reads a message of one or more lines; all but the last end in a backslash.
 LineEnd read_message(LineReader& lines, std::string* message) {
   LineEnd end = lines.read("> ", message);
   while (end == LineEnd::line && message->ends_with('\\')) {
@@ -47,7 +47,7 @@ LineEnd read_message(LineReader& lines, std::string* message) {
 
 bool is_blank(const std::string& text) { return text.find_first_not_of(" \t\r\n") == std::string::npos; }
 
-// The exit code: 0, or in a script that of the last message that could not be answered.
+// Returns the exit code: 0, or in a script the code of the last message's error.
 int talk(ChatSession& session, LineReader& lines) {
   int code = 0;
   std::string text;
@@ -65,11 +65,11 @@ int talk(ChatSession& session, LineReader& lines) {
     Result<ChatStep> done = ChatStep::message;
     if (command) {
       done = run_chat_command(session, text);
-    } else if (auto said = session.say(text.starts_with("//") ? text.substr(1) : text); !said.ok()) {
-      done = said.error();
+    } else if (auto answered = session.say(text.starts_with("//") ? text.substr(1) : text); !answered.ok()) {
+      done = answered.error();
     }
     clear_interrupt();
-    if (std::ferror(stdout)) return code;  // nobody reads any more
+    if (std::ferror(stdout)) return code;  // the output is closed
     if (done.ok() && *done == ChatStep::leave) return code;
     if (!done.ok()) fmt::print(stderr, "millrace: {}\n", done.error().message);
     if (!command) code = done.ok() || lines.interactive() ? 0 : exit_code(done.error().kind);
@@ -91,10 +91,10 @@ Result<int> run(const ChatFlags& flags) {
   catch_interrupts();
   auto lines = open_line_reader(flags.history);
   if (lines->interactive())
-    fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D leaves.\n", model->info().name,
+    fmt::print(stderr, "{}, context {} tokens. /help lists the commands, Ctrl-D quits.\n", model->info().name,
                session->context());
   if (!session->has_template())
-    fmt::print(stderr, "millrace: {} has no chat template: it continues what you write, as one text\n",
+    fmt::print(stderr, "millrace: {} has no chat template: it continues your text instead of answering\n",
                model->info().name);
   return talk(*session, *lines);
 }
@@ -105,18 +105,18 @@ void add_chat_command(CLI::App& app) {
   auto flags = std::make_shared<ChatFlags>();
   CLI::App* command = add_command(app, "chat", "Talk with a model", kExamples, [=] { return run(*flags); });
   flags->model.add_to(command);
-  command->add_option("--system", flags->system, "System message: how the model should answer");
+  command->add_option("--system", flags->system, "System message with instructions for the model");
   command
-      ->add_option("-n,--max-tokens", flags->settings.max_tokens, "Tokens of one answer; -1: until the context is full")
+      ->add_option("-n,--max-tokens", flags->settings.max_tokens,
+                   "Most tokens per answer; -1: until the context is full")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
   command->add_flag("--trim", flags->settings.trim, "Drop the oldest messages when the context is full");
-  command->add_flag("--timings", flags->settings.timings,
-                    "A line with tokens and speed on standard error after each answer");
+  command->add_flag("--timings", flags->settings.timings, "Print tokens and speed on standard error after each answer");
   command->add_option("--history", flags->history,
-                      "File that keeps what was typed for the next session; none when absent");
+                      "File for the input history of this and later sessions; default: none");
   flags->engine.add_to(command);
-  flags->engine.add_adapters_to(command, "All of them are used");
+  flags->engine.add_adapters_to(command, "All of them are applied");
   flags->sampling.add_to(command);
 }
 

@@ -38,7 +38,7 @@ std::string at_home(const std::string& path) {
 
 Result<ChatStep> reset(ChatSession& session, const std::string&) {
   session.conversation.turns.clear();
-  fmt::print("The conversation is empty{}.\n", session.conversation.system.empty() ? "" : "; the system message stays");
+  fmt::print("Conversation cleared{}.\n", session.conversation.system.empty() ? "" : "; the system message is kept");
   return ChatStep::handled;
 }
 
@@ -57,8 +57,8 @@ Result<ChatStep> load(ChatSession& session, const std::string& argument) {
   return ChatStep::handled;
 }
 
-// Fields that a model's own files may set, so the schema's default may not be what is in force.
-std::string in_force(const SamplingOptions& options, const OptionSpec& spec) {
+// The current value of options whose default a model's files can change; "": other options.
+std::string current_value(const SamplingOptions& options, const OptionSpec& spec) {
   if (spec.name == "seed") return fmt::format("{}", options.seed);
   if (spec.name == "temperature") return fmt::format("{}", options.temperature);
   if (spec.name == "top_k") return fmt::format("{}", options.top_k);
@@ -74,12 +74,12 @@ void list_settings(const ChatSession& session) {
   fmt::print("  {:<30} {}\n", "trim", settings.trim ? "on" : "off");
   fmt::print("  {:<30} {}\n", "system", session.conversation.system.empty() ? "(none)" : session.conversation.system);
   for (const OptionSpec& spec : sampling_schema()) {
-    const std::string value = in_force(settings.sampling, spec);
+    const std::string value = current_value(settings.sampling, spec);
     if (!value.empty()) fmt::print("  {:<30} {}\n", spec.name, value);
   }
-  fmt::print("Further sampling options, with their usual values:\n");
+  fmt::print("Other sampling options and their defaults:\n");
   for (const OptionSpec& spec : sampling_schema())
-    if (in_force(settings.sampling, spec).empty())
+    if (current_value(settings.sampling, spec).empty())
       fmt::print("  {:<30} {:<10} {}\n", spec.name, spec.default_value, spec.help);
 }
 
@@ -121,13 +121,13 @@ Result<ChatStep> help(ChatSession& session, const std::string&);
 
 constexpr ChatCommand kCommands[] = {
     {"help", "", "this list", help},
-    {"reset", "", "forget the conversation", reset},
-    {"save", "FILE", "keep the conversation, a JSON list of messages", save},
-    {"load", "FILE", "go on with a conversation from a file", load},
-    {"set", "[NAME VALUE]", "change n, trim, system, temp ...; alone, list them", set},
-    {"regen", "[SEED]", "another answer, with the next seed or this one", regenerate},
-    {"tokens", "", "how much of the context is used", tokens},
-    {"exit", "", "leave; so do /quit and Ctrl-D", leave},
+    {"reset", "", "clear the conversation", reset},
+    {"save", "FILE", "save the conversation as a JSON list of messages", save},
+    {"load", "FILE", "load a conversation from a file", load},
+    {"set", "[NAME VALUE]", "set n, trim, system, temp ...; without arguments, list them", set},
+    {"regen", "[SEED]", "generate the last answer again, with the next seed or SEED", regenerate},
+    {"tokens", "", "show how much of the context is used", tokens},
+    {"exit", "", "quit; also /quit and Ctrl-D", leave},
     {"quit", "", "", leave},
 };
 
@@ -136,7 +136,7 @@ Result<ChatStep> help(ChatSession&, const std::string&) {
     if (*command.help)
       fmt::print("  {:<20} {}\n", fmt::format("/{} {}", command.name, command.arguments), command.help);
   fmt::print(
-      "A line that ends in a backslash goes on in the next one; a paste of several\n"
+      "A line that ends in a backslash continues on the next line; a paste of several\n"
       "lines is one message; // begins a message with a slash. Ctrl-C stops an answer,\n"
       "or clears the line.\n");
   return ChatStep::handled;
@@ -174,12 +174,12 @@ Result<void> set_chat_option(ChatSession& session, std::string name, const std::
     return {};
   }
   if (value.empty())
-    return Error::user(fmt::format("{}: give a value, as in /set temp 0.7; /set alone lists the options", name));
+    return Error::user(fmt::format("{}: needs a value, as in /set temp 0.7; /set lists the options", name));
   if (name == "n" || name == "max_tokens") {
     int64_t count = 0;
     if (!parse_whole(value, &count) || count < -1 || count > INT32_MAX) {
       return Error::user(
-          fmt::format("n: must be a number of tokens, or -1 to write until the context is full, got '{}'", value));
+          fmt::format("n: must be a number of tokens, or -1 to generate until the context is full, got '{}'", value));
     }
     session.settings.max_tokens = count;
     return {};

@@ -1,4 +1,4 @@
-// What a line beginning with "/" does in a chat: a table of commands over a session.
+// The commands of a chat, lines beginning with "/".
 #pragma once
 
 #include <string>
@@ -10,14 +10,14 @@ namespace millrace {
 
 enum class ChatStep { message, handled, leave };
 
-// True for a text that asks for a command; "//" begins a message with a slash, and so does a pasted text of several
-// lines whose first word is no command.
+// Whether the text is a command. Text beginning with "//" is a message beginning with a slash; pasted text of several
+// lines is a message unless its first word is a command.
 bool is_chat_command(std::string_view text);
 
-// Carries out one command; what it tells goes to stdout. Errors leave the session as it was.
+// Runs one command and prints to stdout. An error leaves the session unchanged.
 Result<ChatStep> run_chat_command(ChatSession& session, const std::string& text);
 
-// "name = value" for /set and for the chat's own settings n, trim and system. Errors: user.
+// Sets a sampling option, or the chat's own settings n, trim and system. Errors: user.
 Result<void> set_chat_option(ChatSession& session, std::string name, const std::string& value);
 
 }  // namespace millrace

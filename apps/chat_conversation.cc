@@ -24,8 +24,8 @@ Result<ChatMessage> read_message(const Json& item, size_t index, const std::stri
   if (!item.is_object()) return wrong("must be an object with \"role\" and \"content\"");
   auto role = item.find("role");
   auto content = item.find("content");
-  if (role == item.end() || !role->is_string()) return wrong("has no \"role\" text");
-  if (content == item.end() || !content->is_string()) return wrong("has no \"content\" text");
+  if (role == item.end() || !role->is_string()) return wrong("has no \"role\" string");
+  if (content == item.end() || !content->is_string()) return wrong("has no \"content\" string");
   ChatMessage message{role->get<std::string>(), content->get<std::string>()};
   if (message.role == "system" && index > 0) return wrong("a system message must come first");
   if (message.role != "system" && message.role != "user" && message.role != "assistant") {
@@ -55,11 +55,11 @@ Result<Conversation> load_conversation(const std::string& path) {
   std::error_code status;
   if (std::filesystem::exists(path, status)) {
     if (!std::filesystem::is_regular_file(path, status))
-      return Error::corrupt(fmt::format("{}: is not a regular file", path));
+      return Error::corrupt(fmt::format("{}: not a regular file", path));
     const uintmax_t bytes = std::filesystem::file_size(path, status);
     if (status || bytes > kMaxFileBytes)
-      return Error::corrupt(
-          fmt::format("{}: a conversation has at most {} bytes, this file {}", path, kMaxFileBytes, bytes));
+      return Error::corrupt(fmt::format("{}: a conversation file can have at most {} bytes, this one has {}", path,
+                                        kMaxFileBytes, bytes));
   }
   MILLRACE_TRY(Json json, read_json_file(path));
   if (json.is_object() && json.contains("messages")) json = Json(json["messages"]);

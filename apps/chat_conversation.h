@@ -1,5 +1,5 @@
-// What was said in a chat, and its file format: a JSON array of {"role", "content"}, a system message first if there
-// is one; the same list that chat APIs take. Not thread-safe.
+// A chat's conversation and its file format: a JSON array of {"role", "content"}, optionally beginning with a system
+// message, as in chat APIs. Not thread-safe.
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct Conversation {
   // The system message and the turns, in order.
   std::vector<ChatMessage> messages() const;
 
-  // Drops the oldest turn and what answered it, so that a person's turn comes first again; how many went. The last
-  // turn always stays.
+  // Drops the oldest user turn and its answers, so that a user turn is first again; returns how many were dropped.
+  // Never drops the last turn.
   int drop_oldest();
 };
 
-// Errors: corrupt, with the file's name and what is wrong with which message.
+// Errors: corrupt, with the file name, the message's number and the problem.
 Result<Conversation> load_conversation(const std::string& path);
 Result<void> save_conversation(const Conversation& conversation, const std::string& path);
 

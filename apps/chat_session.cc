@@ -13,9 +13,9 @@
 namespace millrace {
 namespace {
 
-constexpr auto kPatience = std::chrono::milliseconds(50);  // how soon a Ctrl-C is seen
+constexpr auto kPatience = std::chrono::milliseconds(50);  // poll interval for Ctrl-C
 
-// Control characters could move the cursor or rename the window: a terminal gets only tabs and line ends.
+// Replaces control characters except tabs and line ends: they could move the cursor or rename the window.
 std::string without_controls(const std::string& text) {
   std::string out;
   for (size_t i = 0; i < text.size(); ++i) {
@@ -48,8 +48,8 @@ Result<std::unique_ptr<ChatSession>> ChatSession::create(std::shared_ptr<const L
 
 bool ChatSession::has_template() const { return has_chat_template(*model_); }
 
-Result<std::vector<TokenId>> ChatSession::encode(const Conversation& asked, bool add_generation_prompt) const {
-  MILLRACE_TRY(std::string text, chat_text(*model_, to_json(asked.messages()), add_generation_prompt));
+Result<std::vector<TokenId>> ChatSession::encode(const Conversation& pending, bool add_generation_prompt) const {
+  MILLRACE_TRY(std::string text, chat_text(*model_, to_json(pending.messages()), add_generation_prompt));
   return encode_chat(*model_, text);
 }
 
@@ -59,25 +59,26 @@ Result<int64_t> ChatSession::count_tokens() const {
   return static_cast<int64_t>(tokens.size());
 }
 
-// The tokens to continue. Trimming goes down to half the context at once: the turns after it then begin alike again,
-// and the prefix cache serves them.
-Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& asked) const {
-  MILLRACE_TRY(auto prompt, encode(asked, true));
+// The prompt's tokens. Trimming goes down to half the context at once, so that the prompts of the following turns share
+// a prefix again and hit the prefix cache.
+Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& pending) const {
+  MILLRACE_TRY(auto prompt, encode(pending, true));
   int64_t room = 1;
   if (settings.trim)
     room = std::max<int64_t>(1, settings.max_tokens < 0 ? context() / 4 : std::min(settings.max_tokens, context() / 4));
   int dropped = 0;
   const bool trimming = settings.trim && static_cast<int64_t>(prompt.size()) + room > context();
   while (trimming && static_cast<int64_t>(prompt.size()) > context() / 2) {
-    const int count = asked.drop_oldest();
+    const int count = pending.drop_oldest();
     if (count == 0) break;
     dropped += count;
-    MILLRACE_TRY(prompt, encode(asked, true));
+    MILLRACE_TRY(prompt, encode(pending, true));
   }
   if (static_cast<int64_t>(prompt.size()) >= context()) {
     const char* advice =
-        settings.trim ? "even alone the last message is too long: shorten it, or give a larger -c"
-                      : "/reset starts anew, /set trim on drops the oldest messages, -c N gives a larger context";
+        settings.trim
+            ? "the last message alone is too long: shorten it, or use a larger -c"
+            : "/reset clears the conversation, /set trim on drops the oldest messages, -c N enlarges the context";
     return Error::user(fmt::format(
         "context: the conversation has {} tokens, which leaves no room for an answer in a context of {}; {}",
         prompt.size(), context(), advice));
@@ -89,35 +90,35 @@ Result<std::vector<TokenId>> ChatSession::make_prompt(Conversation& asked) const
 }
 
 Result<void> ChatSession::say(const std::string& text) {
-  Conversation asked = conversation;
-  asked.turns.push_back({"user", text});
-  return answer(std::move(asked));
+  Conversation pending = conversation;
+  pending.turns.push_back({"user", text});
+  return answer(std::move(pending));
 }
 
 Result<void> ChatSession::regenerate(std::optional<uint64_t> seed) {
-  Conversation asked = conversation;
-  if (asked.ends_with("assistant")) asked.turns.pop_back();
-  if (!asked.ends_with("user")) return Error::user("/regen: there is no answer to write again yet");
+  Conversation pending = conversation;
+  if (pending.ends_with("assistant")) pending.turns.pop_back();
+  if (!pending.ends_with("user")) return Error::user("/regen: there is no message to answer yet");
   const uint64_t before = settings.sampling.seed;
   if (seed) {
     settings.sampling.seed = *seed;
   } else if (!fresh_seed_ && conversation.ends_with("assistant")) {
     ++settings.sampling.seed;
   }
-  auto done = answer(std::move(asked));
+  auto done = answer(std::move(pending));
   if (!done.ok()) settings.sampling.seed = before;
   return done;
 }
 
-Result<void> ChatSession::answer(Conversation asked) {
-  MILLRACE_TRY(auto prompt, make_prompt(asked));
+Result<void> ChatSession::answer(Conversation pending) {
+  MILLRACE_TRY(auto prompt, make_prompt(pending));
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   MILLRACE_TRY(Answer given, generate(std::move(prompt)));
-  if (given.finish == FinishReason::cancelled && given.text.empty()) return {};  // as if it had not been asked
-  if (given.finish == FinishReason::length) tell_why_cut(prompt_tokens);
+  if (given.finish == FinishReason::cancelled && given.text.empty()) return {};  // discard the question too
+  if (given.finish == FinishReason::length) explain_truncation(prompt_tokens);
   if (settings.timings) print_timings();
-  asked.turns.push_back({"assistant", std::move(given.text)});
-  conversation = std::move(asked);
+  pending.turns.push_back({"assistant", std::move(given.text)});
+  conversation = std::move(pending);
   fresh_seed_ = false;
   return {};
 }
@@ -142,7 +143,7 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
     given.text += event->text;
     const std::string shown = terminal ? without_controls(event->text) : event->text;
     std::fwrite(shown.data(), 1, shown.size(), stdout);
-    if (std::fflush(stdout) != 0) stream->cancel();  // nobody reads any more
+    if (std::fflush(stdout) != 0) stream->cancel();  // the output is closed
     if (event->finish == FinishReason::error) return event->error;
     if (event->finish != FinishReason::none) {
       given.finish = event->finish;
@@ -155,15 +156,16 @@ Result<ChatSession::Answer> ChatSession::generate(std::vector<TokenId> prompt) {
   return given;
 }
 
-void ChatSession::tell_why_cut(int64_t prompt_tokens) const {
+void ChatSession::explain_truncation(int64_t prompt_tokens) const {
   if (prompt_tokens + last_timings_.generated_tokens >= context()) {
     fmt::print(stderr,
-               "millrace: the answer was cut: {} prompt and {} generated tokens fill the context of {}; /reset starts "
-               "anew{}\n",
+               "millrace: the answer was truncated: {} prompt and {} generated tokens fill the context of {}; /reset "
+               "clears the conversation{}\n",
                prompt_tokens, last_timings_.generated_tokens, context(),
                settings.trim ? "" : ", /set trim on drops the oldest messages");
-  } else if (has_template()) {  // a plain text has no end to miss
-    fmt::print(stderr, "millrace: the answer was cut after n = {} tokens; /set n N allows more\n", settings.max_tokens);
+  } else if (has_template()) {  // without a template, text has no natural end
+    fmt::print(stderr, "millrace: the answer was truncated after n = {} tokens; /set n N allows more\n",
+               settings.max_tokens);
   }
 }
 

@@ -1,5 +1,5 @@
-// One chat over one engine: turns a conversation into a prompt, streams the answer, and keeps both within the context.
-// Turns share the engine, so all that was said before comes from its prefix cache. Not thread-safe.
+// ChatSession: a chat on one engine. Converts the conversation to a prompt, streams the answer, and keeps both within
+// the context. All turns use the same engine, so that earlier turns come from its prefix cache. Not thread-safe.
 #pragma once
 
 #include <memory>
@@ -14,7 +14,7 @@ namespace millrace {
 
 struct ChatSettings {
   SamplingOptions sampling;
-  int64_t max_tokens = 512;  // of one answer; -1: until the context is full
+  int64_t max_tokens = 512;  // per answer; -1: until the context is full
   bool trim = false;         // drop the oldest turns when the context is full
   std::vector<AdapterUse> adapters;
   bool timings = false;  // a line on stderr after each answer
@@ -25,15 +25,15 @@ class ChatSession {
   static Result<std::unique_ptr<ChatSession>> create(std::shared_ptr<const LanguageModel> model,
                                                      const EngineOptions& options, ChatSettings settings);
 
-  // Adds a person's message and writes the answer to stdout. On an error the conversation stays as it was.
+  // Adds a user message and writes the answer to stdout. An error leaves the conversation unchanged.
   Result<void> say(const std::string& text);
 
-  // Writes the last answer again: with this seed, with one that was set since, or with the next one.
+  // Generates the last answer again: with `seed`, with a seed set since then, or with the next seed.
   Result<void> regenerate(std::optional<uint64_t> seed);
 
   void seed_was_set() { fresh_seed_ = true; }
 
-  // Tokens of the conversation so far, as the next prompt begins.
+  // Tokens of the conversation so far, without a generation prompt.
   Result<int64_t> count_tokens() const;
 
   const LanguageModel& model() const { return *model_; }
@@ -53,9 +53,9 @@ class ChatSession {
   ChatSession() = default;
   Result<std::vector<TokenId>> encode(const Conversation& conversation, bool add_generation_prompt) const;
   Result<std::vector<TokenId>> make_prompt(Conversation& conversation) const;
-  Result<void> answer(Conversation asked);
+  Result<void> answer(Conversation pending);
   Result<Answer> generate(std::vector<TokenId> prompt);
-  void tell_why_cut(int64_t prompt_tokens) const;
+  void explain_truncation(int64_t prompt_tokens) const;
   void print_timings() const;
 
   std::shared_ptr<const LanguageModel> model_;

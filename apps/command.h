@@ -1,4 +1,4 @@
-// A subcommand is one thin file: it declares its flags and a callback, and has its line in main.cc.
+// A subcommand is one small file that declares its flags and a callback, and one line in main.cc.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -22,7 +22,7 @@ void add_inspect_command(CLI::App& app);
 void add_tokenize_command(CLI::App& app);
 void add_template_command(CLI::App& app);
 void add_techniques_command(CLI::App& app);
-void add_train_command(CLI::App& app);  // only where MILLRACE_TRAIN is defined
+void add_train_command(CLI::App& app);  // only if MILLRACE_TRAIN is defined
 void add_embed_command(CLI::App& app);
 void add_batch_command(CLI::App& app);
 void add_perplexity_command(CLI::App& app);

@@ -1,4 +1,4 @@
-// millrace completion: a script that completes the command line in bash or zsh, printed from its declaration.
+// millrace completion: prints a bash or zsh completion script generated from the command line's declaration.
 #include <fmt/format.h>
 
 #include "command.h"
@@ -9,7 +9,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   millrace completion bash > ~/.local/share/bash-completion/completions/millrace
-  millrace completion zsh > ~/.zfunc/_millrace             with  fpath+=(~/.zfunc)  in ~/.zshrc before compinit)";
+  millrace completion zsh > ~/.zfunc/_millrace             needs  fpath+=(~/.zfunc)  before compinit in ~/.zshrc)";
 
 std::string joined_names(const std::vector<std::string>& names, const char* between) {
   std::string out;
@@ -61,7 +61,7 @@ complete -F _millrace millrace
                      names, values, options);
 }
 
-// Inside '...' and _arguments' own [ ] and : .
+// Escapes text inside '...' and the [ ] and : of _arguments.
 std::string zsh_text(const std::string& text) {
   std::string out;
   for (const char c : text) {
@@ -124,12 +124,12 @@ fi
 
 void add_completion_command(CLI::App& app) {
   auto shell = std::make_shared<std::string>();
-  CLI::App* command = add_command(app, "completion", "Print a script that completes the command line", kExamples,
-                                  [=, &app]() -> Result<int> {
-                                    const auto commands = declared_commands(app);
-                                    fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
-                                    return 0;
-                                  });
+  CLI::App* command =
+      add_command(app, "completion", "Print a shell completion script", kExamples, [=, &app]() -> Result<int> {
+        const auto commands = declared_commands(app);
+        fmt::print("{}", *shell == "zsh" ? zsh_script(commands) : bash_script(commands));
+        return 0;
+      });
   command->add_option("shell", *shell, "bash or zsh")->required()->check(CLI::IsMember({"bash", "zsh"}));
 }
 

@@ -9,16 +9,16 @@ namespace millrace {
 
 void ConstraintFlags::add_to(CLI::App* command) {
   CLI::Option_group* group =
-      command->add_option_group("Structured output", "What the answer must be written like; one of these");
-  group->add_option("--json-schema", json_schema, "A JSON Schema: a file, or the schema itself when it begins with {");
+      command->add_option_group("Structured output", "The format that the answer must follow; at most one of these");
+  group->add_option("--json-schema", json_schema, "JSON Schema: a file, or the schema itself if it begins with {");
   group->add_flag("--json-object", json_object, "Any JSON object");
-  group->add_option("--regex", regex, "A regular expression that the whole answer matches");
-  group->add_option("--grammar", grammar, "File with a grammar in GBNF; - is standard input");
-  group->add_option("--choice", choices, "One of these texts: a,b,c")->delimiter(',');
+  group->add_option("--regex", regex, "Regular expression that must match the whole answer");
+  group->add_option("--grammar", grammar, "File with a GBNF grammar; -: standard input");
+  group->add_option("--choice", choices, "The answer is one of these texts: a,b,c")->delimiter(',');
   group->require_option(0, 1);
   command
       ->add_option("--constraint-trigger", trigger,
-                   "Leave the answer free until this text occurs in it, and hold it to the constraint from there on")
+                   "Apply the constraint only after this text has occurred in the answer")
       ->group("Structured output");
 }
 
@@ -45,8 +45,7 @@ Result<Constraint> ConstraintFlags::get() const {
   } else if (json_object) {
     out.kind = Kind::json_object;
   } else if (!trigger.empty()) {
-    return Error::user(
-        "--constraint-trigger: needs one of --json-schema, --json-object, --regex, --grammar and --choice");
+    return Error::user("--constraint-trigger: requires --json-schema, --json-object, --regex, --grammar or --choice");
   }
   if (out.kind == Kind::none) return out;
   MILLRACE_TRY(const Grammar compiled, compile_constraint(out));

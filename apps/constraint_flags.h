@@ -1,4 +1,4 @@
-// The flags that say what an answer must be written like, shared by the commands that generate.
+// The structured-output flags shared by the commands that generate text.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,8 @@ struct ConstraintFlags {
   bool json_object = false;
 
   void add_to(CLI::App* command);
-  // Reads files and prints what is only partly kept. Errors: corrupt (a file), user and unsupported (the constraint).
+  // Reads files and prints which parts of the constraint are not fully enforced. Errors: corrupt (a file), user and
+  // unsupported (the constraint).
   Result<Constraint> get() const;
 };
 

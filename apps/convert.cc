@@ -1,4 +1,4 @@
-// millrace convert: models between file kinds and number formats.
+// millrace convert: converts models between file formats and number formats.
 #include "models/convert/convert.h"
 
 #include <fmt/format.h>
@@ -12,16 +12,17 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace convert ./Qwen3-0.6B/ qwen3.gguf                  a Hugging Face folder, numbers as they are
-  millrace convert ./Qwen3-0.6B/ qwen3-q8.gguf --format q8_0 ... its matrices rounded to 8 bits
+  millrace convert ./Qwen3-0.6B/ qwen3.gguf                  a Hugging Face folder, keeping number formats
+  millrace convert ./Qwen3-0.6B/ qwen3-q8.gguf --format q8_0 the same with matrices quantized to 8 bits
   millrace convert qwen3.gguf ./qwen3-folder                 back: config.json, model.safetensors, tokenizer
-  millrace convert big.gguf small.gguf --format q4_k         the same file kind in another format
-  millrace convert stories260K.bin stories.gguf              a llama2.c checkpoint with the tok512.bin beside it
+  millrace convert big.gguf small.gguf --format q4_k         quantize a GGUF file
+  millrace convert stories260K.bin stories.gguf              a llama2.c checkpoint and the tok512.bin next to it
 
-The ending of OUT decides: a .gguf file, or a folder. --format applies to every matrix, the embedding and the output head
-included; norms, biases, routers and learned positions stay as they are. Where rows are no whole blocks of 256, a matrix
-falls back to blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, q2_k, q3_k and iq4_xs to iq4_nl; where not even
-these fit, to f16. The report names each; that no matrix could be quantized is an error.)";
+If OUT ends in .gguf it is a GGUF file, otherwise a Hugging Face folder. --format applies to all matrices including the
+embedding and the output head; norms, biases, routers and learned positions are not changed. A matrix whose rows are not
+a multiple of 256 falls back to a format with blocks of 32: q4_k to q5_0, q5_k to q5_1, q6_k to q8_0, and q2_k, q3_k and
+iq4_xs to iq4_nl; if its rows are not a multiple of 32 either, to f16. The report lists each fallback. If no matrix can
+be quantized, the conversion fails.)";
 
 struct ConvertFlags {
   ConvertOptions options;
@@ -92,12 +93,12 @@ void add_convert_command(CLI::App& app) {
       ->add_option("IN", flags->options.input,
                    "GGUF file, .safetensors file, Hugging Face folder or llama2.c checkpoint (.bin)")
       ->required();
-  command->add_option("OUT", flags->options.output, "A name that ends in .gguf, or a folder")->required();
+  command->add_option("OUT", flags->options.output, "Output: a .gguf file, or a folder")->required();
   command->add_option("--format", flags->options.format,
-                      "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; as the input has them when absent");
+                      "Format of the matrices: f32, f16, bf16, q8_0, q4_k ...; default: unchanged");
   command->add_option("--tokenizer", flags->options.tokenizer,
-                      "For llama2.c: tokenizer.bin or tokenizer.model, or none; the one beside IN when absent");
-  command->add_flag("--force", flags->options.force, "Replace an output that exists");
+                      "For llama2.c: tokenizer.bin, tokenizer.model or none; default: the one next to IN");
+  command->add_flag("--force", flags->options.force, "Replace an existing output");
   command->add_option("-t,--threads", flags->threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   command->add_flag("--json", flags->json, "Print the report as one JSON object");
 }

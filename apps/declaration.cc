@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-// "{a,b}" or "TEXT:{a,b}" in an option's type; CLI11 describes IsMember so.
+// The values in an option type "{a,b}" or "TEXT:{a,b}", CLI11's description of IsMember.
 std::vector<std::string> listed_values(const std::string& type) {
   std::vector<std::string> out;
   const size_t open = type.find('{'), close = type.find('}', open == std::string::npos ? 0 : open);

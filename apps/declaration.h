@@ -1,5 +1,5 @@
-// The command line as data: subcommands and their options, read off CLI11's declaration. Completion scripts and the
-// manual page are printed from it, so that they cannot say anything else than --help.
+// The command line as data: subcommands and their options, read from CLI11's declaration. Completion scripts and the
+// manual page are generated from it, so that they always agree with --help.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -10,9 +10,9 @@ namespace millrace {
 
 struct DeclaredOption {
   std::vector<std::string> names;  // "-m", "--model"
-  std::string value;               // what follows: "TEXT", "PATH"; "": a flag
+  std::string value;               // type of the value: "TEXT", "PATH"; "": a flag
   std::string help;
-  std::vector<std::string> choices;  // values that it takes, where they are listed
+  std::vector<std::string> choices;  // allowed values, if listed
   bool file = false;                 // takes a path
 };
 

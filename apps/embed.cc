@@ -1,4 +1,4 @@
-// millrace embed: texts to vectors.
+// millrace embed: computes embeddings of texts.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -14,9 +14,9 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace embed -m model.gguf "The cat sat." "A dog ran."       a JSON object a line: index, tokens, embedding
-  millrace embed -m model.gguf -f texts.txt --format table       each line of the file is a text
-  millrace embed -m model.gguf --cosine "The cat sat." "A dog ran."   how alike they are, two by two)";
+  millrace embed -m model.gguf "The cat sat." "A dog ran."       one JSON object per line: index, tokens, embedding
+  millrace embed -m model.gguf -f texts.txt --format table       embed each line of a file
+  millrace embed -m model.gguf --cosine "The cat sat." "A dog ran."   print pairwise similarities)";
 
 struct EmbedFlags {
   ModelFlags model;
@@ -37,7 +37,8 @@ Result<std::vector<std::string>> read_texts(const EmbedFlags& flags) {
     }
   }
   if (texts.empty())
-    return Error::user("text: none is given; name some, or a file of lines with -f ('-': standard input)");
+    return Error::user(
+        "text: missing; give texts as arguments, or a file with one text per line with -f ('-': standard input)");
   return texts;
 }
 
@@ -71,13 +72,13 @@ Result<int> embed(const EmbedFlags& flags) {
   MILLRACE_TRY(const auto texts, read_texts(flags));
   MILLRACE_TRY(auto model, flags.model.load());
   Pooling pooling = Pooling::last;
-  if (const auto asked = find_pooling(flags.pooling)) {
-    pooling = *asked;
+  if (const auto chosen = find_pooling(flags.pooling)) {
+    pooling = *chosen;
   } else {
     MILLRACE_TRY(pooling, model_pooling(*model->parts().files));
   }
   if (pooling == Pooling::none && flags.cosine)
-    return Error::user("--cosine: needs one vector for each text; choose another --pooling");
+    return Error::user("--cosine: requires one vector per text; choose another --pooling");
   std::vector<std::vector<TokenId>> tokens;
   size_t longest = 1;
   for (const std::string& text : texts) {
@@ -91,9 +92,10 @@ Result<int> embed(const EmbedFlags& flags) {
                                                        .kv_format = flags.kv_format}));
   const auto width = static_cast<size_t>(embedder->width());
   if (flags.dimensions > embedder->width())
-    return Error::user(fmt::format("--dimensions: the model's vectors have {}, got {}", width, flags.dimensions));
+    return Error::user(
+        fmt::format("--dimensions: the model's embeddings have only {}, got {}", width, flags.dimensions));
   const size_t size = flags.dimensions > 0 ? static_cast<size_t>(flags.dimensions) : width;
-  std::vector<std::vector<float>> kept;
+  std::vector<std::vector<float>> vectors;
   if (flags.format == "table" && !flags.cosine)
     fmt::print("{:>5}  {:>6}  {:>6}  first values\n", "text", "tokens", "values");
   MILLRACE_TRY_VOID(embedder->run(tokens, pooling, [&](size_t text, std::vector<float> values) -> Result<void> {
@@ -102,7 +104,7 @@ Result<int> embed(const EmbedFlags& flags) {
                              values.begin() + static_cast<ptrdiff_t>(at + size));
       if (!flags.raw) normalize(row);
       if (flags.cosine)
-        kept.push_back(std::move(row));
+        vectors.push_back(std::move(row));
       else if (flags.format == "json")
         print_json(text, tokens[text].size(), row);
       else
@@ -110,7 +112,7 @@ Result<int> embed(const EmbedFlags& flags) {
     }
     return {};
   }));
-  if (flags.cosine) print_cosines(kept);
+  if (flags.cosine) print_cosines(vectors);
   return 0;
 }
 
@@ -118,21 +120,23 @@ Result<int> embed(const EmbedFlags& flags) {
 
 void add_embed_command(CLI::App& app) {
   auto flags = std::make_shared<EmbedFlags>();
-  CLI::App* command = add_command(app, "embed", "Turn texts into vectors", kExamples, [=] { return embed(*flags); });
+  CLI::App* command =
+      add_command(app, "embed", "Compute embeddings of texts", kExamples, [=] { return embed(*flags); });
   flags->model.add_to(command);
   command->add_option("text", flags->texts, "Texts to embed");
-  command->add_option("-f,--file", flags->file, "File with a text a line; '-': standard input");
+  command->add_option("-f,--file", flags->file, "File with one text per line; -: standard input");
   command
-      ->add_option("--pooling", flags->pooling, "How hidden states become one vector; what the model says when absent")
+      ->add_option("--pooling", flags->pooling,
+                   "How hidden states are combined into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
-  command->add_option("--dimensions", flags->dimensions, "So many of the first values, scaled to a length of 1")
+  command->add_option("--dimensions", flags->dimensions, "Use only the first N values, normalized to length 1")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_flag("--raw", flags->raw, "Vectors as they are, not scaled to a length of 1");
-  command->add_flag("--cosine", flags->cosine, "Print how alike the texts are instead: a table of cosines");
-  command->add_option("--format", flags->format, "json (a line for each text) or table")
+  command->add_flag("--raw", flags->raw, "Do not normalize embeddings to length 1");
+  command->add_flag("--cosine", flags->cosine, "Print a table of pairwise cosine similarities instead");
+  command->add_option("--format", flags->format, "json (one object per line) or table")
       ->capture_default_str()
       ->check(CLI::IsMember({"json", "table"}));
-  command->add_option("--kv-format", flags->kv_format, "Number format of keys and values")->capture_default_str();
+  command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache")->capture_default_str();
   command->add_option("--batch-tokens", flags->batch, "Most tokens in one step")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));

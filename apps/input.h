@@ -1,4 +1,4 @@
-// Reading what the user points at: files, standard input, JSON.
+// Reads files, standard input and JSON named on the command line.
 #pragma once
 
 #include <cstdio>

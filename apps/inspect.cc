@@ -1,4 +1,4 @@
-// millrace inspect: what a model is, without loading it.
+// millrace inspect: describes a model without loading it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 constexpr const char* kExamples = R"(Examples:
   millrace inspect                    the built-in model
-  millrace inspect model.gguf -c 4096 with the memory that 4096 tokens take
+  millrace inspect model.gguf -c 4096 show the memory needed for 4096 tokens
   millrace inspect ./Qwen3-0.6B/ --tensors
   millrace inspect model.gguf --json)";
 
@@ -28,7 +28,7 @@ struct InspectFlags {
   bool json = false, tensors = false;
 };
 
-// Which part of the model a tensor belongs to, by words that both GGUF's and Hugging Face's names hold.
+// The part of the model that a tensor belongs to, from GGUF and Hugging Face names.
 std::string group_of(const std::string& name) {
   auto has = [&](std::string_view part) { return name.find(part) != std::string::npos; };
   if (has("norm") || has("ln_")) return "norms";
@@ -224,11 +224,11 @@ void add_inspect_command(CLI::App& app) {
   CLI::App* command = add_command(app, "inspect", "Describe a model: architecture, formats, tokenizer, memory",
                                   kExamples, [=] { return run(*flags); });
   command->add_option("model,-m,--model", flags->model,
-                      "GGUF file or Hugging Face folder; the built-in model when absent");
-  command->add_option("-c,--context", flags->context, "Tokens to work memory out for; 0: the model's context")
+                      "GGUF file or Hugging Face folder; default: the built-in model");
+  command->add_option("-c,--context", flags->context, "Compute memory for this many tokens; 0: the model's context")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 31));
   command->add_flag("--tensors", flags->tensors, "List every tensor");
-  command->add_flag("--json", flags->json, "One JSON object");
+  command->add_flag("--json", flags->json, "Print one JSON object");
 }
 
 }  // namespace millrace

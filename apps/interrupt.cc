@@ -20,7 +20,7 @@ void on_interrupt(int signal) {
 void catch_interrupts() {
   struct sigaction action {};
   action.sa_handler = on_interrupt;
-  action.sa_flags = SA_RESTART;  // else a write that it cuts short looks like a reader who has left
+  action.sa_flags = SA_RESTART;  // otherwise an interrupted write looks like closed output
   sigaction(SIGINT, &action, nullptr);
 }
 

@@ -1,4 +1,4 @@
-// Ctrl-C as a flag: the first one asks the running work to stop, the second one ends the process.
+// Ctrl-C as a flag: the first one requests a stop, the second one ends the process.
 #pragma once
 
 namespace millrace {

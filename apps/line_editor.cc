@@ -17,7 +17,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kPollMs = 100;  // how soon a Ctrl-C that fell between two reads is seen
+constexpr int kPollMs = 100;  // poll interval for a Ctrl-C between two reads
 constexpr int kHistoryEntries = 1000;
 constexpr const char* kPasteOn = "\x1b[?2004h";
 constexpr const char* kPasteOff = "\x1b[?2004l";
@@ -29,9 +29,9 @@ volatile std::sig_atomic_t screen_changed = 0;
 bool wait_for_input(EditLine* editor) {
   for (;;) {
     if (interrupted()) return false;
-    if (editor && screen_changed) {  // a new window size, or back in the foreground
+    if (editor && screen_changed) {  // window size changed, or back in the foreground
       screen_changed = 0;
-      el_set(editor, EL_PREP_TERM, 0);  // libedit believes that the terminal is as it left it
+      el_set(editor, EL_PREP_TERM, 0);  // libedit assumes that the terminal is unchanged
       el_set(editor, EL_PREP_TERM, 1);
       el_resize(editor);
       el_set(editor, EL_REFRESH);
@@ -62,7 +62,7 @@ class PlainLines : public LineReader {
       waiting_.append(chunk, static_cast<size_t>(count));
     }
     if (waiting_.empty()) return LineEnd::end_of_input;
-    line->swap(waiting_);  // a last line without an end
+    line->swap(waiting_);  // a last line without a line end
     waiting_.clear();
     searched_ = 0;
     return LineEnd::line;
@@ -72,7 +72,7 @@ class PlainLines : public LineReader {
 
  private:
   std::string waiting_;
-  size_t searched_ = 0;  // bytes of waiting_ known to hold no line end
+  size_t searched_ = 0;  // bytes of waiting_ without a line end
 };
 
 class TerminalLines : public LineReader {
@@ -142,12 +142,12 @@ void TerminalLines::bind_keys() {
   for (const auto& [key, command] : keys) el_set(editor_, EL_BIND, key, command, nullptr);
 }
 
-// One character, decoded from UTF-8 whatever the terminal sends; 0 at the end, -1 on Ctrl-C.
+// Reads one UTF-8 character; invalid bytes become U+FFFD. Returns 0 at the end of input, -1 on Ctrl-C.
 int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
   std::mbstate_t state{};
   for (;;) {
     if (!wait_for_input(editor)) {
-      const LineInfoW* line = el_wline(editor);  // what follows is written below the whole text
+      const LineInfoW* line = el_wline(editor);  // move the cursor to the end, so that output goes below
       el_cursor(editor, static_cast<int>(line->lastchar - line->cursor));
       el_set(editor, EL_REFRESH);
       return -1;
@@ -157,13 +157,13 @@ int TerminalLines::read_char(EditLine* editor, wchar_t* out) {
     if (count < 0 && errno == EINTR) continue;
     if (count <= 0) return 0;
     const size_t used = std::mbrtowc(out, &byte, 1, &state);
-    if (used == static_cast<size_t>(-2)) continue;  // the character goes on
+    if (used == static_cast<size_t>(-2)) continue;  // incomplete character
     if (used == static_cast<size_t>(-1)) *out = kReplacement;
     return 1;
   }
 }
 
-// Bound to the mark that begins a paste: takes everything up to the mark that ends it.
+// Bound to the escape sequence that begins a paste: reads everything up to the one that ends it.
 unsigned char TerminalLines::paste(EditLine* editor, int) {
   constexpr std::wstring_view kEnd = L"\x1b[201~";
   std::wstring text;
@@ -184,7 +184,7 @@ unsigned char TerminalLines::paste(EditLine* editor, int) {
 LineEnd TerminalLines::read(const char* prompt, std::string* line) {
   line->clear();
   prompt_ = prompt;
-  el_set(editor_, EL_PREP_TERM, 1);  // before the prompt shows: libedit does it after, and a Ctrl-D between is lost
+  el_set(editor_, EL_PREP_TERM, 1);  // libedit does this after showing the prompt, and loses a Ctrl-D in between
   std::fputs(kPasteOn, stdout);
   std::fflush(stdout);
   int count = 0;

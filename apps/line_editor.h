@@ -1,8 +1,8 @@
-// Lines that a person types, with editing, history and multi-line paste (libedit), or that a script pipes in.
+// LineReader: reads lines typed in a terminal, with editing, history and multi-line paste (libedit), or piped input.
 //
-// In a terminal: emacs keys (or what ~/.editrc says), up and down through the history, UTF-8. A paste arrives between
+// In a terminal: emacs keys (or those of ~/.editrc), up and down for the history, UTF-8. A paste arrives between
 // ESC [200~ and ESC [201~ ("bracketed"), so its line breaks stay in the line instead of ending it. Not thread-safe, and
-// one editor a process: it listens to window-size signals. Ctrl-C is seen through interrupt.h.
+// only one per process: it handles window-size signals. Ctrl-C is detected through interrupt.h.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@ enum class LineEnd { line, end_of_input, interrupted };
 class LineReader {
  public:
   virtual ~LineReader() = default;
-  // One line without its end; `prompt` is shown in a terminal only.
+  // Reads one line without its line end; `prompt` is only shown in a terminal.
   virtual LineEnd read(const char* prompt, std::string* line) = 0;
-  // Puts a text, of one or more lines, into the history.
+  // Adds a text of one or more lines to the history.
   virtual void remember(const std::string& text) = 0;
   virtual bool interactive() const = 0;
 };
 
-// Whatever fits standard input and output. `history_file` (may be empty) keeps the history between sessions.
+// The reader that suits standard input and output. `history_file` (may be empty) stores the history between sessions.
 std::unique_ptr<LineReader> open_line_reader(const std::string& history_file);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// millrace: one binary, one subcommand a file in this folder.
+// The millrace binary; each subcommand is one file in this folder.
 #include <csignal>
 #include <cstdio>
 #include <exception>
@@ -16,14 +16,14 @@ namespace {
 int last_exit_code = 0;
 
 constexpr const char* kFooter = R"(Examples:
-  millrace run -p "Once upon a time"           write with the model that ships in the binary
-  millrace run -m model.gguf -p "Hello" -n 64  ... with any GGUF file
-  millrace run -m ./Qwen3-0.6B/ -f prompt.txt  ... with a Hugging Face folder
-  millrace COMMAND --help                      flags and examples of a command
+  millrace run -p "Once upon a time"           generate text with the built-in model
+  millrace run -m model.gguf -p "Hello" -n 64  use a GGUF file
+  millrace run -m ./Qwen3-0.6B/ -f prompt.txt  use a Hugging Face folder
+  millrace COMMAND --help                      show the flags and examples of a command
 
-Every flag can stand in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
-Environment: MILLRACE_ISA=ref|avx2|avx512 stops at an instruction set.
-Exit codes: 0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
+Flags can also be set in a TOML file given with --config: a [run] table with n = 64, temp = 0.7 ...
+Environment: MILLRACE_ISA=ref|avx2|avx512 limits the instruction set.
+Exit codes: 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.)";
 
 }  // namespace
 
@@ -31,7 +31,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
                       std::function<Result<int>()> run) {
   CLI::App* command = app.add_subcommand(name, summary);
   command->footer(examples);
-  command->fallthrough();  // --config may stand behind the command
+  command->fallthrough();  // allows --config after the command
   command->callback([run = std::move(run)] {
     try {
       Result<int> result = run();
@@ -81,7 +81,7 @@ int run_main(int argc, char** argv) {
   CLI::App app{"millrace: an LLM inference engine. One binary; runs GGUF files and Hugging Face folders on the CPU.",
                "millrace"};
   std::vector<const char*> args(argv, argv + argc);
-  for (const char*& arg : args) {  // llama-bench spells these with one dash, which would read as -p g and -c tk
+  for (const char*& arg : args) {  // llama-bench's spelling, which would be parsed as -p g and -c tk
     if (std::string_view(arg) == "-pg") arg = "--pg";
     if (std::string_view(arg) == "-ctk") arg = "--ctk";
   }
@@ -99,6 +99,6 @@ int run_main(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   std::signal(SIGPIPE, SIG_IGN);
-  std::signal(SIGXFSZ, SIG_IGN);  // a file that may not grow is an error of that write
+  std::signal(SIGXFSZ, SIG_IGN);  // exceeding the file size limit is then an error of the write
   return millrace::run_main(argc, argv);
 }

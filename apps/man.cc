@@ -1,4 +1,4 @@
-// millrace man: the manual page, printed from the command line's declaration.
+// millrace man: prints the manual page, generated from the command line's declaration.
 #include <fmt/format.h>
 
 #include "command.h"
@@ -11,7 +11,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace man | man -l -
   millrace man > /usr/local/share/man/man1/millrace.1)";
 
-// Text for roff: what would be an escape, a request at the line's beginning, or a hyphen that is none.
+// Escapes text for roff: backslashes, requests at the beginning of a line, and minus signs.
 std::string roff(const std::string& text) {
   std::string out;
   bool begins = true;
@@ -59,7 +59,7 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
     if (!command.examples.empty()) out += ".PP\n.nf\n" + roff(command.examples) + "\n.fi\n";
   }
   return out +
-         ".SH EXIT STATUS\n0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything "
+         ".SH EXIT STATUS\n0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything "
          "else.\n";
 }
 

@@ -1,4 +1,4 @@
-// Memory by account, as the commands print it in JSON.
+// The memory report in the commands' JSON output.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -8,8 +8,7 @@
 
 namespace millrace {
 
-// {"budget_bytes", "accounts": {NAME: {"bytes", "peak"}}, "bytes": their sum, "peak_resident_bytes": what the system
-// saw}
+// {"budget_bytes", "accounts": {NAME: {"bytes", "peak"}}, "bytes": their sum, "peak_resident_bytes": from the system}
 nlohmann::ordered_json memory_json(int64_t budget, std::span<const MemoryUse> uses);
 
 }  // namespace millrace

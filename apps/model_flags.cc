@@ -12,24 +12,25 @@
 namespace millrace {
 
 void ModelFlags::add_to(CLI::App* command) {
-  command->add_option("-m,--model", path,
-                      "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; the "
-                      "built-in model when absent");
+  command->add_option(
+      "-m,--model", path,
+      "GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE] to download; default: "
+      "the built-in model");
   command->add_option("-t,--threads", threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
-  command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's, at most 8192")
+  command->add_option("-c,--context", context, "Longest stream in tokens; 0: the model's context, at most 8192")
       ->check(CLI::Range(int64_t{0}, int64_t{INT32_MAX}));
   add_memory_to(command);
   command->add_flag(
       "--packed-cache", packed_cache,
-      "Keep the packed weights in a file (=PATH; beside the model when not given) and start from it next time");
+      "Store the packed weights in a file (=PATH; default: next to the model) and start from it next time");
   command->add_flag("--verify-packed-cache", verify_packed_cache,
-                    "Besides its checksums, compare all of it with what the model's files give");
+                    "Compare the packed file with the model's files in addition to its checksums");
 }
 
 void ModelFlags::add_memory_to(CLI::App* command) {
   command->add_option("--memory", memory,
-                      "Most memory for everything, as 8G or 512MiB; the KV cache gets what is left. No more than the "
-                      "machine has when absent");
+                      "Memory limit for everything, such as 8G or 512MiB; the KV cache gets what is left. Default: "
+                      "limited by the machine");
 }
 
 Result<LoadOptions> ModelFlags::load_options() const {
@@ -59,54 +60,56 @@ Result<std::shared_ptr<const LanguageModel>> ModelFlags::load() const {
 }
 
 void EngineFlags::add_to(CLI::App* command) {
-  command->add_option("--kv-format", options.kv_format, "KV cache numbers: f32, f16, bf16, q8_0")
+  command->add_option("--kv-format", options.kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
       ->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens,
-                      "KV cache size in tokens; 0: what --memory leaves, or as the context asks");
+                      "KV cache size in tokens; 0: what --memory leaves, or derived from the context");
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
-  command->add_option("--kv-pool", options.kv_pool, "paged, or virtual: contiguous addresses for each stream")
+  command->add_option("--kv-pool", options.kv_pool, "KV pool: paged, or virtual (contiguous addresses for each stream)")
       ->capture_default_str()
       ->check(CLI::IsMember({"paged", "virtual"}));
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step; longer prompts run in chunks")
       ->capture_default_str();
   command
       ->add_option("--policy", options.policy,
-                   "Who runs when: NAME[:key=value,...]; see millrace techniques --family policy")
+                   "Scheduling policy NAME[:key=value,...]; see millrace techniques --family policy")
       ->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams,
-                      "Streams that may hold KV blocks, running or paused; 0: as many as run");
+                      "Most streams that hold KV blocks, running or paused; 0: same as the running streams");
   command->add_option("--swap-tokens", options.swap_tokens,
-                      "Host memory for streams that had to give way, in tokens; 0: they are computed again");
+                      "Host memory for swapping out preempted streams, in tokens; 0: they are recomputed");
   command->add_option("--kv-ssd", options.kv_ssd,
-                      "File on a fast disk that blocks go to when they leave the prefix cache, and come back from");
-  command->add_option("--kv-ssd-size", options.kv_ssd_size, "Bytes of that file at most: 500M, 8G; 8G when not given")
+                      "File on a fast disk that stores blocks evicted from the prefix cache");
+  command
+      ->add_option("--kv-ssd-size", options.kv_ssd_size,
+                   "Maximum size of the --kv-ssd file, such as 500M or 8G; default: 8G")
       ->transform(CLI::AsSizeValue(false));
   command
       ->add_option("--kv-ssd-order", options.kv_ssd_order,
-                   "How blocks lie in that file and are read: arrival, or importance (packed and read by the attention "
-                   "that prompts pay them)")
+                   "Order of blocks in the --kv-ssd file and of reading them: arrival, or importance (the attention "
+                   "that prompts paid to them)")
       ->capture_default_str();
   command
       ->add_option("--kv-ssd-fetch", options.kv_ssd_fetch,
-                   "Fetch this much of a prompt's stored blocks, the most important, and leave the rest out of its "
-                   "attention. Below 1 ANSWERS CHANGE")
+                   "Fraction of a prompt's stored blocks to fetch, most important first; the rest is left out of "
+                   "attention. Below 1, ANSWERS CHANGE")
       ->capture_default_str()
       ->check(CLI::Range(0.01, 1.0));
   command->add_option("--cost-model", options.cost_model,
-                      "File of bench --calibrate: what decides between loading and computing, and policies; learned "
-                      "while running when absent");
-  command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
+                      "Cost model file from bench --calibrate, used by policies and to decide between loading and "
+                      "recomputing; default: learned at run time");
+  command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
   command
       ->add_option("--prefix-evict", options.prefix_evict,
-                   "Which block of the prefix cache goes first: lru, lfu, length_aware, importance")
+                   "Eviction order of the prefix cache: lru, lfu, length_aware or importance")
       ->capture_default_str();
-  command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt whole");
+  command->add_flag("--no-prefix-cache", no_prefix_cache, "Compute every prompt completely");
 }
 
 void EngineFlags::add_adapters_to(CLI::App* command, const std::string& use) {
   command->add_option(
       "--lora", options.adapters,
-      "LoRA adapter, [NAME=]PATH: GGUF, or PEFT's safetensors with its folder; several may be given. " + use);
+      "LoRA adapter [NAME=]PATH: a GGUF file, or PEFT's safetensors file or folder; repeatable. " + use);
 }
 
 std::vector<AdapterUse> EngineFlags::all_adapters() const {

@@ -1,4 +1,4 @@
-// Flags that several subcommands share: which model, how it runs, how tokens are chosen.
+// Flags shared by several subcommands: the model, the engine and sampling.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -14,15 +14,15 @@ struct ModelFlags {
   std::string path;
   int threads = 0;
   int64_t context = 0;
-  std::string packed_cache;  // "": none, "true": at its usual place, else the file
+  std::string packed_cache;  // "": none, "true": default path, otherwise the path
   bool verify_packed_cache = false;
   std::string chat_template;  // its text; "": the model's own
   std::string memory;         // "8G"; "": no budget
 
   void add_to(CLI::App* command);  // -m, -t, -c, --memory, --packed-cache, --verify-packed-cache
   void add_memory_to(CLI::App* command);
-  Result<LoadOptions> load_options() const;  // with what went wrong on the way told on stderr
-  // Loads with a progress bar when stderr is a terminal.
+  Result<LoadOptions> load_options() const;  // its warnings are printed on stderr
+  // Loads the model, with a progress bar if stderr is a terminal.
   Result<std::shared_ptr<const LanguageModel>> load() const;
 };
 

@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-// As the process got them, its name first.
+// The process's arguments, including its name.
 std::vector<std::string> process_arguments() {
   std::vector<std::string> out;
   std::ifstream file("/proc/self/cmdline", std::ios::binary);

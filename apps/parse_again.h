@@ -1,4 +1,4 @@
-// Reads the flags of a command that runs once more, from the same command line and the config file as it is now.
+// Reads the flags of a running command again, from the same command line and the current config file.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -11,16 +11,15 @@
 
 namespace millrace {
 
-// What flags were given as; "--port": {"8080"}.
+// Flags and their values as given: "--port": {"8080"}.
 using GivenFlags = std::map<std::string, std::vector<std::string>>;
 
 GivenFlags given_flags(const CLI::App& command);
 
-// Every command, and the flags that all have.
+// Declares all commands and the common flags.
 void declare_commands(CLI::App& app);
 
-// `declare` adds the command `name` with flags that are to be filled and nothing that is to be run. Errors (user): what
-// does not parse.
+// `declare` adds the command `name` with its flags and a callback that does nothing. Errors (user): parse errors.
 Result<GivenFlags> parse_again(const char* name, const std::function<void(CLI::App&)>& declare);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// millrace perplexity: how well a model predicts a text, and how far it is from a reference model.
+// millrace perplexity: measures how well a model predicts a text, and its divergence from a reference model.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -19,8 +19,8 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace perplexity -m model.gguf -f wiki.txt            chunks of 512 tokens, second halves scored, as llama.cpp does
-  millrace perplexity -m model.gguf -f wiki.txt --all      every token but the first; so is a text shorter than a window
+  millrace perplexity -m model.gguf -f wiki.txt            score the second halves of chunks of 512 tokens, like llama.cpp
+  millrace perplexity -m model.gguf -f wiki.txt --all      score every token but the first (default for short texts)
   millrace perplexity -m big.gguf -f wiki.txt --save-logits big.logits
   millrace perplexity -m small.gguf -f wiki.txt --kl-divergence big.logits)";
 
@@ -49,7 +49,7 @@ struct Totals {
   void add(double nll) { sum += nll, squares += nll * nll, ++count; }
   double mean() const { return sum / static_cast<double>(count); }
   double perplexity() const { return std::exp(mean()); }
-  double mean_stderr() const {  // of the mean, tokens taken as independent
+  double mean_stderr() const {  // of the mean, assuming independent tokens
     if (count < 2) return 0;
     const double n = static_cast<double>(count);
     return std::sqrt(std::max(0.0, squares / n - mean() * mean()) / (n - 1));
@@ -64,30 +64,30 @@ Result<Plan> make_plan(const PerplexityFlags& flags, const LanguageModel& model,
   const auto total = static_cast<int64_t>(plan.tokens.size());
   const TokenizerSpec& spec = model.parts().tokenizer->spec();
   if (spec.add_bos && spec.bos && !flags.no_bos) plan.window_start = *spec.bos;
-  // A text that fills no window is scored whole rather than refused.
+  // A text shorter than one window is scored completely.
   if (flags.all || (flags.stride == 0 && total < plan.context)) {
     plan.mode = "all";
     plan.windows = document_windows(total, plan.context);
     if (plan.windows.empty())
-      return Error::user(fmt::format("{}: {} tokens; there is nothing to score in fewer than 2", flags.file, total));
+      return Error::user(fmt::format("{}: has {} tokens; scoring needs at least 2", flags.file, total));
   } else {
     if (flags.stride > 0) plan.mode = "stride";
     plan.windows =
         flags.stride > 0 ? strided_windows(total, plan.context, flags.stride) : chunk_windows(total, plan.context);
     if (plan.windows.empty())
       return Error::user(fmt::format(
-          "{}: {} tokens do not fill one window of {}; give a longer text, a smaller -c, or --all instead of --stride",
+          "{}: {} tokens do not fill a window of {}; use a longer text, a smaller -c, or --all instead of --stride",
           flags.file, total, plan.context));
   }
   if (flags.chunks > 0 && flags.chunks < static_cast<int64_t>(plan.windows.size()))
     plan.windows.resize(static_cast<size_t>(flags.chunks));
   for (const ScoreWindow& w : plan.windows) plan.scored += w.scored();
   if (plan.scored == 0)
-    return Error::user(fmt::format("-c {}: no token of a window is scored; give at least 3", plan.context));
+    return Error::user(fmt::format("-c {}: no token of a window would be scored; must be at least 3", plan.context));
   return plan;
 }
 
-// What is done with each row of logits: the sum always, saving and comparing where asked.
+// Processes each row of logits: sums the negative log-likelihood, and saves or compares rows if requested.
 class Meter {
  public:
   static Result<std::unique_ptr<Meter>> create(const PerplexityFlags& flags, const Plan& plan, Scorer& scorer) {
@@ -96,7 +96,7 @@ class Meter {
       MILLRACE_TRY(auto reader, LogitsReader::open(flags.compare));
       if (reader.vocab() != scorer.vocab() || reader.rows() != plan.scored)
         return Error::user(
-            fmt::format("{}: saved with a vocabulary of {} over {} tokens, here they are {} and {}; use the same "
+            fmt::format("{}: was saved with a vocabulary of {} and {} tokens, but this run has {} and {}; use the same "
                         "tokenizer, text and window flags",
                         flags.compare, reader.vocab(), reader.rows(), scorer.vocab(), plan.scored));
       meter->reader_ = std::make_unique<LogitsReader>(std::move(reader));
@@ -145,9 +145,10 @@ class Meter {
         TokenId target = 0;
         MILLRACE_TRY_VOID(reader_->next(&target, reference_.data() + i * vocab));
         if (target != rows[i].target)
-          return Error::user(fmt::format(
-              "{}: row {} was saved for token {}, here it is {}; use the same tokenizer, text and window flags",
-              compare_path_, first + i, target, rows[i].target));
+          return Error::user(
+              fmt::format("{}: row {} was saved for token {}, but this run has token {}; use the same tokenizer, text "
+                          "and window flags",
+                          compare_path_, first + i, target, rows[i].target));
       }
     }
     scorer_.pool().parallel_for(static_cast<int64_t>(rows.size()), [&](int64_t r, int) {
@@ -201,7 +202,7 @@ void print_json(const PerplexityFlags& flags, const Plan& plan, const Totals& to
 
 void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary* d) {
   fmt::print("PPL = {:.4f} +/- {:.5f}\n", totals.perplexity(), totals.perplexity() * totals.mean_stderr());
-  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} a token\n", totals.count, plan.windows.size(),
+  fmt::print("{} tokens scored in {} windows of {} ({}), NLL {:.6f} per token\n", totals.count, plan.windows.size(),
              plan.context, plan.mode, totals.mean());
   if (!d) return;
   fmt::print("reference PPL = {:.4f}\n", std::exp(d->reference_nll_mean));
@@ -213,7 +214,7 @@ void print_text(const Plan& plan, const Totals& totals, const DivergenceSummary*
 
 Result<int> run(const PerplexityFlags& flags) {
   ModelFlags model_flags = flags.model;
-  if (model_flags.context == 0) {  // rotation may depend on the context that a model is loaded for
+  if (model_flags.context == 0) {  // RoPE may depend on the context that a model is loaded for
     MILLRACE_TRY(ModelFiles files, open_model(model_flags.path));
     MILLRACE_TRY(ArchSpec spec, read_arch_spec(files));
     model_flags.context = std::min(kDefaultContext, spec.context);
@@ -241,7 +242,7 @@ Result<int> run(const PerplexityFlags& flags) {
   MILLRACE_TRY_VOID(meter->finish());
   const bool compared = !flags.compare.empty();
   const DivergenceSummary divergence = summarize(meter->divergences());
-  meter.reset();  // takes the progress bar away
+  meter.reset();  // removes the progress bar
   if (flags.json)
     print_json(flags, plan, totals, compared ? &divergence : nullptr);
   else
@@ -256,35 +257,36 @@ void add_perplexity_command(CLI::App& app) {
   CLI::App* command = add_command(app, "perplexity", "Measure how well a model predicts a text", kExamples,
                                   [=] { return run(*flags); });
   command->add_option("-m,--model", flags->model.path,
-                      "GGUF file, .safetensors file or Hugging Face folder; the built-in model when absent");
+                      "GGUF file, .safetensors file or Hugging Face folder; default: the built-in model");
   command->add_option("-t,--threads", flags->model.threads, "Threads; 0: every core")->check(CLI::Range(0, 1024));
   flags->model.add_memory_to(command);
   command
       ->add_option("-c,--context,--ctx-size", flags->model.context,
-                   "Tokens in a window [512, or the model's context if that is less]")
+                   "Tokens per window [512, or the model's context if that is less]")
       ->check(CLI::Range(int64_t{2}, int64_t{1} << 24));
-  command->add_option("-f,--file", flags->file, "Text to score; - is standard input")->required();
+  command->add_option("-f,--file", flags->file, "File with the text to score; -: standard input")->required();
   auto* stride = command
                      ->add_option("--stride,--ppl-stride", flags->stride,
-                                  "A window starts every so many tokens and its last so many are scored")
+                                  "Start a window every N tokens and score its last N tokens")
                      ->check(CLI::Range(int64_t{1}, int64_t{1} << 24));
   command->add_flag("--all", flags->all, "Score every token but the first; windows overlap by half")->excludes(stride);
-  command->add_option("--chunks", flags->chunks, "Stop after so many windows")
+  command->add_option("--chunks", flags->chunks, "Stop after this many windows")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 40));
   command
       ->add_option("-b,--batch-tokens,--batch-size", flags->batch,
-                   "Tokens in one forward pass; changes speed, never the figures")
+                   "Tokens per forward pass; affects speed, not results")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 20));
-  command->add_option("--kv-format", flags->kv_format, "KV cache numbers: f32, f16, bf16, q8_0")->capture_default_str();
-  command->add_flag("--no-bos", flags->no_bos, "No start token, neither before the text nor in each window");
-  command->add_option("--save-logits", flags->save, "Write every scored token's log-probabilities to this file");
+  command->add_option("--kv-format", flags->kv_format, "Number format of the KV cache: f32, f16, bf16 or q8_0")
+      ->capture_default_str();
+  command->add_flag("--no-bos", flags->no_bos, "Add no start token to the text and the windows");
+  command->add_option("--save-logits", flags->save, "Write the log-probabilities of every scored token to this file");
   command
       ->add_option("--save-format", flags->element,
-                   "Numbers in that file: f32, or f16 for half the size and a noise of about 1e-4 in each divergence")
+                   "Number format of that file: f32, or f16 (half the size, an error of about 1e-4 in each divergence)")
       ->capture_default_str()
       ->check(CLI::IsMember({"f16", "f32"}));
-  command->add_option("--kl-divergence", flags->compare, "Compare with a reference model's file from --save-logits");
+  command->add_option("--kl-divergence", flags->compare, "Compare with a reference model's --save-logits file");
   command->add_flag("--json", flags->json, "Print one JSON object");
 }
 

@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 constexpr int kWidth = 30;
 constexpr auto kInterval = std::chrono::milliseconds(80);
-constexpr auto kPatience = std::chrono::milliseconds(200);  // what is done sooner needs no bar
+constexpr auto kPatience = std::chrono::milliseconds(200);  // no bar for shorter tasks
 }  // namespace
 
 ProgressBar::ProgressBar(std::string label)

@@ -1,4 +1,4 @@
-// A progress bar on stderr; silent when stderr is not a terminal.
+// A progress bar on stderr; does nothing if stderr is not a terminal.
 #pragma once
 
 #include <chrono>
@@ -13,7 +13,7 @@ class ProgressBar {
   ProgressBar(const ProgressBar&) = delete;
   ProgressBar& operator=(const ProgressBar&) = delete;
 
-  // fraction in [0, 1]; `note` stands behind the bar ("PPL 12.3").
+  // fraction in [0, 1]; `note` is shown after the bar ("PPL 12.3").
   void update(double fraction, const std::string& note = "");
 
  private:

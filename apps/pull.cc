@@ -1,4 +1,4 @@
-// millrace pull: a model from a hub into the cache that Hugging Face's own tools use.
+// millrace pull: downloads a model from a hub into the cache shared with Hugging Face's tools.
 #include <fmt/format.h>
 
 #include "base/ordered_json.h"
@@ -9,13 +9,13 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace pull Qwen/Qwen3-0.6B-GGUF:Q8_0               one quantization; Q4_K_M when none is named
+  millrace pull Qwen/Qwen3-0.6B-GGUF:Q8_0               one quantization; the default is Q4_K_M
   millrace pull Qwen/Qwen3-0.6B                         safetensors, configuration and tokenizer
   millrace pull OWNER/NAME:file.gguf --revision v1.0
-  millrace run -m hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 -p Hi    the same name for every command that takes a model
+  millrace run -m hf:Qwen/Qwen3-0.6B-GGUF:Q8_0 -p Hi    the same name works in every command
 
-Prints where the model lies. A download that was cut goes on where it stopped. Environment: HF_HOME, HF_HUB_CACHE,
-HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE, as Hugging Face's tools read them; SSL_CERT_FILE for a certificate authority.)";
+Prints the path of the model. Interrupted downloads are resumed. Environment, with the meaning of Hugging Face's tools:
+HF_HOME, HF_HUB_CACHE, HF_ENDPOINT, HF_TOKEN, HF_HUB_OFFLINE; and SSL_CERT_FILE for a certificate authority.)";
 
 struct PullFlags {
   std::string name;
@@ -45,18 +45,19 @@ void add_pull_command(CLI::App& app) {
   auto flags = std::make_shared<PullFlags>();
   CLI::App* command = add_command(app, "pull", "Download a model", kExamples, [=] { return pull(*flags); });
   command
-      ->add_option("name", flags->name, "OWNER/NAME, or OWNER/NAME:FILE with a file's name or a quantization as Q4_K_M")
+      ->add_option("name", flags->name,
+                   "OWNER/NAME or OWNER/NAME:FILE, where FILE is a file name or a quantization such as Q4_K_M")
       ->required();
   command->add_option("--revision", flags->options.revision, "Branch, tag or commit")->capture_default_str();
-  command->add_flag("--offline", flags->options.offline, "Only look into the cache");
+  command->add_flag("--offline", flags->options.offline, "Only use the cache");
   command->add_option("--endpoint", flags->options.endpoint, "The hub's address")->capture_default_str();
-  command->add_option("--cache-dir", flags->options.cache, "Folder of the cache; by the environment when absent");
-  command->add_option("--connections", flags->options.connections, "At once")
+  command->add_option("--cache-dir", flags->options.cache, "Cache folder; default: from the environment");
+  command->add_option("--connections", flags->options.connections, "Concurrent connections")
       ->capture_default_str()
       ->check(CLI::Range(1, 64));
   command
       ->add_option("--timeout", flags->options.timeout_seconds,
-                   "Seconds without a byte before a connection is given up")
+                   "Give up a connection after this many seconds without data")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e5));
   command->add_flag("--json", flags->json, "Print path, commit, files and bytes as JSON");

@@ -1,4 +1,4 @@
-// millrace replay: sends a recorded or generated load to an engine, at the recorded times, and says how it went.
+// millrace replay: sends a recorded or generated load to an engine at the recorded times, and measures the result.
 #include <fmt/format.h>
 #include <sys/resource.h>
 
@@ -28,14 +28,14 @@ constexpr const char* kExamples = R"(Examples:
   millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf
   millrace replay --trace conversation_trace.jsonl.xz --limit 50 --max-prompt 2000 --rate 0.5 --in-process --report replay.html
   millrace replay --trace gen:requests=64,prompt=fixed:128,output=fixed:64 --in-process --closed-loop 16 --json
-  millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf --predict here.json   (bench --calibrate made it)
-  millrace replay --trace gen:requests=9,rate=2 --in-process --record-plans steps.txt;  the same with --replay-plans steps.txt
+  millrace replay --trace gen:requests=100,rate=2 --in-process -m model.gguf --predict here.json  (of bench --calibrate)
+  millrace replay --trace gen:requests=9,rate=2 --in-process --record-plans steps.txt   (then --replay-plans steps.txt)
   millrace replay --trace gen:requests=100,rate=2 --url http://localhost:8080 --api chat --patience 60
-  millrace replay --recording requests.jsonl -m model.gguf             what `millrace serve --record` wrote: are the answers the same?
+  millrace replay --recording requests.jsonl -m model.gguf   check that a server's recorded answers are reproduced
 
-Open loop: a request goes out when the trace says so, however far behind the engine is, and its times count from then.
-Each answer has the recorded length. Prompts are made up so that they share what the recorded ones shared. A server's key
-is read from MILLRACE_API_KEY.)";
+By default the load is an open loop: each request is sent at the time given by the trace even if the engine is behind,
+and its latency is measured from that time. Answers have the recorded lengths. Prompts are synthetic and share prefixes
+like the recorded ones. The API key of a server is read from MILLRACE_API_KEY.)";
 
 struct ReplayFlags {
   ModelFlags model;
@@ -50,13 +50,13 @@ struct ReplayFlags {
   GoodputLimits limits() const { return {ttft_ms / 1e3, tpot_ms / 1e3, e2e_ms / 1e3}; }
 };
 
-// What ran, for prediction and report.
+// The result of a run, for the prediction and the report.
 struct ReplayRun {
   std::vector<RequestRecord> records;
-  EngineOptions options;  // with numbers for context and KV tokens
+  EngineOptions options;  // with the actual context and KV tokens
   int64_t vocab = 0;
-  std::optional<EngineStats> stats;  // of an engine in this process, at the end
-  double cpu_seconds = 0;            // of this process while the load ran: the engine's, or of asking a server
+  std::optional<EngineStats> stats;  // of an in-process engine, at the end
+  double cpu_seconds = 0;            // of this process during the load: of the engine, or of the client
 };
 
 double cpu_seconds_so_far() {
@@ -98,12 +98,12 @@ nlohmann::ordered_json prefix_json(const PrefixCacheStats& p) {
 
 void print_prefix(const PrefixCacheStats& p) {
   if (p.queries == 0) return;
-  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} dropped", p.queries, p.hit_tokens,
+  fmt::print("prefix cache: {} lookups, {} of {} tokens found; {} blocks stored, {} evicted", p.queries, p.hit_tokens,
              p.query_tokens, p.stored_blocks, p.erased_blocks);
   if (p.erased_blocks > 0)
     fmt::print(" after {:.1f} s, {:.1f} s of them unused", p.lifetime.mean_seconds(), p.idle.mean_seconds());
   if (p.reuse_gap.count() > 0)
-    fmt::print("; used again after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(),
+    fmt::print("; reused after {:.1f} s (p99 {:.1f} s)", p.reuse_gap.mean_seconds(),
                p.reuse_gap.quantile_seconds(0.99));
   fmt::print("\n");
 }
@@ -115,7 +115,7 @@ EngineOptions engine_options(const ReplayFlags& flags) {
   return options;
 }
 
-// The bytes of a simulated store are tokens.
+// Fills in the actual sizes. The capacity of a simulated store is in tokens instead of bytes.
 void settle_options(EngineOptions& options, int64_t context, const EngineStats& stats) {
   options.context = context;
   options.kv_tokens = stats.kv_blocks * options.block_tokens;
@@ -139,7 +139,7 @@ Result<ReplayRun> run_in_process(const ReplayFlags& flags, std::span<const Workl
   return run;
 }
 
-// Steps as a file says: no engine thread, no clock.
+// Runs the steps in a file, without an engine thread or a clock.
 Result<ReplayRun> run_planned(const ReplayFlags& flags, std::span<const WorkloadRequest> load) {
   MILLRACE_TRY(const auto model, flags.model.load());
   ReplayRun run;
@@ -172,7 +172,7 @@ Result<ReplayRun> run_over_http(const ReplayFlags& flags, std::span<const Worklo
   MILLRACE_TRY(run.records, run_http_load(url, load, http, show_progress(bar, load.size())));
   run.cpu_seconds = cpu_seconds_so_far() - cpu_before;
   run.vocab = flags.vocab;
-  run.options = engine_options(flags);  // what is known of the server's engine, for a prediction
+  run.options = engine_options(flags);  // the server's engine as far as it is known, for a prediction
   if (run.options.context == 0)
     for (const WorkloadRequest& r : load)
       run.options.context = std::max(run.options.context, r.prompt_tokens + std::max<int64_t>(1, r.output_tokens) + 1);
@@ -215,15 +215,15 @@ Result<int> run_recording(ReplayFlags flags) {
 
 Result<int> run(const ReplayFlags& flags) {
   if (!flags.recording.path.empty()) return run_recording(flags);
-  if (flags.load.path.empty()) return Error::user("replay: give --trace or --recording");
+  if (flags.load.path.empty()) return Error::user("replay: requires --trace or --recording");
   if (flags.in_process == !flags.url.empty())
-    return Error::user("replay: give --in-process (the load goes to an engine in this process) or --url");
+    return Error::user("replay: requires either --in-process (an engine in this process) or --url");
   if (!flags.plans.empty() &&
       (!flags.in_process || flags.closed_loop > 0 || flags.patience > 0 || !flags.predict.empty()))
     return Error::user(
-        "replay: --replay-plans goes with --in-process, and not with --closed-loop, --patience or --predict: the plans "
-        "say what runs when");
-  if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // before the run, not after it
+        "replay: --replay-plans requires --in-process and excludes --closed-loop, --patience and --predict: the plans "
+        "determine what runs when");
+  if (!flags.predict.empty()) MILLRACE_TRY_VOID(load_cost_model(flags.predict));  // report errors before the run
   MILLRACE_TRY(const auto load, flags.load.load());
   catch_interrupts();
   MILLRACE_TRY(const ReplayRun run, !flags.plans.empty() ? run_planned(flags, load)
@@ -236,7 +236,7 @@ Result<int> run(const ReplayFlags& flags) {
                  predict_replay(flags.predict, load, run.options, {flags.closed_loop, flags.patience, run.vocab}));
     predicted = measure_load(records, flags.limits());
   }
-  const LoadMetrics* beside = predicted ? &*predicted : nullptr;
+  const LoadMetrics* prediction = predicted ? &*predicted : nullptr;
   if (flags.json) {
     nlohmann::ordered_json facts = {{"trace", flags.load.path}};
     if (flags.in_process)
@@ -245,13 +245,13 @@ Result<int> run(const ReplayFlags& flags) {
       facts["url"] = flags.url, facts["api"] = flags.api;
     if (flags.plans.empty()) facts["cpu_seconds"] = run.cpu_seconds;
     if (run.stats) add_engine_facts(facts, *run.stats);
-    print_json_line(replay_json(std::move(facts), metrics, flags.limits(), beside));
+    print_json_line(replay_json(std::move(facts), metrics, flags.limits(), prediction));
   } else {
-    print_replay_text(metrics, flags.limits(), beside);
+    print_replay_text(metrics, flags.limits(), prediction);
     if (run.stats) print_prefix(run.stats->prefix);
   }
   if (!flags.report.empty())
-    MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, beside));
+    MILLRACE_TRY_VOID(write_replay_report(flags.report, make_facts(flags, run), run.records, metrics, prediction));
   if (interrupted()) return 130;
   return metrics.completed > 0 ? 0 : 1;
 }
@@ -265,57 +265,55 @@ void add_replay_command(CLI::App& app) {
   flags->load.add_to(command, "--trace");
   CLI::Option* recording = command->add_option(
       "--recording", flags->recording.path,
-      "Instead of a trace: what `millrace serve --record` wrote; its answers must come again, bit for bit");
+      "Replay a recording of `millrace serve --record` instead of a trace, and check that the answers are identical");
   command->get_option("--trace")->required(false)->excludes(recording);
   command
-      ->add_option("--speed", flags->recording.speed, "Of a recording: arrivals so many times as dense; 0: all at once")
+      ->add_option("--speed", flags->recording.speed,
+                   "Recording: speed up arrivals by this factor; 0: send everything at once")
       ->capture_default_str()
       ->check(CLI::Range(0.0, 1e9));
-  command->add_flag("--partial", flags->recording.partial,
-                    "Of a recording: take what is there of a file that lacks its end");
-  command->add_flag("--in-process", flags->in_process, "To an engine in this process");
-  command->add_option("--url", flags->url, "To a server: http://HOST[:PORT][/PATH], before the path of its API");
+  command->add_flag("--partial", flags->recording.partial, "Recording: accept a truncated file");
+  command->add_flag("--in-process", flags->in_process, "Run an engine in this process");
+  command->add_option("--url", flags->url, "Send to a server: http://HOST[:PORT][/PATH], without the path of its API");
   command
       ->add_option("--api", flags->api,
-                   "How the server is asked: completions (/v1/completions), chat (/v1/chat/completions), llama "
+                   "The server's API: completions (/v1/completions), chat (/v1/chat/completions) or llama "
                    "(llama-server's /completion)")
       ->capture_default_str();
-  command->add_option("--served-model", flags->served_model, "The server's name of the model; absent: its only one");
-  command->add_flag("--text-prompts", flags->text_prompts, "Send words instead of token ids; chat always does");
-  command->add_option("--vocab", flags->vocab, "Token ids sent to the server are below that")
+  command->add_option("--served-model", flags->served_model, "Model name for the server; default: its only model");
+  command->add_flag("--text-prompts", flags->text_prompts, "Send text instead of token ids; always for chat");
+  command->add_option("--vocab", flags->vocab, "Upper bound of the token ids sent to the server")
       ->check(CLI::Range(int64_t{1}, int64_t{1} << 24))
       ->capture_default_str();
-  command
-      ->add_option("--silence", flags->silence, "Give up a server's answer of which nothing came for so many seconds")
+  command->add_option("--silence", flags->silence, "Give up an answer after this many seconds without data")
       ->check(CLI::Range(0.001, 1e9))
       ->capture_default_str();
-  command->add_option("--predict", flags->predict,
-                      "Cost model (bench --calibrate, or a built-in machine): what the simulator says of this run, "
-                      "beside what was measured");
+  command->add_option(
+      "--predict", flags->predict,
+      "Also simulate this run with a cost model (a file from bench --calibrate, or a built-in machine) and "
+      "compare with the measurement");
   flags->model.add_to(command);
   flags->engine.add_to(command);
   command->add_option("--replay-plans", flags->plans,
-                      "Run the steps of this file (--record-plans wrote it) for the same load and engine settings, "
-                      "instead of planning");
-  command->add_option("--max-streams", flags->max_streams, "Streams that run at once")
+                      "Run the steps in this file, written by --record-plans with the same load and engine settings, "
+                      "instead of scheduling");
+  command->add_option("--max-streams", flags->max_streams, "Concurrently running streams")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--queue", flags->queue, "Requests that may wait; more are refused")
+  command->add_option("--queue", flags->queue, "Most queued requests; further ones are rejected")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  command
-      ->add_option("--closed-loop", flags->closed_loop,
-                   "So many requests in flight all the time; arrivals do not count")
+  command->add_option("--closed-loop", flags->closed_loop, "Keep N requests in flight and ignore arrival times")
       ->check(CLI::Range(int64_t{1}, int64_t{65536}));
-  command->add_option("--patience", flags->patience, "Cancel what takes longer than so many seconds")
+  command->add_option("--patience", flags->patience, "Cancel requests that take longer than this many seconds")
       ->check(CLI::Range(0.001, 1e9));
-  command->add_option("--good-ttft", flags->ttft_ms, "Goodput: time to first token of at most so many ms")
+  command->add_option("--good-ttft", flags->ttft_ms, "Goodput: maximum time to first token in ms")
       ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-tpot", flags->tpot_ms, "Goodput: time per output token of at most so many ms")
+  command->add_option("--good-tpot", flags->tpot_ms, "Goodput: maximum time per output token in ms")
       ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--good-e2e", flags->e2e_ms, "Goodput: whole request within so many ms")
+  command->add_option("--good-e2e", flags->e2e_ms, "Goodput: maximum time for the whole request in ms")
       ->check(CLI::Range(0.0, 1e12));
-  command->add_option("--report", flags->report, "Write an HTML file with the figures over time");
+  command->add_option("--report", flags->report, "Write an HTML report with the figures over time");
   command->add_flag("--json", flags->json, "Print one JSON object");
 }
 

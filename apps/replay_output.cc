@@ -50,11 +50,11 @@ void print_row(const char* name, const Summary& s) {
 }  // namespace
 
 void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const LoadMetrics* predicted) {
-  fmt::print("{} requests done, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
+  fmt::print("{} requests completed, {} failed, in {:.2f} s\n", m.completed, m.failed, m.seconds);
   for (const auto& [text, count] : m.errors) fmt::print("  {} x {}\n", count, text);
   fmt::print(
-      "{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s with prompts; {} of {} prompt tokens from the prefix "
-      "cache\n",
+      "{:.3f} requests/s, {:.1f} output tokens/s, {:.1f} tokens/s including prompts; {} of {} prompt tokens from the "
+      "prefix cache\n",
       m.request_rate, m.output_rate, m.total_rate, m.cached_tokens, m.prompt_tokens);
   if (limits.any())
     fmt::print("goodput {:.3f} requests/s: {} of {} requests within the limits\n", m.goodput, m.good, m.requests);
@@ -63,7 +63,7 @@ void print_replay_text(const LoadMetrics& m, const GoodputLimits& limits, const 
   print_row("TPOT", m.tpot);
   print_row("ITL", m.itl);
   print_row("E2E", m.e2e);
-  if (m.lag.p99 > 0.01) fmt::print("  requests went out up to {:.1f} ms late\n", m.lag.max * 1e3);
+  if (m.lag.p99 > 0.01) fmt::print("  requests were sent up to {:.1f} ms late\n", m.lag.max * 1e3);
   if (!predicted) return;
   fmt::print("\n  {:<22} {:>12} {:>12} {:>20}\n", "", "measured", "predicted", "predicted / measured");
   for (const ComparedFigure& row : compare_loads(m, *predicted))

@@ -1,4 +1,4 @@
-// What `millrace replay` prints and writes of a run.
+// The output of `millrace replay`.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +12,7 @@
 namespace millrace {
 
 void print_replay_text(const LoadMetrics& metrics, const GoodputLimits& limits, const LoadMetrics* predicted);
-// The figures of `vllm bench serve` by its names; `facts` come first, "predicted" where there is a prediction.
+// The figures of `vllm bench serve` under the same names, after `facts`, and "predicted" if there is a prediction.
 nlohmann::ordered_json replay_json(nlohmann::ordered_json facts, const LoadMetrics& metrics,
                                    const GoodputLimits& limits, const LoadMetrics* predicted);
 // Errors: user (the file).

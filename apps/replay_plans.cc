@@ -8,20 +8,20 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kLongestLine = size_t{4} << 20;  // more than 65536 chunks take
+constexpr size_t kLongestLine = size_t{4} << 20;  // enough for 65536 chunks
 
-// The file, a line at a time.
+// Reads a plan file line by line.
 class PlanFile {
  public:
   static Result<PlanFile> open(const std::string& path) {
     PlanFile file;
     file.path_ = path;
     file.in_.open(path, std::ios::binary);
-    if (!file.in_) return Error::user(fmt::format("plans: {} cannot be read", path));
+    if (!file.in_) return Error::user(fmt::format("plans: cannot read {}", path));
     return file;
   }
 
-  // False: there are no more.
+  // False: end of file.
   Result<bool> next(StepPlan& plan) {
     std::string line;
     for (char c; in_.get(c) && c != '\n';) {
@@ -61,7 +61,7 @@ class Replay {
       out_.records[i].prompt_tokens = load_[i].prompt_tokens;
       out_.records[i].tenant = load_[i].tenant;
       Request request = make_replay_request(load_[i], vocab);
-      if (auto fits = core_.check(request); !fits.ok()) {  // an engine gives no number to what it does not take
+      if (auto fits = core_.check(request); !fits.ok()) {  // an engine does not number requests that it rejects
         end(i, fits.error().message);
         continue;
       }
@@ -74,21 +74,21 @@ class Replay {
       MILLRACE_TRY(const bool more, file_.next(plan));
       if (!more) break;
       if (core_.idle())
-        return file_.wrong("another step, when all requests are done: these are not the requests that were recorded");
+        return file_.wrong("another step after all requests are done: the requests differ from the recorded run");
       const double begin = now();
       for (RequestId id : plan.admitted) arrive(request_of(id), begin);
       events.clear();
       if (auto ran = core_.replay(plan, events); !ran.ok())
-        return file_.wrong(fmt::format("{}; are these the requests and the engine's settings that were recorded?",
-                                       ran.error().message));
+        return file_.wrong(
+            fmt::format("{}; do the requests and the engine's settings match the recorded run?", ran.error().message));
       ++out_.steps;
       for (const TokenEvent& event : events) take(event);
       if (!progress(done_, static_cast<int64_t>(load_.size()) - done_)) return Error::cancelled("plans: interrupted");
     }
     if (core_.idle()) return std::move(out_);
     return Error::user(
-        fmt::format("plans: {} ends after {} steps, when {} of {} requests are not done: these are not the requests "
-                    "that were recorded",
+        fmt::format("plans: {} ends after {} steps with {} of {} requests unfinished: the requests differ from the "
+                    "recorded run",
                     file_.path(), out_.steps, std::ssize(load_) - done_, load_.size()));
   }
 
@@ -96,7 +96,7 @@ class Replay {
   double now() const { return std::chrono::duration<double>(std::chrono::steady_clock::now() - start_).count(); }
 
   void arrive(RequestId request, double at) {
-    if (request < 1 || request > index_of_.size()) return;  // the engine refuses the plan
+    if (request < 1 || request > index_of_.size()) return;  // the engine will reject the plan
     RequestRecord& record = out_.records[index_of_[request - 1]];
     if (record.sent == 0) record.sent = record.arrival = std::max(at, 1e-9);
   }
@@ -120,7 +120,7 @@ class Replay {
   std::span<const WorkloadRequest> load_;
   PlanFile file_;
   PlannedReplay out_;
-  std::vector<size_t> index_of_;  // in the load, by number
+  std::vector<size_t> index_of_;  // index in the load, by request number
   int64_t done_ = 0;
   std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
 };

@@ -1,5 +1,5 @@
-// A load through an engine whose steps somebody else has planned: `--record-plans` wrote the file, one plan a line.
-// What ran is run again, step by step, whatever policy the flags name and whatever the clock says.
+// Replays recorded plans: runs a load through an engine with the steps in a file written by `--record-plans`, one plan
+// per line, independent of policy and clock.
 #pragma once
 
 #include <functional>
@@ -18,9 +18,9 @@ struct PlannedReplay {
   int64_t steps = 0;
 };
 
-// Requests have the numbers 1, 2, ... in the load's order, without those that the engine does not take, as in the run
-// that was recorded. `progress(done, in flight)` may return false to stop. Errors: user (the file; a plan that does not
-// fit the requests, with its line; plans that end before the requests do, or go on after them), cancelled.
+// Requests are numbered 1, 2, ... in the load's order, skipping those that the engine rejects, as in the recorded run.
+// `progress(done, in flight)` may return false to stop. Errors: user (the file; a plan that does not fit the requests,
+// with its line; plans that end before or continue after the requests), cancelled.
 Result<PlannedReplay> replay_plans(EngineCore& core, std::span<const WorkloadRequest> load, int64_t vocab,
                                    const std::string& path, const std::function<bool(int64_t, int64_t)>& progress);
 

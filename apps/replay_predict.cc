@@ -33,7 +33,7 @@ Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::
   std::vector<std::unique_ptr<CostModel>> costs;
   costs.push_back(std::move(model));
   EngineOptions engine = options;
-  engine.record_plans.clear();  // the plans of the engine that is measured are there
+  engine.record_plans.clear();  // the file already has the plans of the measured engine
   engine.kv_ssd_fetch = 1;
   SimulatedLoad simulated;
   simulated.requests = static_cast<int64_t>(load.size());
@@ -41,10 +41,10 @@ Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::
   simulated.keep_token_times = true;
   simulated.arrival_seconds = [&](int64_t i) { return load[static_cast<size_t>(i)].arrival_seconds; };
   simulated.request = [&](int64_t i) {
-    const WorkloadRequest& asked = load[static_cast<size_t>(i)];
+    const WorkloadRequest& from = load[static_cast<size_t>(i)];
     Request request;
-    request.prompt = make_prompt(asked, std::min(replay.vocab, kSimulatedVocab));
-    request.max_tokens = request.known_tokens = std::max<int64_t>(1, asked.output_tokens);
+    request.prompt = make_prompt(from, std::min(replay.vocab, kSimulatedVocab));
+    request.max_tokens = request.known_tokens = std::max<int64_t>(1, from.output_tokens);
     request.time_limit_seconds = replay.patience;
     return request;
   };

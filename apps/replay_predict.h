@@ -1,5 +1,5 @@
-// What the simulator says of a replay before or after it ran: the same load, the same engine options, steps that take
-// what a cost model says (`millrace bench --calibrate` makes one of this machine and model).
+// Predicts a replay by simulation: the same load and engine options, with step times from a cost model (`millrace bench
+// --calibrate` creates one for a machine and model).
 #pragma once
 
 #include <span>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// `options` as the engine runs with them: context and KV tokens must be numbers. Errors: user (the cost model).
+// `options`: the engine's actual options, with context and KV tokens set. Errors: user (the cost model).
 Result<std::vector<RequestRecord>> predict_replay(const std::string& cost, std::span<const WorkloadRequest> load,
                                                   const EngineOptions& options, const ReplayOptions& replay);
 

@@ -25,9 +25,9 @@ constexpr auto kAnswerLimit = std::chrono::milliseconds(600 * 1000);
 constexpr size_t kMostReplyBytes = size_t{64} << 20;
 constexpr int64_t kMostShown = 20;
 
-// One answer asked again.
-struct Again {
-  std::string error;  // "": there are tokens
+// One answer of the replay.
+struct ReplayedAnswer {
+  std::string error;  // "": success
   std::vector<TokenId> tokens;
 };
 
@@ -42,8 +42,8 @@ struct Outcome {
   std::vector<Difference> differences;
 };
 
-// An answer that was broken off is compared as far as it came.
-bool broken_off(const RecordedAnswer& answer) {
+// Whether an answer was interrupted: it is compared only up to that point.
+bool interrupted_early(const RecordedAnswer& answer) {
   return answer.finish == FinishReason::cancelled || answer.finish == FinishReason::time_limit ||
          answer.finish == FinishReason::error;
 }
@@ -53,12 +53,12 @@ Request request_again(const RecordedRequest& recorded, int64_t vocab) {
   bool broken = false;
   int64_t longest = 0;
   for (const RecordedAnswer& answer : recorded.answers) {
-    broken = broken || broken_off(answer);
+    broken = broken || interrupted_early(answer);
     longest = std::max(longest, answer.tokens);
   }
   if (broken) request.max_tokens = longest;
   if (!request.prompt.empty()) return request;
-  // Only its length is known; equal hashes make equal prompts, so that they share what they shared.
+  // Only the length is known. Equal hashes give equal prompts, so that shared prefixes remain shared.
   uint64_t state = std::strtoull(recorded.prompt_hash.substr(0, 16).c_str(), nullptr, 16) | 1;
   for (int64_t i = 0; i < recorded.prompt_tokens; ++i) {
     state = state * 6364136223846793005ULL + 1442695040888963407ULL;
@@ -71,15 +71,15 @@ Request request_again(const RecordedRequest& recorded, int64_t vocab) {
   return request;
 }
 
-std::vector<Again> ask_engine(Engine& engine, Request request) {
-  std::vector<Again> out(static_cast<size_t>(request.n));
+std::vector<ReplayedAnswer> ask_engine(Engine& engine, Request request) {
+  std::vector<ReplayedAnswer> out(static_cast<size_t>(request.n));
   auto stream = engine.submit(std::move(request));
   if (!stream.ok()) {
-    for (Again& one : out) one.error = stream.error().message;
+    for (ReplayedAnswer& one : out) one.error = stream.error().message;
     return out;
   }
   while (const auto event = (*stream)->next()) {
-    Again& one = out[static_cast<size_t>(event->answer)];
+    ReplayedAnswer& one = out[static_cast<size_t>(event->answer)];
     if (counts_as_answer(*event)) one.tokens.push_back(event->token);
     if (event->finish == FinishReason::error) one.error = event->error.message;
     if (event->finish == FinishReason::cancelled) one.error = "cancelled";
@@ -87,12 +87,12 @@ std::vector<Again> ask_engine(Engine& engine, Request request) {
   return out;
 }
 
-// What of a request has no field in that API; "": nothing.
-const char* cannot_be_asked(const Request& request) {
+// The part of a request that the API cannot express; "": none.
+const char* unsupported_part(const Request& request) {
   if (request.best_of > request.n || request.beams > 1) return "best_of and beam search";
   if (!request.sampling.banned_tokens.empty()) return "banned tokens";
   if (!request.stop_tokens.empty() || !request.bad_words.empty()) return "stop tokens and bad words";
-  if (request.thinking.tokens >= 0) return "a budget of thinking";
+  if (request.thinking.tokens >= 0) return "a thinking budget";
   if (!request.adapters.empty()) return "adapters";
   switch (request.constraint.kind) {
     case Constraint::Kind::none:
@@ -103,13 +103,13 @@ const char* cannot_be_asked(const Request& request) {
     case Constraint::Kind::choice:
     case Constraint::Kind::structure: return "this kind of structured output";
   }
-  return request.constraint.trigger.empty() ? "" : "structured output behind a trigger";
+  return request.constraint.trigger.empty() ? "" : "structured output with a trigger";
 }
 
-// llama-server's /completion: it takes token ids and answers with them. Answers of one request differ by seed + number.
-Again ask_server(const PostTarget& target, const std::string& model, const Request& request, int64_t answer) {
-  if (const std::string what = cannot_be_asked(request); !what.empty())
-    return {what + " cannot be asked for by this API", {}};
+// Uses llama-server's /completion, which accepts and returns token ids. Answer i of a request has the seed + i.
+ReplayedAnswer ask_server(const PostTarget& target, const std::string& model, const Request& request, int64_t answer) {
+  if (const std::string what = unsupported_part(request); !what.empty())
+    return {what + ": not supported by this API", {}};
   Json body = {{"prompt", request.prompt},
                {"n_predict", request.max_tokens},
                {"stream", false},
@@ -148,25 +148,26 @@ Again ask_server(const PostTarget& target, const std::string& model, const Reque
   const Json json = parse_json(reply->body);
   if (reply->status != 200) return {fmt::format("HTTP {}: {}", reply->status, reply->body.substr(0, 200)), {}};
   if (!json.is_object() || !json.contains("tokens") || !json["tokens"].is_array())
-    return {"the server's answer holds no tokens", {}};
-  Again out;
+    return {"the server's answer has no tokens", {}};
+  ReplayedAnswer out;
   for (const Json& token : json["tokens"])
     if (token.is_number_integer()) out.tokens.push_back(token.get<TokenId>());
   return out;
 }
 
-// "": they are the same.
+// Describes the first difference; "": identical.
 std::string compare(const RecordedAnswer& recorded, std::vector<TokenId> now) {
-  const auto wanted = static_cast<size_t>(recorded.tokens);
-  if (broken_off(recorded) && now.size() > wanted) now.resize(wanted);
-  if (now.size() == wanted && token_digest(now) == recorded.digest) return "";
-  if (recorded.ids.empty()) return fmt::format("{} tokens where there were {}, or others", now.size(), recorded.tokens);
+  const auto count = static_cast<size_t>(recorded.tokens);
+  if (interrupted_early(recorded) && now.size() > count) now.resize(count);
+  if (now.size() == count && token_digest(now) == recorded.digest) return "";
+  if (recorded.ids.empty())
+    return fmt::format("{} tokens instead of {}, or different tokens", now.size(), recorded.tokens);
   size_t at = 0;
   while (at < now.size() && at < recorded.ids.size() && now[at] == recorded.ids[at]) ++at;
   const auto name = [&](const std::vector<TokenId>& tokens) {
     return at < tokens.size() ? std::to_string(tokens[at]) : std::string("nothing");
   };
-  return fmt::format("differs from token {} on: was {}, is {}", at, name(recorded.ids), name(now));
+  return fmt::format("differs from token {} on: recorded {}, now {}", at, name(recorded.ids), name(now));
 }
 
 class RecordingReplay {
@@ -174,8 +175,8 @@ class RecordingReplay {
   RecordingReplay(const ReplayRecordingFlags& flags, const Recording& recording)
       : flags_(flags), recording_(recording) {}
 
-  // `ask`: all answers of a request, from any thread.
-  Outcome run(const std::function<std::vector<Again>(const RecordedRequest&)>& ask) {
+  // `ask` returns all answers of a request; called from several threads.
+  Outcome run(const std::function<std::vector<ReplayedAnswer>(const RecordedRequest&)>& ask) {
     const auto start = std::chrono::steady_clock::now();
     std::vector<std::thread> threads;
     const auto count = std::min<size_t>(static_cast<size_t>(flags_.in_flight), recording_.requests.size());
@@ -195,12 +196,12 @@ class RecordingReplay {
   }
 
  private:
-  void take(const RecordedRequest& request, const std::vector<Again>& answers) {
+  void take(const RecordedRequest& request, const std::vector<ReplayedAnswer>& answers) {
     std::lock_guard lock(mutex_);
     ++outcome_.requests;
     for (size_t i = 0; i < request.answers.size(); ++i) {
-      const Again again =
-          i < answers.size() ? answers[i] : Again{"the recording has more answers than were asked for", {}};
+      const ReplayedAnswer again =
+          i < answers.size() ? answers[i] : ReplayedAnswer{"the recording has more answers than the request", {}};
       outcome_.tokens += static_cast<int64_t>(again.tokens.size());
       std::string what = again.error.empty() ? "" : again.error;
       if (!what.empty())
@@ -240,7 +241,7 @@ void print(const ReplayRecordingFlags& flags, const Outcome& o) {
                one.what);
   }
   if (shown > kMostShown) fmt::print("... and {} more\n", static_cast<int64_t>(o.differences.size()) - kMostShown);
-  fmt::print("{} requests: {} answers the same, {} different, {} failed, {} not compared\n", o.requests, o.same,
+  fmt::print("{} requests: {} answers identical, {} different, {} failed, {} not compared\n", o.requests, o.same,
              o.different, o.failed, o.not_compared);
 }
 
@@ -251,8 +252,8 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
   MILLRACE_TRY(const Recording recording, read_recording(flags.path, !flags.partial));
   if (!recording.head.prompts)
     fmt::print(stderr,
-               "millrace: {} holds no prompts: the load is replayed with made-up ones of the same lengths, and its "
-               "answers cannot be compared\n",
+               "millrace: {} contains no prompts: replaying with synthetic prompts of the same lengths; answers "
+               "cannot be compared\n",
                flags.path);
   catch_interrupts();
   RecordingReplay replay(flags, recording);
@@ -264,7 +265,7 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
     constexpr int64_t kSomeVocabulary = 256;
     outcome = replay.run([&](const RecordedRequest& recorded) {
       const Request request = request_again(recorded, kSomeVocabulary);
-      std::vector<Again> out;
+      std::vector<ReplayedAnswer> out;
       for (size_t i = 0; i < recorded.answers.size(); ++i)
         out.push_back(ask_server(target, flags.served_model, request, static_cast<int64_t>(i)));
       return out;
@@ -273,10 +274,8 @@ Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags
     MILLRACE_TRY(const auto model, model_flags.load());
     const std::string isa(isa_name(model->parts().kernels.isa));
     if (recording.head.instruction_set != isa || recording.head.kv_format != options.kv_format)
-      fmt::print(
-          stderr,
-          "millrace: recorded with {} and {} keys and values, replayed with {} and {}: answers may differ for that\n",
-          recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
+      fmt::print(stderr, "millrace: recorded with {} and KV format {}, replayed with {} and {}: answers may differ\n",
+                 recording.head.instruction_set, recording.head.kv_format, isa, options.kv_format);
     MILLRACE_TRY(auto engine, Engine::create(model, options));
     outcome = replay.run([&](const RecordedRequest& recorded) {
       return ask_engine(*engine, request_again(recorded, model->info().vocab));

@@ -1,4 +1,4 @@
-// Asks again what `millrace serve --record` wrote down, and compares the answers bit for bit.
+// Replays the requests recorded by `millrace serve --record` and compares the answers token by token.
 #pragma once
 
 #include <string>
@@ -9,14 +9,14 @@ namespace millrace {
 
 struct ReplayRecordingFlags {
   std::string path, url, served_model;
-  double speed = 1;      // arrivals so many times as dense; 0: all at once
-  bool partial = false;  // a file that lacks its end will do
+  double speed = 1;      // speed-up of arrivals; 0: all at once
+  bool partial = false;  // accept a truncated file
   bool json = false;
   int64_t in_flight = 256;
 };
 
-// To an engine of `options` over `model`, or to the server at flags.url. Exit code 0: every answer was the same (or
-// none could be compared, which is said); 1: some were not.
+// Sends the requests to an engine with `options` on `model`, or to the server at flags.url. Exit code 0: every answer
+// was identical (or none could be compared, which is reported); 1: some differ.
 Result<int> replay_recording(const ReplayRecordingFlags& flags, const ModelFlags& model, const EngineOptions& options);
 
 }  // namespace millrace

@@ -11,8 +11,8 @@
 namespace millrace {
 namespace {
 
-// Tokens are timed where they come to be, on the engine's thread; this one sleeps until a request is due or has ended.
-// (One that looked for tokens all the time would take from the engine what it measures.)
+// Tokens are timed on the engine's thread. This thread sleeps until a request is due or has ended: polling for tokens
+// would take CPU time from the engine it measures.
 class Replay {
  public:
   Replay(Engine& engine, std::span<const WorkloadRequest> load, const ReplayOptions& options)
@@ -33,8 +33,8 @@ class Replay {
       records_[next].arrival = records_[next].sent = now();
       end(next, "never sent: interrupted");
     }
-    std::unique_lock lock(
-        mutex_);  // the engine holds on to this object until it has said its last word of each request
+    // The engine refers to this object until the last event of each request.
+    std::unique_lock lock(mutex_);
     moved_.wait(lock, [&] { return heard_ == submitted_; });
     return std::move(records_);
   }
@@ -51,7 +51,7 @@ class Replay {
     return load_[index].arrival_seconds <= now();
   }
 
-  // Until something may have to be done: the next request is due, one has ended, or it is time to show how far it is.
+  // Waits until the next request is due, one has ended, or the progress display must be updated.
   void wait(size_t next) {
     constexpr double kShow = 0.1;
     double until = now() + kShow;
@@ -63,7 +63,7 @@ class Replay {
         [&] { return std::exchange(ended_, false); });
   }
 
-  // Under the mutex, but for requests that the engine has not got.
+  // Called with the mutex held, except for requests not submitted to the engine.
   void end(size_t index, const std::string& error) {
     records_[index].finished = now();
     records_[index].error = error;
@@ -71,13 +71,13 @@ class Replay {
   }
 
   void send(size_t index) {
-    const WorkloadRequest& asked = load_[index];
+    const WorkloadRequest& from = load_[index];
     RequestRecord& record = records_[index];
-    record.prompt_tokens = asked.prompt_tokens;
-    record.tenant = asked.tenant;
-    Request request = make_replay_request(asked, options_.vocab);
+    record.prompt_tokens = from.prompt_tokens;
+    record.tenant = from.tenant;
+    Request request = make_replay_request(from, options_.vocab);
     record.sent = now();
-    record.arrival = options_.closed_loop > 0 ? record.sent : asked.arrival_seconds;
+    record.arrival = options_.closed_loop > 0 ? record.sent : from.arrival_seconds;
     {
       std::lock_guard lock(mutex_);
       ++in_flight_, ++submitted_;
@@ -92,7 +92,7 @@ class Replay {
     end(index, id.error().message);
   }
 
-  // On the engine's thread.
+  // Called on the engine's thread.
   void take(size_t index, const TokenEvent& event) {
     std::lock_guard lock(mutex_);
     RequestRecord& record = records_[index];
@@ -139,10 +139,10 @@ class Replay {
   ReplayOptions options_;
   std::vector<RequestRecord> records_;
   std::vector<RequestId> ids_;
-  size_t first_open_ = 0;  // all before it are over
+  size_t first_open_ = 0;  // all earlier requests are over
   std::chrono::steady_clock::time_point start_;
 
-  std::mutex mutex_;  // records of requests that the engine has, and what follows
+  std::mutex mutex_;  // guards records of submitted requests and the members below
   std::condition_variable moved_;
   std::vector<char> over_;
   int64_t in_flight_ = 0, submitted_ = 0, heard_ = 0;
@@ -151,10 +151,10 @@ class Replay {
 
 }  // namespace
 
-Request make_replay_request(const WorkloadRequest& asked, int64_t vocab) {
+Request make_replay_request(const WorkloadRequest& from, int64_t vocab) {
   Request request;
-  request.prompt = make_prompt(asked, vocab);
-  request.max_tokens = std::max<int64_t>(1, asked.output_tokens);
+  request.prompt = make_prompt(from, vocab);
+  request.max_tokens = std::max<int64_t>(1, from.output_tokens);
   request.ignore_eos = true;
   request.sampling.temperature = 0;
   return request;

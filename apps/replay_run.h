@@ -1,4 +1,4 @@
-// Sends a load to an engine in this process and notes when each token comes.
+// Sends a load to an in-process engine and records the time of each token.
 #pragma once
 
 #include <functional>
@@ -12,17 +12,17 @@
 namespace millrace {
 
 struct ReplayOptions {
-  int64_t closed_loop =
-      0;  // 0: each request at its arrival; else so many in flight all the time, whatever the arrivals say
-  double patience = 0;  // requests that took longer are cancelled and count as failed; seconds, 0: none
+  // Number of requests to keep in flight, ignoring arrival times; 0: send each request at its arrival time.
+  int64_t closed_loop = 0;
+  double patience = 0;  // seconds after which a request is cancelled and counts as failed; 0: unlimited
   int64_t vocab = 0;
 };
 
-// What is asked for a recorded request: its length, not the model's wish.
-Request make_replay_request(const WorkloadRequest& asked, int64_t vocab);
+// The request for a recorded one: generates exactly the recorded number of tokens.
+Request make_replay_request(const WorkloadRequest& from, int64_t vocab);
 
-// One record a request, in the load's order. `progress(done, in flight)` may return false to stop: what is not finished
-// by then is cancelled and counts as failed.
+// One record per request, in the load's order. `progress(done, in flight)` may return false to stop; unfinished
+// requests are then cancelled and count as failed.
 std::vector<RequestRecord> run_replay(Engine& engine, std::span<const WorkloadRequest> load,
                                       const ReplayOptions& options,
                                       const std::function<bool(int64_t, int64_t)>& progress);

@@ -1,4 +1,4 @@
-// millrace run: a completion, streamed.
+// millrace run: generates a completion and streams it.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -20,17 +20,17 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace run                                    a story by the built-in model
+  millrace run                                    a story from the built-in model
   millrace run -p "Once upon a time" -n 200 -s 7  the same story every time
   millrace run -m model.gguf -f prompt.txt --temp 0
   echo "The capital of France is" | millrace run -m model.gguf -n 8
   millrace run --prompt-tokens 1,403,407 -n 16 --ignore-eos --json
   millrace run -m model.gguf -p "Name and age: " --json-schema person.json
   millrace run -p "Was it good? " --choice yes,no,maybe
-  millrace run -p "Once upon a time" --n 2 --best-of 8     the two likeliest of eight answers
+  millrace run -p "Once upon a time" --n 2 --best-of 8     the two most likely of eight answers
   millrace run -p "Once upon a time" --beams 4 --n 4       beam search
 
-Several answers, the best of several and beams are written one after the other when all of them have ended.)";
+With --n, --best-of or --beams, answers are printed one after the other when all have finished.)";
 
 constexpr const char* kDefaultPrompt = "Once upon a time";
 
@@ -50,7 +50,7 @@ struct RunFlags {
   EarlyStopping early_stopping = EarlyStopping::no;
 };
 
-// One answer as it comes together.
+// One answer being collected.
 struct Answer {
   std::vector<TokenId> tokens;
   std::string text;
@@ -94,7 +94,7 @@ nlohmann::ordered_json answer_json(const Answer& answer, bool ranked) {
   return out;
 }
 
-// The first answer's fields stand in the object itself; with several, all of them stand in "answers".
+// The first answer's fields are in the object itself; with several answers, all are also in "answers".
 void print_json(const std::vector<TokenId>& prompt, const std::vector<Answer>& answers, const RunFlags& flags,
                 const TokenEvent& last, const Speed& speed, const EngineStats& stats) {
   const RequestTimings& t = last.timings;
@@ -131,16 +131,15 @@ void print_timings(const TokenEvent& last, const Speed& speed) {
 
 void print_store(const KvStoreStats& store) {
   if (store.left_out_tokens > 0)
-    fmt::print(stderr, "KV store: {} tokens left out of the attention: answers are not what they were\n",
-               store.left_out_tokens);
-  fmt::print(stderr,
-             "KV store: {} tokens loaded, {} faster to compute, {} not whole | {} of {} blocks, {:.1f} MB read, {:.1f} "
-             "MB written, {} dropped, "
-             "{} corrupt | {}, {} I/O\n",
-             store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
-             static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
-             store.dropped_blocks, store.corrupt_blocks, store.io_uring ? "io_uring" : "pread",
-             store.direct ? "direct" : "buffered");
+    fmt::print(stderr, "KV store: {} tokens left out of attention: answers are approximate\n", store.left_out_tokens);
+  fmt::print(
+      stderr,
+      "KV store: {} tokens loaded, {} faster to compute, {} failed to load | {} of {} blocks, {:.1f} MB read, {:.1f} "
+      "MB written, {} dropped, {} corrupt | {}, {} I/O\n",
+      store.hit_tokens, store.passed_tokens, store.failed_tokens, store.blocks, store.capacity_blocks,
+      static_cast<double>(store.read_bytes) * 1e-6, static_cast<double>(store.written_bytes) * 1e-6,
+      store.dropped_blocks, store.corrupt_blocks, store.io_uring ? "io_uring" : "pread",
+      store.direct ? "direct" : "buffered");
 }
 
 nlohmann::ordered_json logprob_json(const TokenEvent& event) {
@@ -157,7 +156,7 @@ Result<std::vector<TokenId>> prompt_ids(const RunFlags& flags, bool prompt_given
   MILLRACE_TRY(std::string text, read_prompt(flags, prompt_given));
   MILLRACE_TRY(auto ids, model.encode(text, !flags.no_special));
   if (ids.empty())
-    return Error::user("prompt: is empty, and this model adds no start token; give it at least one character");
+    return Error::user("prompt: is empty, and this model adds no start token; use at least one character");
   *shown = std::move(text);
   return ids;
 }
@@ -180,7 +179,7 @@ Result<Request> make_request(const RunFlags& flags, bool prompt_given, const Lan
   return request;
 }
 
-// Collects the answers; `print` gets the text of a lone one as it comes. Returns the request's last event.
+// Collects the answers and calls `print` with text as it arrives. Returns the request's last event.
 TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& answers,
                    const std::function<bool(const std::string&)>& print) {
   TokenEvent last;
@@ -199,7 +198,7 @@ TokenEvent collect(Stream& stream, bool wants_logprobs, std::vector<Answer>& ans
       if (wants_logprobs) answer.logprobs.push_back(logprob_json(*event));
     }
     answer.text += event->text;
-    if (!print(event->text)) stream.cancel();  // nobody reads any more
+    if (!print(event->text)) stream.cancel();  // the output is closed
     if (event->finish == FinishReason::none) continue;
     answer.last = *event;
     last = std::move(*event);
@@ -247,46 +246,50 @@ Result<int> run(const RunFlags& flags, bool prompt_given) {
 void add_run_command(CLI::App& app) {
   auto flags = std::make_shared<RunFlags>();
   auto prompt_given = std::make_shared<CLI::Option*>(nullptr);
-  CLI::App* command = add_command(app, "run", "Write a completion of a prompt", kExamples,
+  CLI::App* command = add_command(app, "run", "Generate a completion of a prompt", kExamples,
                                   [=] { return run(*flags, (*prompt_given)->count() > 0); });
   flags->model.add_to(command);
-  *prompt_given = command->add_option("-p,--prompt", flags->prompt,
-                                      "Text to continue; else -f, standard input when piped, or a story's beginning");
+  *prompt_given = command->add_option(
+      "-p,--prompt", flags->prompt, "Text to continue; default: -f, piped standard input, or the beginning of a story");
   CLI::Option* file =
       command->add_option("-f,--file", flags->file, "File with the text to continue")->excludes(*prompt_given);
   command->add_option("--prompt-tokens", flags->prompt_tokens, "Token ids instead of text: 1,2,3")
       ->delimiter(',')
       ->excludes(*prompt_given)
       ->excludes(file);
-  command->add_option("-n,--max-tokens", flags->max_tokens, "Tokens to write; -1: until the context is full")
+  command->add_option("-n,--max-tokens", flags->max_tokens, "Most tokens to generate; -1: until the context is full")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{-1}, int64_t{INT32_MAX}));
-  command->add_option("--min-tokens", flags->min_tokens, "End tokens are held back before so many");
-  command->add_option("--stop", flags->stop, "Stop before this text; may be given several times");
+  command->add_option("--min-tokens", flags->min_tokens, "Do not end before this many tokens");
+  command->add_option("--stop", flags->stop, "Stop before this text; repeatable");
   const auto count = CLI::Range(int64_t{1}, int64_t{128});
-  command->add_option("--n", flags->answers, "Answers; they differ by the seed")->capture_default_str()->check(count);
+  command->add_option("--n", flags->answers, "Number of answers; each uses a different seed")
+      ->capture_default_str()
+      ->check(count);
   command
       ->add_option("--best-of", flags->best_of,
-                   "Write so many answers and give the n with the highest mean log-probability")
+                   "Generate this many answers and print the n with the highest mean log-probability")
       ->check(count);
   command
       ->add_option("--beams", flags->beams,
-                   "Beam search of this width, by the model's own distribution; gives the n best")
+                   "Beam search of this width on the model's own distribution; prints the n best")
       ->capture_default_str()
       ->check(count);
   command
-      ->add_option("--length-penalty", flags->length_penalty, "Beams: score = sum of log-probabilities / tokens ^ this")
+      ->add_option("--length-penalty", flags->length_penalty,
+                   "Beam search: score = sum of log-probabilities / tokens ^ this")
       ->capture_default_str();
   command
       ->add_option("--early-stopping", flags->early_stopping,
-                   "Beams: no, yes (as soon as there are enough answers) or never (while a better one could come)")
+                   "Beam search: end early: no, yes (as soon as there are enough answers) or never (until no better "
+                   "one is possible)")
       ->transform(CLI::CheckedTransformer(std::map<std::string, EarlyStopping>{
           {"no", EarlyStopping::no}, {"yes", EarlyStopping::yes}, {"never", EarlyStopping::never}}));
-  command->add_flag("--ignore-eos", flags->ignore_eos, "Go on past the model's end token");
+  command->add_flag("--ignore-eos", flags->ignore_eos, "Continue after the model's end token");
   command->add_flag("--no-special", flags->no_special, "Do not add a start token to the prompt");
   command->add_flag("--json", flags->json, "Print one JSON object at the end instead of text");
   flags->engine.add_to(command);
-  flags->engine.add_adapters_to(command, "All of them are used");
+  flags->engine.add_adapters_to(command, "All of them are applied");
   flags->sampling.add_to(command);
   flags->constraint.add_to(command);
 }

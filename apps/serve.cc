@@ -1,4 +1,4 @@
-// millrace serve: the engine behind HTTP.
+// millrace serve: serves models over HTTP.
 #include <fmt/format.h>
 
 #include <cstdio>
@@ -24,12 +24,12 @@ constexpr const char* kExamples = R"(Examples:
   millrace serve                                        the built-in model at http://127.0.0.1:8080
   millrace serve -m model.gguf --alias gpt-4o --port 9000
   millrace serve -m fast=small.gguf -m good=large.gguf --memory 20G --idle-unload 600
-  millrace serve --models-dir ~/models                  each loaded when a request first asks for it
+  millrace serve --models-dir ~/models                  load each model at its first request
   millrace serve -m model.gguf --host 0.0.0.0 --api-key-file keys.txt
   curl localhost:8080/v1/chat/completions -d '{"messages": [{"role": "user", "content": "Hello"}]}'
 
-The first SIGTERM or Ctrl-C takes no new work and lets streams finish; the second one stops at once.
-SIGHUP has it read its config file, keys and certificates again, for all that can change while it runs.)";
+The first SIGTERM or Ctrl-C rejects new requests and lets running ones finish; the second one stops immediately.
+SIGHUP reloads the config file, keys and certificates; settings that need a restart are logged and ignored.)";
 
 struct ServeFlags {
   ModelFlags model;
@@ -44,9 +44,9 @@ struct ServeFlags {
   double drain_seconds = 30;
 
   bool keyless() const { return service.api_keys.empty() && service.keys.empty(); }
-  // Null: without TLS.
+  // Null: no TLS.
   Result<std::shared_ptr<const TlsContext>> load_tls() const {
-    if (tls_cert.empty() != tls_key.empty()) return Error::user("--tls-cert: goes with --tls-key");
+    if (tls_cert.empty() != tls_key.empty()) return Error::user("--tls-cert: requires --tls-key, and vice versa");
     if (tls_cert.empty()) return std::shared_ptr<const TlsContext>();
     return TlsContext::load(tls_cert, tls_key);
   }
@@ -54,7 +54,7 @@ struct ServeFlags {
 
 bool is_loopback(const std::string& host) { return host == "localhost" || host == "::1" || host.starts_with("127."); }
 
-// Those of the files, too.
+// Collects the keys of the flags and files.
 Result<void> read_keys(ServeFlags& flags) {
   std::vector<std::string>& keys = flags.service.api_keys;
   if (!flags.key_file.empty()) {
@@ -63,7 +63,8 @@ Result<void> read_keys(ServeFlags& flags) {
     const size_t before = keys.size();
     for (std::string line; std::getline(file, line);)
       if (!line.empty() && line[0] != '#') keys.push_back(line);
-    if (keys.size() == before) return Error::user(fmt::format("{}: holds no key; one a line", flags.key_file));
+    if (keys.size() == before)
+      return Error::user(fmt::format("{}: contains no keys; expected one per line", flags.key_file));
   }
   for (const std::string& key : keys)
     if (key.empty() || key.size() > 1024) return Error::user("API key: must have 1 to 1024 characters");
@@ -74,7 +75,7 @@ Result<void> read_keys(ServeFlags& flags) {
   return {};
 }
 
-// As the policy takes them; "" where all weigh the same.
+// The key weights as an option of the policy; "": all equal.
 std::string key_weights(const std::vector<ApiKey>& keys) {
   std::string out;
   for (const ApiKey& key : keys)
@@ -82,7 +83,7 @@ std::string key_weights(const std::vector<ApiKey>& keys) {
   return out;
 }
 
-// The chat template, and what of a budget is kept for structured output.
+// Reads the chat template and parses --constraint-memory.
 Result<void> read_texts(ServeFlags& flags) {
   if (!flags.template_file.empty()) {
     std::ifstream file(flags.template_file, std::ios::binary);
@@ -96,7 +97,7 @@ Result<void> read_texts(ServeFlags& flags) {
   return {};
 }
 
-// What a running server takes over from its flags as they are now; the rest is told of and left.
+// Flags that a reload applies; other changes are logged and ignored.
 const std::set<std::string> kLive = {
     "--api-key",          "--api-key-file",      "--api-keys",          "--metrics-access",
     "--cors-origin",      "--request-timeout",   "--max-ttft",          "--max-body-bytes",
@@ -110,77 +111,40 @@ const std::set<std::string> kLive = {
 struct Running {
   Server& server;
   ServeFlags& flags;
-  GivenFlags given;  // as it started
+  GivenFlags given;  // at startup
 };
-
-void add_connection_flags(CLI::App* command, HttpLimits& http) {
-  const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
-  const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
-  command->add_option("--max-body-bytes", http.body_bytes, "Of a request")
-      ->capture_default_str()
-      ->check(whole(1024, int64_t{1} << 30));
-  command->add_option("--max-header-bytes", http.header_bytes, "Of a request")
-      ->capture_default_str()
-      ->check(whole(1024, 1 << 20));
-  command->add_option("--max-connections", http.connections, "Open at once")
-      ->capture_default_str()
-      ->check(whole(1, 1 << 20));
-  command->add_option("--max-queued-bytes", http.queued_bytes, "Of a stream whose reader is slow, before it is cut")
-      ->capture_default_str()
-      ->check(whole(4096, 1 << 30));
-  command->add_option("--read-timeout", http.read_seconds, "Seconds for a request to come in whole")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--idle-timeout", http.idle_seconds, "Seconds between the requests of a connection")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--stall-timeout", http.stall_seconds, "Seconds without a byte taken by the reader of an answer")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command
-      ->add_option("--ping-seconds", http.ping_seconds,
-                   "A stream that is silent so long gets a comment, so that nothing between closes it")
-      ->capture_default_str()
-      ->check(seconds(0.1));
-  command->add_option("--io-threads", http.io_threads, "Threads for sockets")
-      ->capture_default_str()
-      ->check(CLI::Range(1, 64));
-}
 
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run);
 
-void tell_what_stays(const GivenFlags& before, const GivenFlags& now) {
+void warn_about_ignored_changes(const GivenFlags& before, const GivenFlags& now) {
   std::set<std::string> names;
   for (const GivenFlags* given : {&before, &now})
     for (const auto& [name, values] : *given) names.insert(name);
   for (const std::string& name : names) {
     const auto was = before.find(name), is = now.find(name);
     if (kLive.contains(name) || (was != before.end() && is != now.end() && was->second == is->second)) continue;
-    std::fprintf(stderr, "millrace: warning: reload: %s cannot change while the server runs; restart it for that\n",
-                 name.c_str());
+    std::fprintf(stderr, "millrace: warning: reload: changing %s requires a restart; ignored\n", name.c_str());
   }
 }
 
-// All or nothing: a fault anywhere leaves everything as it was.
+// Applies everything or nothing: any error leaves all settings unchanged.
 Result<void> reload(Running& running) {
   ServeFlags fresh;
   MILLRACE_TRY(GivenFlags given,
                parse_again("serve", [&](CLI::App& app) { declare(app, fresh, [] { return Result<int>(0); }); }));
   MILLRACE_TRY_VOID(read_keys(fresh));
   if (fresh.keyless() != running.flags.keyless())
-    return Error::user(
-        "API keys: a server that has none gets none while it runs, and one that has some keeps some; restart it for "
-        "that");
+    return Error::user("API keys: adding the first key or removing the last one requires a restart");
   MILLRACE_TRY(auto tls, fresh.load_tls());
   if ((tls == nullptr) != running.flags.tls_cert.empty())
-    return Error::user("--tls-cert: TLS cannot be switched while the server runs; restart it for that");
+    return Error::user("--tls-cert: turning TLS on or off requires a restart");
   running.server.change(fresh.service, fresh.http, std::move(tls));
   running.flags.drain_seconds = fresh.drain_seconds;
-  tell_what_stays(running.given, given);
+  warn_about_ignored_changes(running.given, given);
   return {};
 }
 
-// Until the last answer is written, a second signal comes, or the limit is over.
+// Waits until the last answer is written, a second signal arrives, or the limit is over.
 void wait_for_drain(Server& server, ServeSignals& signals, double limit) {
   const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(limit);
   while (!server.drained() && std::chrono::steady_clock::now() < until)
@@ -197,32 +161,36 @@ std::string names_of(ModelRegistry& models) {
 
 void add_telemetry_flags(CLI::App* command, TelemetryOptions& telemetry) {
   command
-      ->add_option("--log-format", telemetry.log.format, "Of the log on stderr, a line for each request: text, or json")
+      ->add_option("--log-format", telemetry.log.format,
+                   "Format of the log on stderr, one line per request: text or json")
       ->capture_default_str()
       ->check(CLI::IsMember({"text", "json"}));
   command
       ->add_option("--log-level", telemetry.log.level,
-                   "Least level that is logged: debug, info, warn (requests that failed), error, off")
+                   "Lowest level to log: debug, info, warn (failed requests), error or off")
       ->capture_default_str()
       ->check(CLI::IsMember({"debug", "info", "warn", "error", "off"}));
-  command->add_flag("--log-prompts", telemetry.log.prompts, "Prompts too");
-  command->add_option("--otlp-endpoint", telemetry.otlp.endpoint,
-                      "Send spans as OTLP over HTTP with JSON, as in http://localhost:4318/v1/traces; what "
-                      "OTEL_EXPORTER_OTLP_ENDPOINT says when absent");
+  command->add_flag("--log-prompts", telemetry.log.prompts, "Log prompts too");
+  command->add_option(
+      "--otlp-endpoint", telemetry.otlp.endpoint,
+      "Send trace spans as OTLP over HTTP with JSON to this URL, such as http://localhost:4318/v1/traces; "
+      "default: OTEL_EXPORTER_OTLP_ENDPOINT");
   command->add_option("--otlp-ca", telemetry.otlp.ca_file,
-                      "Certificates in PEM that an https endpoint's must come from, in the place of the system's");
-  command->add_option("--record", telemetry.record,
-                      "Write requests and digests of their answers to this file; `millrace replay --recording` asks "
-                      "again and compares");
+                      "PEM file of certificate authorities to trust for an https endpoint instead of the system's");
+  command->add_option(
+      "--record", telemetry.record,
+      "Record requests and digests of their answers in this file; `millrace replay --recording` repeats "
+      "them and compares");
   command->add_flag("--record-prompts", telemetry.record_prompts,
-                    "... with prompts and answers, without which nothing can be compared");
+                    "Record prompts and answers too; without them a replay cannot compare answers");
 }
 
 void wait_for_end(Running& running, ServeSignals& signals) {
   while (signals.wait() != ServeSignals::Signal::stop) {
     const auto done = reload(running);
-    if (done.ok()) std::fprintf(stderr, "millrace: settings read again\n");
-    if (!done.ok()) std::fprintf(stderr, "millrace: reload: %s; the old settings stay\n", done.error().message.c_str());
+    if (done.ok()) std::fprintf(stderr, "millrace: settings reloaded\n");
+    if (!done.ok())
+      std::fprintf(stderr, "millrace: reload: %s; keeping the old settings\n", done.error().message.c_str());
   }
   running.flags.service.telemetry->log().event(LogLevel::info, "draining",
                                                {{"limit_seconds", running.flags.drain_seconds}});
@@ -238,7 +206,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   MILLRACE_TRY_VOID(read_keys(flags));
   if (!is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public)
     return Error::user(fmt::format(
-        "host {}: others could use this server; give --api-keys, --api-key or --api-key-file, or say --allow-public",
+        "host {}: other machines could use this server; set --api-keys, --api-key or --api-key-file, or --allow-public",
         flags.http.host));
   flags.service.local_only = is_loopback(flags.http.host) && flags.keyless() && !flags.allow_public;
   MILLRACE_TRY(auto tls, flags.load_tls());
@@ -284,30 +252,68 @@ void add_limits(CLI::App* command, ServeFlags& flags) {
   const auto add = [&](const char* name, int64_t& value, const char* help, int64_t least, int64_t most) {
     command->add_option(name, value, help)->capture_default_str()->check(whole(least, most));
   };
-  add("--max-connections-per-address", http.peer_connections, "The same, of one address; 0: as many as there may be", 0,
-      1 << 20);
-  add("--max-bodies-bytes", http.bodies_bytes, "Of all requests that are coming in", 1024, int64_t{1} << 40);
-  add("--max-answers", limits.answers, "Of one request, over its prompts", 1, 65536);
+  add("--max-connections-per-address", http.peer_connections,
+      "Most open connections per client address; 0: no separate limit", 0, 1 << 20);
+  add("--max-bodies-bytes", http.bodies_bytes, "Total size in bytes of all request bodies being received", 1024,
+      int64_t{1} << 40);
+  add("--max-answers", limits.answers, "Most answers per request, over all its prompts", 1, 65536);
   add("--max-answer-tokens", limits.max_tokens,
-      "Tokens of an answer; what asks for more gets so many. 0: as the context has it", 0, INT32_MAX);
-  add("--max-prompt-tokens", limits.prompt_tokens, "Tokens of a prompt; more are refused. 0: as the context has it", 0,
-      INT32_MAX);
-  add("--max-messages", limits.messages, "Of a conversation", 1, 1 << 20);
-  add("--max-stops", limits.stops, "Stop strings of a request", 0, 64);
-  add("--max-stop-bytes", limits.stop_bytes, "Of one of them", 1, 1 << 20);
-  add("--max-constraint-bytes", limits.constraint_bytes, "Of a request's schema, grammar, regex or choices", 1,
-      int64_t{1} << 30);
-  add("--max-logprobs", limits.logprobs, "Likeliest tokens beside each", 0, 100);
+      "Most tokens per answer; larger requests are capped. 0: limited by the context", 0, INT32_MAX);
+  add("--max-prompt-tokens", limits.prompt_tokens,
+      "Most tokens per prompt; longer ones are rejected. 0: limited by the context", 0, INT32_MAX);
+  add("--max-messages", limits.messages, "Most messages per conversation", 1, 1 << 20);
+  add("--max-stops", limits.stops, "Most stop strings per request", 0, 64);
+  add("--max-stop-bytes", limits.stop_bytes, "Longest stop string in bytes", 1, 1 << 20);
+  add("--max-constraint-bytes", limits.constraint_bytes, "Largest schema, grammar, regex or list of choices in bytes",
+      1, int64_t{1} << 30);
+  add("--max-logprobs", limits.logprobs, "Most alternatives per token in logprobs", 0, 100);
   command
       ->add_option("--max-ttft", flags.service.max_ttft_seconds,
-                   "Requests are refused when their first token is not to be expected within so many seconds; 0: never")
+                   "Reject requests whose expected time to first token is more than this many seconds; 0: never")
       ->check(CLI::Range(0.0, 1e6));
   command->add_option("--tls-cert", flags.tls_cert,
-                      "Certificate in PEM, with its chain: the server then speaks HTTPS only");
-  command->add_option("--tls-key", flags.tls_key, "Its private key in PEM");
-  command->add_option("--handshake-timeout", http.handshake_seconds, "Seconds for TLS to be agreed on")
+                      "PEM file with the certificate and its chain; enables HTTPS and disables HTTP");
+  command->add_option("--tls-key", flags.tls_key, "PEM file with the certificate's private key");
+  command->add_option("--handshake-timeout", http.handshake_seconds, "Seconds for a TLS handshake")
       ->capture_default_str()
       ->check(CLI::Range(0.1, 1e6));
+}
+
+void add_connection_flags(CLI::App* command, HttpLimits& http) {
+  const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
+  const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
+  command->add_option("--max-body-bytes", http.body_bytes, "Largest request body in bytes")
+      ->capture_default_str()
+      ->check(whole(1024, int64_t{1} << 30));
+  command->add_option("--max-header-bytes", http.header_bytes, "Largest request header in bytes")
+      ->capture_default_str()
+      ->check(whole(1024, 1 << 20));
+  command->add_option("--max-connections", http.connections, "Most open connections")
+      ->capture_default_str()
+      ->check(whole(1, 1 << 20));
+  command
+      ->add_option("--max-queued-bytes", http.queued_bytes,
+                   "Most unsent bytes per stream before a slow client is disconnected")
+      ->capture_default_str()
+      ->check(whole(4096, 1 << 30));
+  command->add_option("--read-timeout", http.read_seconds, "Seconds to receive a complete request")
+      ->capture_default_str()
+      ->check(seconds(0.1));
+  command->add_option("--idle-timeout", http.idle_seconds, "Seconds between two requests of a connection")
+      ->capture_default_str()
+      ->check(seconds(0.1));
+  command
+      ->add_option("--stall-timeout", http.stall_seconds, "Seconds without the client accepting a byte of its answer")
+      ->capture_default_str()
+      ->check(seconds(0.1));
+  command
+      ->add_option("--ping-seconds", http.ping_seconds,
+                   "Send a comment on a stream that has been idle for this many seconds, so that proxies keep it open")
+      ->capture_default_str()
+      ->check(seconds(0.1));
+  command->add_option("--io-threads", http.io_threads, "Threads for socket I/O")
+      ->capture_default_str()
+      ->check(CLI::Range(1, 64));
 }
 
 void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run) {
@@ -317,93 +323,99 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
   ServiceOptions& service = flags.service;
   const auto whole = [](int64_t least, int64_t most) { return CLI::Range(least, most); };
   const auto seconds = [](double least) { return CLI::Range(least, 1e6); };
-  command->add_option("--host", http.host, "Address to listen at")->capture_default_str();
-  command->add_option("--port", http.port, "Port; 0: any that is free")
+  command->add_option("--host", http.host, "Address to listen on")->capture_default_str();
+  command->add_option("--port", http.port, "Port; 0: any free port")
       ->capture_default_str()
       ->check(CLI::Range(0, 65535));
   flags.models.add_to(command);
-  command->add_option("--api-key", service.api_keys, "Key that requests must bring; may be given several times");
-  command->add_option("--api-key-file", flags.key_file, "File with such keys, one a line");
+  command->add_option("--api-key", service.api_keys, "API key that requests must send; repeatable");
+  command->add_option("--api-key-file", flags.key_file, "File with API keys, one per line");
   command->add_option("--api-keys", flags.keys_path,
                       "JSON file of named keys with roles, weights, rate limits and quotas; see docs/operation.md");
   command
       ->add_option("--metrics-access", service.metrics_role,
-                   "Who may read /metrics where there are keys: admin, user (any key), everybody [admin]")
+                   "Access to /metrics on a server with keys: admin, user (any key) or everybody [admin]")
       ->type_name("TEXT")
       ->transform(
           CLI::CheckedTransformer(
               std::map<std::string, Role>{{"admin", Role::admin}, {"user", Role::user}, {"everybody", Role::nobody}})
               .description("{admin,user,everybody}"));
   command->add_flag("--allow-public", flags.allow_public,
-                    "Whoever reaches the address may ask without a key, under any host name");
-  command->add_flag("--api-docs", flags.api_docs, "Print what requests may hold, and leave");
+                    "Accept requests from everyone, without a key and for any host name");
+  command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");
   command->add_option("--cors-origin", service.origins,
-                      "Web pages that may ask from a browser, as https://name; '*': any. May be given several times");
-  command->add_option("--max-streams", flags.engine.options.max_streams, "Streams that run at once; more wait")
+                      "Origin of web pages that may send requests, such as https://name; '*': any. Repeatable");
+  command
+      ->add_option("--max-streams", flags.engine.options.max_streams,
+                   "Concurrently running streams; further ones are queued")
       ->capture_default_str()
       ->check(whole(1, 65536));
-  command->add_option("--queue", flags.engine.options.queue, "Streams that wait at most; more are refused with 429")
+  command->add_option("--queue", flags.engine.options.queue, "Most queued streams; further ones are rejected with 429")
       ->capture_default_str()
       ->check(whole(0, 1 << 24));
   command->add_option("--chat-template-file", flags.template_file,
-                      "Chat template (Jinja) in the place of the model's own");
+                      "Jinja chat template to use instead of the model's own");
   command->add_option("--constraint-memory", flags.constraint_memory,
-                      "Of --memory, kept for structured output and tools; a sixteenth when absent, 64M at most");
+                      "Part of --memory reserved for structured output and tools; default: a sixteenth, at most 64M");
   command
       ->add_option("--stored-responses", service.stored_responses,
-                   "Answers of /v1/responses that are kept for previous_response_id; 0: none")
+                   "Answers of /v1/responses to store for previous_response_id; 0: none")
       ->capture_default_str()
       ->check(whole(0, 1 << 20));
-  command->add_option("--stored-response-bytes", service.stored_response_bytes, "... and their size in all")
+  command->add_option("--stored-response-bytes", service.stored_response_bytes, "Total size of stored answers in bytes")
       ->capture_default_str()
       ->check(whole(0, int64_t{1} << 36));
   command
-      ->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer ends as it is; 0: none")
+      ->add_option("--request-timeout", service.timeout_seconds, "Seconds after which an answer is ended; 0: no limit")
       ->check(seconds(0));
   command->add_option("--files-dir", service.files_dir,
-                      "Folder for uploaded files and batches, this server's alone; none without it");
-  command->add_option("--files-count", service.files.files, "Files there at most")
+                      "Folder for uploaded files and batches, used by this server only; default: no files and batches");
+  command->add_option("--files-count", service.files.files, "Most stored files")
       ->capture_default_str()
       ->check(whole(1, 1 << 20));
-  command->add_option("--files-bytes", service.files.bytes, "Bytes of them together")
+  command->add_option("--files-bytes", service.files.bytes, "Total size of stored files in bytes")
       ->capture_default_str()
       ->check(whole(1024, int64_t{1} << 50));
   command
       ->add_option("--key-files-count", service.files.key_files,
-                   "Files of one key at most that is no admin's and does not say itself")
+                   "Most stored files per key without the role admin, unless the key has its own limit")
       ->capture_default_str()
       ->check(whole(1, 1 << 20));
-  command->add_option("--key-files-bytes", service.files.key_bytes, "Bytes of them together")
+  command
+      ->add_option("--key-files-bytes", service.files.key_bytes,
+                   "Total size in bytes of the stored files of such a key")
       ->capture_default_str()
       ->check(whole(1024, int64_t{1} << 50));
-  command->add_option("--batch-lines", service.batches.in_flight, "Lines of a batch that are under way at once")
+  command->add_option("--batch-lines", service.batches.in_flight, "Concurrently running lines of a batch")
       ->capture_default_str()
       ->check(CLI::Range(1, 4096));
   command
-      ->add_option(
-          "--stream-grace", service.streams.grace_seconds,
-          "Seconds that a stream with an X-Conversation-Id goes on without its reader, who may come back; 0: none does")
+      ->add_option("--stream-grace", service.streams.grace_seconds,
+                   "Seconds that a stream with an X-Conversation-Id continues after a disconnect, so that the client "
+                   "can resume it; 0: none")
       ->capture_default_str()
       ->check(seconds(0));
-  command->add_option("--stream-keep", service.streams.keep_seconds, "Seconds that it can be read after its end")
+  command
+      ->add_option("--stream-keep", service.streams.keep_seconds,
+                   "Seconds that such a stream can be resumed after its end")
       ->capture_default_str()
       ->check(seconds(0));
-  command->add_option("--stream-bytes", service.streams.stream_bytes, "Bytes of one that are kept, the last ones")
+  command->add_option("--stream-bytes", service.streams.stream_bytes, "Last bytes of such a stream to retain")
       ->capture_default_str()
       ->check(whole(4096, int64_t{1} << 30));
-  command->add_option("--streams-bytes", service.streams.total_bytes, "Bytes of all of them")
+  command->add_option("--streams-bytes", service.streams.total_bytes, "Total bytes to retain of all such streams")
       ->capture_default_str()
       ->check(whole(4096, int64_t{1} << 40));
   command
-      ->add_option("--metrics-alias", service.metrics_alias, "Metrics under another server's names too: vllm, llamacpp")
+      ->add_option("--metrics-alias", service.metrics_alias, "Export metrics under the names of vllm or llamacpp too")
       ->check(CLI::IsMember({"vllm", "llamacpp"}));
   add_telemetry_flags(command, flags.telemetry);
   add_connection_flags(command, http);
-  command->add_option("--drain-timeout", flags.drain_seconds, "Seconds that streams have to finish after SIGTERM")
+  command->add_option("--drain-timeout", flags.drain_seconds, "Seconds for running streams to finish after SIGTERM")
       ->capture_default_str()
       ->check(seconds(0));
   flags.engine.add_to(command);
-  flags.engine.add_adapters_to(command, "Requests choose them as model NAME, or by the field lora");
+  flags.engine.add_adapters_to(command, "Requests select them as model NAME or with the field lora");
   flags.sampling.add_to(command);
   add_limits(command, flags);
 }

@@ -20,21 +20,21 @@ std::string stem_of(const std::string& path) {
                                              : file.stem().string();
 }
 
-// What the model's files call it.
+// The model's name in its files.
 Result<std::string> own_name(const std::string& path) {
   MILLRACE_TRY(const ModelFiles files, open_model(path));
   MILLRACE_TRY(const ArchSpec spec, read_arch_spec(files));
   return !spec.name.empty() ? spec.name : stem_of(files.path);
 }
 
-// "fast=small.gguf": a name, and what it stands before. A '=' in a path comes after a '/'.
+// Splits "fast=small.gguf" into name and path. A '=' after a '/' is part of the path.
 std::pair<std::string, std::string> split_name(const std::string& text) {
   const size_t equals = text.find('='), slash = text.find('/');
   if (equals == std::string::npos || equals == 0 || slash < equals) return {"", text};
   return {text.substr(0, equals), text.substr(equals + 1)};
 }
 
-// A bar while one is loaded, on a terminal.
+// A progress bar for loading a model.
 std::function<void(double)> bar_of(const std::string& name) {
   auto bar = std::make_shared<std::unique_ptr<ProgressBar>>();
   return [bar, name](double fraction) {
@@ -75,7 +75,7 @@ Result<ModelConfig> read_table(const std::string& name, const std::vector<const 
   std::vector<std::string> arguments;
   for (const CLI::ConfigItem* item : items)
     for (const std::string& input : item->inputs) arguments.push_back("--" + item->name + "=" + input);
-  std::ranges::reverse(arguments);  // as the parser wants it
+  std::ranges::reverse(arguments);  // CLI11 expects reverse order
   try {
     app.parse(arguments);
   } catch (const CLI::ParseError& error) {
@@ -110,21 +110,21 @@ Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const
   }
   std::vector<std::pair<std::string, std::vector<const CLI::ConfigItem*>>> tables;
   for (const CLI::ConfigItem& item : items) {
-    if (item.name == "++" || item.name == "--") continue;  // a table begins or ends
+    if (item.name == "++" || item.name == "--") continue;  // begin or end of a table
     if (item.parents.size() != 1)
       return Error::user(
-          fmt::format("{}: '{}': stands in no table; each model is a table, [NAME]", path, item.fullname()));
+          fmt::format("{}: '{}' is not in a table; each model is a table [NAME]", path, item.fullname()));
     auto found = std::ranges::find(tables, item.parents[0], [](const auto& table) { return table.first; });
     if (found == tables.end()) found = tables.insert(tables.end(), {item.parents[0], {}});
     found->second.push_back(&item);
   }
   std::vector<ModelConfig> out;
-  for (const auto& [name, its] : tables) {
-    auto config = read_table(name, its, defaults);
+  for (const auto& [name, table] : tables) {
+    auto config = read_table(name, table, defaults);
     if (!config.ok()) return Error::user(fmt::format("{}: {}", path, config.error().message));
     out.push_back(std::move(*config));
   }
-  if (out.empty()) return Error::user(fmt::format("{}: names no model", path));
+  if (out.empty()) return Error::user(fmt::format("{}: contains no models", path));
   return out;
 }
 
@@ -132,24 +132,22 @@ void ServeModels::add_to(CLI::App* command) {
   command->remove_option(command->get_option("--model"));
   command->add_option("-m,--model", models,
                       "[NAME=]PATH of a GGUF file, .safetensors file, Hugging Face folder, or hf:OWNER/NAME[:FILE]; "
-                      "may be given several times. The built-in model when absent");
-  command->add_option(
-      "--models-file", file,
-      "TOML file with a table for each model: path, alias, preload, idle-unload, and flags of its engine");
-  command->add_option("--models-dir", folder, "Folder of models, each loaded when a request first asks for it");
-  command->add_option("--name", name, "The first model's name in answers; its own when absent");
-  command->add_option("--alias", aliases,
-                      "Further name that requests may use for it; '*': any name. May be given several times");
-  command->add_option("--model-alias", named_aliases, "NAME=ALIAS: further name of one of several models");
+                      "repeatable. Default: the built-in model");
+  command->add_option("--models-file", file,
+                      "TOML file with one table per model: path, alias, preload, idle-unload and engine flags");
+  command->add_option("--models-dir", folder, "Folder of models; each is loaded at its first request");
+  command->add_option("--name", name, "Name of the first model in answers; default: its own");
+  command->add_option("--alias", aliases, "Additional name for the first model in requests; '*': any name. Repeatable");
+  command->add_option("--model-alias", named_aliases, "NAME=ALIAS: additional name for the model NAME");
   command
       ->add_option("--idle-unload", idle_seconds,
-                   "Seconds without a request after which a model leaves memory; it comes back with the next one")
+                   "Unload a model after this many seconds without a request; the next request loads it again")
       ->check(CLI::Range(0.0, 1e9));
   command
       ->add_option("--pooling", pooling,
-                   "How hidden states become one vector in embeddings; what the model says when absent")
+                   "How embeddings combine hidden states into one vector; default: the model's own")
       ->check(CLI::IsMember({"none", "mean", "cls", "last"}));
-  command->add_flag("--load-on-demand", on_demand, "Load the models of -m too only when a request first asks for them");
+  command->add_flag("--load-on-demand", on_demand, "Load the models of -m at their first request too");
 }
 
 Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& defaults) const {
@@ -175,7 +173,7 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
     if (&config == &out.front() && !name.empty()) {
       config.name = name;
     } else if (config.path != given) {
-      config.name = given.substr(3);  // as it was asked for; in the cache it is called by a commit
+      config.name = given.substr(3);  // the requested name; the path in the cache contains a commit hash
     } else if (out.size() == 1 && folder.empty()) {
       MILLRACE_TRY(config.name, own_name(config.path));
     } else {
@@ -184,14 +182,14 @@ Result<std::vector<ModelConfig>> ServeModels::configs(const ModelConfig& default
   }
   for (const std::string& alias : aliases) {
     if (alias != "*" && out.empty())
-      return Error::user("--alias: is of the first model of -m or --models-file; there is none");
+      return Error::user("--alias: names the first model of -m or --models-file, but there is none");
     if (alias != "*") out.front().aliases.push_back(alias);
   }
   for (const std::string& given : named_aliases) {
     const auto [of, alias] = split_name(given);
     const auto config = std::ranges::find(out, of, &ModelConfig::name);
     if (of.empty() || alias.empty() || config == out.end())
-      return Error::user(fmt::format("--model-alias: wants NAME=ALIAS with the name of a model, got '{}'", given));
+      return Error::user(fmt::format("--model-alias: expected NAME=ALIAS with the name of a model, got '{}'", given));
     config->aliases.push_back(alias);
   }
   return out;
@@ -211,20 +209,20 @@ Result<std::unique_ptr<ModelRegistry>> ServeModels::make(const ModelFlags& model
   };
   MILLRACE_TRY(std::vector<ModelConfig> list, configs(defaults));
   RegistryOptions options{.folder = folder, .any_name = std::ranges::find(aliases, "*") != aliases.end()};
-  // One model alone may have the whole budget, its KV cache all that is left. Several share it.
+  // A single model gets the whole budget, with the rest for its KV cache. Several models share it.
   if (list.size() > 1 || !folder.empty()) {
     options.memory = std::exchange(defaults.load.memory, 0);
     for (ModelConfig& config : list) {
       config.load.memory = 0;
       if (config.load.packed_cache_path != "" && list.size() > 1 &&
           config.load.packed_cache_path == defaults.load.packed_cache_path)
-        return Error::user("--packed-cache: one file cannot hold several models; give it without a path");
+        return Error::user("--packed-cache: one file cannot store several models; omit the path");
     }
   }
   options.found = defaults;
   std::error_code failed;
   if (!folder.empty() && !std::filesystem::is_directory(folder, failed))
-    return Error::user(fmt::format("--models-dir: {}: is no folder", folder));
+    return Error::user(fmt::format("--models-dir: {}: not a folder", folder));
   MILLRACE_TRY(auto registry, ModelRegistry::create(options));
   for (ModelConfig& config : list) {
     config.load.progress = bar_of(config.name);

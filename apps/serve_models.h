@@ -1,4 +1,4 @@
-// Which models `millrace serve` has: flags, a file, a folder.
+// The models of `millrace serve`, from flags, a file and a folder.
 #pragma once
 
 #include <memory>
@@ -12,15 +12,15 @@ namespace millrace {
 
 struct ServeModels {
   std::vector<std::string> models;         // [NAME=]PATH
-  std::vector<std::string> aliases;        // of the first one
+  std::vector<std::string> aliases;        // of the first model
   std::vector<std::string> named_aliases;  // NAME=ALIAS
   std::string name, folder, file, pooling;
   double idle_seconds = -1;
   bool on_demand = false, any_name = false;
 
-  // Takes the place of the -m that `model` has added.
+  // Replaces the -m added by ModelFlags.
   void add_to(CLI::App* command);
-  // Loads those that are to be there from the beginning. The flags are the defaults of every model.
+  // Creates the registry and loads the models to be preloaded. The flags are the defaults of every model.
   Result<std::unique_ptr<ModelRegistry>> make(const ModelFlags& model, const EngineFlags& engine,
                                               const SamplingFlags& sampling) const;
 
@@ -28,16 +28,16 @@ struct ServeModels {
   Result<std::vector<ModelConfig>> configs(const ModelConfig& defaults) const;
 };
 
-// The models that a TOML file names, a table each:
+// Reads models from a TOML file with one table per model:
 //
 //   [fast]
 //   path = "small.gguf"
 //   alias = ["gpt-4o-mini", "gpt-4o"]
 //   preload = true
 //   idle-unload = 600
-//   context = 4096           # and every other flag of a model or an engine
+//   context = 4096           # and any other flag of a model or an engine
 //
-// Errors: user, naming the table.
+// Errors: user, with the name of the table.
 Result<std::vector<ModelConfig>> read_models_file(const std::string& path, const ModelConfig& defaults);
 
 }  // namespace millrace

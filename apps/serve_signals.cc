@@ -8,8 +8,8 @@
 namespace millrace {
 namespace {
 
-// What is under way may take so long after the second signal: a step of the engine, a handler, blocks on their way to a
-// disk. Then the process ends where it stands.
+// How long running work may take after the second signal (an engine step, a handler, writes to disk) before the process
+// exits immediately.
 constexpr timespec kPatience = {2, 0};
 
 }  // namespace

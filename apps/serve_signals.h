@@ -1,5 +1,5 @@
-// The signals of a server: SIGTERM and SIGINT end it, SIGHUP has it read its settings again. A thread takes them from
-// before the model is loaded, which nothing else can interrupt.
+// Handles a server's signals: SIGTERM and SIGINT stop it, SIGHUP reloads its settings. A thread receives them from
+// before the model is loaded, because loading cannot be interrupted otherwise.
 #pragma once
 
 #include <condition_variable>
@@ -14,14 +14,14 @@ class ServeSignals {
  public:
   enum class Signal { none, stop, reload };
 
-  // Blocks them in this thread and in those that are made from now on.
+  // Blocks the signals in this thread and in threads created later.
   ServeSignals();
   ~ServeSignals();
 
-  // Until then the first SIGTERM or SIGINT ends the process, and SIGHUP does nothing.
+  // Before this call, the first SIGTERM or SIGINT ends the process, and SIGHUP does nothing.
   void serving();
   Signal wait();
-  Signal wait(double seconds);  // none: there was none so long
+  Signal wait(double seconds);  // none: timeout
 
  private:
   void run();

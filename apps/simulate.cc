@@ -1,4 +1,4 @@
-// millrace simulate: a load through the engine's own scheduler, memory and prefix index on a virtual clock.
+// millrace simulate: runs a load through the engine's scheduler, memory management and prefix index on a virtual clock.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -23,7 +23,7 @@ constexpr const char* kExamples = R"(Examples:
   millrace simulate --trace gen:requests=500,rate=4 --cost llama-7b-a100 --kv-tokens 65536 --policy fcfs --policy skip_join_mlfq
   millrace simulate --trace load.csv --cost measured.json --tenants 1,3 --policy vtc --json
   millrace simulate --trace conversation_trace.jsonl --cost llama3-70b-8xa800 --nodes 10 --route prefix
-Several policies run one after the other on the same load, a line each. Built-in machines for --cost: see its help.)";
+Several policies run one after the other on the same load, one output line each. See --cost for the built-in machines.)";
 
 struct SimulateFlags {
   WorkloadFlags load;
@@ -38,7 +38,7 @@ struct SimulateFlags {
   bool no_prefix_cache = false, json = false;
 };
 
-// What a run is judged by.
+// The figures of one run.
 struct Figures {
   std::string policy;
   int64_t completed = 0, refused = 0, unfinished = 0, good = 0, output_tokens = 0, prompt_tokens = 0, cached_tokens = 0;
@@ -86,9 +86,9 @@ Figures judge(std::string policy, SimulationResult result, const GoodputLimits& 
     if (r.generated_tokens > 1) worst.push_back(r.worst_gap);
     const double tpot =
         r.generated_tokens > 1 ? (r.end - r.first_token) / static_cast<double>(r.generated_tokens - 1) : 0;
-    const bool kept = (limits.ttft == 0 || ttft.back() <= limits.ttft) &&
+    const bool good = (limits.ttft == 0 || ttft.back() <= limits.ttft) &&
                       (limits.e2e == 0 || e2e.back() <= limits.e2e) && (limits.tpot == 0 || tpot <= limits.tpot);
-    f.good += kept;
+    f.good += good;
   }
   f.ttft = summarize(std::move(ttft));
   f.e2e = summarize(std::move(e2e));
@@ -169,8 +169,7 @@ void print_table(const std::vector<Figures>& all) {
   const bool tenants = std::ranges::any_of(all, [](const Figures& f) { return f.result.fairness.service.size() > 1; });
   fmt::print(
       "| policy | done | refused | TTFT mean / p50 / p99 s | TBT p50 / p99 / max ms | E2E mean / p50 / p99 s | output "
-      "tok/s | good req/s | "
-      "cached | preempted | held mean / most |{}\n",
+      "tok/s | good req/s | cached | preempted | held mean / most |{}\n",
       tenants ? " service difference |" : "");
   fmt::print("|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|{}\n", tenants ? "---:|" : "");
   for (const Figures& f : all) {
@@ -194,7 +193,7 @@ void print_table(const std::vector<Figures>& all) {
 
 Result<int> run(SimulateFlags flags) {
   MILLRACE_TRY(auto requests, flags.load.load());
-  if (requests.empty()) return Error::user("trace: holds no requests");
+  if (requests.empty()) return Error::user("trace: contains no requests");
   EngineOptions& options = flags.options;
   for (const WorkloadRequest& r : requests)
     options.context = std::max(
@@ -248,32 +247,32 @@ void add_simulate_command(CLI::App& app) {
   flags->load.add_to(command, "--trace");
   const auto seconds = CLI::Range(0.0, 1e9);
   command
-      ->add_option(
-          "--policy", flags->policies,
-          "Who runs when: NAME[:key=value,...]; may be given several times (millrace techniques --family policy)")
+      ->add_option("--policy", flags->policies,
+                   "Scheduling policy NAME[:key=value,...]; repeatable (see millrace techniques --family policy)")
       ->capture_default_str()
       ->allow_extra_args(false);
   command
       ->add_option("--cost", flags->cost,
-                   "What steps take: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100, mistral-7b-a100")
+                   "Cost model: a JSON file, or llama3-70b-8xa800, llama-7b-a100, opt-13b-a100 or mistral-7b-a100")
       ->capture_default_str();
   command
       ->add_option("--nodes", flags->nodes,
-                   "Engines behind one router, each with memory and cache as the other flags say")
+                   "Engines behind one router, each with the memory and cache given by the other flags")
       ->check(CLI::Range(int64_t{1}, int64_t{4096}))
       ->capture_default_str();
   command
       ->add_option(
           "--route", flags->route,
-          "Which node a request goes to: in_turn, prefix (the one that holds half its prompt or more), least_loaded")
+          "Routing of requests: in_turn, prefix (to a node that has at least half of the prompt) or least_loaded")
       ->capture_default_str();
   command->add_option("--kv-tokens", options.kv_tokens, "KV cache size in tokens")->capture_default_str();
   command->add_option("--block-tokens", options.block_tokens, "Tokens per KV block")->capture_default_str();
   command->add_option("--batch-tokens", options.batch_tokens, "Most tokens in one step")->capture_default_str();
-  command->add_option("--max-streams", options.max_streams, "Streams in one step")->capture_default_str();
+  command->add_option("--max-streams", options.max_streams, "Most streams in one step")->capture_default_str();
   command->add_option("--resident-streams", options.resident_streams,
-                      "Streams that may hold KV blocks; 0: as many as run");
-  command->add_option("--swap-tokens", options.swap_tokens, "Host memory for streams that had to give way, in tokens");
+                      "Most streams that hold KV blocks; 0: --max-streams");
+  command->add_option("--swap-tokens", options.swap_tokens,
+                      "Host memory for swapping out preempted streams, in tokens");
   command
       ->add_option_function<int64_t>(
           "--kv-ssd-tokens",
@@ -281,30 +280,31 @@ void add_simulate_command(CLI::App& app) {
             flags->options.kv_ssd = tokens > 0 ? "simulated" : "";
             flags->options.kv_ssd_size = tokens;
           },
-          "Disk for blocks that leave the prefix cache, in tokens; its speed is the cost model's disk_bandwidth")
+          "Disk space for blocks evicted from the prefix cache, in tokens; its speed is the cost model's "
+          "disk_bandwidth")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 40));
   command->add_option("-c,--context", options.context, "Longest stream; at least what the load needs");
-  command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt whole");
+  command->add_flag("--no-prefix-cache", flags->no_prefix_cache, "Compute every prompt completely");
   command
       ->add_option("--max-tokens", flags->max_tokens,
-                   "What every request asks for; its true length ends it earlier. 0: its true length")
+                   "max_tokens of every request, which ends earlier at its true length; 0: its true length")
       ->check(CLI::Range(int64_t{0}, int64_t{1} << 24));
-  command->add_option("--tenants", flags->tenants, "Gives the requests to tenants in these shares: 1,3")
+  command->add_option("--tenants", flags->tenants, "Assign requests to tenants in these proportions: 1,3")
       ->delimiter(',')
       ->check(CLI::Range(1e-9, 1e9));
-  command->add_option("--deadline", flags->deadline, "Seconds from its arrival in which every request wants to be done")
+  command->add_option("--deadline", flags->deadline, "Deadline of every request, in seconds from its arrival")
       ->check(seconds);
-  command->add_option("--time-limit", flags->time_limit, "Seconds after which a request is ended")->check(seconds);
-  command->add_option("--stop", flags->stop, "Stop at this virtual second; 0: when all is done")->check(seconds);
-  command
-      ->add_option("--good-ttft", flags->limits.ttft,
-                   "Goodput counts requests whose first token came within these seconds")
+  command->add_option("--time-limit", flags->time_limit, "End requests after this many seconds")->check(seconds);
+  command->add_option("--stop", flags->stop, "Stop at this virtual second; 0: when all requests are done")
       ->check(seconds);
-  command->add_option("--good-tpot", flags->limits.tpot, "... whose further tokens took these seconds each on average")
+  command->add_option("--good-ttft", flags->limits.ttft, "Goodput: maximum time to first token in seconds")
       ->check(seconds);
-  command->add_option("--good-e2e", flags->limits.e2e, "... that ended within these seconds")->check(seconds);
-  command->add_option("--record-plans", options.record_plans, "File that every step's plan is written to, one a line");
-  command->add_flag("--json", flags->json, "An array with one object a policy");
+  command->add_option("--good-tpot", flags->limits.tpot, "Goodput: maximum mean time per further token in seconds")
+      ->check(seconds);
+  command->add_option("--good-e2e", flags->limits.e2e, "Goodput: maximum time for the whole request in seconds")
+      ->check(seconds);
+  command->add_option("--record-plans", options.record_plans, "Log every step's plan to this file, one per line");
+  command->add_flag("--json", flags->json, "Print a JSON array with one object per policy");
 }
 
 }  // namespace millrace

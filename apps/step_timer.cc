@@ -18,7 +18,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double seconds_since(Clock::time_point start) { return std::chrono::duration<double>(Clock::now() - start).count(); }
 
-// A name that nobody has in a folder, and no file of it behind.
+// A temporary file with a unique name; the destructor deletes it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& folder)
@@ -55,7 +55,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
   auto timer = std::unique_ptr<StepTimer>(new StepTimer());
   EngineOptions sized = options;
   sized.kv_tokens =
-      limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // every stream rounds up to whole blocks
+      limits.kv_tokens + (options.max_streams + 1) * options.block_tokens;  // each stream is rounded up to whole blocks
   timer->model_ = model;
   MILLRACE_TRY(timer->executor_, CpuExecutor::create(std::move(model), sized));
   const auto vocab = static_cast<double>(timer->model_->info().vocab);
@@ -77,7 +77,7 @@ Result<std::unique_ptr<StepTimer>> StepTimer::create(std::shared_ptr<const Langu
   return timer;
 }
 
-// Blocks as a prompt leaves them: memory that nothing was written to would be one page of zeros, which a cache holds.
+// Fills the blocks as a prompt would: memory that was never written is a single page of zeros, which fits in a cache.
 Result<void> StepTimer::fill() {
   KvPool& kv = executor_->kv();
   for (int64_t i = 0; i < kv.total_blocks(); ++i) {
@@ -102,8 +102,7 @@ Result<double> StepTimer::run(const StepDesign& design) {
     LiveStream& stream = *streams_.at(static_cast<size_t>(chunk.request));
     const int64_t needed = kv.blocks_for(chunk.first + chunk.count);
     if (needed > blocks_.end() - next || chunk.first + chunk.count > stream.sequence.size())
-      return Error::internal(
-          fmt::format("step: {} + {} tokens are more than the timer was made for", chunk.first, chunk.count));
+      return Error::internal(fmt::format("step: {} + {} tokens exceed the timer's limits", chunk.first, chunk.count));
     stream.sequence.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
@@ -152,10 +151,10 @@ Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t token
   KvPool& kv = executor_->kv();
   const int64_t block_tokens = kv.layout().block_tokens,
                 blocks = std::clamp<int64_t>(kv.blocks_for(tokens), 1, kv.total_blocks());
-  if (blocks < 2) return Error::user("calibrate: a disk wants room for two blocks or more");
+  if (blocks < 2) return Error::user("calibrate: measuring a disk requires at least two blocks");
   const TemporaryFile file(folder);
   if (!file.made())
-    return Error::user(fmt::format("calibrate: no file can be written in {}; name another folder for the disk",
+    return Error::user(fmt::format("calibrate: cannot write a file in {}; choose another folder with --calibrate-disk",
                                    folder.empty() ? "." : folder));
   constexpr int64_t kAnyBytes = int64_t{1} << 50;
   MILLRACE_TRY(const StoreGeometry one, StoreGeometry::create(kv.layout(), kAnyBytes));
@@ -169,13 +168,13 @@ Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t token
     MILLRACE_TRY(auto store, make_ssd_store(kv, options));
     for (int64_t i = 0; i < blocks; ++i)
       store->put(chain[static_cast<size_t>(i)], blocks_[static_cast<size_t>(i)], true);
-  }  // all is written
+  }  // waits for all writes
   MILLRACE_TRY(auto store, make_ssd_store(kv, options));
   std::vector<std::pair<double, double>> seen;
   for (int i = 0; i < kLoads; ++i) {
     for (const int64_t count : {int64_t{1}, blocks}) {
       const auto some = std::span(chain).first(static_cast<size_t>(count));
-      if (store->find(some) < count) return Error::resource("calibrate: the disk did not keep what was written");
+      if (store->find(some) < count) return Error::resource("calibrate: blocks written to the disk are missing");
       const TierTicket ticket = store->load(some, std::span(blocks_).first(static_cast<size_t>(count)));
       LoadProgress progress;
       do {
@@ -183,7 +182,7 @@ Result<DiskSpeed> StepTimer::disk_speed(const std::string& folder, int64_t token
         progress = store->poll(ticket);
       } while (progress.state == TierState::busy);
       store->erase(ticket);
-      if (progress.blocks < count) return Error::resource("calibrate: the disk did not give back what was written");
+      if (progress.blocks < count) return Error::resource("calibrate: reading blocks from the disk failed");
       seen.emplace_back(static_cast<double>(count * block_tokens * kv.layout().bytes_per_token()), progress.seconds);
     }
   }

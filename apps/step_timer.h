@@ -1,5 +1,5 @@
-// StepTimer: what one step of this machine takes, for any mixture of chunks, through the executor that the engine's own
-// loop runs: forward pass, then the next token of every sampled chunk. Keys and values are there but mean nothing.
+// StepTimer: measures the time of a step with any mixture of chunks, using the engine's executor: the forward pass,
+// then sampling the next token of every sampled chunk. The contents of the KV cache are arbitrary.
 #pragma once
 
 #include <memory>
@@ -18,8 +18,8 @@ using StepDesign = std::vector<PlannedChunk>;
 StepShape shape_of(const StepDesign& design);
 
 struct StepTimerLimits {
-  int64_t kv_tokens = 0;      // of all streams of a step
-  int64_t stream_tokens = 0;  // of one stream
+  int64_t kv_tokens = 0;      // total of all streams in a step
+  int64_t stream_tokens = 0;  // per stream
 };
 
 class StepTimer {
@@ -31,10 +31,10 @@ class StepTimer {
 
   // Seconds. Errors: internal, from the sampler.
   Result<double> run(const StepDesign& design);
-  // Of keys and values on their way to host memory and back.
+  // Speed of swapping keys and values to host memory and back.
   Result<SwapSpeed> swap_speed(int64_t tokens);
-  // Of loads from a prefix store, up to `tokens` in one, from a file in `folder` that is gone afterwards. Errors: user,
-  // resource (the file).
+  // Speed of loads of up to `tokens` from a prefix store, using a temporary file in `folder`. Errors: user, resource
+  // (the file).
   Result<DiskSpeed> disk_speed(const std::string& folder, int64_t tokens);
 
  private:

@@ -1,4 +1,4 @@
-// millrace techniques: what this binary can switch on.
+// millrace techniques: lists the techniques in this binary.
 #include <fmt/format.h>
 
 #include "base/ordered_json.h"
@@ -73,7 +73,7 @@ Result<int> run(const std::string& family, bool json) {
       last = info.family;
     }
     std::erase_if(all, [&](const auto& info) { return info.family != family; });
-    if (all.empty()) return Error::user(fmt::format("family: no '{}'; there are: {}", family, known));
+    if (all.empty()) return Error::user(fmt::format("family: unknown '{}'; known: {}", family, known));
   }
   if (!json) {
     print_table(all, !family.empty());
@@ -90,10 +90,10 @@ Result<int> run(const std::string& family, bool json) {
 void add_techniques_command(CLI::App& app) {
   auto family = std::make_shared<std::string>();
   auto json = std::make_shared<bool>(false);
-  CLI::App* command = add_command(app, "techniques", "List the techniques this binary has, by family", kExamples,
+  CLI::App* command = add_command(app, "techniques", "List the techniques in this binary by family", kExamples,
                                   [=] { return run(*family, *json); });
-  command->add_option("--family", *family, "Only this family");
-  command->add_flag("--json", *json, "An array of {family, name, summary, paper, options}");
+  command->add_option("--family", *family, "Only list this family, with its options");
+  command->add_flag("--json", *json, "Print a JSON array of {family, name, summary, paper, options}");
 }
 
 }  // namespace millrace

@@ -16,8 +16,8 @@ namespace {
 constexpr const char* kExamples = R"(Examples:
   millrace template -m model.gguf --context chat.json        {"messages": [...], "tools": [...], "add_generation_prompt": true}
   millrace template --template chatml.jinja --context chat.json
-  millrace template -m ./Qwen3-0.6B/ --messages messages.json  a plain list; the model's own bos_token and eos_token
-  millrace template -m model.gguf --show                     the template's source)";
+  millrace template -m ./Qwen3-0.6B/ --messages messages.json  a list of messages; adds the model's bos and eos tokens
+  millrace template -m model.gguf --show                     print the template's source)";
 
 struct TemplateFlags {
   std::string model, file, context, messages, name;
@@ -44,7 +44,7 @@ std::string token_text(const ModelFiles* files, std::optional<TokenId> Tokenizer
                                                                          : std::string();
 }
 
-// --context is taken as it is; --messages gets what a server would add.
+// --context is used unchanged; --messages is extended with the variables that a server would add.
 Result<nlohmann::ordered_json> make_context(const TemplateFlags& flags, const ModelFiles* files) {
   if (!flags.context.empty()) {
     MILLRACE_TRY(auto context, read_json_file(flags.context));
@@ -66,7 +66,7 @@ Result<int> run(const TemplateFlags& flags) {
   }
   const ModelFiles* model = files ? &*files : nullptr;
   if (flags.list) {
-    if (!model) return Error::user("--list: needs a model, not a template file");
+    if (!model) return Error::user("--list: requires a model, not a template file");
     std::vector<std::string> names;
     for (const auto& [name, text] : model->named_templates) names.push_back(name);
     std::ranges::sort(names);
@@ -80,7 +80,7 @@ Result<int> run(const TemplateFlags& flags) {
     return 0;
   }
   if (flags.context.empty() == flags.messages.empty())
-    return Error::user("template: give --context FILE or --messages FILE");
+    return Error::user("template: requires either --context FILE or --messages FILE");
   MILLRACE_TRY(auto parsed, ChatTemplate::parse(source));
   MILLRACE_TRY(auto context, make_context(flags, model));
   MILLRACE_TRY(std::string text, parsed.render(context));
@@ -93,12 +93,12 @@ Result<int> run(const TemplateFlags& flags) {
 void add_template_command(CLI::App& app) {
   auto flags = std::make_shared<TemplateFlags>();
   CLI::App* command = add_command(app, "template", "Render a chat template", kExamples, [=] { return run(*flags); });
-  command->add_option("-m,--model", flags->model, "Model whose template is rendered");
-  command->add_option("--template", flags->file, "Template file instead");
-  command->add_option("--context", flags->context, "JSON file with all template variables; - is standard input");
+  command->add_option("-m,--model", flags->model, "Model with the template");
+  command->add_option("--template", flags->file, "Use this template file instead of the model's");
+  command->add_option("--context", flags->context, "JSON file with all template variables; -: standard input");
   command->add_option("--messages", flags->messages, "JSON file with a list of messages");
-  command->add_option("--name", flags->name, "A named template of the model, such as tool_use");
-  command->add_flag("--list", flags->list, "Names of the model's templates");
+  command->add_option("--name", flags->name, "Use a named template of the model, such as tool_use");
+  command->add_flag("--list", flags->list, "List the model's templates");
   command->add_flag("--show", flags->show, "Print the template instead of rendering it");
 }
 

@@ -1,4 +1,4 @@
-// millrace tokenize: text to token ids and back, without loading weights.
+// millrace tokenize: converts text to token ids and back without loading weights.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -15,7 +15,7 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace tokenize "Hello world"                           ids and pieces of the built-in model
+  millrace tokenize "Hello world"                           ids and pieces with the built-in model
   millrace tokenize -m model.gguf --stdin --json < text.txt {"tokens":[...],"pieces":[...]}
   millrace tokenize -m tokenizer.json --decode 1,2,3        text)";
 
@@ -25,7 +25,7 @@ struct TokenizeFlags {
   bool from_stdin = false, no_bos = false, no_parse_special = false, json = false;
 };
 
-// A model, or a tokenizer file by itself.
+// Reads the tokenizer of a model, or a tokenizer file.
 Result<TokenizerSpec> read_spec(const TokenizeFlags& flags) {
   const bool is_file = !flags.model.empty() && std::filesystem::is_regular_file(flags.model);
   if (is_file && !flags.model.ends_with(".gguf") && !flags.model.ends_with(".safetensors")) {
@@ -37,7 +37,8 @@ Result<TokenizerSpec> read_spec(const TokenizeFlags& flags) {
     if (kind == "llama2c") return read_llama2c_tokenizer(bytes, 0);
   }
   MILLRACE_TRY(auto files, open_model(flags.model));
-  if (!files.tokenizer) return Error::unsupported(fmt::format("{}: no tokenizer in the model's files", files.path));
+  if (!files.tokenizer)
+    return Error::unsupported(fmt::format("{}: the model's files contain no tokenizer", files.path));
   return std::move(*files.tokenizer);
 }
 
@@ -48,7 +49,7 @@ Result<std::string> read_text(const TokenizeFlags& flags) {
 }
 
 Result<int> run(const TokenizeFlags& flags, bool has_input) {
-  if (!has_input) return Error::user("tokenize: give TEXT, --stdin, --file or --decode");
+  if (!has_input) return Error::user("tokenize: requires TEXT, --stdin, --file or --decode");
   MILLRACE_TRY(TokenizerSpec spec, read_spec(flags));
   MILLRACE_TRY(auto tokenizer, Tokenizer::create(std::move(spec)));
   if (!flags.decode.empty()) {
@@ -86,21 +87,21 @@ Result<int> run(const TokenizeFlags& flags, bool has_input) {
 void add_tokenize_command(CLI::App& app) {
   auto flags = std::make_shared<TokenizeFlags>();
   auto inputs = std::make_shared<std::vector<CLI::Option*>>();
-  CLI::App* command = add_command(app, "tokenize", "Show a text's tokens, or the text of tokens", kExamples, [=] {
+  CLI::App* command = add_command(app, "tokenize", "Convert text to tokens, or tokens to text", kExamples, [=] {
     int given = 0;
     for (const CLI::Option* option : *inputs) given += option->count() > 0;
-    if (given > 1) return Result<int>(Error::user("tokenize: give only one of TEXT, --stdin, --file and --decode"));
+    if (given > 1) return Result<int>(Error::user("tokenize: use only one of TEXT, --stdin, --file and --decode"));
     return run(*flags, given == 1);
   });
   command->add_option("-m,--model", flags->model,
-                      "GGUF file, Hugging Face folder or tokenizer file; the built-in model when absent");
+                      "GGUF file, Hugging Face folder or tokenizer file; default: the built-in model");
   *inputs = {command->add_option("text", flags->text, "Text to encode"),
              command->add_flag("--stdin", flags->from_stdin, "Encode standard input, byte for byte"),
              command->add_option("-f,--file", flags->file, "Encode a file"),
              command->add_option("--decode", flags->decode, "Token ids to decode: 1,2,3")->delimiter(',')};
   command->add_option("--pre", flags->pre, "Pre-tokenizer of a bare tiktoken file")->capture_default_str();
-  command->add_flag("--no-bos,--no-special", flags->no_bos, "Add no start or end token");
-  command->add_flag("--no-parse-special", flags->no_parse_special, "Read special tokens in the text as plain text");
+  command->add_flag("--no-bos,--no-special", flags->no_bos, "Do not add start and end tokens");
+  command->add_flag("--no-parse-special", flags->no_parse_special, "Treat special tokens in the text as plain text");
   command->add_flag("--json", flags->json, "Print {\"tokens\":[...],\"pieces\":[...]}");
 }
 

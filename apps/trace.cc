@@ -1,4 +1,5 @@
-// millrace trace: what a recorded or generated load is like, and what a prefix cache would find in it. Needs no model.
+// millrace trace: statistics of a recorded or generated load, and the hit ratio of a prefix cache on it. Needs no
+// model.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -14,16 +15,16 @@ namespace millrace {
 namespace {
 
 constexpr const char* kExamples = R"(Examples:
-  millrace trace stats conversation_trace.jsonl.xz       lengths, arrivals, reuse of prefixes
+  millrace trace stats conversation_trace.jsonl.xz       lengths, arrivals and reuse of prefixes
   millrace trace stats gen:requests=5000,rate=8,arrivals=gamma,burstiness=0.3
   millrace trace cache conversation_trace.jsonl.xz --policy lru,lfu,length_aware --capacity 1000,10000,unlimited
-  millrace trace cache conversation_trace.jsonl.xz --capacity 5000 --nodes 10     one cache a node against one for all)";
+  millrace trace cache conversation_trace.jsonl.xz --capacity 5000 --nodes 10     caches per node and a global one)";
 
 constexpr const char* kCacheExamples =
-    R"(A block is 512 tokens in Mooncake's traces and --block-tokens in those of text or token ids. A request is looked up and
-then written at the moment of its arrival. With --nodes N each node has a cache of --capacity blocks, and requests are
-dealt to them in turn, or go to the node that has half of the prompt or more (--route prefix), else to the one that had
-least to do. The global cache has the room of all nodes together.)";
+    R"(A block is 512 tokens in Mooncake traces and --block-tokens in traces with text or token ids. A request is looked up and
+then stored at the time of its arrival. With --nodes N, each node has a cache of --capacity blocks. Requests go to the
+nodes in turn, or with --route prefix to a node that has at least half of the prompt, else to the least loaded node. The
+global cache has the capacity of all nodes together.)";
 
 struct TraceFlags {
   WorkloadFlags load;
@@ -82,13 +83,13 @@ void print_row(const char* name, const Summary& s, int digits) {
 
 void print_reuse(const ReuseStats& r) {
   fmt::print("\nprefixes, in blocks of {} tokens, with an unlimited cache\n", r.block_tokens);
-  fmt::print("  {} blocks, {} different ones; {} of those are used again, one of them {} times\n", r.blocks,
-             r.distinct_blocks, r.reused_blocks, r.most_uses);
-  fmt::print("  found again        {:6.2f} % of the blocks, {:.2f} % of the tokens\n",
+  fmt::print("  {} blocks, {} distinct; {} of those are reused, one of them {} times\n", r.blocks, r.distinct_blocks,
+             r.reused_blocks, r.most_uses);
+  fmt::print("  hits               {:6.2f} % of the blocks, {:.2f} % of the tokens\n",
              100 * ratio(r.hit_blocks, r.blocks), 100 * ratio(r.hit_tokens, r.tokens));
-  fmt::print("  token by token     {:6.2f} % of the tokens, with half a block more a request; {:.2f} % at most\n",
+  fmt::print("  token by token     {:6.2f} % of the tokens, assuming half a block more per request; {:.2f} % at most\n",
              100 * ratio(r.hit_tokens_expected, r.tokens), 100 * ratio(r.hit_tokens_at_most, r.tokens));
-  fmt::print("  mean over requests {:6.2f} % of the blocks, {:.2f} % of the tokens; {} requests find something\n",
+  fmt::print("  mean over requests {:6.2f} % of the blocks, {:.2f} % of the tokens; {} requests have hits\n",
              100 * r.mean_request_blocks, 100 * r.mean_request_tokens, r.requests_with_hit);
   print_row("gap, seconds", r.gap_seconds, 1);
   print_row("gap, requests", r.gap_requests, 0);
@@ -102,8 +103,8 @@ Result<int> run_stats(const TraceFlags& flags) {
     return 0;
   }
   const ArrivalStats& a = s.arrivals;
-  fmt::print("{} requests in {:.1f} s, {:.3f} a second; busiest 10 s: {:.1f} a second\n", s.requests, a.seconds, a.rate,
-             a.peak_rate);
+  fmt::print("{} requests in {:.1f} s, {:.3f} per second; busiest 10 s: {:.1f} per second\n", s.requests, a.seconds,
+             a.rate, a.peak_rate);
   if (s.sessions || s.tenants) fmt::print("{} sessions, {} tenants\n", s.sessions, s.tenants);
   if (s.without_output) fmt::print("{} requests have no output\n", s.without_output);
   fmt::print(
@@ -113,7 +114,7 @@ Result<int> run_stats(const TraceFlags& flags) {
   print_row("prompt tokens", s.prompt_tokens, 0);
   print_row("output tokens", s.output_tokens, 0);
   print_row("gap, seconds", a.gap_seconds, 3);
-  fmt::print("  {} prompt tokens, {} output tokens in all\n", s.total_prompt, s.total_output);
+  fmt::print("  {} prompt tokens and {} output tokens in total\n", s.total_prompt, s.total_output);
   if (s.reuse.block_tokens > 0) print_reuse(s.reuse);
   return 0;
 }
@@ -144,7 +145,7 @@ Result<std::vector<CacheRow>> cache_rows(const TraceFlags& flags) {
   std::vector<const PrefixEvictor*> evictors;
   for (const std::string& name : flags.policies) {
     const PrefixEvictor* evictor = find_prefix_evictor(name);
-    if (!evictor) return Error::user(fmt::format("policy '{}'; there are: {}", name, prefix_evictors().names()));
+    if (!evictor) return Error::user(fmt::format("policy: unknown '{}'; known: {}", name, prefix_evictors().names()));
     evictors.push_back(evictor);
   }
   for (const std::string& text : flags.capacities) {
@@ -165,7 +166,7 @@ Result<int> run_cache_study(const TraceFlags& flags) {
   auto out = nlohmann::ordered_json::array();
   const bool several = flags.nodes > 1;
   if (!flags.json) {
-    fmt::print("{} requests, {} nodes; found again, in % of blocks and of tokens\n", requests.size(), flags.nodes);
+    fmt::print("{} requests, {} nodes; hits in % of blocks and of tokens\n", requests.size(), flags.nodes);
     fmt::print("{:<14} {:>10} {:>9} {:>9}", "policy", "blocks", several ? "local" : "blocks", several ? "" : "tokens");
     fmt::print("{}\n", several ? fmt::format(" {:>9} {:>9} {:>9} {:>9}", "global", "", "gl/loc", "max/mean") : "");
   }
@@ -201,13 +202,13 @@ Result<int> run_cache_study(const TraceFlags& flags) {
 
 void add_trace_command(CLI::App& app) {
   auto flags = std::make_shared<TraceFlags>();
-  CLI::App* command = app.add_subcommand("trace", "Look at a recorded or generated load");
+  CLI::App* command = app.add_subcommand("trace", "Analyze a recorded or generated load");
   command->footer(kExamples);
   command->fallthrough();
   command->require_subcommand(1);
   flags->policies = {"lru"};
   flags->capacities = {"1000", "10000", "100000", "unlimited"};
-  CLI::App* stats = add_command(*command, "stats", "Counts, lengths, arrivals, reuse of prefixes", "",
+  CLI::App* stats = add_command(*command, "stats", "Counts, lengths, arrivals and reuse of prefixes", "",
                                 [=] { return run_stats(*flags); });
   CLI::App* cache = add_command(*command, "cache", "Hit ratio of a prefix cache by policy and capacity", kCacheExamples,
                                 [=] { return run_cache_study(*flags); });
@@ -223,13 +224,13 @@ void add_trace_command(CLI::App& app) {
       ->capture_default_str();
   cache
       ->add_option("--capacity", flags->capacities,
-                   "Blocks that a node's cache holds: numbers or unlimited, separated by commas")
+                   "Capacities of a node's cache in blocks: numbers or unlimited, separated by commas")
       ->delimiter(',')
       ->capture_default_str();
-  cache->add_option("--route", flags->route, "Which node a request goes to: in_turn, prefix")
+  cache->add_option("--route", flags->route, "Routing of requests to nodes: in_turn or prefix")
       ->capture_default_str()
       ->check(CLI::IsMember({"in_turn", "prefix"}));
-  cache->add_option("--nodes", flags->nodes, "Nodes that share the requests")
+  cache->add_option("--nodes", flags->nodes, "Number of nodes")
       ->capture_default_str()
       ->check(CLI::Range(int64_t{1}, int64_t{4096}));
 }

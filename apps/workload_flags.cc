@@ -9,25 +9,27 @@
 namespace millrace {
 
 void WorkloadFlags::add_to(CLI::App* command, const std::string& path_flag) {
-  command->add_option(path_flag, path, "Trace file (packed with xz or not), or gen:key=value,... for a made-up load")
+  command
+      ->add_option(path_flag, path,
+                   "Trace file, optionally compressed with xz, or gen:key=value,... for a synthetic load")
       ->required();
   command->add_option(
       "--format", format,
-      "Trace format; recognised from the content when absent (millrace techniques --family trace_format)");
-  command->add_option("--limit", limit, "First so many requests; 0: all")
+      "Trace format; default: detected from the content (see millrace techniques --family trace_format)");
+  command->add_option("--limit", limit, "Use only the first N requests; 0: all")
       ->check(CLI::Range(int64_t{0}, kMaxTraceRequests));
-  command->add_option("--scale", scale, "Arrivals so many times as dense")->check(CLI::Range(1e-9, 1e9));
-  command->add_option("--rate", rate, "Requests a second on average, instead of the trace's own")
+  command->add_option("--scale", scale, "Speed up arrivals by this factor")->check(CLI::Range(1e-9, 1e9));
+  command->add_option("--rate", rate, "Mean requests per second, instead of the trace's own")
       ->check(CLI::Range(0.0, 1e9));
-  command->add_option("--arrivals", arrivals, "Draw new arrival times: poisson, gamma, uniform; needs --rate");
+  command->add_option("--arrivals", arrivals, "Draw new arrival times: poisson, gamma or uniform; requires --rate");
   command->add_option("--burstiness", burstiness, "Shape of gamma arrivals; below 1 is burstier than Poisson")
       ->capture_default_str()
       ->check(CLI::Range(1e-3, 1e3));
-  command->add_option("--seed", seed, "Of the drawn arrival times")->capture_default_str();
-  command->add_option("--max-prompt", max_prompt, "Cut prompts to so many tokens; 0: leave");
-  command->add_option("--max-output", max_output, "Cut answers to so many tokens; 0: leave");
+  command->add_option("--seed", seed, "Seed of the drawn arrival times")->capture_default_str();
+  command->add_option("--max-prompt", max_prompt, "Truncate prompts to this many tokens; 0: do not");
+  command->add_option("--max-output", max_output, "Truncate answers to this many tokens; 0: do not");
   command->add_option("--tokenizer", tokenizer,
-                      "Model whose tokenizer reads traces of text; absent: four bytes are a token");
+                      "Model whose tokenizer encodes traces with text; default: four bytes per token");
 }
 
 Result<std::vector<WorkloadRequest>> WorkloadFlags::load() const {
@@ -39,7 +41,7 @@ Result<std::vector<WorkloadRequest>> WorkloadFlags::load() const {
   std::shared_ptr<const Tokenizer> reader;
   if (!tokenizer.empty()) {
     MILLRACE_TRY(ModelFiles files, open_model(tokenizer));
-    if (!files.tokenizer) return Error::unsupported(files.path + ": no tokenizer in the model's files");
+    if (!files.tokenizer) return Error::unsupported(files.path + ": the model's files contain no tokenizer");
     MILLRACE_TRY(reader, Tokenizer::create(std::move(*files.tokenizer)));
     options.encode = [reader](std::string_view text) -> Result<std::vector<TokenId>> {
       return reader->encode(text, {true, true});
@@ -49,7 +51,7 @@ Result<std::vector<WorkloadRequest>> WorkloadFlags::load() const {
   if (!arrivals.empty()) {
     ArrivalSpec spec;
     MILLRACE_TRY(spec.kind, find_arrival_kind(arrivals));
-    if (rate <= 0) return Error::user("arrivals: give --rate with --arrivals");
+    if (rate <= 0) return Error::user("arrivals: --arrivals requires --rate");
     spec.rate = rate;
     spec.burstiness = burstiness;
     spec.seed = seed;

@@ -1,4 +1,4 @@
-// Flags that say which load: `millrace trace`, `replay`.
+// The flags that select a load, for `millrace trace`, `replay` and `simulate`.
 #pragma once
 
 #include <CLI/CLI.hpp>
@@ -16,7 +16,7 @@ struct WorkloadFlags {
 
   // `path_flag` is "trace" for a positional argument or "--trace".
   void add_to(CLI::App* command, const std::string& path_flag);
-  // The load, in order of arrival, cut and stretched as the flags say.
+  // Loads the workload and applies the flags; sorted by arrival.
   Result<std::vector<WorkloadRequest>> load() const;
 };
 

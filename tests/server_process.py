@@ -44,10 +44,10 @@ class Server:
             time.sleep(0.01)
 
     def reload(self):
-        """Has the settings read again; what the server says of it."""
+        """Reloads the settings; returns what the server logs about it."""
         before = len(self.log)
         self.process.send_signal(signal.SIGHUP)
-        return self.says("settings read again|old settings stay", before)
+        return self.says("settings reloaded|keeping the old settings", before)
 
     def request(self, method, path, body=None, headers=None):
         """The response, as soon as its head is there."""

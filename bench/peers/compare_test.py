@@ -339,12 +339,12 @@ class Models(unittest.TestCase):
             self.assertEqual([without["read_fraction"], without["read_gb_per_s"], *without["read_fraction_quartiles"]], [None] * 4)
             table = subprocess.run([*one[:-1], "-o", "csv", "-p", "1", "--beside"], capture_output=True, text=True, timeout=300, check=True).stdout.splitlines()
             self.assertEqual({len(row) for row in csv.reader(table)}, {table[0].count(",") + 1})  # a prompt's row has the columns of the other
-            self.assertIn("of plain reads beside them", subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False).stdout)
+            self.assertIn("of the rate of plain reads", subprocess.run(arguments, capture_output=True, text=True, timeout=300, check=False).stdout)
             # What the test holds at once, less some of its reads; loading is over by then and takes less than they do.
             held = sum(account["peak"] for name, account in record["memory"]["accounts"].items() if name != "loading")
             short = subprocess.run([*arguments, "--memory", f"{held - 100_000_000}"], capture_output=True, text=True, timeout=300, check=False)
             self.assertNotEqual(short.returncode, 0)
-            self.assertIn("do without --beside", short.stderr)
+            self.assertIn("omit --beside", short.stderr)
 
     def test_mix_of_formats(self):
         with tempfile.TemporaryDirectory() as folder:

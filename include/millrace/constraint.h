@@ -1,4 +1,4 @@
-// What a request's constraint becomes before its answer begins: Engine::compile().
+// The inputs and results of Engine::compile(), which compiles a request's constraint before its answer begins.
 #pragma once
 
 #include <atomic>
@@ -8,16 +8,16 @@
 
 namespace millrace {
 
-// How much one caller wants to spend on compiling.
+// Limits on one compilation.
 struct CompileOrder {
-  double seconds = 0;                                  // of the compiling thread's time; 0: as much as there may be
-  std::shared_ptr<const std::atomic<bool>> cancelled;  // set by whoever wants it no more; null: never
+  double seconds = 0;                                  // CPU time limit; 0: the engine's own limit
+  std::shared_ptr<const std::atomic<bool>> cancelled;  // set to cancel; null: cannot be cancelled
 };
 
-// A constraint that was compiled. As long as somebody has a copy, the engine that made it compiles it no second time.
+// A compiled constraint. As long as a copy exists, the engine that compiled it does not compile it again.
 struct CompiledConstraint {
-  std::vector<std::string> notes;       // what of it is only partly kept
-  std::shared_ptr<const void> grammar;  // null: there is no constraint
+  std::vector<std::string> notes;       // parts of the constraint that are not fully enforced
+  std::shared_ptr<const void> grammar;  // null: no constraint
 };
 
 }  // namespace millrace

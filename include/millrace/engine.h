@@ -1,5 +1,5 @@
-// Engine: runs many requests over one model at once. submit() and cancel() may be called from any thread; one thread
-// of the engine's own does the work.
+// Engine: runs many concurrent requests on one model. submit() and cancel() may be called from any thread; the engine's
+// own thread does the work.
 //
 //   auto model = LanguageModel::load("model.gguf");
 //   auto engine = Engine::create(*model);
@@ -33,9 +33,9 @@ class Stream {
   ~Stream();
   RequestId id() const;
 
-  // Waits for the next event; nothing after the one whose `last` is set.
+  // Waits for the next event; nullopt after the event with `last`.
   std::optional<TokenEvent> next();
-  // The same with a limit; `timed_out` tells a time-out from the end.
+  // The same with a time limit; `timed_out` distinguishes a timeout from the end.
   std::optional<TokenEvent> next(std::chrono::milliseconds limit, bool* timed_out);
 
   void cancel();
@@ -47,44 +47,44 @@ class Stream {
   std::shared_ptr<State> state_;
 };
 
-// Of the file that EngineOptions::kv_ssd names.
+// Statistics of the prefix store, the file EngineOptions::kv_ssd.
 struct KvStoreStats {
   bool open = false;
-  bool io_uring = false;  // else pread and pwrite
-  bool direct = false;    // past the page cache
+  bool io_uring = false;  // false: pread and pwrite
+  bool direct = false;    // bypasses the page cache
   int64_t capacity_blocks = 0;
-  int64_t blocks = 0;           // stored now
-  int64_t unread_slots = 0;     // after the start: of its places, those whose contents are not known yet
-  int64_t hit_tokens = 0;       // came back from it, and were not computed
-  int64_t passed_tokens = 0;    // were there, but would have taken longer to load than to compute
-  int64_t failed_tokens = 0;    // did not come back whole, and were computed
-  int64_t left_out_tokens = 0;  // were there, and were left out of their streams' attention
+  int64_t blocks = 0;           // currently stored
+  int64_t unread_slots = 0;     // slots whose contents have not been read yet since startup
+  int64_t hit_tokens = 0;       // loaded instead of computed
+  int64_t passed_tokens = 0;    // stored, but slower to load than to compute
+  int64_t failed_tokens = 0;    // failed to load and were computed
+  int64_t left_out_tokens = 0;  // stored, but left out of their streams' attention
   int64_t read_bytes = 0, written_bytes = 0;
-  int64_t dropped_blocks = 0;  // not stored: too many writes were under way, or one failed
-  int64_t corrupt_blocks = 0;  // found damaged
+  int64_t dropped_blocks = 0;  // not stored: too many writes in progress, or a write failed
+  int64_t corrupt_blocks = 0;  // corrupt blocks found
 };
 
-// Memory by what it is for: "weights", "KV", "activations" ...
+// Memory by account: "weights", "KV", "activations" ...
 struct MemoryUse {
   std::string name;
-  int64_t bytes = 0;  // taken now
+  int64_t bytes = 0;  // currently in use
   int64_t peak = 0;
 };
 
-// The prefix cache since the engine began.
+// Statistics of the prefix cache since the engine started.
 struct PrefixCacheStats {
-  int64_t queries = 0;       // lookups, one an admission
-  int64_t query_tokens = 0;  // that were looked up
-  int64_t hit_tokens = 0;    // of those, found
+  int64_t queries = 0;       // lookups, one per admission
+  int64_t query_tokens = 0;  // tokens looked up
+  int64_t hit_tokens = 0;    // of those, tokens found
   int64_t stored_blocks = 0;
   int64_t erased_blocks = 0;
-  AgeHistogram lifetime;   // of erased blocks: since they were stored
-  AgeHistogram idle;       // of erased blocks: since their last use
-  AgeHistogram reuse_gap;  // of uses: since the one before
+  AgeHistogram lifetime;   // of evicted blocks: time since they were stored
+  AgeHistogram idle;       // of evicted blocks: time since their last use
+  AgeHistogram reuse_gap;  // time between two uses of a block
 };
 
-// Tokens that steps computed, prompts' and answers', in buckets that double: bucket i counts the steps of at most 2^i
-// tokens that are not in the one before, the last one all that are larger.
+// Histogram of the prompt and answer tokens computed per step: bucket i counts steps of (2^(i-1), 2^i] tokens, the last
+// bucket all larger ones.
 struct StepTokens {
   static constexpr int kBuckets = 18;
   std::array<int64_t, kBuckets> buckets{};
@@ -101,37 +101,37 @@ struct EngineStats {
   int64_t waiting = 0;
   int64_t kv_blocks = 0;
   int64_t kv_blocks_free = 0;    // on the free list
-  int64_t kv_blocks_cached = 0;  // held by the prefix index alone or with streams
+  int64_t kv_blocks_cached = 0;  // held by the prefix index, alone or shared with streams
   int64_t kv_bytes = 0;
   int64_t scratch_bytes = 0;
   int64_t steps = 0;
   StepTokens step_tokens;
   int64_t prompt_tokens = 0;  // computed
-  int64_t cached_tokens = 0;  // taken from the prefix index instead
+  int64_t cached_tokens = 0;  // found in the prefix index instead
   int64_t generated_tokens = 0;
   int64_t preemptions = 0;
-  int64_t recomputed_tokens = 0;  // whose keys and values were given back at preemptions, to be computed again
-  int64_t livelocks = 0;          // times streams no longer came forward, and were run to their end in order of arrival
-  int64_t swapped_out_tokens = 0;  // ... or moved to host memory
+  int64_t recomputed_tokens = 0;  // discarded by preemptions, to be computed again
+  int64_t livelocks = 0;  // times streams stopped making progress and were run to completion in order of arrival
+  int64_t swapped_out_tokens = 0;  // swapped out to host memory by preemptions
   int64_t swapped_in_tokens = 0;
   PrefixCacheStats prefix;
   KvStoreStats store;
   int64_t memory_budget = 0;      // LoadOptions::memory
-  std::vector<MemoryUse> memory;  // of the model and all engines over it
+  std::vector<MemoryUse> memory;  // of the model and all its engines
 };
 
 struct AdapterInfo {
   std::string name;
   std::string path;
-  int64_t rank = 0;      // the largest
-  int64_t matrices = 0;  // that it changes
+  int64_t rank = 0;      // largest rank
+  int64_t matrices = 0;  // number of adapted matrices
   int64_t bytes = 0;     // in memory
 };
 
-// Whether the engine's thread comes forward.
+// Whether the engine's thread makes progress.
 struct EngineLiveness {
-  bool stopped = false;     // it has ended, and takes no requests
-  double step_seconds = 0;  // since the step under way began; 0 between steps
+  bool stopped = false;     // the thread has ended; no requests are accepted
+  double step_seconds = 0;  // since the current step began; 0 between steps
 };
 
 class Engine {
@@ -139,41 +139,41 @@ class Engine {
   // Errors: user (an option), resource (memory).
   static Result<std::unique_ptr<Engine>> create(std::shared_ptr<const LanguageModel> model,
                                                 const EngineOptions& options = {});
-  ~Engine();  // cancels what still runs
+  ~Engine();  // cancels all requests
 
   // Errors: user (an empty or too long prompt, a token out of range, a sampling option), resource (queue full), and
-  // those of compile(), which it calls for a constraint that nobody has compiled.
+  // those of compile(), which it calls for a constraint that is not compiled yet.
   Result<std::unique_ptr<Stream>> submit(Request request);
 
-  // The same, with every event handed to `sink` on the engine's thread, which waits for it: take the event over and
-  // return. The first one may come before submit() returns. Such a request goes on until its last event or cancel().
+  // The same, but passes every event to `sink` on the engine's thread. `sink` must move the event out and return
+  // quickly. The first event may come before submit() returns. The request runs until its last event or cancel().
   using EventSink = std::function<void(TokenEvent&&)>;
   Result<RequestId> submit(Request request, EventSink sink);
   void cancel(RequestId id);
 
-  // What submit() would refuse whatever else runs; a full queue is not among it, nor what compile() says.
+  // The errors of submit() that do not depend on load: neither a full queue nor errors of compile().
   Result<void> check(const Request& request) const;
 
-  // Compiles what an answer is to be held to, on the calling thread, within bounds of memory and time. For those who
-  // must not wait in submit(): compile elsewhere, and keep the result until submit() has returned. Errors: user
-  // (syntax, nothing satisfies it), unsupported (a construct, or too large), resource (no memory now), cancelled.
+  // Compiles a constraint on the calling thread, with bounded memory and time. A caller that must not block in submit()
+  // compiles on another thread and keeps the result until submit() has returned. Errors: user (syntax, unsatisfiable),
+  // unsupported (a construct, or too large), resource (no memory now), cancelled.
   Result<CompiledConstraint> compile(const Constraint& constraint, const CompileOrder& order = {}) const;
-  // What compile() gives, where that is known already.
+  // The result of compile() if it is already known.
   std::optional<Result<CompiledConstraint>> compiled(const Constraint& constraint) const;
 
-  // LoRA adapters, for requests that name them. Loading one under a name that is there replaces it; streams go on with
-  // what they began with. The file is read on the calling thread. Errors: corrupt, unsupported, user, resource.
+  // LoRA adapters for requests that name them. Loading an adapter under an existing name replaces it; running streams
+  // keep the old one. The file is read on the calling thread. Errors: corrupt, unsupported, user, resource.
   Result<void> load_adapter(const std::string& name, const std::string& path);
-  bool unload_adapter(const std::string& name);  // false: there is none of that name
+  bool unload_adapter(const std::string& name);  // false: no such adapter
   std::vector<AdapterInfo> adapters() const;
 
   EngineStats stats() const;
   EngineLiveness liveness() const;
 
-  // Asks for a snapshot at the engine, which `sink` gets on the engine's thread between two steps: take it over and
-  // return. Steps are recorded from the first snapshot on, until none is asked for. True: `sink` is called once, and if
-  // the engine stops before with a snapshot that says so and holds nothing else. False: it never will be, because the
-  // engine has stopped or so many are asked for already.
+  // Requests a snapshot. The engine's thread passes it to `sink` between two steps; `sink` must move it out and return
+  // quickly. Steps are recorded from the first snapshot on, as long as snapshots are requested. True: `sink` will be
+  // called exactly once; if the engine stops first, with an otherwise empty snapshot whose `stopped` is set. False:
+  // `sink` is never called, because the engine has stopped or kMaxSnapshots are already pending.
   static constexpr size_t kMaxSnapshots = 8;
   using SnapshotSink = std::function<void(EngineSnapshot&&)>;
   [[nodiscard]] bool snapshot(SnapshotSink sink);

@@ -1,4 +1,4 @@
-// TokenEvent: the only thing an engine sends back.
+// TokenEvent: what an engine returns for a request, token by token.
 #pragma once
 
 #include <cstdint>
@@ -34,31 +34,31 @@ struct TokenLogprob {
 
 struct RequestTimings {
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;    // of the prompt, taken from the prefix cache
-  int64_t left_out_tokens = 0;  // of the prompt, that were stored but not fetched: its attention went without them
+  int64_t cached_tokens = 0;    // prompt tokens found in the prefix cache
+  int64_t left_out_tokens = 0;  // prompt tokens in the prefix store that were not fetched and are left out of attention
   int64_t generated_tokens = 0;
   double queue_seconds = 0;
   double prefill_seconds = 0;
   double decode_seconds = 0;       // from the first generated token to the last
   double first_token_seconds = 0;  // from submission
-  int64_t preemptions = 0;         // times it had to give way to others
+  int64_t preemptions = 0;         // times the request's streams were preempted
 };
 
 struct TokenEvent {
   RequestId request = 0;
-  int64_t answer = 0;    // which of the request's `n`
+  int64_t answer = 0;    // index among the request's `n` answers
   TokenId token = -1;    // -1: an event without a token (text held back by a stop string, or the end)
   std::string text;      // whole UTF-8 sequences; may be empty while bytes are held back
-  TokenLogprob logprob;  // of `token`, when asked for
+  TokenLogprob logprob;  // of `token`, if requested
   std::vector<TokenLogprob> top_logprobs;
   FinishReason finish = FinishReason::none;  // set on the last event of an answer
-  double score = 0;        // of an answer that was chosen among others (best_of, beams), on its last event
-  bool end_token = false;  // `token` ends generations, and is no part of the answer
-  std::string stopped_by;  // the stop string that ended the answer; "": none did
-  bool last = false;       // of the whole request
-  int64_t made_ns = 0;     // when the engine made it, by its own steady clock
-  Error error;             // when finish is error
-  RequestTimings timings;  // filled on the last event
+  double score = 0;                          // of an answer selected by best_of or beams, on its last event
+  bool end_token = false;                    // `token` is an end-of-generation token and not part of the answer
+  std::string stopped_by;                    // the stop string that ended the answer; "": none
+  bool last = false;                         // last event of the whole request
+  int64_t made_ns = 0;                       // when the engine created the event, on its steady clock
+  Error error;                               // if finish is error
+  RequestTimings timings;                    // filled on the last event
 };
 
 }  // namespace millrace

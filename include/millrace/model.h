@@ -13,10 +13,10 @@
 namespace millrace {
 
 struct ModelInfo {
-  std::string name;          // general.name, or the file's or folder's
+  std::string name;          // general.name, or the name of the file or folder
   std::string architecture;  // "llama"
   int64_t parameters = 0;
-  int64_t weight_bytes = 0;  // as packed in memory
+  int64_t weight_bytes = 0;  // as stored in memory
   int64_t step_bytes = 0;    // weight bytes that one decode step of one stream reads
   int64_t context = 0;       // trained length, tokens
   int64_t vocab = 0;
@@ -24,22 +24,22 @@ struct ModelInfo {
 
 class LanguageModel {
  public:
-  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or "" for the model that ships in the binary.
+  // `path`: a GGUF file, a .safetensors file, a Hugging Face folder, or "" for the model embedded in the binary.
   // Errors: corrupt (exit code 3), unsupported (4), resource (5), user (2).
   static Result<std::shared_ptr<const LanguageModel>> load(const std::string& path, const LoadOptions& options = {});
   ~LanguageModel();
 
   const ModelInfo& info() const;
 
-  // Errors: unsupported when the files hold no tokenizer.
+  // Errors: unsupported (the files contain no tokenizer).
   Result<std::vector<TokenId>> encode(std::string_view text, bool add_special = true, bool parse_special = true) const;
   std::string decode(const std::vector<TokenId>& tokens, bool skip_special = true) const;
 
-  // Renders the model's own template (ChatML where it has none). `messages_json` is a JSON array of
+  // Renders the model's own template (ChatML if it has none). `messages_json` is a JSON array of
   // {"role", "content"} objects, or an object with "messages" and further template variables.
   Result<std::string> apply_chat_template(std::string_view messages_json, bool add_generation_prompt = true) const;
 
-  struct Parts;  // engine/language_model.h
+  struct Parts;  // src/run/language_model.h
   const Parts& parts() const { return *parts_; }
 
  private:

@@ -1,4 +1,4 @@
-// Request: what a client asks for. Plain data, immutable once submitted.
+// Request: a generation request. Plain data, immutable once submitted.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace millrace {
 
-// How the next token is chosen. Defaults switch every step off but temperature 0.8, top_k 40, top_p 0.95, min_p 0.05.
-// Steps run in the order of the fields; a neutral value skips the step.
+// How the next token is sampled. By default only temperature 0.8, top_k 40, top_p 0.95 and min_p 0.05 are active. Steps
+// run in the order of the fields; a neutral value skips the step.
 struct SamplingOptions {
-  uint64_t seed = 0;                // randomness depends on the seed and the token's position alone
-  double repetition_penalty = 1.0;  // > 1 lowers logits of tokens among the last penalty_window ones
+  uint64_t seed = 0;                // randomness depends only on the seed and the token's position
+  double repetition_penalty = 1.0;  // > 1 lowers the logits of tokens among the last penalty_window ones
   double frequency_penalty = 0.0;
   double presence_penalty = 0.0;
-  int64_t penalty_window = 64;  // tokens looked back; 0: none, -1: all
+  int64_t penalty_window = 64;  // preceding tokens considered; 0: none, -1: all
   double dry_multiplier = 0.0;  // DRY: 0 is off
   double dry_base = 1.75;
   int64_t dry_allowed_length = 2;
@@ -39,77 +39,79 @@ struct SamplingOptions {
   int64_t mirostat = 0;  // 2: mirostat v2 instead of the truncating steps
   double mirostat_tau = 5.0;
   double mirostat_eta = 0.1;
-  int64_t logprobs = -1;  // -1: none; k >= 0: the chosen token's and the k best ones'
+  int64_t logprobs = -1;  // -1: none; k >= 0: of the sampled token and the k most likely ones
 };
 
-// What the answer must be written like. The tokens that would break it cannot be chosen; the answer ends when nothing
-// can follow, or with an end-of-generation token where it may end.
+// Structured output: the format that the answer must follow. Tokens that would violate it are masked. The answer ends
+// when nothing can follow, or with an end-of-generation token where the format allows it.
 struct Constraint {
   enum class Kind { none, json_object, json_schema, regex, grammar, choice, structure };
   Kind kind = Kind::none;
-  std::string text;  // the JSON Schema, the regex (the whole answer matches), the grammar in GBNF, or the
-                     // structure (several of these put together; src/text/grammar/structure.h)
+  std::string text;                  // the JSON Schema, the regex (matches the whole answer), the GBNF grammar, or the
+                                     // structure (a combination of these; src/text/grammar/structure.h)
   std::vector<std::string> choices;  // for choice: the answer is one of these
-  std::string trigger;               // not empty: the answer is free until this occurs in it, and held from there on
+  std::string trigger;               // if not empty, the answer is unconstrained until this text occurs in it
 };
 
-// Thinking, told by the marks around it, that may have so many tokens at most: then its closing mark is written.
+// Limits the tokens of the thinking part of an answer, delimited by `open` and `close`: at the limit, `close` is
+// forced.
 struct ThinkingBudget {
-  int64_t tokens = -1;  // -1: as many as it likes
+  int64_t tokens = -1;  // -1: unlimited
   std::string open, close;
-  bool begun = false;  // the prompt leaves off inside it
+  bool begun = false;  // the prompt ends inside the thinking part
 };
 
-// A LoRA adapter that the engine has, and how much of it: y = W x + scale * its product.
+// One of the engine's LoRA adapters and its scale: y = W x + scale * adapter(x).
 struct AdapterUse {
   std::string name;
   double scale = 1;
 };
 
-// When a beam search ends, as Hugging Face's early_stopping: `yes`, as soon as there are as many finished answers as
-// beams; `no`, when the best beam, ended now, would not be among them; `never`, when it could not be at any length.
+// When a beam search ends, like Hugging Face's early_stopping. `yes`: as soon as there are as many finished answers as
+// beams. `no`: when the best open beam, if it ended now, would not be among the best. `never`: when it could not be at
+// any length.
 enum class EarlyStopping { no, yes, never };
 
 struct Request {
   std::vector<TokenId> prompt;  // at least one token
   SamplingOptions sampling;
   int64_t max_tokens = 128;  // -1: until the context is full
-  int64_t min_tokens = 0;    // end-of-generation tokens are held back before that many
+  int64_t min_tokens = 0;    // end-of-generation tokens are masked before this many
   bool ignore_eos = false;
-  std::vector<std::string> stop;                // the text never contains a stop string, nor part of one
-  bool include_stop = false;                    // ... but the one that ended it, as its end
-  std::vector<TokenId> stop_tokens;             // end the answer as the model's own end tokens do
-  std::vector<std::vector<TokenId>> bad_words;  // sequences of tokens that are never completed
-  bool skip_special = true;                     // control tokens print nothing
-  bool show_markers = false;                    // but those that mark thinking and calls of tools (text/tools/)
+  std::vector<std::string> stop;                // the text never contains a stop string or part of one
+  bool include_stop = false;                    // include the stop string that ended the answer
+  std::vector<TokenId> stop_tokens;             // end the answer like the model's own end tokens
+  std::vector<std::vector<TokenId>> bad_words;  // token sequences that are never generated
+  bool skip_special = true;                     // control tokens produce no text
+  bool show_markers = false;                    // except the markers of thinking and tool calls (src/text/tools/)
   Constraint constraint;
   ThinkingBudget thinking;
-  std::vector<AdapterUse>
-      adapters;              // added in this order; its prefixes are shared with requests of the same ones alone
-  bool cache_prompt = true;  // may reuse and leave prefix blocks
-  double keep_seconds = 0;   // what it leaves goes last for so long after it has ended, 1e9 at most; memory that a
-                             // stream was promised is never withheld for it. 0: as the evictor has it
-  // Whose prefixes it finds, and who finds its own: "": its tenant's requests, and no others. Requests that name the
-  // same group share with each other, whatever their tenants, and with nobody else.
+  std::vector<AdapterUse> adapters;  // applied in this order; prefixes are shared only with equal adapters
+  bool cache_prompt = true;          // may reuse and store prefix blocks
+  // The request's prefix blocks are evicted last for this long after it has ended, at most 1e9; but never at the cost
+  // of memory promised to a stream. 0: the evictor decides.
+  double keep_seconds = 0;
+  // Requests with the same group share prefixes with each other, whatever their tenants, and with no others. "": shared
+  // within the tenant.
   std::string prefix_group;
-  int64_t n = 1;  // answers; they share the prompt's work and memory, and differ by seed + answer
-  // Answers written, of which the n with the highest mean log-probability of their tokens are returned, best first,
-  // when all have ended; 0: n. More than n: nothing is streamed before the end.
+  int64_t n = 1;  // answers; they share the prompt's computation and memory and use the seeds seed + answer
+  // Answers generated, of which the n with the highest mean token log-probability are returned, best first, when all
+  // have ended; 0: n. If more than n, nothing is streamed before the end.
   int64_t best_of = 0;
 
-  // Beam search: the n likeliest of so many beams, best first, when the search has ended. It looks at the model's own
-  // distribution, without temperature and truncation; stop strings, penalties and biases are not supported with it.
+  // Beam search with this many beams; returns the n most likely answers, best first, when it has ended. It uses the
+  // model's own distribution without temperature and truncation; stop strings, penalties and biases are not supported.
   int64_t beams = 1;
   double length_penalty = 1;  // score = sum of log-probabilities / tokens ^ length_penalty
   EarlyStopping early_stopping = EarlyStopping::no;
 
-  // For the scheduler; which of these count is the policy's matter.
-  std::string tenant;             // whose request it is
-  int64_t priority = 0;           // higher goes first
-  double deadline_seconds = 0;    // wanted whole within this time of its submission; 0: whenever
-  double time_limit_seconds = 0;  // ended with FinishReason::time_limit after this time; 0: never
+  // For the scheduler; the policy determines which of these have an effect.
+  std::string tenant;             // owner of the request
+  int64_t priority = 0;           // higher runs first
+  double deadline_seconds = 0;    // the answer should be complete this long after submission; 0: none
+  double time_limit_seconds = 0;  // ends with FinishReason::time_limit after this time; 0: never
   int64_t predicted_tokens = -1;  // length of the answer that the client expects; -1: unknown
-  int64_t known_tokens = -1;      // its true length, known to simulations and oracles alone; -1: unknown
+  int64_t known_tokens = -1;      // true length of the answer, for simulations and oracle policies; -1: unknown
 };
 
 }  // namespace millrace

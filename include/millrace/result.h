@@ -1,5 +1,5 @@
-// Result<T> and Error: how every boundary that sees outside data reports failure. No exceptions
-// cross a module boundary; nothing aborts on a file or a request.
+// Result<T> and Error: how code that handles outside data reports failure. No exceptions cross a module boundary; no
+// file or request can abort the process.
 //
 //   Result<File> open(...);
 //   MILLRACE_TRY(auto file, open(path));        // declares `file`, or returns the error
@@ -19,7 +19,7 @@ enum class ErrorKind { user, corrupt, unsupported, resource, cancelled, internal
 
 struct [[nodiscard]] Error {
   ErrorKind kind = ErrorKind::internal;
-  std::string message;  // names the thing first, the values last, and says what to do
+  std::string message;  // first the subject, then the problem with its values, then what to do
 
   static Error user(std::string m) { return {ErrorKind::user, std::move(m)}; }
   static Error corrupt(std::string m) { return {ErrorKind::corrupt, std::move(m)}; }
@@ -29,7 +29,7 @@ struct [[nodiscard]] Error {
   static Error internal(std::string m) { return {ErrorKind::internal, std::move(m)}; }
 };
 
-// 0 done, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.
+// 0 success, 2 usage, 3 bad input file, 4 not supported, 5 not enough resources, 1 anything else.
 inline int exit_code(ErrorKind kind) {
   switch (kind) {
     case ErrorKind::user: return 2;

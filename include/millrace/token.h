@@ -1,4 +1,4 @@
-// Token ids, as every part of the API counts them.
+// TokenId: an index in a model's vocabulary.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// Clock: where the engine takes its time from; a test or a simulation brings its own.
+// Clock: the engine's time source; tests and simulations provide their own.
 #pragma once
 
 #include <chrono>

@@ -39,7 +39,8 @@ Result<Isa> select_isa() {
   for (Isa isa : {Isa::ref, Isa::avx2, Isa::avx512}) {
     if (isa_name(isa) != wanted) continue;
     if (isa > best) {
-      return Error::user(fmt::format("MILLRACE_ISA: this machine has no {}; its best is {}", wanted, isa_name(best)));
+      return Error::user(
+          fmt::format("MILLRACE_ISA: this machine does not support {}; its best is {}", wanted, isa_name(best)));
     }
     return isa;
   }

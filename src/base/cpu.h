@@ -1,4 +1,4 @@
-// What this processor offers, and how many threads are worth starting.
+// Instruction sets and number of cores of this processor.
 #pragma once
 
 #include <string_view>
@@ -7,13 +7,13 @@
 
 namespace millrace {
 
-// Ordered: a higher level includes the lower ones. MILLRACE_ISA stops early.
+// Ordered: a higher level includes the lower ones. MILLRACE_ISA selects a lower level.
 enum class Isa { ref = 0, avx2 = 1, avx512 = 2 };
 
 std::string_view isa_name(Isa isa);
 
-// The best level this machine runs: avx512 asks for F, BW, DQ, VL, CD, VBMI, VNNI and BF16; avx2 for
-// AVX2, FMA, F16C and BMI2; the operating system must save the registers.
+// The highest level this machine supports. avx512 requires F, BW, DQ, VL, CD, VBMI, VNNI and BF16; avx2 requires AVX2,
+// FMA, F16C and BMI2; the operating system must save the registers.
 Isa detect_isa();
 
 // detect_isa(), lowered by the environment variable MILLRACE_ISA=ref|avx2|avx512.

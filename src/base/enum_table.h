@@ -1,11 +1,11 @@
-// Tables by enumerator that cannot fall behind their enum: the compiler counts the enumerators, and a table with
-// another number of entries does not compile.
+// Tables indexed by an enum that cannot get out of step with it: the compiler counts the enumerators, and a table with
+// a different number of entries does not compile.
 //
 //   enum class Level { debug, info, error };
 //   constexpr EnumNames<Level> kLevels("debug", "info", "error");     kLevels[Level::info], kLevels.find("info")
 //
-// The count is read from what the compiler calls a value: GCC and clang write `Level::info` for 1 and `(Level)7` for a
-// value that no enumerator has. Enumerators are looked for from 0 to 63.
+// The count comes from the compiler's names for values: GCC and clang write `Level::info` for 1 and `(Level)7` for a
+// value without an enumerator. Values from 0 to 63 are tried.
 #pragma once
 
 #include <array>
@@ -49,12 +49,12 @@ constexpr size_t count() {
   size_t count = 0, named = 0;
   while (count < kMostEnumerators && kNamed<E>[count]) ++count;
   for (bool one : kNamed<E>) named += one;
-  return count == named ? count : 0;  // 0: they do not follow each other from 0
+  return count == named ? count : 0;  // 0: they are not contiguous from 0
 }
 
 }  // namespace enum_detail
 
-// How many enumerators E has, which are 0, 1, 2 ...
+// Number of enumerators of E, which must be 0, 1, 2 ...
 template <typename E>
 inline constexpr size_t kEnumerators = [] {
   static_assert(std::is_enum_v<E> && !std::is_convertible_v<E, int>, "an enum class");
@@ -62,7 +62,7 @@ inline constexpr size_t kEnumerators = [] {
   return enum_detail::count<E>();
 }();
 
-// The enumerator of this value; none where no enumerator has it.
+// The enumerator with this value; nullopt: none.
 template <typename E>
 constexpr std::optional<E> find_enumerator(int64_t value) {
   if (value < 0 || value >= static_cast<int64_t>(enum_detail::kMostEnumerators) ||
@@ -71,7 +71,7 @@ constexpr std::optional<E> find_enumerator(int64_t value) {
   return static_cast<E>(value);
 }
 
-// All of them, in order.
+// All enumerators in order.
 template <typename E>
 inline constexpr std::array<E, kEnumerators<E>> kAllOf = [] {
   std::array<E, kEnumerators<E>> all{};
@@ -79,7 +79,7 @@ inline constexpr std::array<E, kEnumerators<E>> kAllOf = [] {
   return all;
 }();
 
-// One T for each enumerator.
+// One T per enumerator.
 template <typename E, typename T>
 class EnumTable {
  public:
@@ -102,7 +102,7 @@ class EnumTable {
   std::array<T, kEnumerators<E>> entries_{};
 };
 
-// The name of each enumerator, as files, flags and people spell it.
+// The names of the enumerators, as written in files and flags.
 template <typename E>
 class EnumNames : public EnumTable<E, const char*> {
  public:

@@ -12,7 +12,7 @@ struct Owner {
   enum class Kind { only };
 };
 
-// A table of another size does not compile, which a concept can ask about the count alone.
+// That a table of the wrong size does not compile can only be tested through the count.
 static_assert(kEnumerators<Hidden> == 3);
 static_assert(kEnumerators<Small> == 4);
 static_assert(kEnumerators<Owner::Kind> == 1);
@@ -22,13 +22,13 @@ static_assert(kAllOf<Small>[3] == Small::Z);
 constexpr EnumNames<Hidden> kHidden("a", "b", "c");
 static_assert(kHidden.find("b") == Hidden::two);
 
-TEST(EnumTable, NamesGoBothWays) {
+TEST(EnumTable, NamesRoundTrip) {
   for (Hidden e : kAllOf<Hidden>) EXPECT_EQ(kHidden.find(kHidden[e]), e);
   EXPECT_EQ(kHidden.find("d"), std::nullopt);
   EXPECT_EQ(kHidden.find(""), std::nullopt);
 }
 
-TEST(EnumTable, ValuesFromOutside) {
+TEST(EnumTable, FindEnumerator) {
   EXPECT_EQ(find_enumerator<Hidden>(2), Hidden::three);
   for (int64_t value : {int64_t{3}, int64_t{-1}, int64_t{63}, int64_t{64}, INT64_MAX, INT64_MIN})
     EXPECT_EQ(find_enumerator<Hidden>(value), std::nullopt) << value;
@@ -37,7 +37,7 @@ TEST(EnumTable, ValuesFromOutside) {
   EXPECT_EQ(find_enumerator<Shifted>(3), std::nullopt);
 }
 
-TEST(EnumTable, HoldsAndChangesEntries) {
+TEST(EnumTable, TableEntries) {
   EnumTable<Small, double> sums;
   sums[Small::Z] += 2;
   double all = 0;

@@ -1,6 +1,6 @@
-// JSON from outside: bounded in depth and without exceptions. nlohmann::json parses and frees without recursion, but it
-// copies, compares and prints with it: what nests a hundred thousand deep ends the process when it is next touched.
-// Includes nlohmann/json.hpp: for .cc files.
+// Parses untrusted JSON without exceptions and with bounded depth. nlohmann::json parses and destroys without
+// recursion, but copies, compares and prints recursively: JSON nested a hundred thousand levels deep would overflow the
+// stack later. Includes nlohmann/json.hpp, so include it only in .cc files.
 #pragma once
 
 #include <cstdint>
@@ -11,12 +11,12 @@
 namespace millrace {
 
 inline constexpr int64_t kMostJsonDepth = 256;
-inline constexpr int64_t kMostOwnJsonDepth = 1024;  // of what was written here, around values from outside
+inline constexpr int64_t kMostOwnJsonDepth = 1024;  // for JSON written by millrace itself around outside values
 
-// Whether brackets outside strings nest deeper than that. Of a text that is no JSON it may say either.
+// Whether brackets outside strings nest deeper than `depth`. For invalid JSON the result is unspecified.
 bool nests_deeper(std::string_view text, int64_t depth);
 
-// Discarded, as nlohmann has it, where `text` is no JSON or nests deeper.
+// Returns nlohmann's discarded value if `text` is invalid or nests deeper than `depth`.
 template <typename Json = nlohmann::ordered_json>
 Json parse_json(std::string_view text, int64_t depth = kMostJsonDepth) {
   if (nests_deeper(text, depth)) return Json(Json::value_t::discarded);

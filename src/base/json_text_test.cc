@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-TEST(JsonText, DepthIsThatOfBracketsOutsideStrings) {
+TEST(JsonText, DepthIgnoresBracketsInStrings) {
   EXPECT_FALSE(nests_deeper("", 0));
   EXPECT_FALSE(nests_deeper("7", 0));
   EXPECT_TRUE(nests_deeper("[]", 0));
@@ -15,7 +15,7 @@ TEST(JsonText, DepthIsThatOfBracketsOutsideStrings) {
   EXPECT_TRUE(nests_deeper(R"(["\\", [["]"]]])", 2));
 }
 
-TEST(JsonText, ParsesWhatIsWithinTheDepth) {
+TEST(JsonText, RejectsDeeperNesting) {
   const std::string deep = std::string(256, '[') + std::string(256, ']');
   EXPECT_FALSE(parse_json(deep).is_discarded());
   EXPECT_TRUE(parse_json("[" + deep + "]").is_discarded());

@@ -18,7 +18,7 @@ std::optional<int64_t> number_in(std::string_view text) {
   return value;
 }
 
-// The number behind `key` at the beginning of a line of the file.
+// The number after `key` in the line of the file that begins with it.
 std::optional<int64_t> read_key(const std::string& path, std::string_view key) {
   std::ifstream file(path);
   for (std::string line; std::getline(file, line);)
@@ -30,7 +30,7 @@ std::optional<int64_t> read_number(const std::string& path) { return read_key(pa
 
 constexpr int64_t kMostKb = INT64_MAX / 4096;
 
-// How one version of control groups calls its files.
+// File names of one version of control groups.
 struct GroupFiles {
   const char* folder;
   const char* limit;
@@ -84,7 +84,7 @@ AvailableMemory available_memory(const std::string& root) {
   }
   for (const GroupFiles* version : {&kVersion2, &kVersion1}) {
     each_group(root, *version, [&](const std::string& folder, const std::string& group) {
-      const auto limit = read_number(folder + version->limit);  // "max" is no number
+      const auto limit = read_number(folder + version->limit);  // "max" is not a number
       const auto used = read_number(folder + version->used);
       if (!limit || !used) return;
       const int64_t files = read_key(folder + "/memory.stat", version->inactive).value_or(0) +
@@ -117,7 +117,7 @@ int64_t peak_resident_bytes() { return own_status("VmHWM:"); }
 Result<void> check_memory(int64_t bytes, const std::string& what, const std::string& advice,
                           const AvailableMemory& available) {
   if (bytes <= available.bytes) return {};
-  return Error::resource(fmt::format("{}: needs {} of memory, {} has {} left; {}", what, gigabytes(bytes),
+  return Error::resource(fmt::format("{}: needs {} of memory, but {} has only {} left; {}", what, gigabytes(bytes),
                                      available.limit, gigabytes(available.bytes), advice));
 }
 

@@ -47,9 +47,9 @@ Result<void> MemoryAccounts::take(const std::string& name, int64_t bytes, const 
     for (const MemoryAccount& other : accounts_)
       if (other.bytes > 0)
         others += fmt::format("{}{} {}", others.empty() ? "" : ", ", other.name, format_bytes(other.bytes));
-    return Error::resource(fmt::format(
-        "memory: {} would take {}, and of the budget of {} there are {} left beside {}; {}", name, format_bytes(bytes),
-        format_bytes(budget_), format_bytes(left), others.empty() ? "nothing" : others, advice));
+    return Error::resource(fmt::format("memory: {} needs {}, but only {} of the budget of {} is left; in use: {}; {}",
+                                       name, format_bytes(bytes), format_bytes(left), format_bytes(budget_),
+                                       others.empty() ? "nothing" : others, advice));
   }
   MemoryAccount& one = account(name);
   one.bytes += bytes;
@@ -93,7 +93,7 @@ void MemoryHold::release() {
 
 Result<int64_t> parse_bytes(std::string_view text) {
   const Error bad = Error::user(
-      fmt::format("size: wants a number and K, M, G or T, as in 8G or 512MiB, got '{}'", text.substr(0, 64)));
+      fmt::format("size: expected a number with an optional unit, such as 8G or 512MiB, got '{}'", text.substr(0, 64)));
   double number = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), number, std::chars_format::fixed);
   if (error != std::errc() || !(number >= 0)) return bad;
@@ -111,7 +111,7 @@ Result<int64_t> parse_bytes(std::string_view text) {
     return bad;
   }
   const double bytes = number * scale;
-  if (!(bytes < 0x1p62)) return Error::user(fmt::format("size: '{}' is more than any machine has", text.substr(0, 64)));
+  if (!(bytes < 0x1p62)) return Error::user(fmt::format("size: '{}' is too large", text.substr(0, 64)));
   return static_cast<int64_t>(bytes);
 }
 

@@ -1,8 +1,8 @@
-// MemoryAccounts: who holds how much memory, by name, and the budget that all of it together stays within.
+// MemoryAccounts: memory use by named account, within a common budget.
 //
-// Memory is taken from an account before it is allocated, so that what does not fit is refused and named instead of
-// found out by the system. Owned by whoever owns what it counts: two owners in one process have a budget each, or share
-// one above theirs, where each is one account:
+// Memory is reserved in an account before it is allocated, so that an allocation that does not fit fails with a clear
+// error instead of an out-of-memory kill. Each model has its own MemoryAccounts; several models in one process have
+// separate budgets, or share a parent budget, in which each is one account:
 //
 //     shared    program 40 MB | first 2.1 GB | second 0.9 GB          of 4 GB
 //     first     weights 1.2 GB | KV 0.9 GB
@@ -30,23 +30,23 @@ struct MemoryAccount {
 
 class MemoryAccounts {
  public:
-  explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: none, everything fits
-  // What it takes is taken of `shared` too, under `name`, and given back there when this goes.
+  explicit MemoryAccounts(int64_t budget = 0) : budget_(budget) {}  // 0: unlimited
+  // Also charges everything to the account `name` of `shared`; the destructor releases it there.
   MemoryAccounts(std::shared_ptr<MemoryAccounts> shared, std::string name)
       : budget_(shared->budget()), shared_(std::move(shared)), name_(std::move(name)) {}
   ~MemoryAccounts();
   MemoryAccounts(const MemoryAccounts&) = delete;
 
-  int64_t budget() const { return budget_; }  // the shared one, where there is one
+  int64_t budget() const { return budget_; }  // of `shared` if there is one
   bool shares() const { return shared_ != nullptr; }
   int64_t total() const;
-  int64_t left() const;  // of the budget; INT64_MAX without one
+  int64_t left() const;  // left of the budget; INT64_MAX without one
 
-  // Errors: resource, naming what is wanted, every account, and `advice`.
+  // Errors: resource, with the request, all accounts, and `advice`.
   Result<void> take(const std::string& name, int64_t bytes, const std::string& advice);
   void give_back(const std::string& name, int64_t bytes);
 
-  std::vector<MemoryAccount> list() const;  // in the order in which they were opened
+  std::vector<MemoryAccount> list() const;  // in the order of their first use
 
  private:
   MemoryAccount& account(const std::string& name);
@@ -54,12 +54,12 @@ class MemoryAccounts {
 
   const int64_t budget_;
   const std::shared_ptr<MemoryAccounts> shared_;
-  const std::string name_;  // there
+  const std::string name_;  // account in shared_
   mutable std::mutex mutex_;
   std::vector<MemoryAccount> accounts_;
 };
 
-// Memory that was taken; given back when this goes.
+// A reservation in MemoryAccounts; the destructor releases it.
 class MemoryHold {
  public:
   MemoryHold() = default;
@@ -67,7 +67,7 @@ class MemoryHold {
   MemoryHold(MemoryHold&& other) noexcept { *this = std::move(other); }
   MemoryHold& operator=(MemoryHold&& other) noexcept;
 
-  // Null accounts: nothing is counted.
+  // `accounts` null: does nothing.
   static Result<MemoryHold> take(std::shared_ptr<MemoryAccounts> accounts, const std::string& name, int64_t bytes,
                                  const std::string& advice);
   void release();

@@ -7,22 +7,22 @@
 namespace millrace {
 namespace {
 
-TEST(MemoryAccounts, WhatDoesNotFitIsRefusedAndEverybodyNamed) {
+TEST(MemoryAccounts, ErrorListsAllAccounts) {
   MemoryAccounts accounts(1'000'000'000);
   ASSERT_TRUE(accounts.take("weights", 700'000'000, "").ok());
   ASSERT_TRUE(accounts.take("cache", 200'000'000, "").ok());
-  auto refused = accounts.take("cache", 100'000'001, "ask for less");
+  auto refused = accounts.take("cache", 100'000'001, "request less");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   EXPECT_EQ(refused.error().message,
-            "memory: cache would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside weights "
-            "700.0 MB, cache 200.0 MB; ask for less");
+            "memory: cache needs 100.0 MB, but only 100.0 MB of the budget of 1.00 GB is left; in use: weights "
+            "700.0 MB, cache 200.0 MB; request less");
   EXPECT_EQ(accounts.total(), 900'000'000);
   EXPECT_TRUE(accounts.take("cache", 100'000'000, "").ok());
   EXPECT_EQ(accounts.left(), 0);
 }
 
-TEST(MemoryAccounts, PeaksStayWhenMemoryGoes) {
+TEST(MemoryAccounts, PeaksSurviveRelease) {
   auto accounts = std::make_shared<MemoryAccounts>(100);
   {
     auto hold = MemoryHold::take(accounts, "window", 80, "");
@@ -37,7 +37,7 @@ TEST(MemoryAccounts, PeaksStayWhenMemoryGoes) {
   EXPECT_EQ(accounts->list()[0].peak, 80);
 }
 
-TEST(MemoryAccounts, WithoutABudgetEverythingFitsAndIsCounted) {
+TEST(MemoryAccounts, WithoutBudgetEverythingFitsAndIsCounted) {
   auto accounts = std::make_shared<MemoryAccounts>();
   ASSERT_TRUE(accounts->take("weights", int64_t{1} << 60, "").ok());
   EXPECT_EQ(accounts->left(), INT64_MAX);
@@ -46,7 +46,7 @@ TEST(MemoryAccounts, WithoutABudgetEverythingFitsAndIsCounted) {
   EXPECT_TRUE(MemoryHold::take(nullptr, "weights", 5, "").ok());
 }
 
-TEST(MemoryAccounts, TwoShareABudgetAboveTheirs) {
+TEST(MemoryAccounts, SharedBudget) {
   auto shared = std::make_shared<MemoryAccounts>(1'000'000'000);
   auto first = std::make_shared<MemoryAccounts>(shared, "first");
   {
@@ -56,20 +56,19 @@ TEST(MemoryAccounts, TwoShareABudgetAboveTheirs) {
     EXPECT_EQ(first->left(), 100'000'000);
     EXPECT_EQ(second.budget(), 1'000'000'000);
     EXPECT_EQ(second.total(), 300'000'000);
-    auto refused = second.take("cache", 100'000'001, "ask for less");
+    auto refused = second.take("cache", 100'000'001, "request less");
     ASSERT_FALSE(refused.ok());
     EXPECT_EQ(refused.error().message,
-              "cache: memory: second would take 100.0 MB, and of the budget of 1.00 GB there are 100.0 MB left beside "
-              "first 600.0 MB, "
-              "second 300.0 MB; ask for less");
+              "cache: memory: second needs 100.0 MB, but only 100.0 MB of the budget of 1.00 GB is left; in use: "
+              "first 600.0 MB, second 300.0 MB; request less");
     EXPECT_EQ(second.total(), 300'000'000);
   }
-  EXPECT_EQ(first->left(), 400'000'000) << "what goes gives everything back";
+  EXPECT_EQ(first->left(), 400'000'000) << "the destructor releases everything";
   first->give_back("weights", 600'000'000);
   EXPECT_EQ(shared->total(), 0);
 }
 
-TEST(MemoryAccounts, SizesAreRead) {
+TEST(MemoryAccounts, ParseBytes) {
   const std::pair<const char*, int64_t> good[] = {{"0", 0},
                                                   {"123", 123},
                                                   {"1B", 1},

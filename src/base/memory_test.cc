@@ -23,18 +23,18 @@ class Memory : public ::testing::Test {
   fs::path root_;
 };
 
-TEST_F(Memory, UnknownIsNoLimit) {
+TEST_F(Memory, UnknownMeansNoLimit) {
   EXPECT_EQ(available().bytes, INT64_MAX);
   EXPECT_TRUE(check_memory(int64_t{1} << 50, "weights", "", available()).ok());
 }
 
-TEST_F(Memory, TheMachineCountsFreeSwap) {
+TEST_F(Memory, FreeSwapCountsAsAvailable) {
   put("proc/meminfo", "MemTotal:       4000 kB\nMemAvailable:    1000 kB\nSwapFree:  24 kB\n");
   EXPECT_EQ(available().bytes, 1024 * 1024);
   EXPECT_EQ(available().limit, "this machine");
 }
 
-TEST_F(Memory, EveryControlGroupUpToTheRootLimits) {
+TEST_F(Memory, AllControlGroupsUpToTheRootLimit) {
   put("proc/meminfo", "MemAvailable:    1000000 kB\n");
   put("proc/self/cgroup", "12:cpu:/x\n0::/outer/inner\n");
   put("sys/fs/cgroup/outer/inner/memory.max", "max\n");
@@ -51,7 +51,7 @@ TEST_F(Memory, EveryControlGroupUpToTheRootLimits) {
   EXPECT_EQ(available().limit, "the control group /");
 }
 
-TEST_F(Memory, OldControlGroupsLimitToo) {
+TEST_F(Memory, VersionOneControlGroups) {
   put("proc/meminfo", "MemTotal:  3000000 kB\nMemAvailable:    1000000 kB\nSwapTotal: 0 kB\n");
   put("proc/self/cgroup", "5:memory:/box\n4:cpu:/box\n0::/\n");
   put("sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n");
@@ -66,12 +66,12 @@ TEST_F(Memory, OldControlGroupsLimitToo) {
   EXPECT_EQ(total_memory(root_.string()).bytes, 800000);
 }
 
-TEST_F(Memory, TheProcessKnowsItsPeak) {
+TEST_F(Memory, ResidentAndPeak) {
   EXPECT_GT(resident_bytes(), 0);
   EXPECT_GE(peak_resident_bytes(), resident_bytes());
 }
 
-TEST_F(Memory, GarbageIsNoLimit) {
+TEST_F(Memory, GarbageMeansNoLimit) {
   put("proc/meminfo", "MemAvailable: lots\nSwapFree: -5 kB\n");
   put("proc/self/cgroup", "0::/\n");
   put("sys/fs/cgroup/memory.max", "-1\n");
@@ -79,12 +79,12 @@ TEST_F(Memory, GarbageIsNoLimit) {
   EXPECT_EQ(available().bytes, INT64_MAX);
 }
 
-TEST_F(Memory, RefusalsNameTheNumbers) {
+TEST_F(Memory, ErrorsContainTheNumbers) {
   auto refused = check_memory(3'000'000'000, "weights", "choose a smaller model", {2'000'000'000, "this machine"});
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   EXPECT_EQ(refused.error().message,
-            "weights: needs 3.00 GB of memory, this machine has 2.00 GB left; choose a smaller model");
+            "weights: needs 3.00 GB of memory, but this machine has only 2.00 GB left; choose a smaller model");
   EXPECT_TRUE(check_memory(2'000'000'000, "weights", "", {2'000'000'000, "this machine"}).ok());
 }
 

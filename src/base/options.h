@@ -1,5 +1,5 @@
-// Option schema of a technique: one declaration that the command line, the config file, the HTTP API
-// and the docs all read. A technique is named as `NAME[:key=value,key=value]`.
+// Option schema of a technique: one declaration used by the command line, the config file, the HTTP API and the docs. A
+// technique is written as `NAME[:key=value,key=value]`.
 #pragma once
 
 #include <map>
@@ -21,7 +21,7 @@ struct OptionSpec {
   std::string help;  // one line, with the unit
 };
 
-// Values checked against a schema; a missing one reads as its default.
+// Values checked against a schema; missing values have their defaults.
 class OptionValues {
  public:
   int64_t integer(std::string_view name) const;

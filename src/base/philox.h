@@ -1,6 +1,6 @@
 // Philox4x32-10: a counter-based generator (Salmon et al., 2011, "Parallel Random Numbers: As Easy as
 // 1, 2, 3"). A draw is a pure function of (seed, stream, counter), so a sequence's randomness depends
-// on its seed and position alone, never on batch mates or call order.
+// only on its seed and position, never on other sequences in the batch or call order.
 #pragma once
 
 #include <array>

@@ -14,7 +14,7 @@
 
 namespace millrace {
 
-// What every registered technique says of itself.
+// The description of a registered technique.
 struct TechniqueInfo {
   std::string family;   // "sampler", "format", "arch" ...
   std::string name;     // as typed: "min_p"

@@ -1,4 +1,4 @@
-// Result and Error are part of the public API; inside the project they are included from here.
+// Internal include path of the public Result and Error.
 #pragma once
 
 #include "millrace/result.h"  // IWYU pragma: export

@@ -16,7 +16,7 @@ Result<int> quarter(int n) {
   return q;
 }
 
-TEST(Result, TryPassesValuesAndErrorsOn) {
+TEST(Result, TryPropagatesValuesAndErrors) {
   EXPECT_EQ(*quarter(12), 3);
   ASSERT_FALSE(quarter(6).ok());
   EXPECT_EQ(quarter(6).error().kind, ErrorKind::user);

@@ -9,26 +9,26 @@
 
 namespace millrace {
 
-// A job's indices are cut into one range a thread. Each thread takes its own range piece by piece and then helps with
-// what is left of the others':
+// A job's indices are divided into one range per thread. Each thread processes its own range piece by piece and then
+// helps with the rest of the other ranges:
 //
-//   tickets[0]   epoch | next piece | end, what to do   caller     written by the caller to start a job; what a worker
-//   spins on tickets[1]   epoch | next piece | end, what to do   worker 1
+//   tickets[0]   epoch | next piece | end, task   caller     written by the caller to start a job
+//   tickets[1]   epoch | next piece | end, task   worker 1   the same; the worker spins on it
 //   ...
-//   reports[1]   epoch | pieces done                    worker 1   written by the worker when it finds nothing left
-//   ...                                                (each of these in a cache line of its own)
+//   reports[1]   epoch | pieces done              worker 1   written by the worker when no piece is left
+//   ...                                           (each in its own cache line)
 //
-// A line takes 100 to 200 ns from one core to another, as long as a short job's piece: so a ticket has all that a
-// worker has to know, and what the task reads first (its context) is asked for while the claim waits. A balanced job
-// costs few cache lines there and one back, a worker meets the same indices in every job of a size (and their data in
-// its cache), and a slow or late worker loses its range to the others. A piece is one index, or several where a ticket
-// cannot count so many. Who may take many pieces at once takes a quarter of what its range has left: the last ones,
-// which decide how far apart threads end, are short.
+// Moving a cache line between cores takes 100 to 200 ns, as long as a piece of a short job. So a ticket contains
+// everything a worker needs, and the context, which the task reads first, is prefetched while the claim is pending. A
+// balanced job costs a few cache lines to each worker and one back; a worker gets the same indices in every job of a
+// size, so that their data is in its cache; and a slow or late worker loses its range to the others. A piece is one
+// index, or several if a ticket cannot count that many. A thread that may claim many pieces at once claims a quarter of
+// what is left of the range: the last claims, which decide how far apart threads finish, are small.
 //
-// A job is over when all its pieces are done, not when all workers have seen it: a worker that is late (asleep, or
-// preempted on a busy machine) holds nobody up, and finds its job gone. A piece is claimed by advancing a ticket with
-// compare-and-swap, so a late worker cannot claim from a job that has been replaced, and whoever has claimed reads that
-// job, because it cannot end before the piece is done.
+// A job is over when all its pieces are done, not when all workers have seen it: a late worker (asleep, or preempted on
+// a busy machine) does not delay the job and finds it gone. A piece is claimed by advancing a ticket with
+// compare-and-swap, so a late worker cannot claim from a job that has been replaced, and a thread with a claim reads
+// the right job, because the job cannot end before the piece is done.
 struct ThreadPool::State {
   struct alignas(64) Ticket {
     std::atomic<uint64_t> value{0};
@@ -36,8 +36,8 @@ struct ThreadPool::State {
     std::atomic<const void*> context{nullptr};
     std::atomic<uint32_t> first{0};  // index of the range
     std::atomic<uint32_t> last{0};   // exclusive
-    std::atomic<uint32_t> grain{1};  // indices of a piece
-    std::atomic<uint16_t> least{1};  // pieces of a claim
+    std::atomic<uint32_t> grain{1};  // indices per piece
+    std::atomic<uint16_t> least{1};  // pieces per claim
     std::atomic<uint16_t> most{1};
     uint32_t claim(uint64_t seen) const;
     void run(uint32_t piece, uint32_t count, int worker) const;
@@ -49,12 +49,12 @@ struct ThreadPool::State {
 
   explicit State(int threads) : tickets(static_cast<size_t>(threads)), reports(static_cast<size_t>(threads)) {}
 
-  alignas(64) std::vector<Ticket> tickets;  // from here on what nobody writes while jobs run
+  alignas(64) std::vector<Ticket> tickets;  // not written while jobs run, up to `stop`
   std::vector<Report> reports;
   std::vector<std::thread> workers;
   std::atomic<bool> stop{false};
   alignas(64) std::atomic<uint32_t> caller_waits{0};
-  alignas(64) uint32_t epoch = 0;  // the caller's own
+  alignas(64) uint32_t epoch = 0;  // used by the caller only
 
   uint32_t open(int64_t n, int64_t threads, const Claims& claims, Task task, const void* context);
   uint32_t drain_range(int64_t range, uint32_t of_epoch, int worker);
@@ -62,13 +62,13 @@ struct ThreadPool::State {
   void wait_for(uint32_t pieces, int64_t threads);
   bool done(uint32_t pieces, int64_t threads) const;
   uint32_t next_epoch(int worker, uint32_t seen);
-  void work(int worker);  // a worker's life
+  void work(int worker);  // main loop of a worker
 };
 
 namespace {
 
-// How long to spin before sleeping: about what waking a thread costs, so that neither a spin too many nor a sleep too
-// early costs more than twice the best. Gaps inside a step are far shorter.
+// How long to spin before sleeping: about the cost of waking a thread, so that neither spinning too long nor sleeping
+// too early costs more than twice the optimum. Gaps inside a step are far shorter.
 constexpr std::chrono::microseconds kSpin{50};
 
 inline void pause_cpu() {
@@ -77,7 +77,7 @@ inline void pause_cpu() {
 #endif
 }
 
-// Spins until ready() or until the time is up; says whether it is ready.
+// Spins until ready() or a timeout; returns whether it is ready.
 template <typename Ready>
 bool spin_until(const Ready& ready) {
   for (int i = 0; i < 64; ++i) {
@@ -94,9 +94,9 @@ bool spin_until(const Ready& ready) {
   return ready();
 }
 
-constexpr int kContextLines = 4;  // of a context are asked for; where it is shorter, something else comes along
+constexpr int kContextLines = 4;  // prefetched from a context, even if it is shorter
 
-constexpr int64_t kMostPieces = 0xffff;  // of one thread
+constexpr int64_t kMostPieces = 0xffff;  // per thread
 constexpr uint64_t kOnePiece = 1 << 16;
 
 constexpr uint64_t make_ticket(uint32_t epoch, int64_t next, int64_t end) {
@@ -110,7 +110,7 @@ constexpr uint32_t end_of(uint64_t ticket) { return static_cast<uint32_t>(ticket
 
 }  // namespace
 
-// How many of the pieces that `seen` leaves are taken at once.
+// How many of the pieces left in `seen` to claim at once.
 uint32_t ThreadPool::State::Ticket::claim(uint64_t seen) const {
   const uint32_t left = end_of(seen) - next_of(seen);
   const uint32_t share = std::min<uint32_t>(left / 4, most.load(std::memory_order_relaxed));
@@ -134,7 +134,7 @@ uint32_t ThreadPool::State::open(int64_t n, int64_t threads, const Claims& claim
   const int64_t least = std::clamp<int64_t>(claims.least / grain, 1, most);
   ++epoch;
   int64_t first = 0;
-  for (int64_t i = 0; i < threads; ++i) {  // the caller's first: whoever is done early finds it to help with
+  for (int64_t i = 0; i < threads; ++i) {  // the caller's first, so that threads that finish early can help with it
     Ticket& ticket = tickets[static_cast<size_t>(i)];
     const int64_t count = pieces + (i < longer);
     ticket.task.store(task, std::memory_order_relaxed);
@@ -150,41 +150,41 @@ uint32_t ThreadPool::State::open(int64_t n, int64_t threads, const Claims& claim
   return static_cast<uint32_t>(all);
 }
 
-// Works until no piece of a range is left; returns how many it did.
+// Runs pieces of a range until none is left; returns how many.
 uint32_t ThreadPool::State::drain_range(int64_t range, uint32_t of_epoch, int worker) {
   Ticket& ticket = tickets[static_cast<size_t>(range)];
-  uint32_t did = 0;
+  uint32_t pieces = 0;
   uint64_t seen = ticket.value.load(std::memory_order_acquire);
   while (epoch_of(seen) == of_epoch && next_of(seen) < end_of(seen)) {
     const auto* context = static_cast<const char*>(ticket.context.load(std::memory_order_relaxed));
     for (int line = 0; line < kContextLines; ++line) __builtin_prefetch(context + line * 64);
-    const uint32_t count = ticket.claim(seen);  // of a job that cannot be over before its range is empty
+    const uint32_t count = ticket.claim(seen);  // safe: the job cannot end before its range is empty
     if (!ticket.value.compare_exchange_weak(seen, seen + count * kOnePiece, std::memory_order_acq_rel,
                                             std::memory_order_acquire))
       continue;
     ticket.run(next_of(seen), count, worker);
-    did += count;
+    pieces += count;
     seen = ticket.value.load(std::memory_order_acquire);
   }
-  return did;
+  return pieces;
 }
 
-// Works until no piece of the job is left, on its own range first; returns how many it did.
+// Runs pieces of the job until none is left, its own range first; returns how many.
 uint32_t ThreadPool::State::drain(uint32_t of_epoch, int worker) {
   const auto ranges = static_cast<int64_t>(tickets.size());
-  uint32_t did = 0;
-  for (int64_t i = 0; i < ranges; ++i) did += drain_range((worker + i) % ranges, of_epoch, worker);
-  return did;
+  uint32_t pieces = 0;
+  for (int64_t i = 0; i < ranges; ++i) pieces += drain_range((worker + i) % ranges, of_epoch, worker);
+  return pieces;
 }
 
-// The epoch of a job that this worker has not seen.
+// Waits for a job that this worker has not seen; returns its epoch.
 uint32_t ThreadPool::State::next_epoch(int worker, uint32_t seen) {
   const auto& ticket = tickets[static_cast<size_t>(worker)].value;
   auto& asleep = reports[static_cast<size_t>(worker)].asleep;
   auto changed = [&] { return epoch_of(ticket.load(std::memory_order_acquire)) != seen; };
   while (!spin_until(changed) && !stop.load(std::memory_order_relaxed)) {
-    // The caller opens the ticket and then looks at `asleep`, without a fence between: should it miss a worker that is
-    // just going to sleep, it does that one job alone and wakes it with the next.
+    // The caller opens the ticket and then reads `asleep`, without a fence in between. If it misses a worker that is
+    // just going to sleep, the job runs without that worker, and the next job wakes it.
     asleep.store(1, std::memory_order_seq_cst);
     if (!changed() && !stop.load(std::memory_order_seq_cst)) asleep.wait(1, std::memory_order_acquire);
     asleep.store(0, std::memory_order_relaxed);
@@ -215,7 +215,7 @@ bool ThreadPool::State::done(uint32_t pieces, int64_t threads) const {
   return sum == pieces;
 }
 
-// Until the workers have done so many pieces of the job between them.
+// Waits until the workers together have done `pieces` pieces of the job.
 void ThreadPool::State::wait_for(uint32_t pieces, int64_t threads) {
   while (!spin_until([&] { return done(pieces, threads); })) {
     caller_waits.store(1, std::memory_order_seq_cst);
@@ -229,7 +229,7 @@ ThreadPool::ThreadPool(int threads) : threads_(threads < 1 ? 1 : threads), state
   for (int worker = 1; worker < threads_; ++worker) {
     try {
       state_->workers.emplace_back([state = state_.get(), worker] { state->work(worker); });
-    } catch (const std::system_error&) {  // the machine grants no more threads; fewer give the same results
+    } catch (const std::system_error&) {  // the system refuses more threads; results do not depend on their number
       threads_ = worker;
       return;
     }

@@ -1,6 +1,6 @@
 // A persistent pool for fork-join loops inside one engine step. Results never depend on the number of
-// threads: callers cut work at boundaries fixed by the data's shape, and the pool only decides who
-// does which piece.
+// threads: callers cut work at boundaries fixed by the data's shape, and the pool only decides
+// which thread does which piece.
 #pragma once
 
 #include <cstdint>
@@ -10,8 +10,8 @@ namespace millrace {
 
 class ThreadPool {
  public:
-  // `threads` counts the caller too: ThreadPool(1) runs everything inline. Where the machine refuses so many, threads()
-  // says how many there are.
+  // `threads` includes the caller: ThreadPool(1) runs everything inline. If the system cannot create so many, threads()
+  // returns the actual number.
   explicit ThreadPool(int threads);
   ~ThreadPool();
   ThreadPool(const ThreadPool&) = delete;
@@ -29,15 +29,15 @@ class ThreadPool {
     run(n, {1, 1}, task, &body);
   }
 
-  // How many indices a call may get.
+  // Least and most indices per call of the body.
   struct Claims {
     int64_t least = 1;
     int64_t most = 1;
   };
 
-  // Calls body(begin, end, worker) for ranges that cover [0, n) once: long ones first, shorter ones towards the end, so
-  // that few calls are made and threads end together all the same (guided self-scheduling, Polychronopoulos and Kuck,
-  // 1987). Who gets which range changes from call to call.
+  // Calls body(begin, end, worker) for ranges that cover [0, n) exactly once: long ranges first and shorter ones
+  // towards the end, so that there are few calls and the threads still finish together (guided self-scheduling,
+  // Polychronopoulos and Kuck, 1987). The assignment of ranges to threads varies from call to call.
   template <typename Body>
   void parallel_ranges(int64_t n, const Claims& claims, const Body& body) {
     auto task = [](const void* context, int64_t begin, int64_t end, int worker) {

@@ -28,7 +28,7 @@ TEST(ThreadPool, EveryIndexRunsExactlyOnce) {
   }
 }
 
-// Ranges of any size cover every index once, and none is longer than asked for.
+// Ranges of any size cover every index once, and none is longer than requested.
 TEST(ThreadPool, RangesCoverEveryIndexOnce) {
   for (int threads : {1, 2, 3, 5}) {
     ThreadPool pool(threads);
@@ -37,7 +37,7 @@ TEST(ThreadPool, RangesCoverEveryIndexOnce) {
         std::vector<std::atomic<uint8_t>> hits(static_cast<size_t>(n));
         std::atomic<bool> good{true};
         pool.parallel_ranges(n, claims, [&](int64_t begin, int64_t end, int worker) {
-          // A ticket counts in steps of several indices where there are so many.
+          // With very many indices, a ticket counts in pieces of several.
           const int64_t most = std::max<int64_t>(claims.most, (n - 1) / (0xffff * int64_t{threads}) + 1);
           if (begin >= end || begin < 0 || end > n || end - begin > most || worker < 0 || worker >= threads)
             good = false;
@@ -59,7 +59,7 @@ TEST(ThreadPool, WritesOfWorkersAreVisibleAfterTheLoop) {
   for (int64_t i = 0; i < 1000; ++i) ASSERT_EQ(squares[i], i * i);
 }
 
-// Jobs of changing size right after each other, so that late workers meet jobs that are not theirs.
+// Back-to-back jobs of varying size, so that late workers encounter the next job.
 TEST(ThreadPool, LateWorkersNeverTouchAnotherJob) {
   ThreadPool pool(4);
   std::vector<std::atomic<int>> hits(64);
@@ -71,8 +71,8 @@ TEST(ThreadPool, LateWorkersNeverTouchAnotherJob) {
   }
 }
 
-// A limit on address space leaves no room for so many stacks. The limit lasts, so it is set in a process of its own.
-TEST(ThreadPool, TakesFewerThreadsWhereTheMachineRefusesMore) {
+// A limit on the address space prevents so many stacks. It cannot be lifted again, so it is set in a child process.
+TEST(ThreadPool, RunsWithFewerThreadsIfTheSystemRefusesMore) {
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
   GTEST_SKIP() << "sanitizers need more address space than the limit";
 #endif

@@ -16,7 +16,7 @@ std::string upper(std::string_view text) {
 
 std::string_view base_name(std::string_view path) { return path.substr(path.rfind('/') + 1); }
 
-// Length of "-00001-of-00003.gguf" at the end of a part's name; 0: it is no part.
+// Length of "-00001-of-00003.gguf" at the end of a part's name; 0: not a part.
 size_t part_tail(std::string_view name) {
   constexpr std::string_view kForm = "-00000-of-00000.gguf";
   if (name.size() <= kForm.size()) return 0;
@@ -30,7 +30,7 @@ bool is_gguf(const std::string& file) {
   return file.ends_with(".gguf") && !base_name(file).starts_with("mmproj") && !base_name(file).starts_with("imatrix");
 }
 
-// "model-Q4_K_M.gguf", "Q4_K_M/model-00001-of-00002.gguf" are of Q4_K_M; "model-IQ4_K_M.gguf" is not.
+// "model-Q4_K_M.gguf", "Q4_K_M/model-00001-of-00002.gguf" have the tag Q4_K_M; "model-IQ4_K_M.gguf" does not.
 bool has_tag(const std::string& file, const std::string& tag) {
   const std::string text = upper(file);
   for (size_t at = text.find(tag); at != std::string::npos; at = text.find(tag, at + 1)) {
@@ -78,10 +78,10 @@ Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::
     if (std::ranges::find(all, wanted) != all.end()) return gguf_choice(all, wanted);
     for (const std::string& file : ggufs)
       if (has_tag(file, upper(wanted))) return gguf_choice(all, file);
-    std::string there;
-    for (size_t i = 0; i < std::min<size_t>(ggufs.size(), 20); ++i) there += (i == 0 ? "" : ", ") + ggufs[i];
-    return Error::user(
-        fmt::format("file: '{}' is not there; there are {}", wanted, there.empty() ? "no GGUF files" : there));
+    std::string available;
+    for (size_t i = 0; i < std::min<size_t>(ggufs.size(), 20); ++i) available += (i == 0 ? "" : ", ") + ggufs[i];
+    return Error::user(fmt::format("file: '{}' does not exist; available: {}", wanted,
+                                   available.empty() ? "no GGUF files" : available));
   }
   for (const char* tag : {"Q4_K_M", "Q8_0"})
     for (const std::string& file : ggufs)
@@ -91,7 +91,7 @@ Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::
   const bool weights =
       std::ranges::any_of(folder.files, [](const std::string& file) { return file.ends_with(".safetensors"); });
   if (!weights || std::ranges::find(folder.files, "config.json") == folder.files.end())
-    return Error::user("files: neither a GGUF file nor safetensors with a config.json are there");
+    return Error::user("files: found neither a GGUF file nor safetensors with a config.json");
   return folder;
 }
 

@@ -1,4 +1,4 @@
-// Which files of a repository make up the model that was asked for.
+// Selects the files of a repository that make up the requested model.
 #pragma once
 
 #include <string>
@@ -9,13 +9,13 @@
 namespace millrace {
 
 struct FileChoice {
-  std::vector<std::string> files;  // all that is needed
-  std::string main;                // what is opened: a file, or "" for the folder
+  std::vector<std::string> files;  // all files needed
+  std::string main;                // the file to open, or "" for the folder
 };
 
-// `wanted` is a file's name, a quantization as Q4_K_M (in any case), or "": then the Q4_K_M GGUF, or Q8_0, or the first
-// one, and without any the safetensors with their configuration and tokenizer. A GGUF in several parts comes whole.
-// Errors: user, naming what there is.
+// `wanted` is a file name, a quantization such as Q4_K_M (in any case), or "": the Q4_K_M GGUF, else Q8_0, else the
+// first GGUF, else the safetensors with their configuration and tokenizer. A split GGUF includes all its parts. Errors:
+// user, listing the available files.
 Result<FileChoice> choose_files(const std::vector<std::string>& all, const std::string& wanted);
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ using View = boost::beast::string_view;
 
 constexpr size_t kMostHeaderBytes = 64 << 10;
 
-// Hands the body to `body` as it comes.
+// Passes the body to `body` as it arrives.
 class AnswerParser : public http::basic_parser<false> {
  public:
   explicit AnswerParser(std::function<bool(const HttpAnswer&, std::string_view)> body) : body_(std::move(body)) {
@@ -78,7 +78,7 @@ std::string tls_error() {
   return text;
 }
 
-// One connection; closed with it.
+// One connection; the destructor closes it.
 class Connection {
  public:
   explicit Connection(const HubUrl& url) : url_(url) {}
@@ -110,24 +110,22 @@ class Connection {
       const auto most = static_cast<int>(std::min<size_t>(bytes.size(), 1 << 20));
       const ssize_t sent = tls_ ? SSL_write(tls_.get(), bytes.data(), most)
                                 : ::send(socket_, bytes.data(), static_cast<size_t>(most), MSG_NOSIGNAL);
-      if (sent <= 0) return lost("the request could not be sent");
+      if (sent <= 0) return lost("cannot send the request");
       bytes.remove_prefix(static_cast<size_t>(sent));
     }
     return {};
   }
 
-  // 0: the other side has closed.
+  // 0: the peer closed the connection.
   Result<size_t> receive(char* into, size_t size) {
     const ssize_t got = tls_ ? SSL_read(tls_.get(), into, static_cast<int>(size)) : ::recv(socket_, into, size, 0);
     if (got > 0) return static_cast<size_t>(got);
     if (!tls_)
       return got == 0 ? Result<size_t>(size_t{0})
-                      : lost(errno == EAGAIN || errno == EWOULDBLOCK ? "no byte within the time limit"
-                                                                     : std::strerror(errno))
-                            .error();
+                      : lost(errno == EAGAIN || errno == EWOULDBLOCK ? "timed out" : std::strerror(errno)).error();
     const int why = SSL_get_error(tls_.get(), static_cast<int>(got));
     if (why == SSL_ERROR_ZERO_RETURN) return size_t{0};
-    return lost(why == SSL_ERROR_WANT_READ ? "no byte within the time limit" : "the connection was cut").error();
+    return lost(why == SSL_ERROR_WANT_READ ? "timed out" : "the connection was lost").error();
   }
 
  private:
@@ -159,7 +157,7 @@ class Connection {
     return true;
   }
 
-  // Against the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
+  // Verifies against the system's authorities, or those of SSL_CERT_FILE and SSL_CERT_DIR.
   Result<void> open_tls() {
     context_.reset(SSL_CTX_new(TLS_client_method()));
     if (!context_) return lost(tls_error());
@@ -216,7 +214,7 @@ Result<HttpAnswer> get_once(const HubUrl& url, const HttpGet& get, bool with_bea
     if (got == 0) {
       parser.put_eof(failed);
       if (failed || !parser.is_done())
-        return Error::resource(fmt::format("{}: the connection ended in the middle of the answer", url.origin()));
+        return Error::resource(fmt::format("{}: the connection closed in the middle of the answer", url.origin()));
       break;
     }
     held.append(bytes, got);
@@ -245,7 +243,8 @@ std::string HttpAnswer::header(const std::string& name) const {
 }
 
 Result<HubUrl> parse_hub_url(std::string_view text) {
-  const Error bad = Error::user(fmt::format("URL: wants http://HOST or https://HOST, got '{}'", text.substr(0, 200)));
+  const Error bad =
+      Error::user(fmt::format("URL: expected http://HOST or https://HOST, got '{}'", text.substr(0, 200)));
   HubUrl url;
   if (std::ranges::any_of(text, [](char c) { return static_cast<unsigned char>(c) <= ' ' || c == 0x7F; }) ||
       text.size() > 16384)
@@ -262,7 +261,7 @@ Result<HubUrl> parse_hub_url(std::string_view text) {
   std::string_view host = text.substr(0, path);
   if (path != std::string_view::npos)
     url.target = (text[path] == '/' ? "" : "/") + std::string(text.substr(path, text.find('#') - path));
-  if (host.find('@') != std::string_view::npos) return bad;  // a name and password of the URL's own
+  if (host.find('@') != std::string_view::npos) return bad;  // a user name and password
   url.port = url.tls ? "443" : "80";
   const size_t colon = host.rfind(':'), bracket = host.rfind(']');
   if (colon != std::string_view::npos && (bracket == std::string_view::npos || colon > bracket)) {
@@ -272,7 +271,7 @@ Result<HubUrl> parse_hub_url(std::string_view text) {
         !std::ranges::all_of(url.port, [](char c) { return c >= '0' && c <= '9'; }))
       return bad;
   }
-  constexpr std::string_view kAddress = "0123456789abcdefABCDEF:.";  // of IPv6
+  constexpr std::string_view kAddress = "0123456789abcdefABCDEF:.";  // characters of an IPv6 address
   if (host.starts_with('[')) {
     host = host.ends_with(']') ? host.substr(1, host.size() - 2) : "";
     if (host.find(':') == std::string_view::npos || host.find_first_not_of(kAddress) != std::string_view::npos)

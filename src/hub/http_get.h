@@ -1,5 +1,5 @@
-// GET over HTTP/1.1, with TLS against the system's certificate authorities: what fetching files from a hub needs.
-// Sockets and OpenSSL by hand, the protocol by Beast's parser. Blocking, a connection a request.
+// HTTP/1.1 GET for downloads from a hub, with TLS verified against the system's certificate authorities. Uses sockets
+// and OpenSSL directly and Beast's parser. Blocking, one connection per request.
 #pragma once
 
 #include <functional>
@@ -14,7 +14,7 @@ namespace millrace {
 
 struct HubUrl {
   bool tls = false;
-  std::string host;  // of an IPv6 address without its brackets
+  std::string host;  // an IPv6 address without brackets
   std::string port;
   std::string target = "/";  // path and query
 
@@ -24,7 +24,7 @@ struct HubUrl {
 
 // Errors: user (not http:// or https://, no host, spaces or control characters).
 Result<HubUrl> parse_hub_url(std::string_view text);
-// What `location` means in an answer from `base`. Errors: as parse_hub_url; user (from https to http).
+// Resolves a `location` header in an answer from `base`. Errors: as parse_hub_url; user (from https to http).
 Result<HubUrl> redirect_url(const HubUrl& base, std::string_view location);
 
 struct HttpAnswer {
@@ -36,15 +36,15 @@ struct HttpAnswer {
 
 struct HttpGet {
   std::vector<std::pair<std::string, std::string>> headers;
-  std::string bearer;           // sent to the first host only, wherever it redirects to
-  double timeout_seconds = 30;  // without a byte
+  std::string bearer;           // sent to the first host only, not to redirect targets
+  double timeout_seconds = 30;  // without receiving a byte
   int most_redirects = 5;
-  // The body as it comes, redirects' excluded; false: enough, the connection is closed.
+  // Receives the body in parts, except those of redirects; returns false to stop and close the connection.
   std::function<bool(const HttpAnswer&, std::string_view)> body;
 };
 
-// Follows redirects. `*last`, if not null, is where the answer came from. Errors: resource (no connection, cut, timed
-// out), corrupt (no HTTP), user (the URL, too many redirects).
+// Follows redirects. `*last`, if not null, is set to the URL of the final answer. Errors: resource (no connection,
+// connection lost, timeout), corrupt (not HTTP), user (the URL, too many redirects).
 Result<HttpAnswer> http_get(const HubUrl& url, const HttpGet& get, HubUrl* last = nullptr);
 
 }  // namespace millrace

@@ -52,7 +52,7 @@ Error failed_at(const fs::path& path, const std::string& why) {
 
 Result<HubName> parse_hub_name(std::string_view text) {
   const Error bad =
-      Error::user(fmt::format("model: wants OWNER/NAME or OWNER/NAME:FILE, got '{}'", text.substr(0, 200)));
+      Error::user(fmt::format("model: expected OWNER/NAME or OWNER/NAME:FILE, got '{}'", text.substr(0, 200)));
   if (text.starts_with("hf:")) text.remove_prefix(3);
   HubName out;
   if (const size_t colon = text.find(':'); colon != std::string_view::npos) {
@@ -129,7 +129,7 @@ std::vector<std::string> HubCache::files(const std::string& name, const std::str
   for (fs::recursive_directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     std::error_code ignored;
     if (fs::is_regular_file(at->path(), ignored))
-      out.push_back(at->path().lexically_relative(folder).string());  // a link's file must be there
+      out.push_back(at->path().lexically_relative(folder).string());  // skips dangling links
   }
   std::ranges::sort(out);
   return out;

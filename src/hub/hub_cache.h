@@ -1,11 +1,11 @@
-// Where downloaded models lie: the cache layout of Hugging Face's own tools, so that both find each other's files.
+// The cache of downloaded models. Uses the layout of Hugging Face's own tools, so that both find each other's files.
 //
 //     $HF_HUB_CACHE, or $HF_HOME/hub, or ~/.cache/huggingface/hub
 //       models--OWNER--NAME/
-//         refs/main                     the commit that the name stands for
-//         blobs/HASH                    contents, by their SHA-256, or git's hash of small files
-//         blobs/HASH.incomplete         on its way, with HASH.parts: which pieces are there
-//         snapshots/COMMIT/model.gguf   link to ../../blobs/HASH
+//         refs/main                     the commit that the branch points to
+//         blobs/HASH                    contents by SHA-256, or by git's hash for small files
+//         blobs/HASH.incomplete         partial download; HASH.parts records the complete pieces
+//         snapshots/COMMIT/model.gguf   symlink to ../../blobs/HASH
 //       .locks/models--OWNER--NAME/HASH.lock
 #pragma once
 
@@ -19,21 +19,21 @@
 
 namespace millrace {
 
-// "OWNER/NAME", "OWNER/NAME:FILE", with or without "hf:" before it.
+// "OWNER/NAME", "OWNER/NAME:FILE", optionally prefixed with "hf:".
 struct HubName {
   std::string repository;  // "OWNER/NAME"
-  std::string wanted;      // a file, or a quantization as Q4_K_M; "": whatever is best
+  std::string wanted;      // a file, or a quantization such as Q4_K_M; "": the best available
 };
 // Errors: user.
 Result<HubName> parse_hub_name(std::string_view text);
 
-// Relative, without "..", empty parts, backslashes and control characters: may become a path below a folder.
+// Relative, without "..", empty parts, backslashes and control characters: safe to append to a folder.
 bool is_safe_path(std::string_view path);
 bool is_hash(std::string_view text);  // 40 or 64 hexadecimal digits
 
 class HubCache {
  public:
-  // `folder`: "": by the environment.
+  // `folder` "": from the environment.
   explicit HubCache(std::string folder = {});
 
   std::filesystem::path repository(const std::string& name) const;
@@ -45,12 +45,12 @@ class HubCache {
   }
   std::filesystem::path lock_file(const std::string& name, const std::string& hash) const;
 
-  // The commit that a branch, tag or commit stood for when it was last asked for.
+  // The commit of a branch, tag or commit as of its last pull.
   std::optional<std::string> commit_of(const std::string& name, const std::string& revision) const;
   Result<void> set_commit(const std::string& name, const std::string& revision, const std::string& commit) const;
-  // The files of a snapshot that are there whole, by their names in the repository.
+  // The complete files of a snapshot, by their names in the repository.
   std::vector<std::string> files(const std::string& name, const std::string& commit) const;
-  // Makes `file` of the snapshot a link to its blob.
+  // Links `file` of the snapshot to its blob.
   Result<void> link(const std::string& name, const std::string& commit, const std::string& file,
                     const std::string& hash) const;
 
@@ -63,7 +63,7 @@ std::string hub_token();
 bool hub_offline();          // $HF_HUB_OFFLINE
 std::string hub_endpoint();  // $HF_ENDPOINT, or https://huggingface.co
 
-// Held by one process at a time, by any of several threads at a time; waits.
+// An exclusive file lock (flock) that excludes other processes and other threads; take() waits for it.
 class FileLock {
  public:
   FileLock() = default;

@@ -11,7 +11,7 @@ namespace {
 
 using Names = std::vector<std::string>;
 
-TEST(HubName, IsAnOwnerANameAndAFile) {
+TEST(HubName, ParsesOwnerNameAndFile) {
   auto name = parse_hub_name("hf:Qwen/Qwen3-0.6B-GGUF:Q8_0");
   ASSERT_TRUE(name.ok());
   EXPECT_EQ(name->repository, "Qwen/Qwen3-0.6B-GGUF");
@@ -23,7 +23,7 @@ TEST(HubName, IsAnOwnerANameAndAFile) {
     EXPECT_FALSE(parse_hub_name(bad).ok()) << bad;
 }
 
-TEST(HubCache, PathsStayBelowTheirFolder) {
+TEST(HubCache, RejectsPathsOutsideTheFolder) {
   for (const char* good : {"a", "a/b.gguf", "a..b", "...", "ä"}) EXPECT_TRUE(is_safe_path(good)) << good;
   for (const char* bad : {"", "/a", "a/", "a//b", ".", "..", "a/../b", "a/./b", "a\\b", "a\nb"})
     EXPECT_FALSE(is_safe_path(bad)) << bad;
@@ -80,7 +80,7 @@ TEST(HubUrl, PartsAndRedirects) {
     EXPECT_FALSE(parse_hub_url(bad).ok()) << bad;
 }
 
-TEST(Repository, ListsAreChecked) {
+TEST(Repository, RejectsInvalidFileLists) {
   const std::string commit(40, 'a'), sha(64, 'b');
   const auto list = [&](const std::string& file) {
     return parse_repository(R"({"sha": ")" + commit + R"(", "siblings": [)" + file + "]}");

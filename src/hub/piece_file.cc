@@ -28,7 +28,7 @@ PieceFile::PieceFile(PieceFile&& other) noexcept
     : blob_(std::move(other.blob_)),
       file_(std::move(other.file_)),
       piece_bytes_(other.piece_bytes_),
-      there_(std::move(other.there_)),
+      complete_(std::move(other.complete_)),
       data_(std::exchange(other.data_, -1)),
       parts_(std::exchange(other.parts_, -1)) {}
 
@@ -43,20 +43,20 @@ Result<PieceFile> PieceFile::open(const fs::path& blob, const RemoteFile& file, 
   if (out.data_ < 0) return failed_at(with(blob, ".incomplete"));
   out.parts_ = ::open(with(blob, ".parts").c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
   if (out.parts_ < 0) return failed_at(with(blob, ".parts"));
-  out.there_.assign(static_cast<size_t>((file.size + piece_bytes - 1) / piece_bytes), '0');
-  std::vector<char> kept(sizeof(piece_bytes) + out.there_.size() + 1);
+  out.complete_.assign(static_cast<size_t>((file.size + piece_bytes - 1) / piece_bytes), '0');
+  std::vector<char> stored(sizeof(piece_bytes) + out.complete_.size() + 1);
   struct stat data {};
-  const ssize_t got = ::pread(out.parts_, kept.data(), kept.size(), 0);
-  int64_t kept_piece = 0;
-  std::memcpy(&kept_piece, kept.data(), sizeof(kept_piece));
-  const bool goes_on = got == static_cast<ssize_t>(kept.size() - 1) && kept_piece == piece_bytes &&
-                       ::fstat(out.data_, &data) == 0 && data.st_size == file.size;
-  if (goes_on) {
-    std::copy(kept.begin() + sizeof(piece_bytes), kept.end() - 1, out.there_.begin());
+  const ssize_t got = ::pread(out.parts_, stored.data(), stored.size(), 0);
+  int64_t stored_piece_bytes = 0;
+  std::memcpy(&stored_piece_bytes, stored.data(), sizeof(stored_piece_bytes));
+  const bool resumable = got == static_cast<ssize_t>(stored.size() - 1) && stored_piece_bytes == piece_bytes &&
+                         ::fstat(out.data_, &data) == 0 && data.st_size == file.size;
+  if (resumable) {
+    std::copy(stored.begin() + sizeof(piece_bytes), stored.end() - 1, out.complete_.begin());
     return out;
   }
   std::string fresh(reinterpret_cast<const char*>(&piece_bytes), sizeof(piece_bytes));
-  fresh.append(out.there_.begin(), out.there_.end());
+  fresh.append(out.complete_.begin(), out.complete_.end());
   if (::ftruncate(out.data_, 0) != 0 || ::ftruncate(out.data_, file.size) != 0)
     return failed_at(with(blob, ".incomplete"));
   if (::ftruncate(out.parts_, 0) != 0 ||
@@ -77,7 +77,7 @@ Result<void> PieceFile::write(int64_t offset, std::string_view bytes) {
 }
 
 Result<void> PieceFile::mark(int64_t piece) {
-  there_[static_cast<size_t>(piece)] = '1';
+  complete_[static_cast<size_t>(piece)] = '1';
   if (::pwrite(parts_, "1", 1, static_cast<off_t>(sizeof(piece_bytes_)) + piece) != 1)
     return failed_at(with(blob_, ".parts"));
   return {};
@@ -87,9 +87,9 @@ Result<std::string> PieceFile::hash() const {
   const bool git = file_.hash.size() == 40;
   const std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> digest(EVP_MD_CTX_new(), EVP_MD_CTX_free);
   if (!digest || EVP_DigestInit_ex(digest.get(), git ? EVP_sha1() : EVP_sha256(), nullptr) != 1)
-    return Error::internal("hash: cannot be computed");
+    return Error::internal("hash: computation failed");
   const std::string head = fmt::format("blob {}", file_.size);
-  if (git) EVP_DigestUpdate(digest.get(), head.c_str(), head.size() + 1);  // with its zero
+  if (git) EVP_DigestUpdate(digest.get(), head.c_str(), head.size() + 1);  // including its terminating zero
   std::vector<char> bytes(1 << 20);
   for (int64_t at = 0; at < file_.size;) {
     const ssize_t got = ::pread(data_, bytes.data(), bytes.size(), at);
@@ -107,13 +107,13 @@ Result<std::string> PieceFile::hash() const {
 }
 
 Result<void> PieceFile::finish() {
-  MILLRACE_TRY(const std::string is, hash());
+  MILLRACE_TRY(const std::string actual, hash());
   std::error_code failed;
-  if (is != file_.hash) {
+  if (actual != file_.hash) {
     fs::remove(with(blob_, ".incomplete"), failed);
     fs::remove(with(blob_, ".parts"), failed);
     return Error::corrupt(
-        fmt::format("{}: what came has the hash {}, the hub promised {}; it was removed", file_.name, is, file_.hash));
+        fmt::format("{}: the download has the hash {}, expected {}; it was removed", file_.name, actual, file_.hash));
   }
   if (::fsync(data_) != 0) return failed_at(with(blob_, ".incomplete"));
   fs::rename(with(blob_, ".incomplete"), blob_, failed);

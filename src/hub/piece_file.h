@@ -1,9 +1,9 @@
-// A file on its way into the cache, in pieces that come in any order:
+// PieceFile: a partial download in the cache, whose pieces may arrive in any order:
 //
-//     HASH.incomplete   the whole size, with holes where pieces are missing
-//     HASH.parts        the piece size (8 bytes, little-endian), and a byte for each piece: '1' once it is there
+//     HASH.incomplete   full size, with holes for missing pieces
+//     HASH.parts        the piece size (8 bytes, little-endian), then one byte per piece: '1' if complete
 //
-// Whoever uses it holds the file's lock. Pieces may be written by several threads at once.
+// The user must hold the file's lock. Several threads may write pieces concurrently.
 #pragma once
 
 #include <algorithm>
@@ -17,20 +17,20 @@ namespace millrace {
 
 class PieceFile {
  public:
-  // Goes on with what an earlier try has left. Errors: resource.
+  // Resumes an earlier partial download. Errors: resource.
   static Result<PieceFile> open(const std::filesystem::path& blob, const RemoteFile& file, int64_t piece_bytes);
   ~PieceFile();
   PieceFile(PieceFile&& other) noexcept;
   PieceFile& operator=(PieceFile&&) = delete;
 
-  int64_t pieces() const { return static_cast<int64_t>(there_.size()); }
-  bool has(int64_t piece) const { return there_[static_cast<size_t>(piece)] == '1'; }
+  int64_t pieces() const { return static_cast<int64_t>(complete_.size()); }
+  bool has(int64_t piece) const { return complete_[static_cast<size_t>(piece)] == '1'; }
   int64_t begin_of(int64_t piece) const { return piece * piece_bytes_; }
   int64_t end_of(int64_t piece) const { return std::min(file_.size, (piece + 1) * piece_bytes_); }
 
   Result<void> write(int64_t offset, std::string_view bytes);
   Result<void> mark(int64_t piece);
-  // Compares the hash, and gives the file its name. Errors: corrupt (it is then removed), resource.
+  // Verifies the hash and renames the file to its final name. Errors: corrupt (the file is then removed), resource.
   Result<void> finish();
 
  private:
@@ -41,7 +41,7 @@ class PieceFile {
   std::filesystem::path blob_;
   RemoteFile file_;
   int64_t piece_bytes_;
-  std::vector<char> there_;
+  std::vector<char> complete_;
   int data_ = -1, parts_ = -1;
 };
 

@@ -20,35 +20,35 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr size_t kMostListBytes = size_t{64} << 20;
-constexpr int64_t kSpareBytes = int64_t{64} << 20;  // of the disk
+constexpr int64_t kSpareBytes = int64_t{64} << 20;  // of disk space to leave free
 
 std::string millions(int64_t bytes) { return fmt::format("{:.1f} MB", static_cast<double>(bytes) * 1e-6); }
 
-// What a status says about a request for `what`.
+// The error for the status of a request for `what`.
 Error refused(const HttpAnswer& answer, const std::string& what) {
-  const std::string said = answer.header("x-error-message").substr(0, 300);
-  const std::string more = said.empty() ? "" : fmt::format(" ({})", said);
+  const std::string detail = answer.header("x-error-message").substr(0, 300);
+  const std::string more = detail.empty() ? "" : fmt::format(" ({})", detail);
   if (answer.status == 401 || answer.status == 403)
-    return Error::user(fmt::format("{}: the hub gives no access (status {}){}; a token with access goes into HF_TOKEN",
-                                   what, answer.status, more));
-  if (answer.status == 404) return Error::user(fmt::format("{}: is not there (status 404){}", what, more));
+    return Error::user(fmt::format("{}: the hub denies access (status {}){}; set HF_TOKEN to a token with access", what,
+                                   answer.status, more));
+  if (answer.status == 404) return Error::user(fmt::format("{}: not found (status 404){}", what, more));
   if (answer.status == 429 || answer.status >= 500)
-    return Error::resource(fmt::format("{}: the hub answers with status {}{}", what, answer.status, more));
-  return Error::user(fmt::format("{}: the hub answers with status {}{}", what, answer.status, more));
+    return Error::resource(fmt::format("{}: the hub returned status {}{}", what, answer.status, more));
+  return Error::user(fmt::format("{}: the hub returned status {}{}", what, answer.status, more));
 }
 
-// "bytes 100-199/1000": first and all.
+// "bytes 100-199/1000": checks the first byte and the total size.
 bool range_is(const HttpAnswer& answer, int64_t first, int64_t size) {
   const std::string range = answer.header("content-range");
   return range.starts_with(fmt::format("bytes {}-", first)) && range.ends_with(fmt::format("/{}", size));
 }
 
-// One file on its way.
+// One file being downloaded.
 struct Transfer {
   RemoteFile file;
   FileLock lock;
   std::optional<PieceFile> pieces;
-  int64_t left = 0;  // pieces that are not there
+  int64_t left = 0;  // missing pieces
 };
 
 class Pull {
@@ -57,7 +57,7 @@ class Pull {
 
   Result<PulledModel> run() {
     if (!is_safe_path(options_.revision) || options_.revision.size() > 255)
-      return Error::user(fmt::format("revision: '{}' is none", options_.revision.substr(0, 200)));
+      return Error::user(fmt::format("revision: '{}' is invalid", options_.revision.substr(0, 200)));
     if (options_.piece_bytes < 1 || options_.connections < 1) return Error::user("connections: must be 1 or more");
     return options_.offline ? from_cache() : from_hub();
   }
@@ -67,8 +67,8 @@ class Pull {
     const auto commit = cache_.commit_of(name_.repository, options_.revision);
     const auto files = commit ? cache_.files(name_.repository, *commit) : std::vector<std::string>();
     if (files.empty())
-      return Error::user(
-          fmt::format("{}: revision {} is not in the cache, and this is offline", name_.repository, options_.revision));
+      return Error::user(fmt::format("{}: revision {} is not in the cache, and offline mode is on", name_.repository,
+                                     options_.revision));
     auto choice = choose_files(files, name_.wanted);
     if (!choice.ok()) return Error::user(fmt::format("{}: in the cache: {}", name_.repository, choice.error().message));
     PulledModel out{.path = (cache_.snapshot(name_.repository, *commit) / choice->main).string(),
@@ -120,7 +120,7 @@ class Pull {
     return parse_repository(text);
   }
 
-  // Locks what is not there, in an order that all processes keep, and looks what earlier tries have left of it.
+  // Locks missing files, in the same order in all processes to avoid deadlock, and resumes their partial downloads.
   Result<void> plan(std::vector<RemoteFile> files) {
     std::ranges::sort(files, {}, &RemoteFile::hash);
     const auto same = std::ranges::unique(files, {}, &RemoteFile::hash);
@@ -129,7 +129,7 @@ class Pull {
     fs::create_directories(cache_.repository(name_.repository) / "blobs", failed);
     if (failed)
       return Error::resource(fmt::format("{}: {}", cache_.repository(name_.repository).string(), failed.message()));
-    const auto there = [&](const RemoteFile& file) {
+    const auto is_complete = [&](const RemoteFile& file) {
       std::error_code ignored;
       const fs::path blob = cache_.blob(name_.repository, file.hash);
       return fs::is_regular_file(blob, ignored) && static_cast<int64_t>(fs::file_size(blob, ignored)) == file.size;
@@ -138,9 +138,9 @@ class Pull {
     std::vector<Transfer> wanted;
     for (const RemoteFile& file : files) {
       total_ += file.size;
-      if (!there(file)) {
+      if (!is_complete(file)) {
         MILLRACE_TRY(FileLock lock, FileLock::take(cache_.lock_file(name_.repository, file.hash)));
-        if (!there(file)) {  // nobody has fetched it while we waited
+        if (!is_complete(file)) {  // still missing after waiting for the lock
           missing += file.size;
           wanted.push_back({.file = file, .lock = std::move(lock), .pieces = {}});
           continue;
@@ -151,8 +151,9 @@ class Pull {
     const auto space = fs::space(cache_.repository(name_.repository), failed);
     if (!failed && wanted.size() > 0 &&
         static_cast<int64_t>(std::min<uintmax_t>(space.available, INT64_MAX)) < missing + kSpareBytes)
-      return Error::resource(fmt::format("{}: {} are missing, and the disk has {} left", name_.repository,
-                                         millions(missing), millions(static_cast<int64_t>(space.available))));
+      return Error::resource(fmt::format("{}: {} are still to be downloaded, but the disk has only {} left",
+                                         name_.repository, millions(missing),
+                                         millions(static_cast<int64_t>(space.available))));
     for (Transfer& one : wanted) {
       auto pieces = PieceFile::open(cache_.blob(name_.repository, one.file.hash), one.file, options_.piece_bytes);
       if (!pieces.ok()) return pieces.error();
@@ -172,7 +173,7 @@ class Pull {
     return {};
   }
 
-  // The caller's thread tells of the progress, others fetch.
+  // The caller's thread reports progress, the other threads fetch.
   Result<void> transfer() {
     std::vector<std::thread> threads;
     const size_t count = std::min(static_cast<size_t>(options_.connections), queue_.size());
@@ -220,7 +221,7 @@ class Pull {
     return error_.has_value();
   }
 
-  // Goes on where a connection was cut; gives up after some tries that brought nothing.
+  // Resumes after a lost connection; gives up after `attempts` attempts without progress.
   Result<void> fetch(Transfer& transfer, int64_t piece) {
     int64_t at = transfer.pieces->begin_of(piece);
     const int64_t end = transfer.pieces->end_of(piece);
@@ -249,7 +250,7 @@ class Pull {
                 .timeout_seconds = options_.timeout_seconds};
     Result<void> wrote;
     const int64_t first = at;
-    int64_t skip = first;  // a server without ranges begins at the beginning
+    int64_t skip = first;  // a server without range support sends the whole file
     get.body = [&](const HttpAnswer& answer, std::string_view bytes) {
       if (answer.status != 200 && answer.status != 206) return false;
       if (answer.status == 206 && at == first && !range_is(answer, first, file.size)) return false;
@@ -266,11 +267,11 @@ class Pull {
       return at < end;
     };
     const auto answer = http_get(url, get);
-    if (!wrote.ok()) return Error::internal(wrote.error().message);  // the disk: no use in trying again
+    if (!wrote.ok()) return Error::internal(wrote.error().message);  // a disk error: retrying is useless
     if (!answer.ok()) return answer.error();
     if (answer->status == 416 || (answer->status == 206 && !range_is(*answer, first, file.size)))
       return Error::corrupt(
-          fmt::format("{}: its size is not the {} bytes that the hub promised", file.name, file.size));
+          fmt::format("{}: its size differs from the {} bytes that the hub listed", file.name, file.size));
     if (answer->status != 200 && answer->status != 206) return refused(*answer, file.name);
     return {};
   }
@@ -283,11 +284,11 @@ class Pull {
   int64_t total_ = 0;
   std::atomic<int64_t> have_{0};
 
-  std::mutex mutex_;  // guards what follows, and Transfer::left
+  std::mutex mutex_;  // guards the members below and Transfer::left
   std::condition_variable wake_;
-  std::deque<std::pair<size_t, int64_t>> queue_;  // pieces to be fetched, of which transfer
+  std::deque<std::pair<size_t, int64_t>> queue_;  // transfer and piece to fetch
   size_t running_ = 0;
-  std::optional<Error> error_;  // the first
+  std::optional<Error> error_;  // the first error
 };
 
 }  // namespace

@@ -40,24 +40,24 @@ std::string in_url(std::string_view path) {
 
 Result<RemoteRepository> parse_repository(const std::string& text) {
   const Json json = parse_json(text);
-  if (!json.is_object()) return Error::corrupt("hub: its list of files is no JSON object");
+  if (!json.is_object()) return Error::corrupt("hub: the file list is not a JSON object");
   RemoteRepository out;
   out.commit = text_of(json, "sha");
-  if (out.commit.size() != 40 || !is_hash(out.commit)) return Error::corrupt("hub: its list of files names no commit");
+  if (out.commit.size() != 40 || !is_hash(out.commit)) return Error::corrupt("hub: the file list has no valid commit");
   const auto list = json.find("siblings");
   if (list == json.end() || !list->is_array() || list->size() > kMostFiles)
-    return Error::corrupt("hub: its list of files is not there, or too long");
+    return Error::corrupt("hub: the file list is missing or too long");
   for (const Json& one : *list) {
-    if (!one.is_object()) return Error::corrupt("hub: its list of files holds something else");
+    if (!one.is_object()) return Error::corrupt("hub: the file list contains an invalid entry");
     RemoteFile file{.name = text_of(one, "rfilename"), .size = size_of(one), .hash = text_of(one, "blobId")};
     if (!is_safe_path(file.name))
-      return Error::corrupt(fmt::format("hub: lists a file '{}', which would lie elsewhere", file.name.substr(0, 200)));
+      return Error::corrupt(fmt::format("hub: the file list contains the unsafe path '{}'", file.name.substr(0, 200)));
     if (const auto lfs = one.find("lfs"); lfs != one.end() && lfs->is_object()) {
       file.hash = text_of(*lfs, "sha256");
       if (const int64_t size = size_of(*lfs); size >= 0) file.size = size;
     }
     if (!is_hash(file.hash) || file.size < 0 || file.size > kMostBytes)
-      return Error::corrupt(fmt::format("hub: gives no size or no hash of {}", file.name));
+      return Error::corrupt(fmt::format("hub: the file list has no valid size or hash of {}", file.name));
     out.files.push_back(std::move(file));
   }
   return out;

@@ -1,4 +1,4 @@
-// What a hub says of a repository at one revision.
+// A hub's file list of a repository at one revision.
 #pragma once
 
 #include <string>
@@ -11,7 +11,7 @@ namespace millrace {
 struct RemoteFile {
   std::string name;
   int64_t size = 0;
-  std::string hash;  // SHA-256 (64 digits) of large files, git's blob hash (40) of the others
+  std::string hash;  // SHA-256 (64 digits) of large files, git's blob hash (40 digits) of others
 };
 
 struct RemoteRepository {
@@ -19,10 +19,10 @@ struct RemoteRepository {
   std::vector<RemoteFile> files;
 };
 
-// The answer of /api/models/OWNER/NAME/revision/REVISION?blobs=true. Errors: corrupt.
+// Parses the answer of /api/models/OWNER/NAME/revision/REVISION?blobs=true. Errors: corrupt.
 Result<RemoteRepository> parse_repository(const std::string& json);
 
-// Letters, digits and "-._~/" as they are, the rest in percents.
+// Percent-encodes everything except letters, digits and "-._~/".
 std::string in_url(std::string_view path);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// JSON as the server reads and writes it.
+// The server's JSON type and serialization helpers.
 #pragma once
 
 #include <algorithm>
@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 // One line; bytes that are not UTF-8 become U+FFFD.
 inline std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 
-// Appends to_text(Json(text)): at once where no character needs another form.
+// Appends to_text(Json(text)), with a fast path for text that needs no escaping.
 inline void append_json_text(std::string& out, std::string_view text) {
   const bool plain = std::ranges::all_of(text, [](char c) { return c >= ' ' && c < 0x7F && c != '"' && c != '\\'; });
   if (!plain) {

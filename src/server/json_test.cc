@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-TEST(JsonText, IsWrittenAsTheLibraryWritesIt) {
+TEST(JsonText, MatchesTheLibrary) {
   for (const std::string text : {"", "plain", "a \"quote\" and a \\", "line\nbreak\ttab", "\x01\x1f\x7f",
                                  "caf\u00e9 \u4e16\u754c", "\xff broken \xc3", "</script>"}) {
     std::string out = "x";

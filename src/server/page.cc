@@ -10,11 +10,10 @@
 namespace millrace {
 namespace {
 
-// The page asks nobody but its own server, runs no script but its own, and makes no markup from text.
+// The page connects only to its own server, runs only its own scripts, and never creates markup from text.
 constexpr const char* kPolicy =
     "default-src 'none'; script-src 'self'; style-src 'self'; img-src 'self' data:; connect-src 'self'; base-uri "
-    "'none'; form-action 'none'; "
-    "frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
+    "'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'; trusted-types 'none'";
 
 std::string_view without_blanks(std::string_view text) {
   const size_t first = text.find_first_not_of(" \t");
@@ -29,7 +28,7 @@ bool takes_html(const HttpRequest& request) {
 std::string left_out_text() {
   std::string out =
       "millrace serves a model here. This binary was built without the page: build with MILLRACE_PAGE=ON,\n"
-      "which needs node, and `npm ci` in web/.\n\nWhat it understands (GET /openapi.json says more):\n\n";
+      "which needs node, and `npm ci` in web/.\n\nIts API (details in GET /openapi.json):\n\n";
   for (const Endpoint& endpoint : endpoints())
     out += fmt::format("  {:4} {:26} {}\n", endpoint.method, endpoint.path, endpoint.summary);
   return out;
@@ -37,7 +36,7 @@ std::string left_out_text() {
 
 Handled asset(Call& call) {
   if (auto reply = page_file_reply(call.request.path, call.request)) return *reply;
-  return ApiError{ApiErrorKind::not_found, call.request.path.substr(0, 200) + ": there is no such file", ""};
+  return ApiError{ApiErrorKind::not_found, call.request.path.substr(0, 200) + ": no such file", ""};
 }
 
 std::optional<ApiError> live(Call& call, const Exchange& exchange) {
@@ -45,13 +44,13 @@ std::optional<ApiError> live(Call& call, const Exchange& exchange) {
   head.headers.emplace_back("Cache-Control", "no-store");
   head.headers.emplace_back("X-Accel-Buffering", "no");
   if (call.service.feed().watch(exchange, std::move(head))) return std::nullopt;
-  return ApiError{ApiErrorKind::overloaded, fmt::format("{} watch already; try again later", LiveFeed::kMostWatchers),
-                  ""};
+  return ApiError{ApiErrorKind::overloaded,
+                  fmt::format("{} clients are already watching; try again later", LiveFeed::kMostWatchers), ""};
 }
 
 }  // namespace
 
-// "gzip, br;q=0.5, *;q=0": named with a weight above 0. The star is not taken as leave.
+// "gzip, br;q=0.5, *;q=0": a coding listed with a weight above 0. "*" is ignored.
 bool takes_coding(std::string_view header, std::string_view coding) {
   while (!header.empty()) {
     const size_t end = std::min(header.find(','), header.size());
@@ -117,17 +116,15 @@ std::vector<Endpoint> page_endpoints() {
     list.back().without_model = true;
     return list.back();
   };
-  Endpoint& assets = get("/assets/*", "What the page at `/` is made of.");
+  Endpoint& assets = get("/assets/*", "The files of the page at `/`.");
   assets.handle = asset;
   assets.open = true;
   Endpoint& icon = get("/favicon.svg", "The page's icon.");
   icon.handle = asset;
   icon.open = true;
   get("/live",
-      "What the engine does, as server-sent events, at most five a second: `hello` once, then `snapshot`, or `busy` "
-      "during "
-      "a long step. "
-      "docs/page.md says what is in them.")
+      "The engine's state as server-sent events, at most five a second: one `hello`, then `snapshot`, or `busy` during "
+      "a long step. docs/page.md describes them.")
       .begin = live;
   return list;
 }

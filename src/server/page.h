@@ -1,4 +1,4 @@
-// The files of the page, built from web/ and linked into the binary; none where it was built without them.
+// The files of the web page, built from web/ and embedded in the binary; empty in builds without the page.
 #pragma once
 
 #include <optional>
@@ -19,16 +19,16 @@ struct PageFile {
 // Generated: cmake/EmbedPage.cmake.
 std::span<const PageFile> page_files();
 
-// One of them, encoded as the request takes it, or 304. Nothing: there is no such file.
+// A page file in an encoding that the request accepts, or 304. nullopt: no such file.
 std::optional<HttpReply> page_file_reply(const std::string& path, const HttpRequest& request);
 
-// For a reader at "/" who takes HTML: the page, or a text that says that it was left out. Nothing: for anybody else.
+// For a request to "/" that accepts HTML: the page, or a text saying that the build has none. Otherwise nullopt.
 std::optional<HttpReply> page_reply(const HttpRequest& request);
 
-// Whether that request gets the page itself, which is for everybody: it is what asks for a key.
+// Whether the request is for the page itself. It needs no key, because the page is where the user enters one.
 bool asks_for_page(const HttpRequest& request);
 
-// Of a content coding in an Accept-Encoding header; public for its test.
+// Whether an Accept-Encoding header accepts a content coding; public for its test.
 bool takes_coding(std::string_view header, std::string_view coding);
 
 }  // namespace millrace

@@ -55,8 +55,8 @@ void Server::drain() {
   http_->drain();
 }
 
-// The sockets first: nobody calls the service after that. The engine's last events go to exchanges whose server is
-// still there and drops them.
+// Stops the sockets first, after which nothing calls the service. The engine's last events go to exchanges whose server
+// still exists and drops them.
 Server::~Server() {
   if (!http_) return;
   service_->drain();

@@ -1,4 +1,4 @@
-// Server: a Service behind HTTP, from start to drained.
+// Server: a Service and the HTTP server in front of it.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@ namespace millrace {
 
 class Server {
  public:
-  // Loads nothing and makes no engine: both are handed over. Errors: as HttpServer::start.
+  // Takes over a loaded model and its engine, or a registry of models. Errors: as HttpServer::start.
   static Result<std::unique_ptr<Server>> start(std::shared_ptr<const LanguageModel> model,
                                                std::unique_ptr<Engine> engine, ServiceOptions options,
                                                const HttpLimits& limits,
@@ -26,10 +26,10 @@ class Server {
   Service& service() { return *service_; }
   HttpCounts counts() const { return http_->counts(); }
 
-  // What can change while it runs.
+  // Applies the settings that can change while the server runs.
   void change(const ServiceOptions& options, const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
 
-  // No new connections or requests; answers under way go on. drained() once the last one is written.
+  // Accepts no new connections or requests; answers in progress continue. drained() when the last one is written.
   void drain();
   bool drained() const { return http_->counts().connections == 0; }
 
@@ -39,7 +39,7 @@ class Server {
                                                std::shared_ptr<const TlsContext> tls);
   std::unique_ptr<Service> service_;
   std::unique_ptr<HttpServer> http_;
-  std::atomic<const HttpServer*> listening_{nullptr};  // http_, once its threads may see it
+  std::atomic<const HttpServer*> listening_{nullptr};  // http_, once other threads may use it
 };
 
 }  // namespace millrace

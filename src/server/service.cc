@@ -23,7 +23,7 @@ std::mt19937_64& random_source() {
   return source;
 }
 
-// What a request's body calls the model, or the query of one without a body.
+// The model name in a request's body, or in the query of one without a body.
 std::string wanted_model(const HttpRequest& request, const Json& body) {
   for (const char* field : {"model", "name"})
     if (const auto found = body.find(field);
@@ -56,16 +56,16 @@ struct Service::WaitingCall {
   HttpRequest request;
   std::string rest;
   Json body;
-  std::atomic<bool> gone{false};  // its reader
+  std::atomic<bool> gone{false};  // the client disconnected
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 
-// A request whose answer is to be held to what is still being compiled.
+// A request that waits for its constraint to be compiled.
 struct Service::WaitingAsk {
   HttpRequest request;
   GenerationRequest ask;
   ConstraintWorkers::Ticket ticket = 0;
-  std::atomic<bool> gone{false};  // its reader
+  std::atomic<bool> gone{false};  // the client disconnected
   std::chrono::steady_clock::time_point since = std::chrono::steady_clock::now();
 };
 
@@ -81,14 +81,14 @@ Service::Service(std::unique_ptr<ModelRegistry> models, ServiceOptions options)
   feed_ = std::make_unique<LiveFeed>(*this);
   streams_ = std::make_unique<StreamStore>(options_.streams);
   constraints_ = std::make_unique<ConstraintWorkers>();
-  // Within a memory budget they are kept where they are a small part of it, and not at all otherwise.
+  // Under a memory budget, responses are only stored if their limit is a small part of it.
   const auto accounts = models_->memory()  ? models_->memory()
                         : models_->first() ? models_->first()->model->parts().accounts
                                            : nullptr;
   const bool fits = !accounts || accounts->budget() == 0 || options_.stored_response_bytes <= accounts->budget() / 16;
   auto room = fits ? MemoryHold::take(accounts && accounts->budget() > 0 ? accounts : nullptr, "responses",
                                       options_.stored_response_bytes, "")
-                   : Result<MemoryHold>(Error::resource("responses: the memory budget is too small for them"));
+                   : Result<MemoryHold>(Error::resource("responses: the memory budget is too small to store them"));
   responses_ =
       std::make_shared<ResponseStore>(room.ok() ? options_.stored_responses : 0, options_.stored_response_bytes);
   if (room.ok()) responses_memory_ = std::move(*room);
@@ -101,7 +101,7 @@ Service::~Service() { stop_engine(); }
 void Service::stop_engine() {
   feed_.reset();
   batches_.reset();
-  constraints_->stop();  // it compiles for engines
+  constraints_->stop();  // before the engines it compiles for
   models_->stop();
 }
 
@@ -137,7 +137,7 @@ void Service::drain() {
 std::string Service::new_id() const {
   return fmt::format("{:016x}{:08x}", random_source()(), static_cast<uint32_t>(random_source()()));
 }
-uint64_t Service::new_seed() const { return random_source()() >> 11; }  // a number that JavaScript can hold
+uint64_t Service::new_seed() const { return random_source()() >> 11; }  // representable in JavaScript
 
 std::string Service::metrics_text() const {
   std::vector<EngineAccount> engines;
@@ -148,15 +148,15 @@ std::string Service::metrics_text() const {
 }
 
 ApiError Service::no_such_model(const std::string& name) const {
-  std::string there;
+  std::string available;
   const auto list = models_->list();
   for (size_t i = 0; i < std::min<size_t>(list.size(), 10); ++i)
-    there += fmt::format("{}'{}'", i == 0 ? "" : ", ", list[i].name);
-  if (list.size() > 10) there += fmt::format(" and {} more", list.size() - 10);
-  return {
-      ApiErrorKind::no_model,
-      fmt::format("model '{}' is not served here; there is {}", name.substr(0, 200), there.empty() ? "none" : there),
-      "model"};
+    available += fmt::format("{}'{}'", i == 0 ? "" : ", ", list[i].name);
+  if (list.size() > 10) available += fmt::format(" and {} more", list.size() - 10);
+  return {ApiErrorKind::no_model,
+          fmt::format("model '{}' is not served here; available: {}", name.substr(0, 200),
+                      available.empty() ? "none" : available),
+          "model"};
 }
 
 ApiError Service::model_error(const Error& error) {
@@ -188,7 +188,7 @@ void Service::handle(HttpRequest request, Exchange exchange) {
   guarded(request, exchange, [&] { take(request, exchange); });
 }
 
-// Names the model before the fields are read: its sampling options are what they begin with.
+// Resolves the model before reading the fields: its sampling options are their defaults.
 void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::string rest;
   bool wrong_method = false;
@@ -206,7 +206,7 @@ void Service::take(HttpRequest& request, const Exchange& exchange) {
   std::shared_ptr<WaitingCall> waiting;
   if (name && !call.ask.served) {
     waiting = std::make_shared<WaitingCall>();
-    waiting->body = call.body;  // to be read again, once the model is there
+    waiting->body = call.body;  // read again once the model is loaded
     waiting->rest = call.rest;
   }
   std::optional<ApiError> wrong = read_body(endpoint, call);
@@ -235,7 +235,7 @@ std::optional<ApiError> Service::read_body(const Endpoint& endpoint, Call& call)
   return endpoint.look_up ? endpoint.look_up(call) : std::nullopt;
 }
 
-// Meanwhile its stream is kept open by pings.
+// Pings keep the stream open meanwhile.
 void Service::wait_for_model(const Endpoint& endpoint, const std::string& name, const GenerationRequest& ask,
                              std::shared_ptr<WaitingCall> waiting, const Exchange& exchange) {
   if (waiting->request.header("x-request-id").empty()) waiting->request.headers.emplace_back("x-request-id", new_id());
@@ -317,7 +317,7 @@ std::optional<ApiError> Service::make_prompts(GenerationRequest& ask) const {
   return std::nullopt;
 }
 
-// Fills in what a request leaves open, and checks it against the engine.
+// Fills in the request's defaults and checks it against the limits and the engine.
 std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
   const auto live = this->live();
   if (auto wrong = check_limits(live->limits, ask)) return wrong;
@@ -332,7 +332,7 @@ std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
   if (limit > 0 && ask.waited_seconds > 0) {
     limit -= ask.waited_seconds;
     if (limit <= 0)
-      return ApiError{ApiErrorKind::time_limit, "timeout: the request's time was over before its model was loaded",
+      return ApiError{ApiErrorKind::time_limit, "timeout: the request timed out while its model was being loaded",
                       "timeout"};
   }
   for (const AskedPrompt& prompt : ask.prompts) {
@@ -341,13 +341,14 @@ std::optional<ApiError> Service::complete(GenerationRequest& ask) const {
     auto good = ask.served->engine->check(request);
     if (good.ok()) continue;
     ApiError error = constraint_error(ask, ApiError::from(good.error()));
-    if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // more than there will ever be
+    if (error.kind == ApiErrorKind::overloaded) error.kind = ApiErrorKind::bad_request;  // can never be satisfied
     return error;
   }
   return std::nullopt;
 }
 
-// Refuses what would come too late for who asks: he may go elsewhere at once. `expected` is told in a header.
+// Rejects a request whose first token would be too late, so that the client can try elsewhere immediately. `expected`
+// is returned in a header.
 std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const HttpRequest& request,
                                             double& expected) const {
   int64_t tokens = 0;
@@ -368,21 +369,20 @@ std::optional<ApiError> Service::check_wait(const GenerationRequest& ask, const 
   if (most == 0 || expected <= most) return std::nullopt;
   ApiError error{
       ApiErrorKind::overloaded,
-      fmt::format("{}: the first token is to be expected in {:.3f} seconds, not within {:g}", name, expected, most),
-      name};
+      fmt::format("{}: the first token is expected in {:.3f} seconds, the limit is {:g}", name, expected, most), name};
   error.retry_seconds = std::max(1.0, expected - most);
   error.expected_ttft = expected;
   return error;
 }
 
-// Requests with the same salt share prefixes, if they would without it.
+// Requests with the same salt share prefixes if they would share them without a salt.
 std::string salted(const std::string& tenant, const std::string& group, const std::string& salt) {
   const KeyDigest digest =
       key_digest(fmt::format("{} {}\n{}", group.empty() ? "tenant" : "group", group.empty() ? tenant : group, salt));
   return "salt " + std::string(digest.begin(), digest.end());
 }
 
-// To the caller's key: whose tenant the engine serves, and who pays.
+// Charges the request to the caller's key and sets the engine's tenant.
 std::optional<ApiError> Service::charge(GenerationRequest& ask, const HttpRequest& request) const {
   ask.share = WorkShare::of(request);
   if (!request.account && !ask.cache_salt.empty()) ask.request.prefix_group = salted("", "", ask.cache_salt);
@@ -411,7 +411,7 @@ void Service::generate(const Endpoint& endpoint, GenerationRequest ask, const Ht
   wait_for_constraint(endpoint, std::move(ask), request, exchange);
 }
 
-// Compiling takes its time, and this thread has others to serve.
+// Compiles in the background: it can take long, and this thread serves other requests.
 void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest ask, const HttpRequest& request,
                                   const Exchange& exchange) {
   auto waiting = std::make_shared<WaitingAsk>();
@@ -423,11 +423,11 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
     constraints_->count_known();
     return constraint_came(endpoint, *waiting, *known, exchange);
   }
-  std::string said =
+  std::string identity =
       fmt::format("{} {} {} {} {}", static_cast<const void*>(served->engine.get()), static_cast<int>(constraint.kind),
                   constraint.text.size(), constraint.trigger.size(), constraint.text + constraint.trigger);
-  for (const std::string& choice : constraint.choices) said += fmt::format(" {} {}", choice.size(), choice);
-  const KeyDigest digest = key_digest(said);
+  for (const std::string& choice : constraint.choices) identity += fmt::format(" {} {}", choice.size(), choice);
+  const KeyDigest digest = key_digest(identity);
   ConstraintWorkers::Work work{.key = std::string(digest.begin(), digest.end()),
                                .tenant = request.account ? request.account->key().name : "",
                                .compile = {},
@@ -449,7 +449,7 @@ void Service::wait_for_constraint(const Endpoint& endpoint, GenerationRequest as
     const ApiError error = ApiError::from(added.error());
     return exchange.end(refused(*endpoint.dialect, error, headers(request)), endpoint.dialect->refuse_in_stream(error));
   }
-  if (waiting->gone) constraints_->leave(waiting->ticket);  // he may have gone before there was anything to leave
+  if (waiting->gone) constraints_->leave(waiting->ticket);  // the client may have disconnected before add()
 }
 
 void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, const Result<CompiledConstraint>& compiled,
@@ -462,9 +462,8 @@ void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, con
   if (!wrong && limit > 0) {
     limit -= std::chrono::duration<double>(std::chrono::steady_clock::now() - waiting.since).count();
     if (limit <= 0)
-      wrong =
-          ApiError{ApiErrorKind::time_limit,
-                   "timeout: the request's time was over before what its answer is held to was compiled", "timeout"};
+      wrong = ApiError{ApiErrorKind::time_limit,
+                       "timeout: the request timed out while its constraint was being compiled", "timeout"};
   }
   if (wrong)
     return exchange.end(refused(*endpoint.dialect, *wrong, headers(waiting.request)),
@@ -475,7 +474,7 @@ void Service::constraint_came(const Endpoint& endpoint, WaitingAsk& waiting, con
 
 namespace {
 
-// What of the constraint is not kept, as a header's value: one line of printable ASCII, of a bounded length.
+// The parts of the constraint that are not enforced, as a header value: printable ASCII of bounded length.
 std::string weakened_header(const std::vector<std::string>& weakened) {
   constexpr size_t kMost = 1024;
   std::string out;

@@ -1,5 +1,5 @@
-// Service: everything between an HTTP request and the engine. Finds the endpoint, checks key and body, makes the
-// prompts, submits, and has the answer written. Thread-safe: handle() runs on several workers at once.
+// Service: everything between an HTTP request and the engine. Finds the endpoint, checks key and body, builds the
+// prompts, submits the request and has the answer written. Thread-safe: handle() runs on several workers concurrently.
 #pragma once
 
 #include <atomic>
@@ -28,34 +28,34 @@
 
 namespace millrace {
 
-// What can change while the server runs; see Service::change().
+// Settings that can change while the server runs; see Service::change().
 struct LiveOptions {
-  std::vector<std::string> api_keys;  // administrators', without limits
-  std::vector<ApiKey> keys;           // further ones; none of either: everybody may ask
-  Role metrics_role = Role::admin;    // who may read /metrics
-  std::vector<std::string> origins;   // of web pages that may ask from a browser; "*": any
-  double timeout_seconds = 0;         // of a request; 0: none
-  double max_ttft_seconds = 0;        // refused when the first token is not to be expected by then; 0: never
+  std::vector<std::string> api_keys;  // admin keys without limits
+  std::vector<ApiKey> keys;           // further keys; if there are none of either, no key is required
+  Role metrics_role = Role::admin;    // role required for /metrics
+  std::vector<std::string> origins;   // origins whose web pages may send requests; "*": any
+  double timeout_seconds = 0;         // per request; 0: no timeout
+  double max_ttft_seconds = 0;        // rejects requests with a later expected first token; 0: never
   RequestLimits limits;
 };
 
 struct ServiceOptions : LiveOptions {
-  std::vector<std::string> names;   // the model's, and aliases; the first one is told in answers
-  bool any_name = false;            // whatever a request calls the model
-  SamplingOptions sampling;         // where a request says nothing
-  bool seed_given = false;          // ... the seed too
-  bool local_only = false;          // it listens to this machine, and asks for no keys
-  int64_t stored_responses = 1024;  // of /v1/responses, kept for later
+  std::vector<std::string> names;   // the model's name and aliases; answers report the first
+  bool any_name = false;            // accept any model name in requests
+  SamplingOptions sampling;         // defaults for requests
+  bool seed_given = false;          // the defaults include a seed
+  bool local_only = false;          // listens on localhost only, without keys
+  int64_t stored_responses = 1024;  // of /v1/responses, for later requests
   int64_t stored_response_bytes = int64_t{64} << 20;
-  EngineOptions engine;            // what the engine was made with
+  EngineOptions engine;            // that the engine was created with
   std::optional<Pooling> pooling;  // of embeddings; the model's own when absent
-  std::string files_dir;           // for uploads and batches; "": none
+  std::string files_dir;           // of uploads and batches; "": none
   FileLimits files;
   BatchLimits batches;
-  StreamLimits streams;                  // that can be read on after a connection is lost
-  std::string metrics_alias;             // "vllm", "llamacpp": its names beside our own
-  double stuck_seconds = 600;            // a step that takes so long will not end: a step's tokens are bounded
-  std::shared_ptr<Telemetry> telemetry;  // null: one that counts only
+  StreamLimits streams;                  // that clients can resume after losing a connection
+  std::string metrics_alias;             // "vllm", "llamacpp": also export metrics under its names
+  double stuck_seconds = 600;            // a step that runs this long is considered hung: its tokens are bounded
+  std::shared_ptr<Telemetry> telemetry;  // null: counters only
 };
 
 class Service {
@@ -78,55 +78,55 @@ class Service {
 
   StreamStore& streams() const { return *streams_; }
   ConstraintWorkers& constraints() const { return *constraints_; }
-  // Opens options().files_dir, and goes on with the batches that lie there. Errors: user (the folder).
+  // Opens options().files_dir and resumes unfinished batches. Errors: user (the folder).
   Result<void> open_files();
-  FileStore* files() const { return files_.get(); }        // null: there is no such folder
+  FileStore* files() const { return files_.get(); }        // null: no folder is configured
   BatchRunner* batches() const { return batches_.get(); }  // the same
 
   bool has_keys() const { return !access_.open(); }
   std::shared_ptr<KeyAccount> account_of(const std::string& key_name) const {
     return access_.named(key_name);
-  }  // null: there is no such key
+  }  // null: no such key
   std::vector<KeyUsage> key_usage() const { return access_.usage(); }
   ResponseStore& responses() const { return *responses_; }
   const std::shared_ptr<ResponseStore>& shared_responses() const { return responses_; }
 
-  // No new work from now on.
+  // Accepts no new work.
   void drain();
-  // Ends the engines and with them every stream. The server's threads have ended, or will drop what comes.
+  // Stops the engines and with them every stream. The server's threads must have ended, or drop what they get.
   void stop_engine();
 
   ModelRegistry& models() const { return *models_; }
   ModelFacts& model_facts() const { return model_facts_; }
   ApiError no_such_model(const std::string& name) const;
-  // Why a model could not be had.
+  // Converts the error of a model that could not be loaded.
   static ApiError model_error(const Error& error);
-  // Of the first model, which must be loaded. What answers a request takes call.served() or ask.served.
+  // Of the first model, which must be loaded. Code that answers a request uses call.served() or ask.served instead.
   const LanguageModel& model() const { return *models_->first()->model; }
   Engine& engine() const { return *models_->first()->engine; }
   int64_t context() const { return models_->first()->context; }
-  // Whether those who ask may name files of this machine.
+  // Whether clients may name files of this machine.
   bool trusts_callers() const { return options_.local_only || !access_.open(); }
-  const ServiceOptions& options() const { return options_; }  // as it began
+  const ServiceOptions& options() const { return options_; }  // at startup
   std::shared_ptr<const LiveOptions> live() const;
-  // Takes over what can change; requests under way go on as they began. A server without keys gets none, and the other
-  // way round: what its address is fit for was decided when it started.
+  // Applies new settings; running requests keep the old ones. The caller must not add keys to a server without keys, or
+  // remove all keys: whether its address is safe without keys was decided at startup.
   void change(const ServiceOptions& fresh);
-  // Streams wait in some engine's queue.
+  // Whether streams are waiting in any engine's queue.
   bool busy() const;
   int64_t started() const { return started_; }  // Unix seconds
   bool draining() const { return draining_; }
-  // An error in the dialect's shape, counted.
+  // An error in the dialect's format; counts it in the metrics.
   HttpReply refused(const Dialect& dialect, const ApiError& error, HttpHeaders headers) const;
-  // Headers of every answer to this request: its id, and what browsers ask for.
+  // Headers of every answer to this request: request id, rate limits, CORS.
   HttpHeaders headers(const HttpRequest& request) const;
-  static bool is_id(
-      std::string_view text);  // that a request may bring: 1 to 128 printable characters of ASCII, no space
+  // Whether a client may use this as a request id: 1 to 128 printable ASCII characters without spaces.
+  static bool is_id(std::string_view text);
   std::string new_id() const;  // 24 hexadecimal digits
   uint64_t new_seed() const;
 
-  // Text and conversations to the tokens of ask.served, and whether they fit. Fills in ask.prompts[].tokens and, for a
-  // chat, .text.
+  // Tokenizes the request's text or conversation for ask.served and checks that it fits the context. Fills in
+  // ask.prompts[].tokens and, for a chat, .text.
   std::optional<ApiError> make_prompts(GenerationRequest& ask) const;
 
  private:
@@ -152,7 +152,7 @@ class Service {
                       std::shared_ptr<WaitingCall> waiting, const Exchange& exchange);
   void go_on(const Endpoint& endpoint, WaitingCall& waiting, Result<std::shared_ptr<ServedModel>> served,
              const Exchange& exchange);
-  // Runs `work`; what it throws is answered.
+  // Runs `work`; answers with an error if it throws.
   template <typename Work>
   void guarded(const HttpRequest& request, const Exchange& exchange, Work work);
 

@@ -1,4 +1,4 @@
-// Who may ask, and how a request is refused: what Service decides from a request's head alone.
+// The part of Service that admits or rejects a request from its head alone, and formats errors.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -24,16 +24,17 @@ ApiErrorKind kind_of_status(int status) {
   }
 }
 
-// Seconds; 0: nothing is known of it.
+// The Retry-After of an error in seconds; 0: unknown.
 int64_t retry_after(const ApiError& error, double place_seconds) {
   if (error.retry_seconds > 0) return static_cast<int64_t>(std::ceil(std::min(error.retry_seconds, 1e6)));
   if (error.kind == ApiErrorKind::draining) return 5;
   if (error.kind == ApiErrorKind::busy) return 1;
   if (error.kind != ApiErrorKind::overloaded) return 0;
-  return static_cast<int64_t>(std::ceil(std::clamp(place_seconds, 1.0, 600.0)));  // somebody will have ended
+  return static_cast<int64_t>(std::ceil(std::clamp(place_seconds, 1.0, 600.0)));  // a stream should have ended by then
 }
 
-// An address or localhost. A web page can make its own name mean 127.0.0.1, but not change what the browser calls it.
+// Whether a Host header names an address or localhost. Protects against DNS rebinding: a web page can make its own name
+// resolve to 127.0.0.1, but the browser still sends that name.
 bool is_local_name(std::string_view host) {
   if (host.empty() || host.starts_with('[')) return true;
   host = host.substr(0, host.rfind(':'));
@@ -41,8 +42,8 @@ bool is_local_name(std::string_view host) {
          host.find_first_not_of("0123456789.") == std::string_view::npos;
 }
 
-// A page from elsewhere has the browser ask. Browsers say so of every request, of a script or an image too, which have
-// no Origin; a page may not change it. Other programs say nothing.
+// Whether a browser sends the request for a page of another site. Browsers set Sec-Fetch-Site on every request, even
+// for scripts and images, which have no Origin, and pages cannot change it. Other programs do not send it.
 bool is_cross_site(const HttpRequest& request) {
   const std::string_view site = request.header("sec-fetch-site");
   return !site.empty() && site != "same-origin" && site != "none";
@@ -50,7 +51,7 @@ bool is_cross_site(const HttpRequest& request) {
 
 }  // namespace
 
-// Whose request it is, and whether he may ask this.
+// Authenticates and authorizes the request.
 std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequest& request) const {
   if (access_.open()) return std::nullopt;
   const Role needed = needed_role(endpoint, live()->metrics_role);
@@ -58,10 +59,10 @@ std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequ
   if (needed == Role::nobody) return std::nullopt;
   if (!request.account)
     return ApiError{ApiErrorKind::unauthorized,
-                    "a valid API key is needed: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
+                    "a valid API key is required: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};
   if (needed == Role::admin && !request.account->key().admin)
     return ApiError{ApiErrorKind::forbidden,
-                    fmt::format("{}: is for keys with the role admin", request.path.substr(0, 200)), ""};
+                    fmt::format("{}: requires a key with the role admin", request.path.substr(0, 200)), ""};
   return std::nullopt;
 }
 
@@ -90,8 +91,7 @@ HttpHeaders Service::headers(const HttpRequest& request) const {
 
 HttpReply Service::refuse(const HttpRequest& request, int status, const std::string& message) const {
   HttpReply reply = refused(dialect_of_path(request.path), {kind_of_status(status), message, ""}, headers(request));
-  if (status == 501)
-    reply.status = 501;  // it is the transfer that is not understood, whatever the API says of its fields
+  if (status == 501) reply.status = 501;  // an unsupported transfer encoding, not an unsupported API feature
   return reply;
 }
 
@@ -104,7 +104,7 @@ LastWords Service::last_words(const HttpRequest& request) const {
   return {refused(dialect, error, headers(request)), dialect.refuse_in_stream(error)};
 }
 
-// Of the model that has least room: which one was asked for is not always known.
+// For the busiest model: the requested one is not always known.
 double Service::place_seconds() const {
   double most = 0;
   for (const auto& model : models_->loaded()) most = std::max(most, model->wait->place_seconds());
@@ -127,7 +127,7 @@ HttpReply Service::refused(const Dialect& dialect, const ApiError& error, HttpHe
   return reply;
 }
 
-// What can be said from the head alone.
+// Everything that can be decided from the head alone.
 std::optional<HttpReply> Service::admit(HttpRequest& request) const {
   const auto refused_for = [&](ApiErrorKind kind, const std::string& message) {
     return refused(dialect_of_path(request.path), {kind, message, ""}, headers(request));
@@ -150,26 +150,28 @@ std::optional<HttpReply> Service::admit(HttpRequest& request) const {
       return refused(dialect_of_path(request.path), *wrong, headers(request));
   }
   if (!endpoint)
-    return refused_for(ApiErrorKind::not_found, fmt::format("{}: there is no such path", request.path.substr(0, 200)));
+    return refused_for(ApiErrorKind::not_found, fmt::format("{}: no such path", request.path.substr(0, 200)));
   if (wrong_method) {
-    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: takes {}, not {}", request.path,
+    auto reply = refused_for(ApiErrorKind::bad_method, fmt::format("{}: supports {}, not {}", request.path,
                                                                    endpoint->method, request.method.substr(0, 20)));
     reply.headers.emplace_back("Allow", endpoint->method);
     return reply;
   }
   if (options_.local_only && !is_local_name(request.header("host")))
-    return refused_for(ApiErrorKind::forbidden,
-                       fmt::format("host '{}': this server is for this machine alone; give it keys, or --allow-public",
-                                   request.header("host").substr(0, 200)));
+    return refused_for(
+        ApiErrorKind::forbidden,
+        fmt::format("host '{}': this server only accepts local requests; configure API keys or use --allow-public",
+                    request.header("host").substr(0, 200)));
   if (!origin.empty() && access_.open() && !origin_allowed(origin) &&
       !origin.ends_with("://" + std::string(request.header("host"))))
-    return refused_for(ApiErrorKind::forbidden,
-                       fmt::format("origin '{}': web pages from elsewhere may not ask; --cors-origin allows one",
-                                   origin.substr(0, 200)));
+    return refused_for(
+        ApiErrorKind::forbidden,
+        fmt::format("origin '{}': cross-origin requests are not allowed; --cors-origin permits an origin",
+                    origin.substr(0, 200)));
   if (is_cross_site(request) && access_.open() && !endpoint->open && !asks_for_page(request) &&
       !(!origin.empty() && origin_allowed(origin)))
     return refused_for(ApiErrorKind::forbidden,
-                       "Sec-Fetch-Site: web pages from elsewhere may not ask; --cors-origin allows one");
+                       "Sec-Fetch-Site: cross-origin requests are not allowed; --cors-origin permits an origin");
   if (draining_ && !endpoint->open) return refused_for(ApiErrorKind::draining, "the server is shutting down");
   if (request.account && request.method == "POST")
     if (auto wrong = request.account->take_request(unix_seconds()))

@@ -103,7 +103,7 @@ class Refused(unittest.TestCase):
         self.expect(2, "--memory", "--memory", "lots")
         self.expect(2, "more than 0", "--memory", "0")
         self.expect(5, "this machine", "--memory", "900T")
-        self.expect(5, "memory: program would take", "--memory", "2M")
+        self.expect(5, "memory: program needs", "--memory", "2M")
         self.expect(5, "activations", "--memory", "64M", "-c", "100000")
         self.expect(5, "KV cache", "--memory", "256M", "--kv-tokens", "100000000")
 
@@ -145,7 +145,7 @@ class Larger(BudgetCase):
     def test_weights_that_do_not_fit_are_named(self):
         code, _, message, peak = run("run", "-m", self.model, "--prompt-tokens", "1,2", "-n", "1", "-t", "2", "--memory", str(self.weights))
         self.assertEqual(code, 5, message)
-        self.assertIn("memory: weights would take", message)
+        self.assertIn("memory: weights needs", message)
         self.assertIn("program", message)
         self.assertIn("choose a smaller model or format", message)
         self.assertLessEqual(peak, self.weights)

@@ -293,7 +293,7 @@ TEST(Models, SoManyWaitForOneAndNoMore) {
   (*registry)->acquire("second", {}, [&](auto served) { too_many.set_value(served.error()); });
   const Error error = too_many.get_future().get();
   EXPECT_EQ(error.kind, ErrorKind::resource);
-  EXPECT_EQ(error.message, "model 'second': 1 requests wait for it to be loaded; try again later");
+  EXPECT_EQ(error.message, "model 'second': 1 requests are already waiting for it to load; try again later");
   go.set_value();
   EXPECT_TRUE(loaded.get_future().get());
 }

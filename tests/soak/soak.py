@@ -246,7 +246,7 @@ def main():
             if time.monotonic() - began > 60 * minute - 4:
                 rss_at.setdefault(minute, round(rss[-1] / 2**20, 1))
         server.process.send_signal(signal.SIGHUP)
-        counts.add("settings read again")
+        counts.add("settings reloaded")
     for client in clients:
         client.join(300)
     wrong = [f"a client failed: {client.failure}" for client in clients if client.failure]

@@ -6,7 +6,8 @@
 namespace millrace {
 namespace {
 
-// What clients of other servers know as an operator's: it stays so whoever adds the endpoint here.
+// Endpoints that are for operators on other servers. They require the role admin here even if an Endpoint does not say
+// so.
 constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
     {"GET", "/slots"},
     {"POST", "/slots/*"},
@@ -24,7 +25,7 @@ constexpr std::pair<std::string_view, std::string_view> kAdminOnly[] = {
     {"DELETE", "/api/delete"},
 };
 
-// What the request brings as a key; "": nothing.
+// The request's API key; "": none.
 std::string_view given_key(const HttpRequest& request) {
   const std::string_view bearer = request.header("authorization");
   if (bearer.size() > 7 && (bearer.starts_with("Bearer ") || bearer.starts_with("bearer "))) return bearer.substr(7);
@@ -59,7 +60,7 @@ std::shared_ptr<KeyAccount> Access::find(const HttpRequest& request) const {
   const KeyDigest digest = key_digest(given);
   std::lock_guard lock(mutex_);
   const Entry* found = nullptr;
-  for (const Entry& entry : entries_)  // every one is compared
+  for (const Entry& entry : entries_)  // no early exit, for constant time
     if (same_digest(entry.digest, digest)) found = &entry;
   return found ? found->account : nullptr;
 }

@@ -1,5 +1,5 @@
-// Access: whose request it is, and what he may do. Keys can be replaced while requests run: the account of a name that
-// stays goes on. Thread-safe.
+// Access: authenticates requests by API key and says which role an endpoint requires. Keys can be replaced while
+// requests run; a key name that remains keeps its account. Thread-safe.
 #pragma once
 
 #include <map>
@@ -20,11 +20,11 @@ class Access {
   explicit Access(std::vector<ApiKey> keys) { replace(std::move(keys)); }
 
   void replace(std::vector<ApiKey> keys);
-  bool open() const;  // there are no keys: everybody may do everything
-  // The account of the key that the request brings; null: it brings none, or none that is known.
+  bool open() const;  // there are no keys: everything is allowed
+  // The account of the request's key; null: no key, or an unknown one.
   std::shared_ptr<KeyAccount> find(const HttpRequest& request) const;
-  std::shared_ptr<KeyAccount> named(const std::string& name) const;  // of a key that there is; null: there is none
-  std::vector<KeyUsage> usage() const;                               // in the order of names
+  std::shared_ptr<KeyAccount> named(const std::string& name) const;  // null: no current key has this name
+  std::vector<KeyUsage> usage() const;                               // sorted by name
 
  private:
   struct Entry {
@@ -33,11 +33,11 @@ class Access {
   };
   mutable std::mutex mutex_;
   std::vector<Entry> entries_;
-  std::map<std::string, std::shared_ptr<KeyAccount>> accounts_;  // of names that were there once, too
+  std::map<std::string, std::shared_ptr<KeyAccount>> accounts_;  // by name, including removed keys
 };
 
-// Who may ask this of a server with keys: what changes the server, or shows others' work, is for admins. A null
-// endpoint is a path that there is not. `metrics` says who may read them.
+// The role that a server with keys requires for an endpoint: admin for those that change the server or show other
+// clients' requests. null: an unknown path. `metrics`: the role for /metrics.
 Role needed_role(const Endpoint* endpoint, Role metrics);
 
 }  // namespace millrace

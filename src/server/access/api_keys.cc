@@ -75,7 +75,7 @@ struct KeyReader {
     MILLRACE_TRY_VOID(text("key", key));
     MILLRACE_TRY_VOID(text("key_sha256", hex));
     if (json.contains("key") == json.contains("key_sha256"))
-      return wrong("key", "or key_sha256 is wanted, one of the two");
+      return wrong("key", "or key_sha256 is required, but not both");
     if (json.contains("key_sha256")) {
       if (!read_digest(hex, out)) return wrong("key_sha256", "must be 64 hexadecimal digits, as sha256sum prints them");
       return {};
@@ -136,7 +136,7 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
   if (!json.ok()) return Error::user(json.error().message);
   const auto list = json->find("keys");
   if (list == json->end() || !list->is_array() || list->empty() || list->size() > kMostKeys || json->size() != 1)
-    return Error::user(fmt::format("{}: wants {{\"keys\": [...]}} with 1 to {} keys", source, kMostKeys));
+    return Error::user(fmt::format("{}: expected {{\"keys\": [...]}} with 1 to {} keys", source, kMostKeys));
   std::vector<ApiKey> out;
   std::set<std::string> names;
   std::set<KeyDigest> digests;
@@ -145,10 +145,9 @@ Result<std::vector<ApiKey>> parse_api_keys(std::string_view text, const std::str
     std::string where = fmt::format("{}: key {}", source, i + 1);
     if (!one.is_object()) return Error::user(where + " must be an object");
     MILLRACE_TRY(ApiKey key, (KeyReader{one, where}.read()));
-    if (!names.insert(key.name).second)
-      return Error::user(fmt::format("{}: the name '{}' is there already", where, key.name));
+    if (!names.insert(key.name).second) return Error::user(fmt::format("{}: duplicate name '{}'", where, key.name));
     if (!digests.insert(key.digest).second)
-      return Error::user(where + ": the same key is there already under another name");
+      return Error::user(where + ": duplicate key, already used under another name");
     out.push_back(std::move(key));
   }
   return out;
@@ -166,7 +165,7 @@ Result<KeysFile> read_api_keys(const std::string& path) {
   MILLRACE_TRY(out.keys, parse_api_keys(text, path));
   struct stat about {};
   if (::stat(path.c_str(), &about) == 0 && (about.st_mode & (S_IRGRP | S_IROTH | S_IWGRP | S_IWOTH)) != 0)
-    out.warning = fmt::format("{}: others than its owner may read or write it (mode {:03o}); chmod 600 ends that", path,
+    out.warning = fmt::format("{}: is readable or writable by other users (mode {:03o}); use chmod 600", path,
                               about.st_mode & 0777);
   return out;
 }

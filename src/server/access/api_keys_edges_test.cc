@@ -1,4 +1,4 @@
-// The keys file at the edges of what it takes, and the keys that requests bring.
+// Edge cases of keys files and of keys in requests.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
@@ -21,7 +21,7 @@ std::string key(const std::string& more, const std::string& name = "a") {
   return fmt::format(R"({{"name": "{}", {}}})", name, more);
 }
 
-TEST(ApiKeyEdges, OfANamesLetters) {
+TEST(ApiKeyEdges, NameCharacters) {
   for (int c = 1; c < 128; ++c) {
     if (c == '"' || c == '\\' || c < ' ') continue;
     const bool good = std::isalnum(c) || c == '.' || c == '_' || c == '-';
@@ -37,16 +37,16 @@ TEST(ApiKeyEdges, OfANamesLetters) {
   EXPECT_NE(refused(R"({"name": 5, "key": "k"})").find("name must be a string"), std::string::npos);
 }
 
-TEST(ApiKeyEdges, OfASecretsLength) {
+TEST(ApiKeyEdges, KeyLength) {
   for (size_t size : {1, 1024})
     EXPECT_EQ(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))), "") << size;
   for (size_t size : {0, 1025})
     EXPECT_NE(refused(key(fmt::format(R"("key": "{}")", std::string(size, 'k')))).find("key must have 1 to 1024"),
               std::string::npos);
-  EXPECT_NE(refused(key(R"("weight": 1)")).find("one of the two"), std::string::npos);
+  EXPECT_NE(refused(key(R"("weight": 1)")).find("but not both"), std::string::npos);
 }
 
-TEST(ApiKeyEdges, OfADigestsDigits) {
+TEST(ApiKeyEdges, DigestDigits) {
   const auto with = [](size_t at, char c) {
     std::string hex(64, '0');
     hex[at] = c;
@@ -71,7 +71,7 @@ TEST(ApiKeyEdges, OfADigestsDigits) {
   EXPECT_EQ(digest[31], 0xa9);
 }
 
-TEST(ApiKeyEdges, OfCountsAndWeights) {
+TEST(ApiKeyEdges, CountsAndWeights) {
   for (const char* name : {"requests_per_minute", "tokens_per_minute", "tokens_per_day", "tokens_total", "streams"}) {
     for (const char* good : {"0", "1", "1125899906842624"})
       EXPECT_EQ(refused(key(fmt::format(R"("key": "k", "{}": {})", name, good))), "") << name << good;
@@ -87,7 +87,7 @@ TEST(ApiKeyEdges, OfCountsAndWeights) {
     EXPECT_NE(refused(key(fmt::format(R"("key": "k", "weight": {})", bad))).find("weight"), std::string::npos);
 }
 
-TEST(ApiKeyEdges, TheKeyThatIsWrongIsCounted) {
+TEST(ApiKeyEdges, ErrorsNameTheKeyByPosition) {
   EXPECT_EQ(refused(key(R"("key": "k")", "a") + "," + key(R"("key": "l", "role": "x")", "b")).find("keys: key 2: role"),
             0u);
   EXPECT_EQ(refused(key(R"("key": "k")", "a") + ",5").find("keys: key 2 must be"), 0u);
@@ -96,7 +96,7 @@ TEST(ApiKeyEdges, TheKeyThatIsWrongIsCounted) {
   EXPECT_NE(message.find("'" + std::string(100, 'n') + "'"), std::string::npos) << message;
 }
 
-TEST(ApiKeyEdges, OfTheNumberOfKeys) {
+TEST(ApiKeyEdges, NumberOfKeys) {
   for (size_t count : {10000, 10001}) {
     std::string text = "{\"keys\": [";
     for (size_t i = 0; i < count; ++i) text += fmt::format(R"({}{{"name": "n{}", "key": "k{}"}})", i ? "," : "", i, i);
@@ -120,7 +120,7 @@ class KeyFile : public ::testing::Test {
   int file_ = -1;
 };
 
-TEST_F(KeyFile, AnybodyElsesRightIsWarnedOf) {
+TEST_F(KeyFile, WarnsOfOpenPermissions) {
   std::ofstream(path_) << R"({"keys": [{"name": "a", "key": "k"}]})";
   for (int mode : {0600, 0400, 0700}) {
     ::fchmod(file_, static_cast<mode_t>(mode));
@@ -137,7 +137,7 @@ TEST_F(KeyFile, AnybodyElsesRightIsWarnedOf) {
   }
 }
 
-TEST_F(KeyFile, OfFourMebibytesAtMost) {
+TEST_F(KeyFile, AtMostFourMebibytes) {
   const std::string text = R"({"keys": [{"name": "a", "key": "k"}]})";
   for (size_t size : {size_t{4} << 20, (size_t{4} << 20) + 1}) {
     std::ofstream(path_) << text << std::string(size - text.size(), ' ');
@@ -149,7 +149,7 @@ TEST_F(KeyFile, OfFourMebibytesAtMost) {
   }
 }
 
-TEST(ApiKeyEdges, AKeyByItselfIsAnAdministrators) {
+TEST(ApiKeyEdges, PlainKeyIsAdmin) {
   const ApiKey plain = plain_api_key("abc", 3);
   EXPECT_EQ(plain.name, "#3");
   EXPECT_TRUE(plain.admin);
@@ -158,7 +158,7 @@ TEST(ApiKeyEdges, AKeyByItselfIsAnAdministrators) {
 
 HttpRequest with(const char* name, const char* value) { return HttpRequest{.headers = {{name, value}}}; }
 
-TEST(AccessEdges, WhereAKeyIsLookedFor) {
+TEST(AccessEdges, HeadersThatCarryAKey) {
   const Access access({plain_api_key("k", 1), plain_api_key("other", 2)});
   for (const char* good : {"Bearer k", "bearer k"}) {
     ASSERT_TRUE(access.find(with("authorization", good))) << good;
@@ -171,11 +171,11 @@ TEST(AccessEdges, WhereAKeyIsLookedFor) {
   EXPECT_EQ(access.find(HttpRequest{.headers = {{"authorization", "Basic zzz"}, {"x-api-key", "other"}}})->key().name,
             "#2");
   EXPECT_FALSE(access.find(HttpRequest{.headers = {{"authorization", "Bearer zzz"}, {"x-api-key", "k"}}}))
-      << "the one that was given counts";
+      << "Authorization takes precedence";
   EXPECT_EQ(access.usage().size(), 2u);
 }
 
-TEST(AccessEdges, AKeyThatCameAgainHasItsNewLimitsAndOthersGo) {
+TEST(AccessEdges, ReplacedKeyGetsNewLimitsAndRemovedKeysStopWorking) {
   ApiKey first = plain_api_key("k", 1);
   Access access({first});
   const auto account = access.find(with("x-api-key", "k"));
@@ -189,10 +189,10 @@ TEST(AccessEdges, AKeyThatCameAgainHasItsNewLimitsAndOthersGo) {
   EXPECT_EQ(account->usage().limits.streams, 3);
   access.replace({});
   EXPECT_TRUE(access.open());
-  EXPECT_EQ(access.usage().size(), 1u) << "what was used is still told";
+  EXPECT_EQ(access.usage().size(), 1u) << "usage of removed keys is still reported";
 }
 
-TEST(AccessEdges, WhatOthersServersKeepForOperatorsIsForAdminsHereToo) {
+TEST(AccessEdges, OperatorEndpointsOfOtherServersRequireAdmin) {
   const std::pair<const char*, const char*> admins[] = {{"GET", "/slots"},
                                                         {"POST", "/slots/*"},
                                                         {"POST", "/props"},

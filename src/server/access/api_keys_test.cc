@@ -19,7 +19,7 @@ Result<std::vector<ApiKey>> parse(const std::string& keys) {
   return parse_api_keys(fmt::format("{{\"keys\": [{}]}}", keys), "keys");
 }
 
-TEST(ApiKeys, AKeyAndItsDigestAreTheSame) {
+TEST(ApiKeys, KeyAndItsDigestAreEquivalent) {
   auto plain = parse(R"({"name": "a", "key": "abc"})");
   auto digest = parse(fmt::format(R"({{"name": "a", "key_sha256": "{}"}})", kAbc));
   ASSERT_TRUE(plain.ok());
@@ -48,13 +48,13 @@ TEST(ApiKeys, EverySetting) {
   EXPECT_EQ(key.cache_group, "team");
 }
 
-TEST(ApiKeys, WhatIsWrongIsNamed) {
+TEST(ApiKeys, ErrorsNameTheField) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"key": "k"})", "name"},
       {R"({"name": "a b", "key": "k"})", "name"},
       {R"({"name": "a"})", "key_sha256"},
       {R"({"name": "a", "key": ""})", "key"},
-      {R"({"name": "a", "key": "k", "key_sha256": "00"})", "one of the two"},
+      {R"({"name": "a", "key": "k", "key_sha256": "00"})", "but not both"},
       {R"({"name": "a", "key_sha256": "00"})", "64"},
       {R"({"name": "a", "key": "k", "role": "root"})", "role"},
       {R"({"name": "a", "key": "k", "weight": 0})", "weight"},
@@ -63,8 +63,8 @@ TEST(ApiKeys, WhatIsWrongIsNamed) {
       {R"({"name": "a", "key": "k", "streams": 1.5})", "streams"},
       {R"({"name": "a", "key": "k", "tokens_total": 18446744073709551615})", "tokens_total"},
       {R"({"name": "a", "key": "k", "request_per_minute": 1})", "request_per_minute"},
-      {R"({"name": "a", "key": "k"}, {"name": "a", "key": "l"})", "there already"},
-      {R"({"name": "a", "key": "k"}, {"name": "b", "key": "k"})", "same key"},
+      {R"({"name": "a", "key": "k"}, {"name": "a", "key": "l"})", "duplicate name"},
+      {R"({"name": "a", "key": "k"}, {"name": "b", "key": "k"})", "duplicate key"},
       {R"(5)", "object"},
   };
   for (const auto& [text, word] : cases) {
@@ -79,7 +79,7 @@ TEST(ApiKeys, WhatIsWrongIsNamed) {
     EXPECT_FALSE(parse_api_keys(text, "keys").ok()) << text;
 }
 
-TEST(ApiKeys, AFileThatOthersMayReadIsWarnedOf) {
+TEST(ApiKeys, WarnsIfOthersCanReadTheFile) {
   std::string path = testing::TempDir() + "/api_keys_XXXXXX";
   const int made = ::mkstemp(path.data());
   ASSERT_GE(made, 0);
@@ -98,7 +98,7 @@ TEST(ApiKeys, AFileThatOthersMayReadIsWarnedOf) {
 
 HttpRequest with(const char* name, const char* value) { return HttpRequest{.headers = {{name, value}}}; }
 
-TEST(Access, AccountsOfNamesThatStayGoOn) {
+TEST(Access, RemainingNamesKeepTheirAccounts) {
   Access access({plain_api_key("one", 1), plain_api_key("two", 2)});
   EXPECT_FALSE(access.open());
   auto account = access.find(with("x-api-key", "one"));
@@ -117,7 +117,7 @@ TEST(Access, AccountsOfNamesThatStayGoOn) {
   EXPECT_TRUE(Access({}).open());
 }
 
-TEST(Access, WhatIsForAdmins) {
+TEST(Access, NeededRole) {
   Endpoint plain{.method = "GET", .path = "/v1/models"}, slots{.method = "GET", .path = "/slots"},
       metrics{.method = "GET", .path = "/metrics"};
   EXPECT_EQ(needed_role(nullptr, Role::admin), Role::user);

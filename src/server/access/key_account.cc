@@ -13,7 +13,7 @@ constexpr double kDay = 86400;
 
 int64_t day_of(double now) { return static_cast<int64_t>(std::floor(now / kDay)); }
 
-// "6m0s", "1.5s", "20ms": as OpenAI writes spans of time.
+// "6m0s", "1.5s", "20ms": OpenAI's duration format.
 std::string span_text(double seconds) {
   if (seconds < 1) return fmt::format("{}ms", static_cast<int64_t>(std::ceil(seconds * 1e3)));
   if (seconds < 60) return fmt::format("{:g}s", std::ceil(seconds * 1e3) / 1e3);
@@ -100,7 +100,7 @@ std::optional<ApiError> KeyAccount::begin(int64_t prompt_tokens, int64_t answers
   if (limits.streams > 0 && usage_.streams + answers > limits.streams) {
     ++usage_.refused;
     ApiError error{ApiErrorKind::rate_limited,
-                   fmt::format("key '{}' may have {} answers under way at once; it has {} and asks for {} more",
+                   fmt::format("key '{}' is limited to {} concurrent answers; it has {} and requested {} more",
                                key_.name, limits.streams, usage_.streams, answers),
                    ""};
     error.retry_seconds = 1;
@@ -145,7 +145,7 @@ void KeyAccount::give_back(int64_t prompt_tokens, double now) {
 HttpHeaders KeyAccount::headers(double now) const {
   std::lock_guard lock(mutex_);
   HttpHeaders out;
-  const auto tell = [&](const char* what, int64_t limit, const Bucket& bucket) {
+  const auto add = [&](const char* what, int64_t limit, const Bucket& bucket) {
     if (limit == 0) return;
     const double used = bucket.at(limit, now);
     const double left = std::max(0.0, static_cast<double>(limit) - used);
@@ -153,8 +153,8 @@ HttpHeaders KeyAccount::headers(double now) const {
     out.emplace_back(fmt::format("x-ratelimit-remaining-{}", what), std::to_string(static_cast<int64_t>(left)));
     out.emplace_back(fmt::format("x-ratelimit-reset-{}", what), span_text(used * 60 / static_cast<double>(limit)));
   };
-  tell("requests", key_.limits.requests_per_minute, requests_);
-  tell("tokens", key_.limits.tokens_per_minute, tokens_);
+  add("requests", key_.limits.requests_per_minute, requests_);
+  add("tokens", key_.limits.tokens_per_minute, tokens_);
   return out;
 }
 

@@ -1,5 +1,5 @@
-// KeyAccount against a plain account of the same rules, written down afresh: random requests, tokens, refunds and
-// times, and after each of them every figure.
+// Compares KeyAccount with an independent reference implementation of the same rules under random requests, tokens,
+// refunds and times, checking every figure after each step.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -14,7 +14,7 @@ namespace {
 
 constexpr double kDay = 86400;
 
-// A bucket as an amount that is still to drain.
+// A bucket as the amount that still has to drain.
 struct Drain {
   double level = 0, since = 0;
   double now(double limit, double time) const {
@@ -47,21 +47,21 @@ struct Plain {
   }
 };
 
-enum class Way { fine, rate, quota };
-Way way(const std::optional<ApiError>& error) {
-  return !error ? Way::fine : error->kind == ApiErrorKind::rate_limited ? Way::rate : Way::quota;
+enum class Outcome { fine, rate, quota };
+Outcome outcome(const std::optional<ApiError>& error) {
+  return !error ? Outcome::fine : error->kind == ApiErrorKind::rate_limited ? Outcome::rate : Outcome::quota;
 }
 
 class Model : public ::testing::TestWithParam<KeyLimits> {};
 
-TEST_P(Model, AgreesWithThePlainAccount) {
+TEST_P(Model, MatchesTheReference) {
   const KeyLimits limits = GetParam();
   ApiKey key;
   key.name = "a";
   key.limits = limits;
   KeyAccount account(key);
   Plain plain{.limits = limits};
-  double time = kDay * 20000 + 86000;  // soon another day
+  double time = kDay * 20000 + 86000;  // shortly before midnight
   for (uint64_t step = 0; step < 4000; ++step) {
     const auto draw = [&](uint64_t stream) { return philox_uniform(9, stream, step); };
     time += draw(1) < 0.1 ? draw(2) * 40 : draw(1) < 0.11 ? 30000 : draw(2);
@@ -72,7 +72,7 @@ TEST_P(Model, AgreesWithThePlainAccount) {
                               ? plain.requests.wait(static_cast<double>(limits.requests_per_minute), 1, time)
                               : 0;
       const auto error = account.take_request(time);
-      ASSERT_EQ(way(error), wait > 0 ? Way::rate : Way::fine) << step;
+      ASSERT_EQ(outcome(error), wait > 0 ? Outcome::rate : Outcome::fine) << step;
       if (error) {
         ASSERT_NEAR(error->retry_seconds, wait, 1e-6);
         ++plain.refused;
@@ -83,24 +83,24 @@ TEST_P(Model, AgreesWithThePlainAccount) {
       }
     } else if (what < 0.7) {
       const int64_t answers = 1 + static_cast<int64_t>(draw(5) * 3);
-      Way expected = Way::fine;
+      Outcome expected = Outcome::fine;
       double retry = 0;
       if (limits.streams > 0 && plain.streams + answers > limits.streams) {
-        expected = Way::rate, retry = 1;
+        expected = Outcome::rate, retry = 1;
       } else {
         plain.turn(time);
         const int64_t used = plain.prompt + plain.generated;
         if (limits.tokens_total > 0 && used + tokens > limits.tokens_total)
-          expected = Way::quota;
+          expected = Outcome::quota;
         else if (limits.tokens_per_day > 0 && plain.day_tokens + tokens > limits.tokens_per_day)
-          expected = Way::quota, retry = (static_cast<double>(plain.day) + 1) * kDay - time;
+          expected = Outcome::quota, retry = (static_cast<double>(plain.day) + 1) * kDay - time;
         else if (limits.tokens_per_minute > 0 &&
                  (retry = plain.tokens.wait(static_cast<double>(limits.tokens_per_minute), static_cast<double>(tokens),
                                             time)) > 0)
-          expected = Way::rate;
+          expected = Outcome::rate;
       }
       const auto error = account.begin(tokens, answers, time);
-      ASSERT_EQ(way(error), expected) << step;
+      ASSERT_EQ(outcome(error), expected) << step;
       if (error) {
         ASSERT_NEAR(error->retry_seconds, retry, 1e-5) << error->message;
         ASSERT_NE(error->message.find("key 'a'"), std::string::npos);
@@ -159,8 +159,8 @@ INSTANTIATE_TEST_SUITE_P(Limits, Model,
                                                      .tokens_total = 60000,
                                                      .streams = 40}));
 
-// As clients read spans of time: rounded up, never to less than is true.
-TEST(KeyAccountHeaders, SpansOfTime) {
+// Durations are rounded up, so that a client never retries too early.
+TEST(KeyAccountHeaders, Durations) {
   const auto reset_after = [](int64_t limit, int64_t tokens) {
     ApiKey key;
     key.limits.tokens_per_minute = limit;
@@ -193,7 +193,7 @@ TEST(KeyAccountHeaders, SpansOfTime) {
   }
 }
 
-TEST(KeyAccountQuota, SaysWhatIsUsedOfWhat) {
+TEST(KeyAccountQuota, ErrorsReportUsage) {
   ApiKey key;
   key.name = "a";
   key.limits.tokens_total = 50;
@@ -211,11 +211,10 @@ TEST(KeyAccountQuota, SaysWhatIsUsedOfWhat) {
   key.limits = {.streams = 2};
   KeyAccount streams(key);
   EXPECT_FALSE(streams.begin(1, 1, 10));
-  EXPECT_NE(streams.begin(1, 2, 10)->message.find("2 answers under way at once; it has 1 and asks for 2"),
-            std::string::npos);
+  EXPECT_NE(streams.begin(1, 2, 10)->message.find("2 concurrent answers; it has 1 and requested 2"), std::string::npos);
 }
 
-TEST(KeyUseCharges, ByTheClock) {
+TEST(KeyUse, ChargesAtCurrentTime) {
   ApiKey key;
   key.limits.tokens_per_minute = 1000;
   auto account = std::make_shared<KeyAccount>(key);

@@ -18,7 +18,7 @@ std::string header(const KeyAccount& account, double now, const std::string& nam
   return "none";
 }
 
-TEST(KeyAccount, WithoutLimitsEverythingGoesAndIsCounted) {
+TEST(KeyAccount, WithoutLimitsEverythingIsAllowedAndCounted) {
   KeyAccount account = account_with({});
   for (int i = 0; i < 1000; ++i) ASSERT_FALSE(account.take_request(1));
   EXPECT_FALSE(account.begin(1000000, 500, 1));
@@ -33,7 +33,7 @@ TEST(KeyAccount, WithoutLimitsEverythingGoesAndIsCounted) {
   EXPECT_TRUE(account.headers(1).empty());
 }
 
-TEST(KeyAccount, RequestsOfAMinuteComeBackEvenly) {
+TEST(KeyAccount, RequestsPerMinuteRefillEvenly) {
   KeyAccount account = account_with({.requests_per_minute = 6});
   for (int i = 0; i < 6; ++i) EXPECT_FALSE(account.take_request(100));
   EXPECT_EQ(header(account, 100, "x-ratelimit-limit-requests"), "6");
@@ -52,7 +52,7 @@ TEST(KeyAccount, RequestsOfAMinuteComeBackEvenly) {
   EXPECT_EQ(account.usage().refused, 2);
 }
 
-TEST(KeyAccount, TokensOfAnswersAreOwed) {
+TEST(KeyAccount, AnswerTokensCanOverdrawTheBucket) {
   KeyAccount account = account_with({.tokens_per_minute = 60});
   EXPECT_FALSE(account.begin(40, 1, 0));
   account.generated(50, 0);
@@ -61,14 +61,14 @@ TEST(KeyAccount, TokensOfAnswersAreOwed) {
   ASSERT_TRUE(refused);
   EXPECT_NEAR(refused->retry_seconds, 40, 1e-6);
   EXPECT_FALSE(account.begin(10, 1, 40.001));
-  // More than a minute's: waits until nothing is owed.
+  // More than the limit: waits for an empty bucket.
   refused = account.begin(1000, 1, 40.001);
   ASSERT_TRUE(refused);
   EXPECT_NEAR(refused->retry_seconds, 60, 0.01);
   EXPECT_FALSE(account.begin(1000, 1, 101));
 }
 
-TEST(KeyAccount, QuotasOfADayAndForGood) {
+TEST(KeyAccount, DailyAndTotalQuotas) {
   KeyAccount account = account_with({.tokens_per_day = 100});
   const double noon = 86400.0 * 20000 + 43200;
   EXPECT_FALSE(account.begin(60, 1, noon));
@@ -84,7 +84,7 @@ TEST(KeyAccount, QuotasOfADayAndForGood) {
   EXPECT_EQ(total.begin(1, 1, noon + 1e9)->retry_seconds, 0);
 }
 
-TEST(KeyAccount, AnswersUnderWay) {
+TEST(KeyAccount, ConcurrentAnswers) {
   auto account = std::make_shared<KeyAccount>(account_with({.streams = 4}).key());
   EXPECT_FALSE(account->begin(1, 3, 0));
   EXPECT_TRUE(account->begin(1, 2, 0));
@@ -102,7 +102,7 @@ TEST(KeyAccount, AnswersUnderWay) {
   EXPECT_TRUE(account->begin(1, 5, 0));
 }
 
-TEST(KeyAccount, OtherLimitsKeepWhatWasUsed) {
+TEST(KeyAccount, NewLimitsKeepUsage) {
   KeyAccount account = account_with({.requests_per_minute = 10});
   for (int i = 0; i < 5; ++i) EXPECT_FALSE(account.take_request(0));
   ApiKey key = account.key();

@@ -18,9 +18,8 @@ std::optional<ApiError> check_limits(const RequestLimits& limits, const Generati
   size_t constraint = request.constraint.text.size() + request.constraint.trigger.size();
   for (const std::string& choice : request.constraint.choices) constraint += choice.size();
   if (static_cast<int64_t>(constraint) > limits.constraint_bytes)
-    return ApiError{
-        ApiErrorKind::bad_request,
-        fmt::format("what the answer is held to has {} bytes; at most {}", constraint, limits.constraint_bytes), ""};
+    return ApiError{ApiErrorKind::bad_request,
+                    fmt::format("the constraint has {} bytes; at most {}", constraint, limits.constraint_bytes), ""};
   if (request.sampling.logprobs > limits.logprobs)
     return ApiError::bad("logprobs", fmt::format("at most {}, got {}", limits.logprobs, request.sampling.logprobs));
   return std::nullopt;
@@ -30,8 +29,8 @@ std::optional<ApiError> check_prompt_limits(const RequestLimits& limits, Generat
   Request& request = ask.request;
   const int64_t each = std::max({request.n, request.best_of, request.beams});
   if (static_cast<int64_t>(ask.prompts.size()) * each > limits.answers)
-    return ApiError::bad(
-        "n", fmt::format("{} prompts with {} answers each are more than {}", ask.prompts.size(), each, limits.answers));
+    return ApiError::bad("n", fmt::format("{} prompts with {} answers each exceed the limit of {}", ask.prompts.size(),
+                                          each, limits.answers));
   for (const AskedPrompt& prompt : ask.prompts) {
     const auto count = static_cast<int64_t>(prompt.tokens.size());
     if (limits.prompt_tokens == 0 || count <= limits.prompt_tokens) continue;

@@ -1,4 +1,4 @@
-// Every bound of a request at its last good value and one above it, alone, and what the refusal says.
+// Every limit of a request at its maximum and one above it, and the error message.
 #include "server/access/request_limits.h"
 
 #include <gtest/gtest.h>
@@ -26,7 +26,7 @@ std::string refused(const std::function<void(GenerationRequest&)>& change, const
   return error->message;
 }
 
-TEST(RequestLimits, OfWhatIsAsked) {
+TEST(RequestLimits, MessagesStopsAndLogprobs) {
   EXPECT_EQ(refused([](GenerationRequest&) {}), "");
   const auto messages = [](size_t count) {
     return [count](GenerationRequest& ask) {
@@ -55,8 +55,8 @@ TEST(RequestLimits, OfWhatIsAsked) {
   EXPECT_EQ(refused([](GenerationRequest& ask) { ask.request.sampling.logprobs = 5; }), "logprobs: at most 4, got 5");
 }
 
-// Of what the answer is held to, everything counts together.
-TEST(RequestLimits, OfAConstraint) {
+// All parts of a constraint count together.
+TEST(RequestLimits, Constraint) {
   for (size_t text : {0, 3, 7}) {
     for (size_t trigger : {0, 2}) {
       const auto with = [&](size_t choices) {
@@ -67,7 +67,7 @@ TEST(RequestLimits, OfAConstraint) {
         });
       };
       EXPECT_EQ(with(10 - text - trigger), "");
-      EXPECT_EQ(with(11 - text - trigger), "what the answer is held to has 11 bytes; at most 10");
+      EXPECT_EQ(with(11 - text - trigger), "the constraint has 11 bytes; at most 10");
     }
   }
 }
@@ -77,7 +77,7 @@ std::optional<ApiError> check_prompts(const RequestLimits& limits, GenerationReq
   return check_prompt_limits(limits, ask);
 }
 
-TEST(RequestLimits, OfAnswersOverAllPrompts) {
+TEST(RequestLimits, AnswersOverAllPrompts) {
   for (int64_t Request::*member : {&Request::n, &Request::best_of, &Request::beams}) {
     for (auto [each, prompts, good] :
          {std::tuple{3, 2, true}, {3, 3, false}, {6, 1, true}, {7, 1, false}, {1, 6, true}, {1, 7, false}}) {
@@ -94,7 +94,7 @@ TEST(RequestLimits, OfAnswersOverAllPrompts) {
   }
 }
 
-TEST(RequestLimits, OfAPrompt) {
+TEST(RequestLimits, PromptTokens) {
   RequestLimits limits = kLimits;
   GenerationRequest unlimited;
   EXPECT_FALSE(check_prompts(limits, unlimited, {1000}));
@@ -109,15 +109,15 @@ TEST(RequestLimits, OfAPrompt) {
   EXPECT_EQ(error->context, 8);
 }
 
-TEST(RequestLimits, WhoAsksForMoreTokensGetsTheMost) {
-  for (auto [limit, asked, got] :
+TEST(RequestLimits, MaxTokensIsCapped) {
+  for (auto [limit, requested, expected] :
        {std::tuple{0, 100, 100}, {0, -1, -1}, {50, 49, 49}, {50, 50, 50}, {50, 51, 50}, {50, -1, 50}, {50, 0, 0}}) {
     RequestLimits limits = kLimits;
     limits.max_tokens = limit;
     GenerationRequest ask;
-    ask.request.max_tokens = asked;
+    ask.request.max_tokens = requested;
     EXPECT_FALSE(check_prompts(limits, ask, {1}));
-    EXPECT_EQ(ask.request.max_tokens, got) << limit << " " << asked;
+    EXPECT_EQ(ask.request.max_tokens, expected) << limit << " " << requested;
   }
 }
 

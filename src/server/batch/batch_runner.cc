@@ -17,8 +17,8 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr int64_t kWindowSeconds = 24 * 60 * 60;
-constexpr size_t kMostErrors = 100;               // of a batch that fails
-constexpr auto kSlice = std::chrono::seconds(5);  // of a batch, where other keys' wait
+constexpr size_t kMostErrors = 100;               // reported for a failed batch
+constexpr auto kSlice = std::chrono::seconds(5);  // time slice of a batch while batches of other keys wait
 constexpr int64_t kMostState = 1 << 20;
 
 int64_t now() {
@@ -33,7 +33,7 @@ bool is_over(const Json& batch) {
   return status != "validating" && status != "in_progress" && status != "finalizing" && status != "cancelling";
 }
 
-// The lines of a file that are not empty; the last one may lack its end.
+// Iterates over the non-empty lines of a file; the last one may lack a line end.
 class Lines {
  public:
   explicit Lines(std::string_view text) : rest_(text) {}
@@ -61,13 +61,13 @@ std::string_view text_in(const MappedFile& file) {
 
 }  // namespace
 
-// Answers so far, on disk.
+// The answers so far, on disk.
 struct BatchRunner::Progress {
   std::ofstream output, errors;
   std::unordered_set<std::string> finished;  // custom ids
   int64_t completed = 0, failed = 0;
 
-  // Counts what is there, and cuts a line that the process ended in the middle of.
+  // Counts the existing lines and truncates a partial line left by a crash.
   void open(const fs::path& path, std::ofstream& file) {
     std::error_code error;
     if (fs::exists(path, error) && fs::file_size(path, error) > 0) {
@@ -89,7 +89,7 @@ struct BatchRunner::Progress {
     const bool good = result.status == 200;
     std::ofstream& file = good ? output : errors;
     file << result_line(result) << '\n' << std::flush;
-    if (!file) return Error::resource("a batch's answers cannot be written");
+    if (!file) return Error::resource("cannot write the answers of a batch");
     ++(good ? completed : failed);
     return {};
   }
@@ -133,25 +133,25 @@ void BatchRunner::stop() {
 }
 
 Result<void> BatchRunner::keep(const std::string& id) {
-  Json kept = batches_[id];
-  kept["owner"] = owners_[id];
-  return replace_file(path(id, ".json"), to_text(kept));
+  Json stored = batches_[id];
+  stored["owner"] = owners_[id];
+  return replace_file(path(id, ".json"), to_text(stored));
 }
 
 Result<void> BatchRunner::room_for_batch(const FileUser& user) {
   if (static_cast<int64_t>(batches_.size()) >= limits_.batches)
-    return Error::resource(fmt::format("batches: there are {} already", batches_.size()));
+    return Error::resource(fmt::format("batches: the limit of {} is reached", batches_.size()));
   if (user.admin) return {};
-  std::vector<std::string> its, ended;
+  std::vector<std::string> owned, ended;
   for (const auto& [id, batch] : batches_) {
     if (owners_[id] != user.name) continue;
-    its.push_back(id);
+    owned.push_back(id);
     if (is_over(batch)) ended.push_back(id);
   }
-  if (static_cast<int64_t>(its.size()) < limits_.key_batches) return {};
+  if (static_cast<int64_t>(owned.size()) < limits_.key_batches) return {};
   if (ended.empty())
     return Error::resource(
-        fmt::format("batches: key '{}' has {} under way; wait for one, or cancel it", user.name, its.size()));
+        fmt::format("batches: key '{}' has {} unfinished batches; wait for one or cancel it", user.name, owned.size()));
   const std::string oldest = *std::ranges::min_element(
       ended, {}, [&](const std::string& id) { return batches_[id].value("created_at", int64_t{0}); });
   std::error_code ignored;
@@ -168,9 +168,9 @@ bool BatchRunner::others_wait(const std::string& owner) const {
 Result<Json> BatchRunner::create(const std::string& input_file, const std::string& endpoint, const std::string& window,
                                  const Json& metadata, const FileUser& user) {
   if (!files_.find(input_file, user))
-    return Error::user(fmt::format("input_file_id: there is no file '{}'", input_file.substr(0, 100)));
+    return Error::user(fmt::format("input_file_id: no such file '{}'", input_file.substr(0, 100)));
   if (!is_batch_url(endpoint))
-    return Error::user(fmt::format("endpoint: '{}' is not for batches", endpoint.substr(0, 100)));
+    return Error::user(fmt::format("endpoint: '{}' is not available in batches", endpoint.substr(0, 100)));
   const int64_t created = now();
   const std::string id = "batch_" + FileStore::new_id().substr(5);
   const Json batch = {{"id", id},
@@ -250,7 +250,7 @@ std::optional<Json> BatchRunner::cancel(const std::string& id, const FileUser& u
   if (is_over(batch) || batch["status"] == "finalizing") return batch;
   batch["status"] = "cancelling";
   batch["cancelling_at"] = now();
-  (void)keep(id);  // at worst it goes on after a restart
+  (void)keep(id);  // at worst it resumes after a restart
   if (current_ == id) interrupted_ = true;
   return batch;
 }
@@ -260,7 +260,7 @@ void BatchRunner::change(const std::string& id, const Json& fields, bool write) 
   Json& batch = batches_[id];
   if (batch["status"] == "cancelling" && fields.value("status", "") == "in_progress") return;
   batch.update(fields);
-  if (write) (void)keep(id);  // at worst what was done before is done again
+  if (write) (void)keep(id);  // at worst some work is repeated after a restart
 }
 
 void BatchRunner::loop() {
@@ -305,7 +305,7 @@ void BatchRunner::run(const std::string& id) {
   run_lines(id);
 }
 
-// Every line must be good before any is asked. False: it failed, or was not to be.
+// Checks every line before the first is run. False: the batch has failed.
 bool BatchRunner::validate(const std::string& id) {
   const Json batch = *find(id);
   Json errors = Json::array();
@@ -321,18 +321,18 @@ bool BatchRunner::validate(const std::string& id) {
   Lines lines(file.ok() ? text_in(**file) : std::string_view());
   while (auto text = lines.next()) {
     if (++total > limits_.lines) {
-      wrong(fmt::format("there are more than {} lines", limits_.lines), lines.number());
+      wrong(fmt::format("the file has more than {} lines", limits_.lines), lines.number());
       break;
     }
     const auto line = parse_batch_line(*text);
     if (!line.ok())
       wrong(line.error().message, lines.number());
     else if (line->url != text_of(batch, "endpoint"))
-      wrong(fmt::format("url: must be the batch's endpoint, {}", text_of(batch, "endpoint")), lines.number());
+      wrong(fmt::format("url: must be the endpoint of the batch, {}", text_of(batch, "endpoint")), lines.number());
     else if (!ids.insert(line->custom_id).second)
-      wrong(fmt::format("custom_id: '{}' comes twice", line->custom_id), lines.number());
+      wrong(fmt::format("custom_id: duplicate '{}'", line->custom_id), lines.number());
   }
-  if (total == 0 && errors.empty()) wrong("the file holds no request", nullptr);
+  if (total == 0 && errors.empty()) wrong("the file contains no requests", nullptr);
   if (!errors.empty()) {
     change(id,
            {{"status", "failed"}, {"failed_at", now()}, {"errors", {{"object", "list"}, {"data", std::move(errors)}}}});
@@ -372,19 +372,19 @@ void BatchRunner::run_lines(const std::string& id) {
   const std::string owner = owner_of(id);
   const auto account = service_.account_of(owner);
   if (!owner.empty() && !account && service_.has_keys())
-    return fail(id, fmt::format("the key '{}' that began it is gone", owner));
+    return fail(id, fmt::format("the key '{}' that created the batch no longer exists", owner));
   const auto slice_ends = std::chrono::steady_clock::now() + kSlice;
-  bool gave_way = false;
+  bool yielded = false;
   const auto yield = [&] {
     if (expired || (expired = now() >= expires)) return true;
-    if (gave_way || std::chrono::steady_clock::now() < slice_ends) return gave_way;
+    if (yielded || std::chrono::steady_clock::now() < slice_ends) return yielded;
     std::lock_guard lock(mutex_);
-    return gave_way = others_wait(owner);
+    return yielded = others_wait(owner);
   };
   auto ran = LineRunner(service_, limits_.in_flight, account).run(next, done, interrupted_, yield);
-  if (stop_) return;  // it goes on at the next start
+  if (stop_) return;  // it resumes at the next start
   if (!ran.ok()) return change(id, {{"status", "failed"}, {"failed_at", now()}});
-  if (gave_way && !interrupted_ && !expired) {  // those who wait have their turn, and then this one again
+  if (yielded && !interrupted_ && !expired) {  // back of the queue: other keys' batches run first
     std::lock_guard lock(mutex_);
     queue_.push_back(id);
     return;
@@ -392,7 +392,7 @@ void BatchRunner::run_lines(const std::string& id) {
   finalize(id, text_of(*find(id), "status") == "cancelling" ? "cancelled" : expired ? "expired" : "completed");
 }
 
-// The ids of the files are written down before there are such files, so that doing it twice does no harm.
+// Records the ids of the files before creating them, so that finalizing again after a crash is idempotent.
 void BatchRunner::finalize(const std::string& id, const char* status) {
   Json fields = {{"status", "finalizing"}, {"finalizing_at", now()}};
   const Json batch = *find(id);
@@ -406,7 +406,7 @@ void BatchRunner::finalize(const std::string& id, const char* status) {
     else if (text_of(batch, name).empty())
       fields[name] = FileStore::new_id();
   }
-  if (std::string_view(status) != "completed") {  // one that ends early is not said to be finalizing
+  if (std::string_view(status) != "completed") {  // a batch that ends early does not pass through finalizing
     fields.erase("status");
     fields.erase("finalizing_at");
   }

@@ -1,13 +1,13 @@
-// BatchRunner: OpenAI's batches: a file of requests in, files of answers and of errors out, while the server has
-// nothing better to do. One thread runs one batch after the other. What is unfinished when the process ends goes on at
-// the next start; lines that were answered are not asked again.
+// BatchRunner: OpenAI's batch API. Reads a file of requests and writes a file of answers and one of errors, at lower
+// priority than live requests. One thread runs one batch after another. Unfinished batches resume when the process is
+// restarted, without repeating answered lines.
 //
-//   FOLDER/batch_ID.json      the batch as clients see it and its owner, at its last change of status
-//   FOLDER/batch_ID.output    answers so far, one a line; becomes the output file
-//   FOLDER/batch_ID.errors    the same of lines that were refused
+//   FOLDER/batch_ID.json      the batch as clients see it and its owner, as of its last change of status
+//   FOLDER/batch_ID.output    answers so far, one per line; becomes the output file
+//   FOLDER/batch_ID.errors    the same for lines that failed; becomes the error file
 //
-//   validating -> in_progress -> finalizing -> completed        (failed: a line is not what it must be)
-//                      cancelling -> cancelled, expired: with what there is
+//   validating -> in_progress -> finalizing -> completed        (failed: a line is invalid)
+//                      cancelling -> cancelled, expired: with the answers so far
 #pragma once
 
 #include <atomic>
@@ -29,32 +29,32 @@ struct BatchLine;
 
 struct BatchLimits {
   int64_t batches = 1000;
-  int64_t lines = 50000;  // of one
-  int in_flight = 4;      // lines at a time
-  int64_t key_batches =
-      100;  // of one key that is no administrator's; beyond that its oldest that has ended is forgotten
+  int64_t lines = 50000;  // per batch
+  int in_flight = 4;      // concurrent lines
+  // Per key without the role admin; a new batch above this replaces the key's oldest finished one.
+  int64_t key_batches = 100;
 };
 
 class BatchRunner {
  public:
-  // Takes up what the folder holds, and begins.
+  // Loads the batches in the folder and starts the thread.
   BatchRunner(Service& service, FileStore& files, const BatchLimits& limits);
   ~BatchRunner() { stop(); }
 
-  // It is `user`'s, as its files will be, and its lines count against the limits of his key. Errors: user (the file,
-  // the endpoint), resource (too many).
+  // `user` owns the batch and its files, and its lines count against the limits of the user's key. Errors: user (the
+  // file, the endpoint), resource (too many).
   Result<Json> create(const std::string& input_file, const std::string& endpoint, const std::string& window,
                       const Json& metadata, const FileUser& user = {});
-  // Those that `user` sees; the latest first.
+  // The batches visible to `user`, newest first.
   std::vector<Json> list(const FileUser& user = {}) const;
   std::optional<Json> find(const std::string& id, const FileUser& user = {}) const;
-  // Nothing: there is none. One that has ended stays as it is.
+  // nullopt: no such batch. A finished batch is not changed.
   std::optional<Json> cancel(const std::string& id, const FileUser& user = {});
-  // False: there is none of `user`'s that has ended. Its files stay.
+  // Removes a finished batch, but not its files. False: `user` has no such finished batch.
   bool remove(const std::string& id, const FileUser& user = {});
-  bool uses(const std::string& file) const;  // an unfinished one
+  bool uses(const std::string& file) const;  // whether an unfinished batch reads it
 
-  // No lines begin from now on, and those under way are given up. Not from its own thread.
+  // Starts no more lines and abandons running ones. Not to be called from its own thread.
   void stop();
 
  private:
@@ -67,8 +67,8 @@ class BatchRunner {
   std::string owner_of(const std::string& id) const;
   bool validate(const std::string& id);
   void finalize(const std::string& id, const char* status);
-  void change(const std::string& id, const Json& fields, bool write = true);  // write: it down, too
-  // These hold the mutex.
+  void change(const std::string& id, const Json& fields, bool write = true);  // `write`: also to disk
+  // Called with the mutex held.
   Result<void> keep(const std::string& id);
   Result<void> room_for_batch(const FileUser& user);
   bool others_wait(const std::string& owner) const;
@@ -82,10 +82,10 @@ class BatchRunner {
   mutable std::mutex mutex_;
   std::condition_variable wake_;
   std::map<std::string, Json> batches_;        // by id
-  std::map<std::string, std::string> owners_;  // the same: names of keys; "": administrators'
-  std::vector<std::string> queue_;             // unfinished ones, in order
+  std::map<std::string, std::string> owners_;  // by id: names of keys; "": no key or an admin key
+  std::vector<std::string> queue_;             // unfinished batches, in order
   std::string current_;
-  std::atomic<bool> stop_{false}, interrupted_{false};  // the process; the batch that runs
+  std::atomic<bool> stop_{false}, interrupted_{false};  // the process stops; the running batch must stop
   std::thread thread_;
 };
 

@@ -68,10 +68,10 @@ Result<void> replace_file(const fs::path& path, std::string_view content) {
   fs::path draft = path;
   draft += ".tmp";
   const int file = ::open(draft.c_str(), O_CREAT | O_TRUNC | O_WRONLY | O_CLOEXEC, 0600);
-  if (file < 0) return failed(draft, "cannot be made");
+  if (file < 0) return failed(draft, "cannot be created");
   auto written = write_all(file, content, draft);
   ::close(file);
-  if (written.ok() && ::rename(draft.c_str(), path.c_str()) != 0) written = failed(path, "cannot be put in place");
+  if (written.ok() && ::rename(draft.c_str(), path.c_str()) != 0) written = failed(path, "cannot be replaced");
   if (!written.ok()) ::unlink(draft.c_str());
   return written;
 }
@@ -81,7 +81,7 @@ Result<std::string> read_whole_file(const fs::path& path, int64_t most) {
   if (!file) return Error::resource(fmt::format("{}: cannot be read", path.string()));
   const int64_t size = file.tellg();
   if (size < 0 || size > most)
-    return Error::resource(fmt::format("{}: has {} bytes, more than {}", path.string(), size, most));
+    return Error::resource(fmt::format("{}: has {} bytes, more than the limit of {}", path.string(), size, most));
   std::string out(static_cast<size_t>(size), '\0');
   file.seekg(0);
   file.read(out.data(), size);
@@ -104,7 +104,7 @@ Result<std::unique_ptr<FileStore>> FileStore::open(const std::string& folder, co
   fs::create_directories(folder, error);
   if (error || !fs::is_directory(folder))
     return Error::user(fmt::format("{}: cannot be used as the folder for files: {}", folder,
-                                   error ? error.message() : "is no folder"));
+                                   error ? error.message() : "not a folder"));
   auto store = std::unique_ptr<FileStore>(new FileStore(folder, limits));
   store->load();
   return store;
@@ -118,7 +118,7 @@ void FileStore::load() {
     const std::string name = path.filename();
     if (path.extension() == ".tmp") leftovers.push_back(path);
     if (is_stored_id(name, "file-") && !fs::exists(path.string() + ".json"))
-      leftovers.push_back(path);  // its note was never written
+      leftovers.push_back(path);  // its description was never written
     if (path.extension() != ".json" || !is_stored_id(path.stem().string(), "file-")) continue;
     if (auto file = read_note(path)) {
       bytes_ += file->bytes;
@@ -140,18 +140,16 @@ Result<void> FileStore::room_for(int64_t bytes, const FileUser& user) const {
     }
     if (count >= most_files)
       return Error::resource(
-          fmt::format("files: key '{}' has {} of the {} that it may have; delete some", user.name, count, most_files));
+          fmt::format("files: key '{}' has {} of at most {} files; delete some", user.name, count, most_files));
     if (bytes > most_bytes - held)
-      return Error::resource(
-          fmt::format("files: {} bytes do not fit beside the {} of key '{}', of {} allowed; delete some", bytes, held,
-                      user.name, most_bytes));
+      return Error::resource(fmt::format("files: {} more bytes do not fit: key '{}' has {} of at most {}; delete some",
+                                         bytes, user.name, held, most_bytes));
   }
   if (static_cast<int64_t>(files_.size()) >= limits_.files)
-    return Error::resource(fmt::format("files: there are {} already; delete some", files_.size()));
+    return Error::resource(fmt::format("files: the limit of {} is reached; delete some", files_.size()));
   if (bytes > limits_.bytes - bytes_)
     return Error::resource(
-        fmt::format("files: {} bytes do not fit beside the {} that are there, of {} allowed; delete some", bytes,
-                    bytes_, limits_.bytes));
+        fmt::format("files: {} more bytes do not fit: {} of {} are used; delete some", bytes, bytes_, limits_.bytes));
   return {};
 }
 
@@ -181,7 +179,7 @@ Result<StoredFile> FileStore::adopt(const fs::path& from, const std::string& id,
   std::error_code error;
   if (!fs::exists(from, error)) {
     if (auto known = files_.find(id); known != files_.end()) return known->second;
-    return Error::resource(fmt::format("{}: is gone", from.string()));
+    return Error::resource(fmt::format("{}: no longer exists", from.string()));
   }
   const auto bytes = static_cast<int64_t>(fs::file_size(from, error));
   const StoredFile file{id, filename, purpose, owner, bytes, unix_now()};
@@ -213,7 +211,7 @@ bool FileStore::remove(const std::string& id) {
   const auto found = files_.find(id);
   if (found == files_.end()) return false;
   std::error_code ignored;
-  fs::remove(folder_ / (id + ".json"), ignored);  // first: without it there is no file
+  fs::remove(folder_ / (id + ".json"), ignored);  // first: without it the file does not exist
   fs::remove(path(id), ignored);
   bytes_ -= found->second.bytes;
   files_.erase(found);

@@ -24,7 +24,7 @@ struct Folder {
   }
 };
 
-TEST(FileStore, KeepsWhatIsWholeOverARestart) {
+TEST(FileStore, CompleteFilesSurviveARestart) {
   Folder folder;
   std::string id;
   {
@@ -44,7 +44,7 @@ TEST(FileStore, KeepsWhatIsWholeOverARestart) {
   EXPECT_FALSE(fs::exists(folder.path / "file-000000000000000000000003.tmp"));
 }
 
-TEST(FileStore, CountsWhatItHolds) {
+TEST(FileStore, EnforcesItsLimits) {
   Folder folder;
   const auto store = folder.open({.files = 3, .bytes = 10});
   const auto first = store->add("a", "batch", "123456");
@@ -56,7 +56,7 @@ TEST(FileStore, CountsWhatItHolds) {
   EXPECT_EQ(store->add("d", "batch", "").error().kind, ErrorKind::resource);
 }
 
-TEST(FileStore, AdoptsTwiceWithoutHarm) {
+TEST(FileStore, AdoptIsIdempotent) {
   Folder folder;
   const auto store = folder.open();
   std::ofstream(folder.path / "draft") << "abc";
@@ -67,7 +67,7 @@ TEST(FileStore, AdoptsTwiceWithoutHarm) {
   EXPECT_EQ(*store->read(id), "abc");
 }
 
-TEST(FileStore, IdsAreTheirForm) {
+TEST(FileStore, StoredIds) {
   EXPECT_TRUE(is_stored_id(FileStore::new_id(), "file-"));
   EXPECT_NE(FileStore::new_id(), FileStore::new_id());
   EXPECT_FALSE(is_stored_id("file-../../../../etc/passwd", "file-"));
@@ -78,7 +78,7 @@ TEST(FileStore, IdsAreTheirForm) {
   fs::remove(file);
 }
 
-TEST(BatchLine, IsWhatOpenAiSays) {
+TEST(BatchLine, ParsesOpenAiLines) {
   const auto line =
       parse_batch_line(R"({"custom_id": "a", "method": "POST", "url": "/v1/completions", "body": {"prompt": "x"}})");
   ASSERT_TRUE(line.ok());
@@ -94,7 +94,7 @@ TEST(BatchLine, IsWhatOpenAiSays) {
   EXPECT_FALSE(parse_batch_line(std::string(kMostLineBytes + 1, ' ')).ok());
 }
 
-TEST(BatchLine, ResultsAreReadBack) {
+TEST(BatchLine, ResultLinesRoundTrip) {
   const auto good = parse_result_line(result_line({"a", "id", 200, {{"x", 1}}})),
              bad = parse_result_line(result_line({"b", "id", 400, nullptr}));
   ASSERT_TRUE(good && bad);

@@ -17,15 +17,15 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-constexpr auto kLeastWait = std::chrono::milliseconds(50),
-               kMostWait = std::chrono::milliseconds(5000);  // of a refused line
-constexpr auto kLookAgain = std::chrono::milliseconds(50);   // whether somebody still waits for the engine
-constexpr int64_t kPriority = -1'000'000;                    // where the engine's policy looks at it
+// Before a rejected line is retried.
+constexpr auto kLeastWait = std::chrono::milliseconds(50), kMostWait = std::chrono::milliseconds(5000);
+constexpr auto kPollInterval = std::chrono::milliseconds(50);  // for live requests waiting for the engine
+constexpr int64_t kPriority = -1'000'000;                      // for policies with priorities
 constexpr size_t kMostCustomId = 256;
 constexpr const char* kUrls[] = {"/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses",
                                  "/v1/messages"};
 
-// What comes for the lines under way, for the thread that runs them.
+// Events of the running lines, queued for the thread that runs them.
 class Inbox {
  public:
   void add(std::function<void()> work) {
@@ -38,7 +38,7 @@ class Inbox {
   }
   std::deque<std::function<void()>> take() {
     std::unique_lock lock(mutex_);
-    wake_.wait_for(lock, kLookAgain, [&] { return !work_.empty(); });
+    wake_.wait_for(lock, kPollInterval, [&] { return !work_.empty(); });
     return std::exchange(work_, {});
   }
   void close() {
@@ -55,13 +55,13 @@ class Inbox {
   bool closed_ = false;
 };
 
-// A line that is to be asked again, and when.
-struct Refused {
+// A line to be retried, and when.
+struct Retry {
   BatchLine line;
   Clock::time_point when;
 };
 
-// Until a refused line may be asked again; nothing: its answer stands.
+// How long to wait before retrying a rejected line; nullopt: its answer is final.
 std::optional<Clock::duration> wait_of(const HttpReply& reply) {
   if (reply.status != 429 && reply.status != 503 && reply.status != 529) return std::nullopt;
   int64_t seconds = 0;
@@ -96,7 +96,7 @@ class LineTaker final : public AnswerTaker, public std::enable_shared_from_this<
   void finish(std::string) override {}
   void ping_with(HttpReply, std::string) override {}
 
-  // On the thread of the run.
+  // Called on the thread of run().
   const std::optional<HttpReply>& answer() const { return reply_; }
   const BatchLine& line() const { return line_; }
   void leave() {
@@ -132,7 +132,7 @@ bool is_batch_url(const std::string& url) {
 
 Result<BatchLine> parse_batch_line(std::string_view text) {
   if (text.size() > kMostLineBytes)
-    return Error::user(fmt::format("has {} bytes, more than {}", text.size(), kMostLineBytes));
+    return Error::user(fmt::format("has {} bytes, more than the limit of {}", text.size(), kMostLineBytes));
   Json json;
   if (auto wrong = parse_body(std::string(text), &json)) return Error::user(wrong->message);
   const auto text_of = [&](const char* name) {
@@ -142,7 +142,8 @@ Result<BatchLine> parse_batch_line(std::string_view text) {
   if (line.custom_id.empty() || line.custom_id.size() > kMostCustomId)
     return Error::user(fmt::format("custom_id: must be a string of 1 to {} bytes", kMostCustomId));
   if (json.contains("method") && json["method"] != "POST") return Error::user("method: must be POST");
-  if (!is_batch_url(line.url)) return Error::user(fmt::format("url: '{}' is not for batches", line.url.substr(0, 200)));
+  if (!is_batch_url(line.url))
+    return Error::user(fmt::format("url: '{}' is not available in batches", line.url.substr(0, 200)));
   if (!json.contains("body") || !json["body"].is_object()) return Error::user("body: must be an object");
   line.body = std::move(json["body"]);
   return line;
@@ -169,7 +170,7 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
                              const std::function<bool()>& yield) {
   const auto inbox = std::make_shared<Inbox>();
   std::vector<std::shared_ptr<LineTaker>> open;
-  std::deque<Refused> again;  // to be asked once more
+  std::deque<Retry> again;
   bool more = true;
   const auto start = [&](BatchLine line) {
     const auto taker = std::make_shared<LineTaker>(inbox, std::move(line));
@@ -187,7 +188,7 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
     service_.handle(std::move(request), Exchange(taker));
   };
   Result<void> out;
-  const auto tell = [&](const std::shared_ptr<LineTaker>& taker) {
+  const auto finish = [&](const std::shared_ptr<LineTaker>& taker) {
     if (!taker->answer() || !out.ok()) return false;
     if (const auto wait = wait_of(*taker->answer()))
       again.push_back({taker->line(), Clock::now() + *wait});
@@ -204,7 +205,7 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
         continue;
       }
       if (!more || open.size() + again.size() >= static_cast<size_t>(most_in_flight_))
-        break;  // those who wait keep their places
+        break;  // lines to be retried count as running
       if (auto line = next())
         start(std::move(*line));
       else
@@ -212,10 +213,10 @@ Result<void> LineRunner::run(const Next& next, const Done& done, const std::atom
     }
     if (open.empty() && (enough || (!more && again.empty()))) break;
     for (auto& work : inbox->take()) work();
-    std::erase_if(open, tell);
+    std::erase_if(open, finish);
   }
   for (const auto& taker : open) taker->leave();
-  for (auto& work : inbox->take()) work();  // what began just now learns that nobody waits
+  for (auto& work : inbox->take()) work();  // lines that have just started must learn that they are abandoned
   inbox->close();
   return out;
 }

@@ -1,7 +1,7 @@
-// LineRunner: many requests from a list, a bounded number at a time, answered whole: what batches are made of. What
-// waits for the engine of live requests goes first: no line begins while any does. A line that is refused for want of
-// room, or by its key's limits of a minute, is asked again later. Not thread-safe: run() works on its caller's thread,
-// where every line's events come to.
+// LineRunner: runs the lines of a batch as requests, a bounded number concurrently, with complete answers. Live
+// requests have precedence: no line starts while one is waiting for the engine. A line rejected because the server is
+// overloaded, or by its key's per-minute limits, is retried later. Not thread-safe: run() works on the caller's thread,
+// which also receives the events of all lines.
 #pragma once
 
 #include <atomic>
@@ -35,13 +35,13 @@ struct LineResult {
 
 inline constexpr size_t kMostLineBytes = size_t{8} << 20;
 
-// Whether lines may ask this path.
+// Whether batch lines may use this endpoint.
 bool is_batch_url(const std::string& url);
 // Errors: user.
 Result<BatchLine> parse_batch_line(std::string_view text);
 // One line of an output file: {"id", "custom_id", "response": {"status_code", "request_id", "body"}, "error": null}.
 std::string result_line(const LineResult& result);
-// Of a line that result_line wrote: its custom_id, and whether it was answered with success; nothing where it is none.
+// The custom_id of a line written by result_line(), and whether it succeeded; nullopt: not such a line.
 struct FinishedLine {
   std::string custom_id;
   bool good = false;
@@ -50,15 +50,15 @@ std::optional<FinishedLine> parse_result_line(std::string_view text);
 
 class LineRunner {
  public:
-  // `account`: whom the lines are charged to; null: nobody.
+  // `account`: charged for the lines; null: none.
   LineRunner(Service& service, int most_in_flight, std::shared_ptr<KeyAccount> account = nullptr)
       : service_(service), most_in_flight_(most_in_flight), account_(std::move(account)) {}
 
-  using Next = std::function<std::optional<BatchLine>()>;       // nothing: that was the last one
+  using Next = std::function<std::optional<BatchLine>()>;       // nullopt: no more lines
   using Done = std::function<Result<void>(const LineResult&)>;  // an error ends the run
 
-  // Until the last line is answered, `stop` is set, or `done` fails; lines under way are given up then, and not told
-  // of. Once `yield` says so no more begin, and it ends when those under way are answered.
+  // Runs until the last line is answered, `stop` is set, or `done` fails; running lines are then cancelled without a
+  // result. Once `yield` returns true, no more lines start, and run() returns when the running ones are answered.
   Result<void> run(
       const Next& next, const Done& done, const std::atomic<bool>& stop,
       const std::function<bool()>& yield = [] { return false; });

@@ -1,6 +1,5 @@
-// AnswerTaker: what an Exchange's answer may go to instead of a connection: a line of a batch, a stream that is kept to
-// be read again. The calls are those of Exchange, and may come from any thread; post() runs what it is given in order,
-// one at a time.
+// AnswerTaker: receives an Exchange's answer instead of a connection, such as a batch line or a resumable stream. It
+// has Exchange's calls, which may come from any thread; post() runs its tasks in order, one at a time.
 #pragma once
 
 #include <functional>

@@ -1,9 +1,9 @@
-// HTTP/1.1 as the server's parts see it: a request comes in whole, its Exchange takes the answer. Sockets, timers and
-// parsing are in http_connection.cc and http_server.cc alone.
+// The HTTP/1.1 interface used by the rest of the server: a handler gets a complete request and answers it through an
+// Exchange. Only http_connection.cc and http_server.cc deal with sockets, timers and parsing.
 //
-//   I/O threads    read requests, write answers; never wait, never compute
+//   I/O threads    read requests and write answers; never block, never compute
 //   workers        run the handler: parse, tokenize, submit
-//   engine thread  posts its events to an exchange and goes on
+//   engine thread  posts its events to an exchange without waiting
 #pragma once
 
 #include <cstdint>
@@ -27,11 +27,11 @@ using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method;   // "GET"
   std::string path;     // "/v1/models", percent-decoded
-  std::string query;    // after the '?', as it came
+  std::string query;    // after the '?', undecoded
   HttpHeaders headers;  // names in lower case
   std::string body;
-  std::string client;  // who asks, where no key says it: the address of the other side, or its IPv6 network
-  std::shared_ptr<KeyAccount> account;  // whose request it is; set by admit(), null where there are no keys
+  std::string client;  // identifies the client when there is no API key: peer address, or its IPv6 /64 network
+  std::shared_ptr<KeyAccount> account;  // of the API key; set by admit(), null on a server without keys
 
   std::string_view header(std::string_view name) const;  // "" when absent
 };
@@ -41,34 +41,34 @@ struct HttpReply {
   std::string content_type = "application/json";
   HttpHeaders headers;
   std::string body;
-  bool close = false;      // the connection ends with this answer
-  std::string error, why;  // of a refusal, for log and trace: its kind and message
+  bool close = false;      // close the connection after this answer
+  std::string error, why;  // kind and message of an error, for log and trace
 };
 
 struct HttpLimits {
   std::string host = "127.0.0.1";
-  int port = 8080;  // 0: any that is free
+  int port = 8080;  // 0: any free port
   int io_threads = 2;
   int workers = 2;
   int64_t connections = 4096;
-  int64_t peer_connections = 1024;  // of one address; 0: as many as there may be
+  int64_t peer_connections = 1024;  // per peer address; 0: no separate limit
   int64_t header_bytes = 16 << 10;
   int64_t body_bytes = int64_t{8} << 20;
-  int64_t bodies_bytes = int64_t{256} << 20;  // of all requests that are coming in
-  int64_t queued_bytes = int64_t{1} << 20;    // of one stream, written by us and not yet taken by its reader; more: cut
-  double handshake_seconds = 10;              // for TLS to be agreed on
-  double idle_seconds = 300;                  // between requests of a connection
-  double read_seconds = 60;                   // for a request to come in whole
-  double stall_seconds = 60;                  // without a byte taken by the reader
-  double ping_seconds = 15;                   // a stream that is silent so long gets its ping
+  int64_t bodies_bytes = int64_t{256} << 20;  // total of all request bodies being received
+  int64_t queued_bytes = int64_t{1} << 20;    // unsent bytes per stream; above this the client is disconnected
+  double handshake_seconds = 10;              // to complete the TLS handshake
+  double idle_seconds = 300;                  // between requests on a connection
+  double read_seconds = 60;                   // to receive a complete request
+  double stall_seconds = 60;                  // without the client accepting a byte
+  double ping_seconds = 15;                   // a stream idle for this long gets a ping
 };
 
 class HttpConnection;
 struct RequestFacts;
 class AnswerTaker;  // answer_taker.h
 
-// One request being answered: either reply(), or begin_stream(), write() ... and finish(). Any thread may call any of
-// it, in any order with the reader's leaving: what comes too late is dropped. Copies speak for the same request.
+// One request being answered: either reply(), or begin_stream(), write() ... and finish(). Thread-safe. Calls made
+// after the client disconnected are dropped. Copies refer to the same request.
 class Exchange {
  public:
   Exchange() = default;
@@ -78,20 +78,20 @@ class Exchange {
   explicit Exchange(std::shared_ptr<AnswerTaker> taker) : taker_(std::move(taker)) {}  // instead of a connection
 
   void reply(HttpReply reply) const;
-  void begin_stream(HttpReply head) const;  // its body is what the stream begins with
+  void begin_stream(HttpReply head) const;  // head.body is the first part of the stream
   void write(std::string bytes) const;
   void finish(std::string bytes = {}) const;
-  // reply(), or finish() with `bytes` where a stream has begun.
+  // finish(bytes) if a stream has begun, otherwise reply().
   void end(HttpReply reply, std::string bytes) const;
-  // Sends `ping` whenever the answer was silent for the limits' ping_seconds, and begins the stream with `head` for
-  // that.
+  // Sends `ping` whenever the answer has been idle for HttpLimits::ping_seconds, beginning the stream with `head` if
+  // necessary.
   void ping_with(HttpReply head, std::string ping) const;
-  // Runs on the connection's strand: what is posted to one exchange runs in order, one at a time.
+  // Runs `work` on the connection's strand; tasks posted to one exchange run in order, one at a time.
   void post(std::function<void()> work) const;
-  // Called once on the strand when the reader goes away, or is cut, before the answer was written.
+  // Called once on the strand if the client disconnects, or is disconnected, before the answer is complete.
   void on_gone(std::function<void()> gone) const;
 
-  // What is noted of the request, and told of its end; null: nothing is.
+  // The request's record for log, trace and metrics; null: not recorded.
   void note(std::shared_ptr<RequestFacts> facts) { facts_ = std::move(facts); }
   const std::shared_ptr<RequestFacts>& facts() const { return facts_; }
 
@@ -103,33 +103,34 @@ class Exchange {
 };
 
 struct LastWords {
-  HttpReply whole;    // where no answer has begun
-  std::string event;  // as the last of a stream
+  HttpReply whole;    // if no answer has begun
+  std::string event;  // last event of a stream that has begun
 };
 
 struct HttpHandler {
-  // On an I/O thread, with the body still to come: an answer refuses the request, and the connection ends.
+  // Called on an I/O thread before the body is read. Returning a reply rejects the request; the
+  // connection is closed unless the request has no body left to read.
   std::function<std::optional<HttpReply>(HttpRequest&)> admit;
   // On a worker.
   std::function<void(HttpRequest, Exchange)> handle;
-  // What the HTTP layer refuses by itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many (429,
-  // 503).
+  // Formats the errors of the HTTP layer itself: bad syntax (400, 501), too large (413, 431), too slow (408), too many
+  // (429, 503).
   std::function<HttpReply(const HttpRequest&, int status, const std::string& message)> refuse;
-  // What an answer that is still open ends with when the server goes; null: nothing. Of the request there is what its
-  // head said of path and id.
+  // The end of an answer that is still open when the server stops; null: nothing is sent. The request has only its
+  // method, path, id and origin.
   std::function<LastWords(const HttpRequest&)> give_up;
 };
 
 struct HttpCounts {
   int64_t connections = 0;  // open
-  int64_t answering = 0;    // of those, with a request under way
+  int64_t answering = 0;    // open connections with a request in progress
   int64_t slow_readers_cut = 0;
-  int64_t turned_away = 0;  // connections, because there were too many
+  int64_t turned_away = 0;  // connections rejected because there were too many
 };
 
 class HttpServer {
  public:
-  // Listens and begins to serve. Errors: user (the address), resource (in use, no permission).
+  // Starts listening and serving. Errors: user (bad address), resource (address in use, no permission).
   static Result<std::unique_ptr<HttpServer>> start(const HttpLimits& limits, HttpHandler handler,
                                                    std::shared_ptr<const TlsContext> tls = nullptr);
   ~HttpServer();  // stop()
@@ -137,12 +138,12 @@ class HttpServer {
   int port() const;
   HttpCounts counts() const;
 
-  // For connections that begin, and requests that begin on open ones; host, port and threads stay. A plain server stays
-  // plain, and TLS without new files keeps the old ones.
+  // Applies to new connections and to new requests on open ones. Host, port and thread counts do not change. A server
+  // without TLS stays without it; a TLS server keeps its certificate if `tls` is null.
   void change(const HttpLimits& limits, std::shared_ptr<const TlsContext> tls);
-  // Takes no more connections, and no more requests on those that are open; answers under way go on.
+  // Accepts no new connections and no new requests on open ones; answers in progress continue.
   void drain();
-  // Ends what is still open with the handler's last words, which have a second to be taken, cuts the rest and joins the
+  // Ends open answers with HttpHandler::give_up(), allows one second to send them, closes all connections and joins the
   // threads.
   void stop();
 
@@ -153,7 +154,7 @@ class HttpServer {
   std::shared_ptr<State> state_;
 };
 
-// "a b" from "a%20b"; nothing where the escapes are malformed.
+// "a%20b" -> "a b"; nullopt if an escape is malformed.
 std::optional<std::string> percent_decoded(std::string_view text);
 const char* http_reason(int status);
 

@@ -1,5 +1,5 @@
-// How a connection answers: heads and chunks into queue_, queue_ into the socket, and what follows the last byte.
-// Reading is in http_connection.cc.
+// The writing half of HttpConnection: heads and chunks go to queue_, queue_ goes to the socket, and the connection is
+// closed or reused after the last byte. http_connection.cc is the reading half.
 #include <fmt/format.h>
 
 #include <boost/asio/dispatch.hpp>
@@ -17,9 +17,9 @@ namespace asio = boost::asio;
 
 namespace {
 
-constexpr int64_t kMostDiscarded = int64_t{4} << 20;  // of a body that was refused, so that its sender sees the answer
+constexpr int64_t kMostDiscarded = int64_t{4} << 20;  // of a rejected body, so that the client still reads the answer
 constexpr double kLingerSeconds = 2;
-constexpr size_t kKeptBytes = 4096;  // of the buffers of a connection between two requests
+constexpr size_t kKeptBytes = 4096;  // buffer capacity retained between two requests of a connection
 
 std::string date_now() {
   const std::time_t now = std::time(nullptr);
@@ -67,7 +67,7 @@ void HttpConnection::reply(HttpReply reply) {
 
 void HttpConnection::begin_stream(HttpReply head) {
   if (complete_) return;
-  if (streaming_) return write(std::move(head.body));  // a ping began it
+  if (streaming_) return write(std::move(head.body));  // a ping has already begun it
   if (!chunks_ || server_.draining) keep_alive_ = false;
   streaming_ = true;
   std::string bytes = head_text(head, true);
@@ -79,7 +79,7 @@ void HttpConnection::begin_stream(HttpReply head) {
   queue(std::move(bytes));
 }
 
-// A reader who is too far behind for so many bytes more is cut.
+// Disconnects a client that is too far behind to queue `more` bytes.
 bool HttpConnection::lags(size_t more) {
   if (static_cast<int64_t>(queue_.size() + sending_.size() - sent_ + more) <= limits_->queued_bytes) return false;
   ++server_.cut;
@@ -143,7 +143,7 @@ void HttpConnection::queue(std::string bytes) {
   if (sending_.empty()) send();
 }
 
-// What the socket takes at once goes at once; only what it does not take needs a wait, and a limit for it.
+// Writes synchronously what the socket accepts; only the rest needs an asynchronous write and a timeout.
 void HttpConnection::send() {
   for (;;) {
     if (sent_ == sending_.size()) {
@@ -186,21 +186,21 @@ void HttpConnection::answered() {
   ping_.clear();
   shrink(sending_);
   shrink(queue_);
-  if (reading_) {  // too slow to come in: the read is still under way
+  if (reading_) {  // the request timed out: its read is still pending
     stream_.end_writing();
     return close();
   }
-  const bool unread = parser_.has_value();  // the request was refused before it had come in
+  const bool unread = parser_.has_value();  // rejected before it was received completely
   parser_.reset();
   release_body();
   ErrorCode ignored;
-  stream_.socket().cancel(ignored);  // the watch over the reader
+  stream_.socket().cancel(ignored);  // watch_reader()'s wait
   if (keep_alive_ && !unread) return wait_for_request();
   stream_.end_writing();
   linger();
 }
 
-// Closing with bytes unread resets the connection, and the reader may lose the answer: they are taken for a while.
+// Closing with unread bytes resets the connection, and the client may lose the answer: read and discard for a while.
 void HttpConnection::linger() {
   limit(kLingerSeconds, [this] { close(); });
   discard();
@@ -216,7 +216,7 @@ void HttpConnection::discard() {
 
 namespace {
 
-// Runs `work` on the connection's strand, at once where that is where we are, if the request is still being answered.
+// Runs `work` on the connection's strand if the request is still being answered; immediately if already on the strand.
 template <typename Work>
 void on_strand(const std::shared_ptr<HttpConnection>& connection, uint64_t number, Work work) {
   if (!connection) return;
@@ -270,23 +270,23 @@ void Exchange::ping_with(HttpReply head, std::string ping) const {
   });
 }
 
-// Work that comes too late still runs: it belongs to the request, not to the connection.
+// Work posted after a disconnect still runs: it belongs to the request, not to the connection.
 void Exchange::post(std::function<void()> work) const {
   if (taker_) return taker_->post(std::move(work));
   if (connection_) connection_->strand_queue().post(connection_, std::move(work));
 }
 
 void Exchange::on_gone(std::function<void()> gone) const {
-  auto told = [facts = facts_, gone = std::move(gone)](bool given_up) {
+  auto notify = [facts = facts_, gone = std::move(gone)](bool given_up) {
     gone();
     if (facts) facts->end(!given_up ? 499 : facts->streamed ? 200 : 503, !given_up);
   };
-  if (taker_) return taker_->on_gone([told = std::move(told)] { told(false); });
+  if (taker_) return taker_->on_gone([notify = std::move(notify)] { notify(false); });
   if (!connection_) return;
   connection_->strand_queue().post(connection_,
-                                   [connection = connection_, number = number_, told = std::move(told)]() mutable {
-                                     if (connection->current(number)) return connection->on_gone(std::move(told));
-                                     told(false);  // gone already
+                                   [connection = connection_, number = number_, notify = std::move(notify)]() mutable {
+                                     if (connection->current(number)) return connection->on_gone(std::move(notify));
+                                     notify(false);  // already disconnected
                                    });
 }
 

@@ -15,9 +15,9 @@ namespace http = boost::beast::http;
 namespace {
 
 constexpr size_t kHeadPiece = 4096;     // read at a time
-constexpr double kTurnAwaySeconds = 2;  // for the head of a request that is refused for want of room
+constexpr double kTurnAwaySeconds = 2;  // to read the head of a request beyond the connection limit
 
-// Between the first two spaces of what may be no request at all.
+// The text between the first two spaces; `head` need not be a valid request.
 std::string_view target_of(std::string_view head) {
   head = head.substr(0, head.find("\r\n"));
   const size_t begin = head.find(' ');
@@ -25,7 +25,7 @@ std::string_view target_of(std::string_view head) {
                                          : head.substr(begin + 1, head.find(' ', begin + 1) - begin - 1);
 }
 
-// The other side left, with or without a part of a request.
+// The peer closed the connection, possibly in the middle of a request.
 bool is_gone(const boost::system::error_code& failed) {
   return failed == http::error::end_of_stream || failed == http::error::partial_message ||
          failed == asio::error::connection_reset || failed == asio::error::operation_aborted;
@@ -48,8 +48,8 @@ HttpConnection::HttpConnection(HttpServer::State& server, HttpSocket socket, Pee
   if (!turned_away_) ++server_.peers[peer_];
 }
 
-// Not in the constructor: whoever finds it in the set takes a reference, and there is none to take before make_shared
-// returns.
+// Not in the constructor: code that finds the connection in the set takes a shared_ptr, which is impossible before
+// make_shared returns.
 void HttpConnection::enroll() {
   std::lock_guard lock(server_.mutex);
   server_.connections.insert(this);
@@ -74,7 +74,7 @@ void HttpConnection::start() {
   });
 }
 
-// One limit holds at a time; a new one replaces it.
+// There is one timeout at a time; a new one replaces it.
 void HttpConnection::limit(double seconds, std::function<void()> late) {
   timer_.expires_after(std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)));
   timer_.async_wait([self = shared_from_this(), late = std::move(late)](ErrorCode failed) {
@@ -82,7 +82,7 @@ void HttpConnection::limit(double seconds, std::function<void()> late) {
   });
 }
 
-// Later than any late() that is queued already, which then does nothing.
+// The new expiry makes any late() that is already queued do nothing.
 void HttpConnection::no_limit() { timer_.expires_at(Clock::time_point::max()); }
 
 void HttpConnection::leave_if_idle() {
@@ -97,9 +97,9 @@ void HttpConnection::give_up() {
   keep_alive_ = false;
   ping_.clear();
   LastWords last;
-  if (server_.handler.give_up) last = server_.handler.give_up(answering_ ? told_ : request_);
+  if (server_.handler.give_up) last = server_.handler.give_up(answering_ ? answered_request_ : request_);
   last.whole.close = true;
-  if (!answering_) {  // a part of a request
+  if (!answering_) {  // only part of a request was received
     ++number_;
     answering_ = true;
     ++server_.answering;
@@ -137,9 +137,9 @@ void HttpConnection::read_head() {
   const HttpLimits& limits = *limits_;
   parser_.emplace();
   parser_->header_limit(static_cast<uint32_t>(limits.header_bytes));
-  parser_->body_limit(boost::none);  // once the head is here, so that a refusal can tell whose it is
+  parser_->body_limit(boost::none);  // set when the head is known, so that an error can use its path and id
   request_ = {};
-  keep_alive_ = head_only_ = false;  // until a head says otherwise
+  keep_alive_ = head_only_ = false;  // until the head is parsed
   if (turned_away_) {
     limit(std::min(kTurnAwaySeconds, limits.read_seconds), [this] { refuse_for_room(); });
   } else {
@@ -147,13 +147,13 @@ void HttpConnection::read_head() {
           [this] { refuse(408, fmt::format("the request did not arrive within {} seconds", limits_->read_seconds)); });
   }
   if (buffer_.size() == 0) return read_more_of_head();
-  asio::post(executor(), [self = shared_from_this()] {  // a row of short requests is no depth of calls
+  asio::post(executor(), [self = shared_from_this()] {  // pipelined short requests must not recurse
     if (!self->closed_ && !self->answering_) self->read_more_of_head();
   });
 }
 
-// The head is looked at as it came, before Beast makes a message of it: what Beast takes and others read differently is
-// seen in the bytes alone.
+// Checks the raw head before Beast parses it: heads that Beast accepts but other parsers read differently can only be
+// recognized in the bytes.
 void HttpConnection::read_more_of_head() {
   const auto held = [&] { return std::string_view(static_cast<const char*>(buffer_.data().data()), buffer_.size()); };
   buffer_.consume(skipped_line_ends(held()));
@@ -184,7 +184,7 @@ void HttpConnection::read_more_of_head() {
   head_came(failed);
 }
 
-// From Beast's head to ours.
+// Converts Beast's parsed head to ours.
 void HttpConnection::take_head() {
   const auto& head = parser_->get();
   request_.method = std::string(head.method_string());
@@ -210,7 +210,7 @@ bool HttpConnection::take_target(std::string_view target) {
 }
 
 void HttpConnection::refuse_for_room() {
-  refuse(503, "connections: there are as many as this server takes, in all or of one address; try again later");
+  refuse(503, "connections: this server's limit, in total or for one address, is reached; try again later");
 }
 
 void HttpConnection::head_came(ErrorCode failed) {
@@ -224,7 +224,7 @@ void HttpConnection::head_came(ErrorCode failed) {
   parser_->body_limit(body_limit);
   if (auto refused = server_.handler.admit(request_)) {
     if (parser_->is_done()) {
-      parser_.reset();  // it is all here: the connection may go on
+      parser_.reset();  // received completely: the connection can be reused
     } else {
       refused->close = true;
     }
@@ -233,13 +233,12 @@ void HttpConnection::head_came(ErrorCode failed) {
     ++server_.answering;
     return reply(std::move(*refused));
   }
-  if (!reserve_body())
-    return refuse(429, "the bodies of other requests take all the memory that there is for them; try again later");
+  if (!reserve_body()) return refuse(429, "the memory for request bodies is in use by other requests; try again later");
   if (request_.header("expect") != "100-continue" || parser_->is_done()) return read_body();
   static constexpr std::string_view kGoOn = "HTTP/1.1 100 Continue\r\n\r\n";
   stream_.async_write_some(asio::buffer(kGoOn), [self = shared_from_this()](ErrorCode lost, size_t bytes) {
     if (self->closed_ || self->answering_) return;
-    if (lost || bytes < kGoOn.size()) return self->close();  // a socket that was silent has room for 25 bytes
+    if (lost || bytes < kGoOn.size()) return self->close();  // an idle socket has room for 25 bytes
     self->read_body();
   });
 }
@@ -269,9 +268,9 @@ void HttpConnection::body_came(ErrorCode failed) {
   answering_ = true;
   ++server_.answering;
   last_write_ = Clock::now();
-  told_ = {.method = request_.method, .path = request_.path};
+  answered_request_ = {.method = request_.method, .path = request_.path};
   for (const auto& header : request_.headers)
-    if (header.first == "x-request-id" || header.first == "origin") told_.headers.push_back(header);
+    if (header.first == "x-request-id" || header.first == "origin") answered_request_.headers.push_back(header);
   watch_reader();
   asio::post(server_.workers, [&server = server_, request = std::move(request_),
                                exchange = Exchange(shared_from_this(), number_)]() mutable {
@@ -290,7 +289,7 @@ void HttpConnection::refuse(int status, const std::string& message) {
   reply(std::move(answer));
 }
 
-// Readable while an answer is under way means that the reader left, or that its next request is here already.
+// A socket that is readable during an answer means that the client disconnected or sent its next request.
 void HttpConnection::watch_reader() {
   if (stream_.has_pending()) return;
   stream_.socket().async_wait(HttpSocket::wait_read, [self = shared_from_this(), number = number_](ErrorCode failed) {
@@ -304,7 +303,7 @@ void HttpConnection::watch_reader() {
   });
 }
 
-// Bodies on their way in are bounded all together: each by itself may be large.
+// Bounds the total size of all bodies being received; each one alone may be large.
 bool HttpConnection::reserve_body() {
   if (parser_->is_done()) return true;
   const auto most = static_cast<uint64_t>(limits_->body_bytes);

@@ -1,11 +1,11 @@
-// One connection: reads a request, hands it over, writes the answer, and so on until either side has enough. Everything
-// runs on the connection's strand. Included by the files of the HTTP layer only: http_connection.cc reads,
-// http_answer.cc writes, http_server.cc makes them.
+// HttpConnection: reads a request, passes it to the handler, writes the answer, and repeats until either side closes.
+// Everything runs on the connection's strand. Private to the HTTP layer: http_connection.cc reads, http_answer.cc
+// writes, http_server.cc accepts connections.
 //
 //   wait -> read head -> read body -> answering -> (written) -> wait ...
-//                                        |  the socket is watched meanwhile: a reader who leaves is told of at once
-//                                        |  queue_ grows by write(), at most limits.queued_bytes; sending_ is on its
-//                                        way
+//                                        |  the socket is watched, so that a disconnect is reported immediately
+//                                        |  queue_ grows by write(), at most limits.queued_bytes;
+//                                        |  sending_ is being written
 #pragma once
 
 #include <array>
@@ -30,7 +30,7 @@
 
 namespace millrace {
 
-// Who shares one allowance of connections: an address, or an IPv6 network of 64 bits, which one machine may have.
+// The key of the per-peer connection limit: an IPv4 address, or an IPv6 /64 network, which a single host may own.
 using PeerAddress = std::array<uint8_t, 16>;
 
 struct HttpServer::State {
@@ -38,22 +38,22 @@ struct HttpServer::State {
   std::atomic<bool> draining{false};
   std::atomic<int64_t> open{0}, answering{0}, cut{0}, turned_away{0}, turning_away{0}, body_bytes{0};
   std::mutex mutex;
-  std::set<HttpConnection*> connections;  // guarded by `mutex`, as what follows up to `io`
-  std::map<PeerAddress, int64_t> peers;   // connections of each
+  std::set<HttpConnection*> connections;  // `mutex` guards this and the members up to `io`
+  std::map<PeerAddress, int64_t> peers;   // open connections
   std::shared_ptr<const HttpLimits> limits;
   std::shared_ptr<const TlsContext> tls;  // null: plain
 
-  // What follows may hold the last reference to a connection, which needs what comes before.
+  // The members below may hold the last reference to a connection, whose destructor uses the members above.
   boost::asio::io_context io;
   StrandQueue strand_queue{io};
   boost::asio::executor_work_guard<boost::asio::io_context::executor_type> stay{io.get_executor()};
   boost::asio::thread_pool workers;
-  // The acceptor and its timer are touched on their own strand only.
+  // The acceptor and its timer are used on their own strand only.
   boost::asio::strand<boost::asio::io_context::executor_type> accepting{boost::asio::make_strand(io)};
   boost::asio::basic_socket_acceptor<boost::asio::ip::tcp, decltype(accepting)> acceptor{accepting};
   boost::asio::basic_waitable_timer<std::chrono::steady_clock, boost::asio::wait_traits<std::chrono::steady_clock>,
                                     decltype(accepting)>
-      accept_again{accepting};  // after a failure that may pass when connections close
+      accept_again{accepting};  // after an error that may go away as connections close
   int bound_port = 0;
   std::vector<std::thread> threads;
 
@@ -77,20 +77,20 @@ struct HttpServer::State {
   void give_up();
   void run();
   template <typename Work>
-  std::shared_ptr<std::atomic<int64_t>> for_each_connection(Work work);  // those for whom it has still to be done
+  std::shared_ptr<std::atomic<int64_t>> for_each_connection(Work work);  // connections still to run `work`
 };
 
 class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
  public:
-  // `turned_away`: there are too many; its request is read for the sake of an answer that its client understands.
+  // `turned_away`: over the connection limit; the request is read only to answer in the format of its API.
   HttpConnection(HttpServer::State& server, HttpSocket socket, PeerAddress peer, bool turned_away);
   ~HttpConnection();
 
-  void enroll();  // among the server's connections; once, before start()
+  void enroll();  // adds it to the server's connections; call once, before start()
   void start();
   void leave_if_idle();
   void cut();
-  void give_up();  // ends what is under way with an error, in the form that its client reads
+  void give_up();  // ends the answer in progress with an error in the client's API format
   auto executor() { return stream_.get_executor(); }
   StrandQueue& strand_queue() { return server_.strand_queue; }
 
@@ -142,25 +142,25 @@ class HttpConnection : public std::enable_shared_from_this<HttpConnection> {
   boost::beast::flat_buffer buffer_;
   std::optional<Parser> parser_;
   HttpRequest request_;
-  HttpRequest told_;     // of the one being answered: what give_up() needs to know
-  uint64_t number_ = 0;  // of the request being answered
+  HttpRequest answered_request_;  // method, path and some headers of the request being answered, for give_up()
+  uint64_t number_ = 0;           // number of the request being answered
   bool answering_ = false;
   bool reading_ = false;  // the parser is in use
   bool keep_alive_ = true;
-  bool chunks_ = true;      // HTTP/1.0 readers get a stream that ends with the connection
+  bool chunks_ = true;      // for HTTP/1.0 clients the end of the connection ends a stream
   bool head_only_ = false;  // HEAD
   bool streaming_ = false;
-  bool complete_ = false;  // nothing follows what is queued
+  bool complete_ = false;  // the whole answer is queued
   bool closed_ = false;
   std::string queue_, sending_;
-  size_t sent_ = 0;  // of sending_
+  size_t sent_ = 0;  // bytes of sending_
   std::function<void(bool)> gone_;
   HttpReply ping_head_;
   std::string ping_;
   Clock::time_point last_write_;
   int64_t discarded_ = 0;
   int64_t reserved_body_ = 0;
-  std::shared_ptr<const HttpLimits> limits_;  // as they were when the request began
+  std::shared_ptr<const HttpLimits> limits_;  // as of the beginning of the request
   PeerAddress peer_;
   const bool turned_away_;
   char scrap_[512];

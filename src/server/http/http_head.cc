@@ -5,7 +5,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostLengthDigits = 18;  // fits into 64 bits
+constexpr size_t kMostLengthDigits = 18;  // fits in 64 bits
 
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -23,37 +23,39 @@ std::string_view trimmed(std::string_view text) {
                                          : text.substr(first, text.find_last_not_of(" \t") - first + 1);
 }
 
-// What the lines say of Host and framing.
-struct Said {
+// The header fields for Host and framing.
+struct FramingFields {
   int hosts = 0, lengths = 0, encodings = 0;
   std::string_view host, length, encoding;
 };
 
-std::optional<HeadFault> read_line(std::string_view line, Said& said) {
-  if (line.front() == ' ' || line.front() == '\t') return HeadFault{400, "a header may not go on in a second line"};
+std::optional<HeadFault> read_line(std::string_view line, FramingFields& fields) {
+  if (line.front() == ' ' || line.front() == '\t') return HeadFault{400, "a header must not continue on a second line"};
   const size_t colon = line.find(':');
   if (colon == 0 || colon == std::string_view::npos || !std::ranges::all_of(line.substr(0, colon), is_token))
-    return HeadFault{400, "a header must have a name of letters, digits and marks, and a colon right behind it"};
+    return HeadFault{
+        400,
+        "a header name must consist of letters, digits and token characters and be followed immediately by a colon"};
   const std::string_view name = line.substr(0, colon), value = trimmed(line.substr(colon + 1));
   if (std::ranges::any_of(value,
                           [](char c) { return (static_cast<unsigned char>(c) < ' ' && c != '\t') || c == 0x7f; }))
-    return HeadFault{400, "a header holds a control character"};
-  if (same_text(name, "host")) ++said.hosts, said.host = value;
-  if (same_text(name, "content-length")) ++said.lengths, said.length = value;
-  if (same_text(name, "transfer-encoding")) ++said.encodings, said.encoding = value;
+    return HeadFault{400, "a header contains a control character"};
+  if (same_text(name, "host")) ++fields.hosts, fields.host = value;
+  if (same_text(name, "content-length")) ++fields.lengths, fields.length = value;
+  if (same_text(name, "transfer-encoding")) ++fields.encodings, fields.encoding = value;
   return std::nullopt;
 }
 
-std::optional<HeadFault> framing_fault(const Said& said, bool old) {
-  if (said.lengths > 1) return HeadFault{400, "Content-Length: is there more than once"};
-  if (said.lengths == 1 &&
-      (said.length.empty() || said.length.size() > kMostLengthDigits || !std::ranges::all_of(said.length, is_digit)))
+std::optional<HeadFault> framing_fault(const FramingFields& fields, bool old) {
+  if (fields.lengths > 1) return HeadFault{400, "Content-Length: appears more than once"};
+  if (fields.lengths == 1 && (fields.length.empty() || fields.length.size() > kMostLengthDigits ||
+                              !std::ranges::all_of(fields.length, is_digit)))
     return HeadFault{400, "Content-Length: must be a number of bytes"};
-  if (said.encodings == 0) return std::nullopt;
-  if (said.lengths > 0) return HeadFault{400, "Transfer-Encoding: may not be there beside Content-Length"};
-  if (old) return HeadFault{400, "Transfer-Encoding: HTTP/1.0 has none"};
-  if (said.encodings > 1 || !same_text(said.encoding, "chunked"))
-    return HeadFault{501, "Transfer-Encoding: only chunked is understood"};
+  if (fields.encodings == 0) return std::nullopt;
+  if (fields.lengths > 0) return HeadFault{400, "Transfer-Encoding: must not be combined with Content-Length"};
+  if (old) return HeadFault{400, "Transfer-Encoding: is not part of HTTP/1.0"};
+  if (fields.encodings > 1 || !same_text(fields.encoding, "chunked"))
+    return HeadFault{501, "Transfer-Encoding: only chunked is supported"};
   return std::nullopt;
 }
 
@@ -74,20 +76,20 @@ std::optional<HeadFault> head_fault(std::string_view head) {
         (head[i] == '\r' && (i + 1 == head.size() || head[i + 1] != '\n')))
       return HeadFault{400, "the lines of a head must end in CR LF"};
   const std::string_view first = head.substr(0, line_end);
-  if (std::ranges::count(first, ' ') != 2) return HeadFault{400, "not an HTTP request: wants METHOD TARGET VERSION"};
+  if (std::ranges::count(first, ' ') != 2) return HeadFault{400, "not an HTTP request: expected METHOD TARGET VERSION"};
   const bool old = first.ends_with(" HTTP/1.0");
-  Said said;
+  FramingFields fields;
   for (size_t at = line_end + 2; at < head.size();) {
     const size_t end = head.find("\r\n", at);
     if (end == std::string_view::npos || end == at) break;  // the empty line
-    if (auto fault = read_line(head.substr(at, end - at), said)) return fault;
+    if (auto fault = read_line(head.substr(at, end - at), fields)) return fault;
     at = end + 2;
   }
-  if (said.hosts > 1) return HeadFault{400, "Host: is there more than once"};
-  if (said.hosts == 0 && !old) return HeadFault{400, "Host: is missing, which HTTP/1.1 wants"};
-  if (!std::ranges::all_of(said.host, is_host))
-    return HeadFault{400, "Host: must be a name or an address, and maybe a port"};
-  return framing_fault(said, old);
+  if (fields.hosts > 1) return HeadFault{400, "Host: appears more than once"};
+  if (fields.hosts == 0 && !old) return HeadFault{400, "Host: is missing but required by HTTP/1.1"};
+  if (!std::ranges::all_of(fields.host, is_host))
+    return HeadFault{400, "Host: must be a name or an address, optionally with a port"};
+  return framing_fault(fields, old);
 }
 
 }  // namespace millrace

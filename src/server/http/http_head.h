@@ -1,5 +1,5 @@
-// Which heads of requests are taken. Where RFC 9112 lets two readers of the same bytes find different requests in them,
-// the head is refused: a proxy in front and this server must agree where one request ends and the next begins.
+// Validates the heads of requests against request smuggling. A head that two parsers could read differently under RFC
+// 9112 is rejected: a proxy and this server must agree where one request ends and the next begins.
 #pragma once
 
 #include <optional>
@@ -13,12 +13,12 @@ struct HeadFault {
   std::string message;
 };
 
-// Bytes of the head that `bytes` begins with, its empty line included; npos: it is not all there. Line ends before a
-// head are passed over by skipped_line_ends().
+// Size of the head at the beginning of `bytes`, including its empty line; npos: incomplete. skipped_line_ends() counts
+// the line ends before a head.
 size_t head_bytes(std::string_view bytes);
 size_t skipped_line_ends(std::string_view bytes);
 
-// `head` as head_bytes() found it. Nothing: it is good, as far as Host, framing and the form of its lines go.
+// Checks Host, framing and line syntax of a `head` delimited by head_bytes(). Returns nullopt if it is valid.
 std::optional<HeadFault> head_fault(std::string_view head);
 
 }  // namespace millrace

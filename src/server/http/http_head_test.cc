@@ -20,7 +20,7 @@ TEST(HttpHead, EndsWithAnEmptyLine) {
   EXPECT_EQ(skipped_line_ends(""), 0u);
 }
 
-TEST(HttpHead, WantsOneHost) {
+TEST(HttpHead, RequiresExactlyOneHost) {
   EXPECT_EQ(status("Host: a\r\n"), 200);
   EXPECT_EQ(status("hOsT:[::1]:80\r\n"), 200);
   EXPECT_EQ(status("Host:\r\n"), 200);
@@ -31,7 +31,7 @@ TEST(HttpHead, WantsOneHost) {
     EXPECT_EQ(status("Host: " + std::string(host) + "\r\n"), 400) << host;
 }
 
-TEST(HttpHead, KnowsHowLongABodyIsOrRefuses) {
+TEST(HttpHead, RejectsAmbiguousBodyLength) {
   const std::string host = "Host: a\r\n";
   EXPECT_EQ(status(host + "Content-Length: 12\r\n"), 200);
   EXPECT_EQ(status(host + "Transfer-Encoding: chunked\r\n"), 200);
@@ -41,7 +41,7 @@ TEST(HttpHead, KnowsHowLongABodyIsOrRefuses) {
   EXPECT_EQ(status(host + "Transfer-Encoding: chunked\r\n", "1.0"), 400);
 }
 
-TEST(HttpHead, HasWholeLines) {
+TEST(HttpHead, RejectsMalformedLines) {
   EXPECT_EQ(status("Host: a\r\nA: b\r\n c\r\n"), 400);
   EXPECT_EQ(status("Host: a\r\n: b\r\n"), 400);
   EXPECT_EQ(status("Host: a\r\nA b\r\n"), 400);

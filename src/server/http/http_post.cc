@@ -24,13 +24,13 @@ namespace {
 
 Result<std::shared_ptr<SSL_CTX>> client_tls(const std::string& what, const std::string& ca_file) {
   std::shared_ptr<SSL_CTX> out(SSL_CTX_new(TLS_client_method()), SSL_CTX_free);
-  if (!out) return Error::resource(what + ": TLS: no memory");
+  if (!out) return Error::resource(what + ": TLS: out of memory");
   SSL_CTX_set_min_proto_version(out.get(), TLS1_2_VERSION);
   SSL_CTX_set_verify(out.get(), SSL_VERIFY_PEER, nullptr);
   if (ca_file.empty()) {
     SSL_CTX_set_default_verify_paths(out.get());
   } else if (SSL_CTX_load_verify_locations(out.get(), ca_file.c_str(), nullptr) != 1) {
-    return Error::user(fmt::format("{}: {}: no certificates in PEM", what, ca_file));
+    return Error::user(fmt::format("{}: {}: contains no PEM certificates", what, ca_file));
   }
   return out;
 }
@@ -39,8 +39,8 @@ Result<std::shared_ptr<SSL_CTX>> client_tls(const std::string& what, const std::
 
 Result<PostTarget> PostTarget::parse(const std::string& what, const std::string& url, const std::string& default_path,
                                      const std::string& ca_file) {
-  const Error bad =
-      Error::user(fmt::format("{}: wants http://HOST[:PORT]/PATH or https://, got '{}'", what, url.substr(0, 200)));
+  const Error bad = Error::user(
+      fmt::format("{}: expected http://HOST[:PORT]/PATH or https://..., got '{}'", what, url.substr(0, 200)));
   const bool encrypted = url.starts_with("https://");
   if ((!encrypted && !url.starts_with("http://")) || url.size() > 2000) return bad;
   for (const char c : url)
@@ -74,7 +74,7 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   std::optional<asio::ssl::context> trust;
   std::optional<asio::ssl::stream<beast::tcp_stream>> secure;
   if (target.tls) {
-    SSL_CTX_up_ref(target.tls.get());  // Asio's context lets go of one reference
+    SSL_CTX_up_ref(target.tls.get());  // Asio's context releases one reference
     secure.emplace(io, trust.emplace(target.tls.get()));
     secure->set_verify_callback(asio::ssl::host_name_verification(target.host));
     SSL_set_tlsext_host_name(secure->native_handle(), target.host.c_str());
@@ -93,8 +93,8 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   request.prepare_payload();
   Code failed;
   const auto addresses = asio::ip::tcp::resolver(io).resolve(target.host, target.port, failed);
-  if (failed) return Error::resource(fmt::format("{}: has no address: {}", target.host, failed.message()));
-  const auto talk = [&](auto& over) {
+  if (failed) return Error::resource(fmt::format("{}: cannot be resolved: {}", target.host, failed.message()));
+  const auto exchange = [&](auto& over) {
     http::async_write(over, request, [&](Code unwritten, size_t) {
       if (failed = unwritten; unwritten) return;
       http::async_read(over, buffer, parser, [&](Code unread, size_t) { failed = unread; });
@@ -103,9 +103,9 @@ Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers
   stream.expires_after(limit);
   stream.async_connect(addresses, [&](Code code, const asio::ip::tcp::endpoint&) {
     if (failed = code; code) return;
-    if (!secure) return talk(plain);
+    if (!secure) return exchange(plain);
     secure->async_handshake(asio::ssl::stream_base::client, [&](Code refused) {
-      if (failed = refused; !refused) talk(*secure);
+      if (failed = refused; !refused) exchange(*secure);
     });
   });
   io.run();

@@ -1,4 +1,4 @@
-// One POST over HTTP or HTTPS, waited for; on a thread that has nothing else to do.
+// A blocking POST over HTTP or HTTPS, for background threads.
 #pragma once
 
 #include <chrono>
@@ -14,10 +14,10 @@ namespace millrace {
 
 struct PostTarget {
   std::string host, port, path;
-  std::shared_ptr<ssl_ctx_st> tls;  // null: plain. The other side must prove to be `host`
+  std::shared_ptr<ssl_ctx_st> tls;  // null: plain HTTP. The peer's certificate must match `host`
 
-  // "http[s]://HOST[:PORT][/PATH]"; the path is `default_path` where there is none. Under TLS the system's authorities
-  // are trusted, those of SSL_CERT_FILE and SSL_CERT_DIR, or those of `ca_file` alone. Errors: user.
+  // Parses "http[s]://HOST[:PORT][/PATH]"; the default path is `default_path`. TLS trusts the certificate authorities
+  // of the system, SSL_CERT_FILE and SSL_CERT_DIR, or only those in `ca_file` if given. Errors: user.
   static Result<PostTarget> parse(const std::string& what, const std::string& url, const std::string& default_path,
                                   const std::string& ca_file = "");
 };
@@ -27,7 +27,7 @@ struct PostReply {
   std::string body;
 };
 
-// Errors: resource (no address, no connection, a certificate that proves nothing, no whole answer within the limit).
+// Errors: resource (name not resolved, no connection, certificate not verified, no complete answer within the limit).
 Result<PostReply> http_post(const PostTarget& target, const HttpHeaders& headers, const std::string& body,
                             std::chrono::milliseconds limit, size_t most_reply_bytes);
 

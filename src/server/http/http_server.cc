@@ -65,7 +65,7 @@ const char* http_reason(int status) {
 
 namespace {
 
-constexpr int64_t kMostTurnedAway = 64;  // connections beyond the limits that are read for the sake of their answer
+constexpr int64_t kMostTurnedAway = 64;  // connections over the limit that are read to answer in their API's format
 constexpr size_t kLookedAtBytes = 4096;
 constexpr auto kGiveUpTime = std::chrono::seconds(1);
 
@@ -102,8 +102,8 @@ void HttpServer::State::take(HttpSocket socket) {
   asio::post(connection->executor(), [connection] { connection->start(); });
 }
 
-// Some more are read as far as it takes to answer them in the form of the API that they ask; the rest at once, in one
-// that most clients read.
+// The first kMostTurnedAway are read far enough to answer in the format of the API they use; the others get a generic
+// answer immediately.
 void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   ++turned_away;
   if (turning_away < kMostTurnedAway) {
@@ -114,7 +114,7 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   }
   if (current_tls()) return;
   static constexpr std::string_view kBody =
-      R"({"type": "error", "error": {"type": "overloaded_error", "code": 503, "message": "connections: there are as many as this server takes; try again later"}})";
+      R"({"type": "error", "error": {"type": "overloaded_error", "code": 503, "message": "connections: this server's limit is reached; try again later"}})";
   static const std::string full = fmt::format(
       "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/json\r\nRetry-After: 1\r\nContent-Length: "
       "{}\r\nConnection: close\r\n\r\n{}",
@@ -122,7 +122,7 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
   ErrorCode ignored;
   socket.non_blocking(true, ignored);
   char request[kLookedAtBytes];
-  socket.read_some(asio::buffer(request), ignored);  // closing with bytes unread would take the answer back
+  socket.read_some(asio::buffer(request), ignored);  // closing with unread bytes would discard the answer
   socket.write_some(asio::buffer(full), ignored);
   socket.shutdown(HttpSocket::shutdown_send, ignored);
 }
@@ -130,7 +130,7 @@ void HttpServer::State::turn_away(HttpSocket socket, const PeerAddress& peer) {
 void HttpServer::State::accept() {
   acceptor.async_accept(asio::make_strand(io), [this](ErrorCode failed, HttpSocket socket) {
     if (failed == asio::error::operation_aborted || draining) return;
-    if (failed) {  // out of file descriptors, most likely: others will leave
+    if (failed) {  // most likely out of file descriptors: retry once connections have closed
       accept_again.expires_after(std::chrono::milliseconds(100));
       accept_again.async_wait([this](ErrorCode cancelled) {
         if (!cancelled) accept();
@@ -139,13 +139,13 @@ void HttpServer::State::accept() {
     }
     try {
       take(std::move(socket));
-    } catch (const std::bad_alloc&) {  // this one is closed; there may be memory for the next
+    } catch (const std::bad_alloc&) {  // this connection is closed; there may be memory for the next one
     }
     accept();
   });
 }
 
-// On each one's strand. The last reference to a connection must not go while the mutex is held.
+// Runs `work` on each connection's strand. The last reference to a connection must not be dropped under the mutex.
 template <typename Work>
 std::shared_ptr<std::atomic<int64_t>> HttpServer::State::for_each_connection(Work work) {
   std::vector<std::shared_ptr<HttpConnection>> alive;
@@ -163,7 +163,7 @@ std::shared_ptr<std::atomic<int64_t>> HttpServer::State::for_each_connection(Wor
   return left;
 }
 
-// Until all of them know and have taken it, or the time for that is over.
+// Waits until all clients have received their last words, or the time limit is over.
 void HttpServer::State::give_up() {
   const auto left = for_each_connection([](HttpConnection& connection) { connection.give_up(); });
   const auto until = std::chrono::steady_clock::now() + kGiveUpTime;
@@ -171,7 +171,7 @@ void HttpServer::State::give_up() {
     std::this_thread::sleep_for(std::chrono::milliseconds(2));
 }
 
-// A handler that found no memory costs its own connection at most.
+// A handler that runs out of memory loses at most its own connection.
 void HttpServer::State::run() {
   for (;;) {
     try {
@@ -234,8 +234,8 @@ void HttpServer::stop() {
   state_->give_up();
   state_->for_each_connection([](HttpConnection& connection) { connection.cut(); });
   state_->stay.reset();
-  state_->workers.join();                              // handlers under way; they do not wait for anything
-  for (auto& thread : state_->threads) thread.join();  // there is nothing left to do once the connections are gone
+  state_->workers.join();                              // running handlers, which never block
+  for (auto& thread : state_->threads) thread.join();  // run() returns once all connections are gone
   state_->threads.clear();
 }
 

@@ -12,7 +12,7 @@ namespace asio = boost::asio;
 
 namespace {
 
-// OpenSSL's own socket BIO writes with write(), which raises SIGPIPE when the reader has left.
+// OpenSSL's own socket BIO writes with write(), which raises SIGPIPE after a disconnect.
 int fd_of(BIO* bio) { return static_cast<int>(reinterpret_cast<intptr_t>(BIO_get_data(bio))); }
 
 bool try_later() { return errno == EAGAIN || errno == EWOULDBLOCK || errno == EINTR; }
@@ -124,7 +124,7 @@ HttpStream::Reader HttpStream::look() {
 void HttpStream::end_writing() {
   if (ssl_ && SSL_is_init_finished(ssl_)) {
     ERR_clear_error();
-    SSL_shutdown(ssl_);  // tells the other side, if the socket has room
+    SSL_shutdown(ssl_);  // sends close_notify, if the socket has room
     ERR_clear_error();
   }
   ErrorCode ignored;

@@ -1,9 +1,9 @@
-// HttpStream: a socket, plain or under TLS, as Asio's and Beast's algorithms read and write it. OpenSSL works on the
-// socket itself: nothing lies between but its own record, which goes when it is empty. Everything runs on the socket's
-// strand.
+// HttpStream: a plain or TLS socket with the interface of Asio's and Beast's algorithms. OpenSSL works on the socket
+// directly; the only buffer in between is its own record, which is freed when it is empty. Everything runs on the
+// socket's strand.
 //
-//   async_read_some    plain: the socket's own        TLS: SSL_read; where it wants bytes, wait for the socket, and
-//   again
+//   async_read_some    plain: the socket's own
+//                      TLS:   SSL_read; on WANT_READ wait for the socket and repeat
 #pragma once
 
 #include <openssl/ssl.h>
@@ -28,7 +28,7 @@ class HttpStream {
   using ErrorCode = boost::system::error_code;
   using executor_type = HttpSocket::executor_type;
 
-  // `tls` null: plain.
+  // `tls` null: a plain socket.
   HttpStream(HttpSocket socket, std::shared_ptr<const TlsContext> tls);
   ~HttpStream();
   HttpStream(const HttpStream&) = delete;
@@ -37,15 +37,15 @@ class HttpStream {
   executor_type get_executor() { return socket_.get_executor(); }
   bool encrypted() const { return ssl_ != nullptr; }
 
-  // What came and was not read yet lies here already: the socket need not become readable for it.
+  // Whether received bytes are buffered in OpenSSL: the socket does not become readable for them.
   bool has_pending() const { return ssl_ && SSL_has_pending(ssl_) != 0; }
   enum class Reader { silent, speaks, left };
-  Reader look();  // at the other side, without taking anything from it
+  Reader look();  // peeks at the client's side without consuming anything
 
-  // As many bytes as there is room for, without waiting; 0 and no failure: none now. Not while an async_write_some()
-  // is.
+  // Writes as many bytes as the socket accepts without blocking; 0 without an error: none now. Must not be called
+  // during an async_write_some().
   size_t write_now(const char* data, size_t bytes, ErrorCode& failed);
-  void end_writing();  // no more from us
+  void end_writing();  // shuts down the sending side
   void close();
 
   template <typename Token>
@@ -70,7 +70,7 @@ class HttpStream {
   enum class Step { handshake, read, write };
   enum class Outcome { done, wants_read, wants_write, failed };
 
-  // The first buffer that is not empty: "some" may be as little as that.
+  // The first non-empty buffer: a "some" operation may transfer less than everything.
   template <typename Buffer, typename Buffers>
   static Buffer first_of(const Buffers& buffers) {
     for (auto it = boost::asio::buffer_sequence_begin(buffers); it != boost::asio::buffer_sequence_end(buffers); ++it)
@@ -108,7 +108,7 @@ class HttpStream {
         default: break;
       }
       if (!first) return self.complete(result, count);
-      over = true;  // never from within the call that began it
+      over = true;  // never complete from within the initiating call
       boost::asio::post(socket.get_executor(), std::move(self));
     }
   };

@@ -21,7 +21,7 @@ std::string_view without_spaces(std::string_view text) {
   return text;
 }
 
-// The value of `name` among "; name=value; name2=\"quoted\"", or nothing.
+// The value of `name` among "; name=value; name2=\"quoted\"", or nullopt.
 std::optional<std::string> parameter(std::string_view text, std::string_view name) {
   size_t at = text.find(';');
   while (at != std::string_view::npos && at < text.size()) {
@@ -77,7 +77,7 @@ std::optional<std::vector<FormPart>> parse_multipart(std::string_view body, cons
   if (!body.starts_with(first)) return std::nullopt;
   std::vector<FormPart> parts;
   for (size_t at = first.size();;) {
-    if (body.substr(at).starts_with("--")) return parts;  // the last one
+    if (body.substr(at).starts_with("--")) return parts;  // the final boundary
     if (!body.substr(at).starts_with("\r\n") || parts.size() == kMostParts) return std::nullopt;
     at += 2;
     const size_t head = body.find("\r\n\r\n", at);

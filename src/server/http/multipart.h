@@ -1,4 +1,4 @@
-// multipart/form-data (RFC 7578), as clients upload files.
+// Parses multipart/form-data (RFC 7578), the format of file uploads.
 #pragma once
 
 #include <optional>
@@ -10,14 +10,14 @@ namespace millrace {
 
 struct FormPart {
   std::string name;
-  std::string filename;      // "": no file
-  std::string_view content;  // into the body
+  std::string filename;      // "": not a file
+  std::string_view content;  // view into the body
 };
 
-// "multipart/form-data; boundary=..." to the boundary; nothing where it has none, or an impossible one.
+// "multipart/form-data; boundary=..." -> the boundary; nullopt if it is missing or invalid.
 std::optional<std::string> multipart_boundary(std::string_view content_type);
 
-// Nothing where the body is not well formed, or has more than 64 parts.
+// Returns nullopt if the body is malformed or has more than 64 parts.
 std::optional<std::vector<FormPart>> parse_multipart(std::string_view body, const std::string& boundary);
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ TEST(Multipart, Boundaries) {
   EXPECT_FALSE(multipart_boundary("multipart/form-data; boundary=" + std::string(71, 'a')));
 }
 
-TEST(Multipart, PartsAreTheirBytes) {
+TEST(Multipart, ParsesParts) {
   const std::string body =
       "--b\r\nContent-Disposition: form-data; name=\"purpose\"\r\n\r\nbatch\r\n--b\r\ncontent-disposition: form-data; "
       "name=file; filename=\"a\\\"b.txt\"\r\n"
@@ -33,12 +33,12 @@ TEST(Multipart, PartsAreTheirBytes) {
   EXPECT_TRUE(parse_multipart("--b--", "b")->empty());
 }
 
-TEST(Multipart, EveryCutIsRefused) {
+TEST(Multipart, RejectsEveryTruncation) {
   const std::string body = "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n--b--";
   ASSERT_TRUE(parse_multipart(body, "b"));
   for (size_t size = 0; size < body.size(); ++size) EXPECT_FALSE(parse_multipart(body.substr(0, size), "b")) << size;
   EXPECT_FALSE(parse_multipart("--b\r\nno colon\r\n\r\nx\r\n--b--", "b"));
-  EXPECT_FALSE(parse_multipart("--b\r\nContent-Type: text/plain\r\n\r\nx\r\n--b--", "b"));  // it has no name
+  EXPECT_FALSE(parse_multipart("--b\r\nContent-Type: text/plain\r\n\r\nx\r\n--b--", "b"));  // no name
   std::string many;
   for (int i = 0; i < 65; ++i) many += "--b\r\nContent-Disposition: form-data; name=\"a\"\r\n\r\nx\r\n";
   EXPECT_FALSE(parse_multipart(many + "--b--", "b"));

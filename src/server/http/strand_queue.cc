@@ -16,7 +16,7 @@ void StrandQueue::post(std::shared_ptr<HttpConnection> connection, std::function
   {
     std::lock_guard lock(mutex_);
     waiting_.push_back({std::move(connection), std::move(work)});
-    if (std::exchange(on_the_way_, true)) return;
+    if (std::exchange(scheduled_, true)) return;
   }
   asio::post(io_, [this] { deliver(); });
 }
@@ -27,19 +27,19 @@ void StrandQueue::deliver() {
     taken_.swap(waiting_);
   }
   for (Task& task : taken_) {
-    try {  // at once where the strand is free, which it nearly always is
+    try {  // runs immediately if the strand is free, which it nearly always is
       const auto executor = task.connection->executor();
       asio::dispatch(executor, [connection = std::move(task.connection), work = std::move(task.work)] { work(); });
-    } catch (const std::bad_alloc&) {  // costs that request at most
+    } catch (const std::bad_alloc&) {  // loses at most that request
     }
   }
   taken_.clear();
   {
     std::lock_guard lock(mutex_);
-    on_the_way_ = !waiting_.empty();
-    if (!on_the_way_) return;
+    scheduled_ = !waiting_.empty();
+    if (!scheduled_) return;
   }
-  asio::defer(io_, [this] { deliver(); });  // on this thread, after what else is due
+  asio::defer(io_, [this] { deliver(); });  // on this thread, after other pending work
 }
 
 }  // namespace millrace

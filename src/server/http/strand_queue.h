@@ -1,12 +1,11 @@
-// StrandQueue: work for the strands of connections, from a thread that must not stop for it: the engine's. A step ends
-// with an event for each of its streams; posted one by one, each would wake a thread and put it to sleep again, on
-// cores that the next step wants. So they are collected:
+// StrandQueue: passes work from the engine thread, which must not block, to the strands of connections. A step ends
+// with an event for each of its streams. Posting them one by one would wake an I/O thread for each, on cores that the
+// next step needs, so they are batched:
 //
-//   engine thread  post() post() post() -> [ letters ] -> one I/O thread takes all that are there, and again, until
-//   none is
+//   engine thread  post() post() post() -> [ tasks ] -> one I/O thread takes all queued tasks, and repeats until empty
 //
-// One thread at a time delivers, in the order of the posts: what is posted to one connection runs in order there, one
-// at a time, as work that is posted to its strand does.
+// One thread at a time delivers, in the order of the posts: tasks for one connection run in order, one at a time, like
+// work posted to its strand.
 #pragma once
 
 #include <boost/asio/io_context.hpp>
@@ -35,8 +34,8 @@ class StrandQueue {
   boost::asio::io_context& io_;
   std::mutex mutex_;
   std::vector<Task> waiting_;
-  bool on_the_way_ = false;  // deliver() will run, or runs
-  std::vector<Task> taken_;  // deliver()'s own
+  bool scheduled_ = false;   // deliver() is queued or running
+  std::vector<Task> taken_;  // used by deliver() only
 };
 
 }  // namespace millrace

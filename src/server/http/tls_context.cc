@@ -8,7 +8,7 @@
 namespace millrace {
 namespace {
 
-// Of TLS 1.2; those of 1.3 are all of this kind.
+// For TLS 1.2; all TLS 1.3 ciphers qualify.
 constexpr const char* kCiphers = "ECDHE+AESGCM:ECDHE+CHACHA20:!aNULL:!SHA1";
 constexpr unsigned char kProtocol[] = "\x08http/1.1";
 
@@ -19,7 +19,7 @@ std::string last_error() {
   return text;
 }
 
-// A client that offers protocols offers this one, or is told that there is none.
+// A client that sends ALPN must offer this protocol; otherwise the handshake fails.
 int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_bytes, const unsigned char* in,
                     unsigned in_bytes, void*) {
   unsigned char* chosen = nullptr;
@@ -30,7 +30,7 @@ int choose_protocol(SSL*, const unsigned char** out, unsigned char* out_bytes, c
   return SSL_TLSEXT_ERR_OK;
 }
 
-// A key under a password would be asked for on the terminal.
+// OpenSSL's default would prompt for the key's password on the terminal.
 int no_password(char*, int, int, void*) { return 0; }
 
 }  // namespace
@@ -46,19 +46,19 @@ Result<std::shared_ptr<const TlsContext>> TlsContext::load(const std::string& ce
   SSL_CTX_set_cipher_list(context, kCiphers);
   SSL_CTX_set_options(context, SSL_OP_NO_RENEGOTIATION | SSL_OP_NO_COMPRESSION | SSL_OP_CIPHER_SERVER_PREFERENCE |
                                    SSL_OP_IGNORE_UNEXPECTED_EOF);
-  // Without read and write buffers between records, an idle connection is small.
+  // Releasing the read and write buffers between records keeps idle connections small.
   SSL_CTX_set_mode(context,
                    SSL_MODE_RELEASE_BUFFERS | SSL_MODE_ENABLE_PARTIAL_WRITE | SSL_MODE_ACCEPT_MOVING_WRITE_BUFFER);
-  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep tickets, we keep nothing
+  SSL_CTX_set_session_cache_mode(context, SSL_SESS_CACHE_OFF);  // clients keep session tickets instead
   SSL_CTX_set_default_passwd_cb(context, no_password);
   SSL_CTX_set_alpn_select_cb(context, choose_protocol, nullptr);
   if (SSL_CTX_use_certificate_chain_file(context, certificate.c_str()) != 1)
-    return Error::user(fmt::format("{}: no certificate in PEM: {}", certificate, last_error()));
+    return Error::user(fmt::format("{}: contains no PEM certificate: {}", certificate, last_error()));
   if (SSL_CTX_use_PrivateKey_file(context, key.c_str(), SSL_FILETYPE_PEM) != 1)
     return Error::user(
-        fmt::format("{}: no private key in PEM, or not the one of {}: {}", key, certificate, last_error()));
+        fmt::format("{}: contains no PEM private key, or not the key of {}: {}", key, certificate, last_error()));
   if (SSL_CTX_check_private_key(context) != 1)
-    return Error::user(fmt::format("{}: is not the key of {}: {}", key, certificate, last_error()));
+    return Error::user(fmt::format("{}: is not the private key of {}: {}", key, certificate, last_error()));
   return out;
 }
 

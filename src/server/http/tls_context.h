@@ -1,5 +1,6 @@
-// TlsContext: a certificate and its key, ready for connections. TLS 1.2 and up, forward secrecy and authenticated
-// ciphers only; connections keep the context that they began with when files are read again. Thread-safe once made.
+// TlsContext: a certificate and its key, loaded for use by connections. TLS 1.2 and later, only ciphers with forward
+// secrecy and authenticated encryption. A connection keeps its context when the files are reloaded. Thread-safe after
+// load().
 #pragma once
 
 #include <memory>
@@ -13,7 +14,8 @@ namespace millrace {
 
 class TlsContext {
  public:
-  // PEM files; the certificate's may hold its chain. Errors (user): cannot be read, or do not belong to each other.
+  // PEM files; the certificate file may contain its chain. Errors (user): unreadable, or key and certificate do not
+  // match.
   static Result<std::shared_ptr<const TlsContext>> load(const std::string& certificate, const std::string& key);
   ~TlsContext();
   TlsContext(const TlsContext&) = delete;

@@ -21,7 +21,7 @@ void AdapterScales::set(std::map<std::string, double> scales) {
 
 Field lora_field() {
   Field field{"lora", kList, "the server's scales",
-              "LoRA adapters: [{\"id\", \"scale\"}] with ids as /lora-adapters lists them; those that are not named "
+              "LoRA adapters as [{\"id\", \"scale\"}], with ids from /lora-adapters; adapters that are not listed "
               "are not used"};
   field.most = 64;
   field.set = [](const Json& value, GenerationRequest& ask) -> std::optional<ApiError> {
@@ -41,25 +41,25 @@ Field lora_field() {
 std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::string& adapter) {
   for (const ModelStatus& model : models.list()) {
     if (!model.served) continue;
-    const auto there = model.served->engine->adapters();
-    if (std::ranges::find(there, adapter, &AdapterInfo::name) != there.end()) return model.name;
+    const auto adapters = model.served->engine->adapters();
+    if (std::ranges::find(adapters, adapter, &AdapterInfo::name) != adapters.end()) return model.name;
   }
   return std::nullopt;
 }
 
 std::optional<ApiError> choose_adapters(GenerationRequest& ask) {
-  const auto there = ask.served->engine->adapters();
+  const auto adapters = ask.served->engine->adapters();
   if (!ask.adapter.empty()) {
     ask.request.adapters = {{ask.adapter, 1}};
   } else if (ask.lora) {
     for (const auto& [id, scale] : *ask.lora) {
-      if (id < 0 || id >= static_cast<int64_t>(there.size()))
-        return ApiError::bad(
-            "lora", fmt::format("there is no adapter {}; {} are loaded, see /lora-adapters", id, there.size()));
-      if (scale != 0) ask.request.adapters.push_back({there[static_cast<size_t>(id)].name, scale});
+      if (id < 0 || id >= static_cast<int64_t>(adapters.size()))
+        return ApiError::bad("lora",
+                             fmt::format("no adapter {}; {} are loaded, see /lora-adapters", id, adapters.size()));
+      if (scale != 0) ask.request.adapters.push_back({adapters[static_cast<size_t>(id)].name, scale});
     }
   } else {
-    for (const AdapterInfo& adapter : there)
+    for (const AdapterInfo& adapter : adapters)
       if (const double scale = ask.served->adapter_scales.get(adapter.name); scale != 0)
         ask.request.adapters.push_back({adapter.name, scale});
   }

@@ -1,4 +1,4 @@
-// LoRA adapters in requests: as a model's name, in the field `lora`, or by the scales that a client has set for all.
+// Selects a request's LoRA adapters: by model name, by the field `lora`, or by the model's default scales.
 #pragma once
 
 #include <map>
@@ -15,7 +15,7 @@ namespace millrace {
 struct ServedModel;
 class ModelRegistry;
 
-// Scales of adapters for requests that say nothing; 0 for those that are not here. Thread-safe.
+// Adapter scales for requests without their own; 0 for adapters not in the map. Thread-safe.
 class AdapterScales {
  public:
   double get(const std::string& name) const;
@@ -26,13 +26,13 @@ class AdapterScales {
   std::map<std::string, double> scales_;
 };
 
-// [{"id", "scale"}], of which the ids are places in /lora-adapters.
+// The field `lora`: [{"id", "scale"}], where ids are indices in /lora-adapters.
 Field lora_field();
 
-// The loaded model that has an adapter of this name; none: there is no such.
+// The loaded model that has an adapter with this name; nullopt: none.
 std::optional<std::string> model_with_adapter(ModelRegistry& models, const std::string& adapter);
 
-// Fills in ask.request.adapters from what the request and the model's scales say.
+// Fills in ask.request.adapters from the request, or from the model's default scales.
 std::optional<ApiError> choose_adapters(GenerationRequest& ask);
 
 }  // namespace millrace

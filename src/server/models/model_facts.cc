@@ -20,12 +20,12 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kHeadBytes = 1 << 20;  // where metadata and the tensors' table are, or most of them
+constexpr int64_t kHeadBytes = 1 << 20;  // contains the metadata and the tensor table, or most of them
 constexpr int64_t kSampleBytes = 4 << 10;
 constexpr int64_t kSamples = 64;
 constexpr size_t kMostKnown = 4096;
 
-// general.file_type of GGUF, by the names of llama.cpp.
+// GGUF's general.file_type, with llama.cpp's names.
 constexpr std::array<const char*, 39> kFileTypes = {
     "F32",    "F16",    "Q4_0",   "Q4_1",    "",       "",       "",       "Q8_0",   "Q5_0",  "Q5_1",
     "Q2_K",   "Q3_K_S", "Q3_K_M", "Q3_K_L",  "Q4_K_S", "Q4_K_M", "Q5_K_S", "Q5_K_M", "Q6_K",  "IQ2_XXS",
@@ -49,7 +49,7 @@ class Sha256 {
   std::unique_ptr<EVP_MD_CTX, decltype(&EVP_MD_CTX_free)> context_;
 };
 
-// Calls part(offset, count) for what of a file of `size` bytes goes into its digest.
+// Calls part(offset, count) for each part of a file of `size` bytes that its digest covers.
 template <typename Part>
 void for_each_part(int64_t size, Part part) {
   part(0, std::min(size, kHeadBytes));
@@ -167,7 +167,7 @@ ModelFact ModelFacts::of(const ModelStatus& model, int& may_open) {
   }
   if (has_digest && (has_contents || fact.quantization.empty())) return fact;
   std::lock_guard lock(mutex_);
-  if (known_.size() >= kMostKnown) known_.clear();  // files that came and went
+  if (known_.size() >= kMostKnown) known_.clear();  // mostly of files that no longer exist
   known_[key] = fact;
   return fact;
 }

@@ -1,5 +1,5 @@
-// ModelFacts: what a model's files tell of it without being loaded: a digest by which clients know it, the names of its
-// family and its quantization. Read once for each state of the files. Thread-safe.
+// ModelFacts: facts about a model from its files, without loading it: a digest that identifies it to clients, its
+// family and its quantization. Cached until the files change. Thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -15,25 +15,24 @@ struct ModelStatus;
 
 struct ModelFact {
   std::string digest;  // 64 hexadecimal digits: SHA-256 over the files' sizes, their beginnings and samples of the rest
-  int64_t bytes = 0;   // of the files
-  int64_t modified = 0;      // Unix seconds; 0: not known
-  std::string family;        // "llama"; "": not known
-  std::string quantization;  // "Q4_K_M"; "": not known
-  int64_t parameters = 0;    // 0: not known
+  int64_t bytes = 0;   // size of the files
+  int64_t modified = 0;      // Unix seconds; 0: unknown
+  std::string family;        // "llama"; "": unknown
+  std::string quantization;  // "Q4_K_M"; "": unknown
+  int64_t parameters = 0;    // 0: unknown
 };
 
 class ModelFacts {
  public:
-  // `may_open`: how many models' files may be opened for what their digests do not need; counted down.
+  // `may_open`: how many more models may be opened to read their metadata; decremented for each one opened.
   ModelFact of(const ModelStatus& model, int& may_open);
 
  private:
   std::mutex mutex_;
-  std::map<std::string, ModelFact> known_;  // by path, size and time of change
+  std::map<std::string, ModelFact> known_;  // by path, size and modification time
 };
 
-// What most of the matrices are stored in, by the name that people give it: the file's own, where that fits its
-// tensors.
+// The common name of the format of most matrix values: the name in the file's metadata if it agrees with its tensors.
 std::string quantization_name(const ModelFiles& files);
 
 }  // namespace millrace

@@ -4,8 +4,8 @@
 
 namespace millrace {
 
-constexpr auto kRecheckAfter =
-    std::chrono::seconds(1);  // a folder of a model is filled without its parent being written to
+// A model's own folder can change without a change of its parent's modification time.
+constexpr auto kRescan = std::chrono::seconds(1);
 
 int64_t stamp_of(const std::string& path) {
   std::error_code failed;
@@ -18,7 +18,7 @@ std::vector<ModelConfig> ModelFolder::models() {
   std::lock_guard lock(mutex_);
   const int64_t stamp = stamp_of(folder_);
   const auto now = std::chrono::steady_clock::now();
-  if (looks_ > 0 && stamp == stamp_ && now - looked_ < kRecheckAfter) return models_;
+  if (looks_ > 0 && stamp == stamp_ && now - looked_ < kRescan) return models_;
   models_ = find_models(folder_);
   stamp_ = stamp;
   looked_ = now;

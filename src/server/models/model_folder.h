@@ -1,6 +1,6 @@
-// ModelFolder: what lies in the folder of models, as it was when somebody last looked. A look costs a stat of every
-// file, so there is one only when the folder has changed or the last one is a second old, however many ask.
-// Thread-safe; who asks must hold no lock that requests wait for.
+// ModelFolder: a cached list of the models in a folder. A scan costs a stat of every file, so the folder is scanned
+// only when it has changed or the last scan is a second old, regardless of the number of callers. Thread-safe; callers
+// must not hold a lock that requests wait for.
 #pragma once
 
 #include <atomic>
@@ -19,18 +19,18 @@ class ModelFolder {
 
   bool none() const { return folder_.empty(); }
   std::vector<ModelConfig> models();
-  int64_t looks() const { return looks_; }  // at the files, so far
+  int64_t looks() const { return looks_; }  // number of scans so far
 
  private:
   const std::string folder_;
   std::mutex mutex_;
-  std::vector<ModelConfig> models_;  // guarded by `mutex_`, as what follows
-  int64_t stamp_ = 0;                // of the folder then
+  std::vector<ModelConfig> models_;  // `mutex_` guards this and the members below
+  int64_t stamp_ = 0;                // of the folder at the last scan
   std::chrono::steady_clock::time_point looked_;
   std::atomic<int64_t> looks_{0};
 };
 
-// When a file, or a folder, was last written; 0: it is not there.
+// Modification time of a file or folder; 0: does not exist.
 int64_t stamp_of(const std::string& path);
 
 }  // namespace millrace

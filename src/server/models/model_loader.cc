@@ -11,9 +11,9 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr int64_t kDefaultKvTokens = 64 << 10;  // as an engine without a budget
+constexpr int64_t kDefaultKvTokens = 64 << 10;  // as for an engine without a budget
 
-// "-00001-of-00003" at the end of a file's stem: which part, 0 without one.
+// The part number in a stem ending in "-00001-of-00003"; 0: not split.
 int part_of(const std::string& stem) {
   const size_t of = stem.size() > 15 ? stem.size() - 15 : std::string::npos;
   if (of == std::string::npos || stem[of] != '-' || stem.compare(of + 6, 4, "-of-") != 0) return 0;
@@ -21,8 +21,8 @@ int part_of(const std::string& stem) {
   return std::ranges::all_of(digits, [](char c) { return c >= '0' && c <= '9'; }) ? std::stoi(digits) : 0;
 }
 
-// An engine that is told no size takes all that is left of a budget. Where others need some of it, it gets what one
-// gets without a budget, or as much of that as there is.
+// Without kv_tokens an engine takes all that is left of a budget. With a shared budget, it gets the default of an
+// engine without a budget instead, or as much of that as fits.
 Result<std::unique_ptr<Engine>> make_engine(const std::shared_ptr<const LanguageModel>& model, EngineOptions& options,
                                             bool budget) {
   if (!budget || options.kv_tokens > 0) return Engine::create(model, options);
@@ -100,18 +100,18 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
   LoadOptions load = config.load;
   load.shared_memory = shared;
   load.memory_name = config.name;
-  if (shared) {  // what is certain to be too much need not be tried
+  if (shared) {  // do not even try to load what cannot fit
     const int64_t least = model_file_bytes(config.path);
     while (shared->left() < least && free_memory()) {
     }
   }
-  // With what the others hold, where there was no memory for it.
+  // Appends what other models hold if memory was insufficient.
   const auto failure = [&](const Error& error) {
     std::string held;
     if (shared && error.kind == ErrorKind::resource)
       for (const MemoryAccount& one : shared->list())
         if (one.bytes > 0)
-          held += fmt::format("{}{} {}", held.empty() ? "; of the budget for all models: " : ", ", one.name,
+          held += fmt::format("{}{} {}", held.empty() ? "; memory held by all models: " : ", ", one.name,
                               format_bytes(one.bytes));
     return Error{error.kind, fmt::format("model '{}': {}{}", config.name, error.message, held)};
   };
@@ -122,9 +122,9 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     if (!model.ok()) return failure(model.error());
     SamplingOptions sampling;
     if (config.sampling) {
-      auto its = config.sampling(**model);
-      if (!its.ok()) return failure(its.error());
-      sampling = *its;
+      auto defaults = config.sampling(**model);
+      if (!defaults.ok()) return failure(defaults.error());
+      sampling = *defaults;
     }
     EngineOptions options = config.engine;
     auto engine = make_engine(*model, options, shared != nullptr);
@@ -135,7 +135,7 @@ Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config
     return std::make_shared<ServedModel>(std::move(names), std::move(*model), std::move(*engine), options, sampling,
                                          config.pooling);
   } catch (const std::bad_alloc&) {
-    return failure(Error::resource("out of memory while it was loaded"));
+    return failure(Error::resource("out of memory while loading"));
   }
 }
 

@@ -1,5 +1,4 @@
-// Loads one of the models that a server has: weights, and an engine over them, within the budget that all of them
-// share.
+// Loads one of the server's models, weights and engine, within the memory budget shared by all models.
 #pragma once
 
 #include <filesystem>
@@ -15,34 +14,34 @@
 namespace millrace {
 
 struct ModelConfig {
-  std::string name;  // its own; the one that answers tell
+  std::string name;  // reported in answers
   std::vector<std::string> aliases;
-  std::string path;  // as LanguageModel::load takes it
+  std::string path;  // for LanguageModel::load
   LoadOptions load;
   EngineOptions engine;
-  double idle_seconds = -1;        // unloaded after so long without a request; negative: never
-  std::optional<Pooling> pooling;  // of embeddings; the model's own when absent
-  bool preload = false;            // at the server's start
-  // Where a request to it says nothing; null: the engine's defaults.
+  double idle_seconds = -1;        // unloaded after this time without a request; negative: never
+  std::optional<Pooling> pooling;  // for embeddings; the model's own when absent
+  bool preload = false;            // load at startup
+  // Default sampling options of requests; null: the engine's defaults.
   std::function<Result<SamplingOptions>(const LanguageModel&)> sampling = nullptr;
-  bool found = false;  // in the folder of models, not configured
+  bool found = false;  // found in the models folder, not configured
 };
 
-// What of the memory of others can be had: frees one model that nobody uses, and tells whether there was one.
+// Unloads one unused model to free its memory; returns whether there was one.
 using FreeMemory = std::function<bool()>;
 
-// Without a budget `shared` is null. Errors: LanguageModel::load's and Engine::create's, with the model named first.
+// `shared`: null without a budget. Errors: as LanguageModel::load and Engine::create, prefixed with the model's name.
 Result<std::shared_ptr<ServedModel>> load_served_model(const ModelConfig& config,
                                                        const std::shared_ptr<MemoryAccounts>& shared,
                                                        const FreeMemory& free_memory);
 
-// The files that a model's weights are in, sorted.
+// The files that contain a model's weights, sorted.
 std::vector<std::filesystem::path> model_file_paths(const std::string& path);
-// Bytes of the model's files; 0 where that cannot be told.
+// Total size of the model's files; 0 if unknown.
 int64_t model_file_bytes(const std::string& path);
 
-// The models in a folder: GGUF files, of those in several parts the first, and Hugging Face folders. Named as the file
-// without .gguf, or the folder. Sorted by name.
+// The models in a folder: GGUF files (the first part of split ones) and Hugging Face folders. The name is that of the
+// file without .gguf, or of the folder. Sorted by name.
 std::vector<ModelConfig> find_models(const std::string& folder);
 
 }  // namespace millrace

@@ -16,8 +16,8 @@ using Clock = std::chrono::steady_clock;
 
 struct ModelRegistry::Slot {
   std::shared_ptr<ServedModel> served;
-  int64_t open = 0;          // requests that hold it
-  double keep_seconds = -1;  // idle for so long: unloaded; negative: never
+  int64_t open = 0;          // requests holding it
+  double keep_seconds = -1;  // unloaded after this idle time; negative: never
   bool retired = false;
   Clock::time_point last_use = Clock::now();
 };
@@ -25,7 +25,7 @@ struct ModelRegistry::Slot {
 struct ModelRegistry::Shared {
   std::mutex mutex;
   std::condition_variable wake;
-  std::vector<std::shared_ptr<Slot>> retired;  // held by requests, or about to go
+  std::vector<std::shared_ptr<Slot>> retired;  // still held by requests, or about to be freed
 };
 
 namespace {
@@ -67,7 +67,7 @@ Result<void> ModelRegistry::add(ModelConfig config) {
   for (const std::string& name : names)
     for (const auto& [other, entry] : entries_)
       if (called(entry.config, name))
-        return Error::user(fmt::format("model '{}': the name is taken by {}; give each its own as NAME=PATH", name,
+        return Error::user(fmt::format("model '{}': the name is already used for {}; name models as NAME=PATH", name,
                                        entry.config.path));
   order_.push_back(config.name);
   entries_[config.name].config = std::move(config);
@@ -108,19 +108,19 @@ ModelRegistry::Entry* ModelRegistry::find_locked(const std::string& name) {
   return found == entries_.end() ? nullptr : &found->second;
 }
 
-// What was put there since the last look, and what is gone.
+// Adds the models that are new in the folder and removes those that are gone.
 void ModelRegistry::look_into_folder() {
   if (folder_.none()) return;
-  const std::vector<ModelConfig> there = folder_.models();  // before the lock, which requests wait for
+  const std::vector<ModelConfig> in_folder = folder_.models();  // before taking the lock, which requests wait for
   Lock lock(shared_->mutex);
   std::erase_if(order_, [&](const std::string& name) {
     const Entry& entry = entries_[name];
     const bool gone = entry.config.found && !entry.slot && !entry.queued && !entry.loading &&
-                      std::ranges::find(there, name, &ModelConfig::name) == there.end();
+                      std::ranges::find(in_folder, name, &ModelConfig::name) == in_folder.end();
     if (gone) entries_.erase(name);
     return gone;
   });
-  for (const ModelConfig& model : there) {
+  for (const ModelConfig& model : in_folder) {
     if (std::ranges::any_of(entries_, [&](const auto& other) { return called(other.second.config, model.name); }))
       continue;
     ModelConfig config = options_.found;
@@ -146,8 +146,8 @@ std::optional<std::string> ModelRegistry::resolve(const std::string& name) {
   return options_.any_name && !order_.empty() ? std::optional(order_.front()) : std::nullopt;
 }
 
-// Counts as a use until the last copy is gone. That may be on a thread of the model's own engine, so the model is never
-// let go there: the loading thread sees to it.
+// The model is in use until the last copy is destroyed. That may happen on a thread of the model's own engine, so the
+// loading thread frees the model instead.
 std::shared_ptr<ServedModel> ModelRegistry::lease_locked(Entry& entry, std::optional<double> keep_seconds) {
   Slot& slot = *entry.slot;
   ++slot.open;
@@ -173,8 +173,8 @@ std::shared_ptr<ServedModel> ModelRegistry::try_acquire(const std::string& name,
 Result<void> ModelRegistry::enqueue_locked(const std::string& name, Entry& entry, Ready& ready) {
   if (stop_) return Error::cancelled("the server is shutting down");
   if (entry.waiting.size() >= options_.most_waiting)
-    return Error::resource(
-        fmt::format("model '{}': {} requests wait for it to be loaded; try again later", name, entry.waiting.size()));
+    return Error::resource(fmt::format("model '{}': {} requests are already waiting for it to load; try again later",
+                                       name, entry.waiting.size()));
   entry.waiting.push_back(std::move(ready));
   if (!entry.queued && !(entry.loading && !entry.anew)) {
     entry.queued = true;
@@ -189,7 +189,7 @@ void ModelRegistry::acquire(const std::string& name, std::optional<double> keep_
   Entry* entry = find_locked(name);
   Result<std::shared_ptr<ServedModel>> now = std::shared_ptr<ServedModel>();
   if (!entry) {
-    now = Error::user(fmt::format("model '{}': there is none such", name));
+    now = Error::user(fmt::format("model '{}': unknown model", name));
   } else if (entry->slot && !stop_) {
     now = lease_locked(*entry, keep_seconds);
   } else if (entry->failed_for_good && entry->failed_stamp == stamp_of(entry->config.path)) {
@@ -208,10 +208,10 @@ void ModelRegistry::reload(const std::string& name, const std::string& path, Rea
   Lock lock(shared_->mutex);
   Entry* entry = find_locked(name);
   Result<void> queued =
-      !entry           ? Error::user(fmt::format("model '{}': there is none such", name))
+      !entry           ? Error::user(fmt::format("model '{}': unknown model", name))
       : entry->adopted ? Error::unsupported(fmt::format("model '{}': was not loaded from a file", name))
       : entry->slot && entry->config.load.memory > 0
-          ? Error::resource(fmt::format("model '{}': has the whole memory budget for itself; unload it first", name))
+          ? Error::resource(fmt::format("model '{}': holds the entire memory budget; unload it first", name))
           : Result<void>();
   if (queued.ok()) {
     entry->anew = true;
@@ -239,7 +239,7 @@ void ModelRegistry::retire_locked(Entry& entry) {
   shared_->wake.notify_all();
 }
 
-// When the next one will be due.
+// Retires idle models; returns when the next one is due.
 std::optional<Clock::time_point> ModelRegistry::unload_idle_locked() {
   std::optional<Clock::time_point> next;
   for (auto& [name, entry] : entries_) {
@@ -255,7 +255,7 @@ std::optional<Clock::time_point> ModelRegistry::unload_idle_locked() {
   return next;
 }
 
-// Ends one retired model that nobody holds any more; false: there is none.
+// Frees one retired model that no request holds; returns false if there is none.
 bool ModelRegistry::dispose_locked(Lock& lock) {
   auto& retired = shared_->retired;
   const auto idle = std::ranges::find_if(retired, [](const auto& slot) { return slot->open == 0; });
@@ -263,19 +263,19 @@ bool ModelRegistry::dispose_locked(Lock& lock) {
   std::shared_ptr<ServedModel> served = std::move((*idle)->served);
   retired.erase(idle);
   lock.unlock();
-  served.reset();  // waits for its engine's thread
+  served.reset();  // joins its engine's thread
   lock.lock();
   return true;
 }
 
-// The model that was used longest ago of those that nobody uses; that which is being replaced comes last.
-bool ModelRegistry::free_memory(const std::string& for_whom) {
+// Frees the least recently used idle model; the one that is being replaced is the last choice.
+bool ModelRegistry::free_memory(const std::string& replaced) {
   Lock lock(shared_->mutex);
   if (stop_) return false;
   if (dispose_locked(lock)) return true;
   Entry* oldest = nullptr;
   const auto before = [&](const Entry& a, const Entry& b) {
-    const bool a_last = a.config.name == for_whom, b_last = b.config.name == for_whom;
+    const bool a_last = a.config.name == replaced, b_last = b.config.name == replaced;
     return a_last != b_last ? b_last : a.slot->last_use < b.slot->last_use;
   };
   for (auto& [name, entry] : entries_)
@@ -286,14 +286,14 @@ bool ModelRegistry::free_memory(const std::string& for_whom) {
 }
 
 void ModelRegistry::load_locked(Lock& lock, const std::string& name) {
-  Entry& entry = entries_[name];  // stays while it is loading
+  Entry& entry = entries_[name];  // not erased while loading
   entry.queued = false;
-  if (entry.slot && !entry.anew) return;  // nobody can wait then
+  if (entry.slot && !entry.anew) return;  // then nothing is waiting
   entry.loading = true;
   const bool anew = std::exchange(entry.anew, false);
   ModelConfig config = entry.config;
   if (anew && !entry.new_path.empty()) config.path = std::exchange(entry.new_path, {});
-  std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // those that come later may want yet another file
+  std::vector<Ready> waiting = std::exchange(entry.waiting, {});  // later requests may want yet another file
   const int64_t stamp = stamp_of(config.path);
   lock.unlock();
   auto loaded = load_served_model(config, memory_, [&] { return free_memory(name); });
@@ -398,7 +398,7 @@ void ModelRegistry::stop() {
     slots.insert(slots.end(), shared_->retired.begin(), shared_->retired.end());
   }
   for (Ready& ready : waiting) ready(Error::cancelled("the server is shutting down"));
-  for (const auto& slot : slots) slot->served->stop();  // its streams end, and let go of it
+  for (const auto& slot : slots) slot->served->stop();  // ends its streams, which then release it
 }
 
 }  // namespace millrace

@@ -1,12 +1,12 @@
-// ModelRegistry: the models of a server by name, in memory or not. A request that needs one which is not loaded waits
-// while a thread of the registry's own loads it; streams of the others go on meanwhile.
+// ModelRegistry: a server's models by name, loaded or not. A request for a model that is not loaded waits while the
+// registry's own thread loads it; streams of other models continue meanwhile.
 //
-//     request --acquire()--> loaded?  the model at once, held until the request lets it go
-//                            else     waits --> loading thread: makes room (the idle model that was used longest ago
-//                                     goes first), loads, answers all that wait
+//     request --acquire()--> loaded:  gets the model immediately and holds it until it releases it
+//                            else:    waits --> loading thread: unloads the least recently used idle models until there
+//                                     is room, loads the model, answers all waiting requests
 //
-// A model that is unloaded or replaced takes no new requests, goes on for those that hold it, and goes itself when the
-// last of them is done; a model that nobody used for a while may be unloaded by itself. Thread-safe.
+// A model that is unloaded or replaced gets no new requests and is freed when the last request that holds it is done. A
+// model can also be unloaded automatically after an idle time. Thread-safe.
 #pragma once
 
 #include <chrono>
@@ -27,11 +27,11 @@
 namespace millrace {
 
 struct RegistryOptions {
-  int64_t memory = 0;         // budget of all models together, bytes; 0: none
-  std::string folder;         // models there are listed and loaded on demand; "": none
-  ModelConfig found;          // how those are loaded: all but name and path
-  bool any_name = false;      // a name that nobody has is the first model's
-  size_t most_waiting = 256;  // requests that wait for one model
+  int64_t memory = 0;         // budget for all models together, bytes; 0: none
+  std::string folder;         // its models are listed and loaded on demand; "": none
+  ModelConfig found;          // settings for models in the folder, except name and path
+  bool any_name = false;      // unknown names mean the first model
+  size_t most_waiting = 256;  // requests waiting for one model
 };
 
 struct ModelStatus {
@@ -39,10 +39,10 @@ struct ModelStatus {
   std::vector<std::string> aliases;
   std::string path;
   const char* state = "unloaded";       // or loading, loaded
-  std::string error;                    // of the last load; "": it went well
-  std::shared_ptr<ServedModel> served;  // where it is loaded; for a moment only, it counts as no use
-  int64_t open = 0;                     // requests that hold it
-  std::optional<double> idle_left;      // seconds until it is unloaded; none: never
+  std::string error;                    // of the last load; "": success
+  std::shared_ptr<ServedModel> served;  // if loaded; hold it briefly, it does not count as use
+  int64_t open = 0;                     // requests holding it
+  std::optional<double> idle_left;      // seconds until it is unloaded; nullopt: never
 };
 
 class ModelRegistry {
@@ -53,59 +53,58 @@ class ModelRegistry {
   static Result<std::unique_ptr<ModelRegistry>> create(RegistryOptions options);
   ~ModelRegistry();  // stop()
 
-  // The first one added is the one that requests without a name get. Errors: user (a name that is taken, a folder of
-  // models without any).
+  // The first model added is the default for requests without a name. Errors: user (the name is invalid or taken).
   Result<void> add(ModelConfig config);
-  // One that was made elsewhere, outside the budget; it stays.
+  // Adds a model created elsewhere, outside the budget; it is never unloaded.
   void adopt(std::shared_ptr<ServedModel> served);
-  // Waits until every model that asks for it is loaded, or has failed.
+  // Waits until every model with `preload` is loaded; stops at the first error.
   Result<void> preload();
 
-  // The own name of the model that is called `name` ("": the first one); none: there is no such.
+  // The canonical name of the model with this name or alias ("": the first one); nullopt: unknown.
   std::optional<std::string> resolve(const std::string& name);
-  // The model by its own name, at once where it is loaded; null otherwise. `keep_seconds`: as acquire().
+  // The model with this canonical name if it is loaded; null otherwise. `keep_seconds`: as for acquire().
   std::shared_ptr<ServedModel> try_acquire(const std::string& name, std::optional<double> keep_seconds = {});
-  // The same, loaded if need be; `ready` is then called on the loading thread. `keep_seconds` is the idle time from now
-  // on; negative: for ever. Errors handed to it: those of loading; resource (too many wait); cancelled (the server
-  // stops).
+  // The same, but loads the model if necessary and then calls `ready` on the loading thread. `keep_seconds` sets the
+  // model's idle time; negative: never unload. Errors passed to `ready`: those of loading; resource (too many requests
+  // are waiting); cancelled (the server stops).
   void acquire(const std::string& name, std::optional<double> keep_seconds, Ready ready);
-  // Loads it anew, from `path` unless that is empty; the old one serves until then, and its open requests to their end.
+  // Loads the model again, from `path` unless empty. The old one serves requests until then and finishes its open ones.
   void reload(const std::string& name, const std::string& path, Ready ready);
-  // False: it is not loaded.
+  // Returns false if it is not loaded.
   bool unload(const std::string& name);
 
   std::vector<ModelStatus> list();
-  // Those in memory, without a look at the folder; for a moment only, it counts as no use.
+  // The loaded models, without scanning the folder. Hold them briefly: this does not count as use.
   std::vector<std::shared_ptr<ServedModel>> loaded();
   int64_t folder_looks() const { return folder_.looks(); }
-  // The first one; null where it is not loaded. Counts as no use.
+  // The first model; null if not loaded. Does not count as use.
   std::shared_ptr<ServedModel> first();
   std::shared_ptr<MemoryAccounts> memory() const { return memory_; }  // null: no budget
 
-  // Ends all engines and with them their streams; who waits gets an error.
+  // Stops all engines and with them their streams; waiting requests get an error.
   void stop();
 
   struct Slot;    // one model in memory
-  struct Shared;  // what outlives the registry, for those that hold a model
+  struct Shared;  // outlives the registry, for requests that still hold a model
 
  private:
   struct Entry {
     ModelConfig config;
     std::shared_ptr<Slot> slot;  // null: not loaded
     std::vector<Ready> waiting;
-    std::optional<double> keep_seconds;  // asked for by a request that waits
-    bool adopted = false;                // there is nothing to load it from
+    std::optional<double> keep_seconds;  // requested by a waiting request
+    bool adopted = false;                // see adopt()
     bool queued = false, loading = false, anew = false;
     std::string new_path;
     std::string error;
     ErrorKind error_kind = ErrorKind::internal;
     bool failed_for_good = false;  // until the file changes
-    int64_t failed_stamp = 0;      // of the file then
+    int64_t failed_stamp = 0;      // of the file at that time
   };
 
   explicit ModelRegistry(RegistryOptions options);
   void look_into_folder();
-  // All of these hold the mutex, and some let go of it meanwhile.
+  // The *_locked functions are called with the mutex held; those with a Lock argument release it temporarily.
   using Lock = std::unique_lock<std::mutex>;
   Entry* find_locked(const std::string& name);
   std::shared_ptr<ServedModel> lease_locked(Entry& entry, std::optional<double> keep_seconds);
@@ -115,14 +114,14 @@ class ModelRegistry {
   bool dispose_locked(Lock& lock);
   void load_locked(Lock& lock, const std::string& name);
   void loop();
-  bool free_memory(const std::string& for_whom);
+  bool free_memory(const std::string& replaced);
 
   RegistryOptions options_;
   ModelFolder folder_;
   std::shared_ptr<MemoryAccounts> memory_;
-  std::shared_ptr<Shared> shared_;  // its mutex guards what follows
+  std::shared_ptr<Shared> shared_;  // its mutex guards the members below
   std::map<std::string, Entry> entries_;
-  std::vector<std::string> order_;  // of entries_, as they were added
+  std::vector<std::string> order_;  // names in entries_ in the order they were added
   std::deque<std::string> queue_;   // to be loaded
   bool stop_ = false;
   std::thread thread_;

@@ -1,7 +1,7 @@
-// ServedModel: one model with its engine and what requests to it need to know. Whoever works for a request holds it, so
-// that a model which was replaced or unloaded goes on until its last stream has ended.
+// ServedModel: one model with its engine and everything that requests to it need. Every request holds a reference, so
+// that a replaced or unloaded model lives until its last stream has ended.
 //
-// It waits for its engine's and its scorer's threads to end, so it must not go on one of them: model_registry.h sees to
+// Its destructor joins the threads of its engine and scorer, so it must not run on one of them; ModelRegistry ensures
 // that.
 #pragma once
 
@@ -19,10 +19,10 @@
 namespace millrace {
 
 struct ServedModel {
-  std::vector<std::string> names;  // its own, and aliases; the first one is told in answers
+  std::vector<std::string> names;  // name and aliases; answers report the first
   std::shared_ptr<const LanguageModel> model;
-  EngineOptions engine_options;  // what the engine was made with
-  SamplingOptions sampling;      // where a request says nothing
+  EngineOptions engine_options;  // that the engine was created with
+  SamplingOptions sampling;      // defaults for requests
   std::unique_ptr<Engine> engine;
   int64_t context = 0;
   mutable AdapterScales adapter_scales;
@@ -46,7 +46,7 @@ struct ServedModel {
 
   const std::string& name() const { return names.front(); }
 
-  // Ends the engine and with it every stream. Nobody submits or cancels any more.
+  // Stops the engine and with it every stream. Nothing may be submitted or cancelled any more.
   void stop() {
     scorer.reset();
     embeddings.reset();

@@ -1,4 +1,4 @@
-// What engines count by themselves, as metric families. A figure of each engine has its model's name as label.
+// The engines' own counters as metric families, labeled with the model's name.
 #include "server/telemetry/metric_family.h"
 #include "server/telemetry/metrics.h"
 
@@ -23,77 +23,78 @@ struct EngineFigure {
 constexpr MetricType kGauge = MetricType::Gauge, kCounter = MetricType::Counter;
 
 constexpr EngineFigure kFigures[] = {
-    {"millrace_requests_running", "Streams that run", kGauge,
+    {"millrace_requests_running", "Running streams", kGauge,
      [](const EngineAccount& e) { return number(e.stats.running); }},
-    {"millrace_requests_waiting", "Streams in the queue", kGauge,
+    {"millrace_requests_waiting", "Queued streams", kGauge,
      [](const EngineAccount& e) { return number(e.stats.waiting); }},
-    {"millrace_kv_cache_usage_ratio", "Blocks of the KV cache that are held, by streams or the prefix cache", kGauge,
+    {"millrace_kv_cache_usage_ratio", "Share of KV cache blocks in use by streams or the prefix cache", kGauge,
      [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks - e.stats.kv_blocks_free); }},
-    {"millrace_prefix_cache_ratio", "Blocks of the KV cache that the prefix cache holds", kGauge,
+    {"millrace_prefix_cache_ratio", "Share of KV cache blocks held by the prefix cache", kGauge,
      [](const EngineAccount& e) { return of_blocks(e.stats, e.stats.kv_blocks_cached); }},
-    {"millrace_kv_cache_blocks", "Blocks of the KV cache", kGauge,
+    {"millrace_kv_cache_blocks", "KV cache blocks", kGauge,
      [](const EngineAccount& e) { return number(e.stats.kv_blocks); }},
-    {"millrace_kv_cache_bytes", "Memory of the KV cache", kGauge,
+    {"millrace_kv_cache_bytes", "KV cache memory", kGauge,
      [](const EngineAccount& e) { return number(e.stats.kv_bytes); }},
-    {"millrace_steps_total", "Steps of the engine", kCounter,
-     [](const EngineAccount& e) { return number(e.stats.steps); }},
-    {"millrace_prompt_tokens_total", "Prompt tokens, computed or taken from the prefix cache", kCounter,
+    {"millrace_steps_total", "Engine steps", kCounter, [](const EngineAccount& e) { return number(e.stats.steps); }},
+    {"millrace_prompt_tokens_total", "Prompt tokens, computed or found in the prefix cache", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prompt_tokens + e.stats.cached_tokens); }},
-    {"millrace_prompt_tokens_computed_total", "Prompt tokens that were computed", kCounter,
+    {"millrace_prompt_tokens_computed_total", "Computed prompt tokens", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prompt_tokens); }},
-    {"millrace_prompt_tokens_cached_total", "Prompt tokens of answers that ended, taken from the prefix cache",
+    {"millrace_prompt_tokens_cached_total", "Prompt tokens of finished answers that were found in the prefix cache",
      kCounter, [](const EngineAccount& e) { return number(e.stats.cached_tokens); }},
     {"millrace_generated_tokens_total", "Generated tokens", kCounter,
      [](const EngineAccount& e) { return number(e.stats.generated_tokens); }},
-    {"millrace_prefix_cache_queries_total", "Lookups in the prefix cache, one an admission", kCounter,
+    {"millrace_prefix_cache_queries_total", "Prefix cache lookups, one per admission", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.queries); }},
     {"millrace_prefix_cache_query_tokens_total", "Prompt tokens looked up in the prefix cache", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens); }},
-    {"millrace_prefix_cache_hit_tokens_total", "Prompt tokens found there", kCounter,
+    {"millrace_prefix_cache_hit_tokens_total", "Prompt tokens found in the prefix cache", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.hit_tokens); }},
-    {"millrace_prefix_cache_stored_blocks_total", "Blocks that came into the prefix cache", kCounter,
+    {"millrace_prefix_cache_stored_blocks_total", "Blocks stored in the prefix cache", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.stored_blocks); }},
-    {"millrace_prefix_cache_erased_blocks_total", "Blocks that had to leave it", kCounter,
+    {"millrace_prefix_cache_erased_blocks_total", "Blocks evicted from the prefix cache", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.erased_blocks); }},
-    {"millrace_preemptions_total", "Times a stream had to give way", kCounter,
+    {"millrace_preemptions_total", "Stream preemptions", kCounter,
      [](const EngineAccount& e) { return number(e.stats.preemptions); }},
-    {"millrace_recomputed_tokens_total", "Tokens computed again after that", kCounter,
+    {"millrace_recomputed_tokens_total", "Tokens recomputed after preemptions", kCounter,
      [](const EngineAccount& e) { return number(e.stats.recomputed_tokens); }},
-    {"millrace_livelocks_total", "Times streams no longer came forward, and were run to their end in order of arrival",
-     kCounter, [](const EngineAccount& e) { return number(e.stats.livelocks); }},
-    {"millrace_swapped_out_tokens_total", "Tokens moved to host memory instead", kCounter,
+    {"millrace_livelocks_total",
+     "Livelocks: streams stopped making progress and were run to completion in order of arrival", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.livelocks); }},
+    {"millrace_swapped_out_tokens_total", "Tokens swapped out to host memory on preemption", kCounter,
      [](const EngineAccount& e) { return number(e.stats.swapped_out_tokens); }},
-    {"millrace_swapped_in_tokens_total", "Tokens that came back from there", kCounter,
+    {"millrace_swapped_in_tokens_total", "Tokens swapped in from host memory", kCounter,
      [](const EngineAccount& e) { return number(e.stats.swapped_in_tokens); }},
-    {"millrace_memory_budget_bytes", "Most memory that the model and its engines may take; 0: as much as there is",
-     kGauge, [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
+    {"millrace_memory_budget_bytes", "Memory budget of the model and its engines; 0: unlimited", kGauge,
+     [](const EngineAccount& e) { return number(e.stats.memory_budget); }},
 };
 
-// Of the prefix store on disk, where there is one.
+// Of the prefix store on disk, if enabled.
 constexpr EngineFigure kStoreFigures[] = {
     {"millrace_kv_store_blocks", "Blocks in the prefix store", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.blocks); }},
-    {"millrace_kv_store_capacity_blocks", "Blocks that it can hold", kGauge,
+    {"millrace_kv_store_capacity_blocks", "Capacity of the prefix store in blocks", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.capacity_blocks); }},
-    {"millrace_kv_store_unread_slots", "After the start: its places whose contents are not known yet", kGauge,
+    {"millrace_kv_store_unread_slots", "Slots not read yet since startup", kGauge,
      [](const EngineAccount& e) { return number(e.stats.store.unread_slots); }},
-    {"millrace_kv_store_query_tokens_total", "Prompt tokens that the prefix cache in memory did not have", kCounter,
+    {"millrace_kv_store_query_tokens_total", "Prompt tokens not found in the prefix cache in memory", kCounter,
      [](const EngineAccount& e) { return number(e.stats.prefix.query_tokens - e.stats.prefix.hit_tokens); }},
-    {"millrace_kv_store_hit_tokens_total", "Prompt tokens that came back from the prefix store", kCounter,
+    {"millrace_kv_store_hit_tokens_total", "Prompt tokens loaded from the prefix store", kCounter,
      [](const EngineAccount& e) { return number(e.stats.store.hit_tokens); }},
-    {"millrace_kv_store_passed_tokens_total", "Prompt tokens that were there, but quicker to compute", kCounter,
-     [](const EngineAccount& e) { return number(e.stats.store.passed_tokens); }},
-    {"millrace_kv_store_left_out_tokens_total", "Tokens that were stored and left out of their streams' attention",
-     kCounter, [](const EngineAccount& e) { return number(e.stats.store.left_out_tokens); }},
-    {"millrace_kv_store_failed_tokens_total", "Prompt tokens that did not come back whole, and were computed", kCounter,
+    {"millrace_kv_store_passed_tokens_total", "Prompt tokens in the prefix store that were faster to recompute",
+     kCounter, [](const EngineAccount& e) { return number(e.stats.store.passed_tokens); }},
+    {"millrace_kv_store_left_out_tokens_total", "Stored tokens left out of their streams' attention", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.left_out_tokens); }},
+    {"millrace_kv_store_failed_tokens_total", "Prompt tokens whose load failed, so that they were computed", kCounter,
      [](const EngineAccount& e) { return number(e.stats.store.failed_tokens); }},
     {"millrace_kv_store_read_bytes_total", "Bytes read from the prefix store", kCounter,
      [](const EngineAccount& e) { return number(e.stats.store.read_bytes); }},
-    {"millrace_kv_store_written_bytes_total", "Bytes written to it", kCounter,
+    {"millrace_kv_store_written_bytes_total", "Bytes written to the prefix store", kCounter,
      [](const EngineAccount& e) { return number(e.stats.store.written_bytes); }},
-    {"millrace_kv_store_dropped_blocks_total", "Blocks not stored: too many writes were under way, or one failed",
-     kCounter, [](const EngineAccount& e) { return number(e.stats.store.dropped_blocks); }},
-    {"millrace_kv_store_corrupt_blocks_total", "Blocks found damaged", kCounter,
+    {"millrace_kv_store_dropped_blocks_total",
+     "Blocks not stored because too many writes were in progress or a write failed", kCounter,
+     [](const EngineAccount& e) { return number(e.stats.store.dropped_blocks); }},
+    {"millrace_kv_store_corrupt_blocks_total", "Corrupt blocks found", kCounter,
      [](const EngineAccount& e) { return number(e.stats.store.corrupt_blocks); }},
 };
 
@@ -104,11 +105,11 @@ struct AgeFigure {
 };
 
 constexpr AgeFigure kAges[] = {
-    {"millrace_kv_block_lifetime_seconds", "Of blocks that left the prefix cache: since they were stored",
+    {"millrace_kv_block_lifetime_seconds", "Time from storing a block in the prefix cache to its eviction",
      &PrefixCacheStats::lifetime},
-    {"millrace_kv_block_idle_seconds", "Of blocks that left the prefix cache: since their last use",
+    {"millrace_kv_block_idle_seconds", "Time from the last use of a block in the prefix cache to its eviction",
      &PrefixCacheStats::idle},
-    {"millrace_kv_block_reuse_gap_seconds", "Of uses of a block: since the one before", &PrefixCacheStats::reuse_gap},
+    {"millrace_kv_block_reuse_gap_seconds", "Time between two uses of a block", &PrefixCacheStats::reuse_gap},
 };
 constexpr size_t kAgeEdges = 26;  // up to 2^25 ms, nine hours
 
@@ -138,11 +139,10 @@ void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engi
     }
     out.push_back(family.take());
   }
-  FamilyBuilder steps("millrace_step_tokens", "Tokens computed in a step, of prompts and answers",
-                      MetricType::Histogram);
-  FamilyBuilder memory("millrace_memory_bytes", "Memory by what it is for", MetricType::Gauge);
-  FamilyBuilder peak("millrace_memory_peak_bytes", "The most that it was", MetricType::Gauge);
-  FamilyBuilder config("millrace_cache_config_info", "How the KV cache is set up; always 1", MetricType::Gauge);
+  FamilyBuilder steps("millrace_step_tokens", "Prompt and answer tokens computed per step", MetricType::Histogram);
+  FamilyBuilder memory("millrace_memory_bytes", "Memory by account", MetricType::Gauge);
+  FamilyBuilder peak("millrace_memory_peak_bytes", "Peak memory by account", MetricType::Gauge);
+  FamilyBuilder config("millrace_cache_config_info", "Configuration of the KV cache; always 1", MetricType::Gauge);
   for (const EngineAccount& e : engines) {
     steps.add_histogram(e.stats.step_tokens.buckets, StepTokens::kBuckets - 1,
                         [](size_t i) { return static_cast<double>(uint64_t{1} << i); },

@@ -17,11 +17,11 @@ struct LiveFeed::State {
   std::mutex mutex;
   std::condition_variable wake;
   bool stop = false;
-  bool asked = false;                      // a snapshot is on its way
-  std::optional<EngineSnapshot> snapshot;  // that came
+  bool requested = false;                  // a snapshot is pending
+  std::optional<EngineSnapshot> snapshot;  // received, not sent yet
   uint64_t next_watcher = 1;
   std::vector<std::pair<uint64_t, Exchange>> watchers;
-  std::thread thread;  // from the first watcher on
+  std::thread thread;  // started by the first watcher
 
   explicit State(const Service& s) : service(s) {}
   void loop(const std::weak_ptr<State>& self);
@@ -31,23 +31,23 @@ struct LiveFeed::State {
   void send(std::unique_lock<std::mutex>& lock, const std::string& bytes, bool last);
 };
 
-// The sink outlives neither the engine nor what it writes to. Every snapshot that an engine takes on is answered, by
-// one that stops too.
+// The callback holds only a weak reference to the state. The engine answers every snapshot request that it accepts,
+// even when it stops.
 void LiveFeed::State::ask(std::unique_lock<std::mutex>& lock, const std::weak_ptr<State>& self,
                           const std::shared_ptr<ServedModel>& served) {
-  if (!served || asked) return;
-  asked = true;
+  if (!served || requested) return;
+  requested = true;
   lock.unlock();
-  const bool comes = served->engine->snapshot([self](EngineSnapshot&& came) {
+  const bool accepted = served->engine->snapshot([self](EngineSnapshot&& received) {
     const auto state = self.lock();
     if (!state) return;
     std::lock_guard guard(state->mutex);
-    if (!came.stopped) state->snapshot = std::move(came);
-    state->asked = false;
+    if (!received.stopped) state->snapshot = std::move(received);
+    state->requested = false;
     state->wake.notify_one();
   });
   lock.lock();
-  if (!comes) asked = false;
+  if (!accepted) requested = false;
 }
 
 std::string LiveFeed::State::event(const std::shared_ptr<ServedModel>& served) {
@@ -87,7 +87,7 @@ void LiveFeed::State::loop(const std::weak_ptr<State>& self) {
     }
     const std::string bytes = event(served);
     lock.unlock();
-    served.reset();  // perhaps the last that held it: its engine's thread ends then, which may wait for the mutex
+    served.reset();  // may be the last reference: joins the engine's thread, which may wait for the mutex
     lock.lock();
     send(lock, bytes, false);
     wake.wait_until(lock, next, [&] { return stop; });

@@ -1,10 +1,10 @@
-// LiveFeed: what the engine does, as server-sent events, to those who watch. One thread asks the engine for a snapshot
-// some times a second, writes it out once, and hands the same bytes to every watcher; it sleeps when there is none. The
-// engine never waits for it, and a watcher who does not read is cut like any slow reader. Thread-safe.
+// LiveFeed: streams the engine's state to watching clients as server-sent events. One thread requests a snapshot
+// several times a second, serializes it once and sends the same bytes to every watcher; it sleeps while there are none.
+// The engine never waits for it, and a watcher that does not read is disconnected like any slow client. Thread-safe.
 //
-//   hello   once: what the engine was made with
-//   snapshot    what there is to see now, and the steps since the last one
-//   busy    instead of it, while a long step is under way or the engine has stopped
+//   hello       once: the engine's configuration
+//   snapshot    the current state, and the steps since the last snapshot
+//   busy        instead of a snapshot during a long step, or if the engine has stopped
 #pragma once
 
 #include <memory>
@@ -23,12 +23,12 @@ struct EngineStats;
 class LiveFeed {
  public:
   static constexpr size_t kMostWatchers = 16;
-  static constexpr int kEachSecond = 5;  // snapshots
+  static constexpr int kEachSecond = 5;  // snapshots per second
 
   explicit LiveFeed(const Service& service);
   ~LiveFeed();
 
-  // False: so many watch already.
+  // False: there are already kMostWatchers.
   bool watch(const Exchange& exchange, HttpReply head);
 
  private:
@@ -36,7 +36,7 @@ class LiveFeed {
   std::shared_ptr<State> state_;
 };
 
-// The data of the events; docs/page.md says what their fields mean.
+// The data of the events; docs/page.md describes their fields.
 Json hello_json(const Service& service);
 Json snapshot_json(const EngineSnapshot& snapshot, const EngineStats& stats);
 

@@ -1,4 +1,5 @@
-// A snapshot as JSON. Lists of many small things are arrays: a few hundred steps a second go over the wire.
+// Serializes snapshots to JSON. Long lists of small records are arrays instead of objects, because a few hundred steps
+// a second are sent.
 #include <algorithm>
 #include <cmath>
 
@@ -21,7 +22,7 @@ const char* phase_name(StreamSnapshot::Phase phase) {
   return "";
 }
 
-// To the microsecond; more digits are noise that costs bytes.
+// To the microsecond: further digits are noise.
 double rounded(double seconds) { return std::round(seconds * 1e6) / 1e6; }
 
 std::string name_of(RequestId request, int64_t answer) {
@@ -53,7 +54,8 @@ Json step_json(const StepSnapshot& step) {
           step.streams, step.admitted,       step.preempted,        std::move(chunks)};
 }
 
-// The counts are of the snapshot itself where a cell is a block; the engine's own are of another moment.
+// If every cell is one block, the counts come from the snapshot itself: the engine's statistics are from another
+// moment.
 Json blocks_json(const EngineSnapshot& snapshot, const EngineStats& stats) {
   Json cells = Json::array();
   int64_t held = 0, cached = 0;
@@ -140,7 +142,7 @@ Json techniques_json(const EngineOptions& o) {
 }  // namespace
 
 Json hello_json(const Service& service) {
-  const auto served = service.models().first();  // null: it is not loaded just now
+  const auto served = service.models().first();  // null: not loaded at the moment
   const EngineOptions& o = served ? served->engine_options : service.options().engine;
   const EngineStats stats = served ? served->engine->stats() : EngineStats();
   return {{"model", service.models().resolve("").value_or("")},

@@ -20,7 +20,7 @@ bool read_number(const fs::path& path, uint64_t* value) {
   return static_cast<bool>(file >> *value);
 }
 
-// Seconds since the epoch at which the machine started.
+// Boot time of the machine in seconds since the epoch.
 double boot_seconds() {
   std::ifstream file("/proc/stat");
   for (std::string line; std::getline(file, line);)
@@ -28,7 +28,7 @@ double boot_seconds() {
   return 0;
 }
 
-// proc(5): fields of /proc/self/stat after the name in parentheses; the first is the state, number 3.
+// The fields of /proc/self/stat after the name in parentheses; the first is the state, field 3 in proc(5).
 std::vector<std::string> stat_fields() {
   std::ifstream file("/proc/self/stat");
   std::string text((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
@@ -46,7 +46,7 @@ EnergyMeter::EnergyMeter(fs::path folder) {
   std::error_code failed;
   for (fs::directory_iterator at(folder, failed), end; !failed && at != end; at.increment(failed)) {
     const std::string name = at->path().filename();
-    const size_t colon = name.find(':');  // intel-rapl:0; what has a second colon is part of it
+    const size_t colon = name.find(':');  // "intel-rapl:0"; a second colon marks a subdomain
     if (colon == std::string::npos || name.find(':', colon + 1) != std::string::npos ||
         name.find("rapl") == std::string::npos || name.find("mmio") != std::string::npos)
       continue;
@@ -93,19 +93,20 @@ void add_machine_metrics(MetricFamilies& out) {
     const auto field = [&](size_t number) { return std::strtod(fields[number - 3].c_str(), nullptr); };
     add("process_start_time_seconds", "When the process started, since the epoch", MetricType::Gauge,
         boot_seconds() + field(22) / static_cast<double>(sysconf(_SC_CLK_TCK)));
-    add("process_virtual_memory_bytes", "Addresses that the process has", MetricType::Gauge, field(23));
-    add("process_resident_memory_bytes", "Memory that it has", MetricType::Gauge,
+    add("process_virtual_memory_bytes", "Virtual memory of the process", MetricType::Gauge, field(23));
+    add("process_resident_memory_bytes", "Resident memory of the process", MetricType::Gauge,
         field(24) * static_cast<double>(sysconf(_SC_PAGESIZE)));
   }
   std::error_code failed;
   int64_t open = 0;
   for (fs::directory_iterator at("/proc/self/fd", failed), end; !failed && at != end; at.increment(failed)) ++open;
   if (!failed)
-    add("process_open_fds", "Files and sockets that are open", MetricType::Gauge,
-        static_cast<double>(open - 1));  // one is this look
+    // Without the directory iterator's own descriptor.
+    add("process_open_fds", "Open file descriptors", MetricType::Gauge, static_cast<double>(open - 1));
   rlimit limit{};
   if (getrlimit(RLIMIT_NOFILE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY)
-    add("process_max_fds", "... that may be", MetricType::Gauge, static_cast<double>(limit.rlim_cur));
+    add("process_max_fds", "Maximum number of open file descriptors", MetricType::Gauge,
+        static_cast<double>(limit.rlim_cur));
 }
 
 }  // namespace millrace

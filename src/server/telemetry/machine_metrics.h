@@ -1,4 +1,4 @@
-// The process as its system sees it, and the energy that its machine counts, as metric families.
+// The operating system's figures for the process, and the machine's energy counters, as metric families.
 #pragma once
 
 #include <filesystem>
@@ -11,10 +11,10 @@
 
 namespace millrace {
 
-// Joules since this was made, by RAPL: counters of the processor's packages in microjoules that wrap. A counter has to
-// be read more often than it wraps, which is some minutes; a scrape does that.
+// Joules consumed since construction, from RAPL: wrapping counters of the processor packages in microjoules. A counter
+// must be read more often than it wraps, which takes some minutes; every scrape reads it.
 //
-//   FOLDER/intel-rapl:0/{name, energy_uj, max_energy_range_uj}      (AMD's processors have them under the same names)
+//   FOLDER/intel-rapl:0/{name, energy_uj, max_energy_range_uj}      (the same names on AMD processors)
 class EnergyMeter {
  public:
   struct Domain {
@@ -23,7 +23,7 @@ class EnergyMeter {
   };
 
   explicit EnergyMeter(std::filesystem::path folder = "/sys/class/powercap");
-  std::vector<Domain> read();  // empty: there are none, or they may not be read
+  std::vector<Domain> read();  // empty: no counters, or no permission to read them
 
  private:
   struct Counter {
@@ -36,7 +36,7 @@ class EnergyMeter {
   std::vector<Counter> counters_;
 };
 
-// process_* as Prometheus's own clients name them. Reads a few files of /proc.
+// process_*, with the names of Prometheus's client libraries. Reads a few files in /proc.
 void add_machine_metrics(MetricFamilies& out);
 
 }  // namespace millrace

@@ -37,7 +37,7 @@ TEST_F(Energy, CountersWrap) {
   EXPECT_DOUBLE_EQ(meter.read()[0].joules, 0.15);
 }
 
-TEST_F(Energy, OnlyPackagesEachUnderItsOwnName) {
+TEST_F(Energy, OnlyPackagesWithUniqueNames) {
   for (const char* domain : {"intel-rapl:0", "intel-rapl:1", "intel-rapl:0:0", "intel-rapl-mmio:0", "dtpm"}) {
     write(domain, "name", "package");
     write(domain, "energy_uj", "1");
@@ -47,7 +47,7 @@ TEST_F(Energy, OnlyPackagesEachUnderItsOwnName) {
   EXPECT_NE(domains[0].name, domains[1].name);
 }
 
-TEST_F(Energy, AbsentOrUnreadableIsNothing) {
+TEST_F(Energy, AbsentOrUnreadableCountersAreSkipped) {
   EXPECT_TRUE(EnergyMeter(folder_ / "nowhere").read().empty());
   write("intel-rapl:0", "name", "package-0");
   EXPECT_TRUE(EnergyMeter(folder_).read().empty());

@@ -1,5 +1,5 @@
-// Other servers' names for what is counted here, so that their dashboards can be pointed at this server. A name is
-// printed only where the thing exists here: nothing of vLLM's speculation, multimodal cache, adapters and host offload.
+// Exports metrics under the names of other servers too, so that their dashboards work with this server. Only names with
+// a counterpart here are exported: nothing for vLLM's speculation, multimodal cache, adapters and host offload.
 #include <algorithm>
 
 #include "server/telemetry/metric_family.h"
@@ -20,7 +20,7 @@ constexpr Alias kVllm[] = {
     {"vllm:num_requests_running", "millrace_requests_running"},
     {"vllm:num_requests_waiting", "millrace_requests_waiting"},
     {"vllm:kv_cache_usage_perc", "millrace_kv_cache_usage_ratio"},
-    {"vllm:gpu_cache_usage_perc", "millrace_kv_cache_usage_ratio"},  // its old name
+    {"vllm:gpu_cache_usage_perc", "millrace_kv_cache_usage_ratio"},  // old name
     {"vllm:cache_config_info", "millrace_cache_config_info"},
     {"vllm:num_preemptions_total", "millrace_preemptions_total"},
     {"vllm:prompt_tokens_total", "millrace_prompt_tokens_total"},
@@ -32,7 +32,7 @@ constexpr Alias kVllm[] = {
     {"vllm:request_success_total", "millrace_answers_finished_total"},
     {"vllm:time_to_first_token_seconds", "millrace_time_to_first_token_seconds"},
     {"vllm:inter_token_latency_seconds", "millrace_inter_token_latency_seconds"},
-    {"vllm:time_per_output_token_seconds", "millrace_inter_token_latency_seconds"},  // its old name
+    {"vllm:time_per_output_token_seconds", "millrace_inter_token_latency_seconds"},  // old name
     {"vllm:request_time_per_output_token_seconds", "millrace_time_per_output_token_seconds"},
     {"vllm:e2e_request_latency_seconds", "millrace_request_seconds"},
     {"vllm:request_queue_time_seconds", "millrace_request_queue_seconds"},
@@ -44,7 +44,7 @@ constexpr Alias kVllm[] = {
     {"vllm:request_max_num_generation_tokens", "millrace_request_longest_answer_tokens"},
     {"vllm:request_params_n", "millrace_request_answers"},
     {"vllm:request_params_max_tokens", "millrace_request_max_tokens"},
-    {"vllm:iteration_tokens_total", "millrace_step_tokens"},  // a histogram, for all its name
+    {"vllm:iteration_tokens_total", "millrace_step_tokens"},  // a histogram despite its name
     {"vllm:kv_block_lifetime_seconds", "millrace_kv_block_lifetime_seconds"},
     {"vllm:kv_block_idle_before_evict_seconds", "millrace_kv_block_idle_seconds"},
     {"vllm:kv_block_reuse_gap_seconds", "millrace_kv_block_reuse_gap_seconds"},
@@ -57,7 +57,7 @@ const MetricFamily* find(const MetricFamilies& families, std::string_view name) 
   return found == families.end() ? nullptr : &*found;
 }
 
-// Its reasons are stop, length, abort and error: an answer whose time was over counts as aborted.
+// vLLM's reasons are stop, length, abort and error: an answer that reached its time limit counts as aborted.
 void fold_reasons(MetricFamily& family) {
   for (auto late = family.metric.begin(); late != family.metric.end();) {
     const auto reason = std::ranges::find(late->label, "finished_reason", &prometheus::ClientMetric::Label::name);
@@ -96,8 +96,8 @@ struct LlamaAlias {
   const char* theirs;
   MetricType type;
   const char* ours;
-  Part part = Part::value;        // of a histogram, the sum
-  const char* divisor = nullptr;  // ... of this histogram's sum
+  Part part = Part::value;        // sum: of a histogram
+  const char* divisor = nullptr;  // divide by this histogram's sum
 };
 
 constexpr LlamaAlias kLlama[] = {
@@ -115,7 +115,7 @@ constexpr LlamaAlias kLlama[] = {
     {"llamacpp:requests_deferred", MetricType::Gauge, "millrace_requests_waiting"},
 };
 
-// Over all models: llama-server has no labels.
+// Sums over all models: llama-server has no labels.
 double total(const MetricFamily& family, Part part) {
   double sum = 0;
   for (const auto& metric : family.metric) {

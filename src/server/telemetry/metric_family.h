@@ -1,4 +1,4 @@
-// A prometheus::MetricFamily built value by value; for figures that are read at the moment of asking.
+// Builds a prometheus::MetricFamily value by value, for figures that are read on every scrape.
 #pragma once
 
 #include <prometheus/metric_family.h>
@@ -24,7 +24,7 @@ class FamilyBuilder {
     if (family_.type == prometheus::MetricType::Gauge) metric.gauge.value = value;
     return *this;
   }
-  // `counts` of each bucket, not cumulative; as many `edges`, or one fewer: the last bucket then has none.
+  // `counts`: per bucket, not cumulative. `edges`: as many, or one less if the last bucket is unbounded.
   template <typename Counts, typename Edge>
   FamilyBuilder& add_histogram(const Counts& counts, size_t edges, Edge edge, double sum, const MetricLabels& labels) {
     prometheus::ClientMetric& metric = slot(labels);

@@ -22,10 +22,10 @@ namespace {
 using prometheus::Histogram;
 using Buckets = Histogram::BucketBoundaries;
 
-constexpr size_t kMostTenants = 256;  // further ones are counted together
+constexpr size_t kMostTenants = 256;  // further tenants are counted as "other"
 constexpr size_t kMostLabelBytes = 64;
 
-// vLLM's, with finer ones below.
+// vLLM's buckets, with finer ones at the low end.
 Buckets first_token_buckets() {
   return {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5, 0.75,
           1,     2.5,   5,    7.5,  10,   20,   40,   80,  160,  640, 2560};
@@ -40,7 +40,7 @@ Buckets request_buckets() {
 }
 Buckets count_buckets() { return {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000}; }
 
-// What a client or an operator chose, as a label: short, UTF-8.
+// Text from a client or operator as a label value: truncated, valid UTF-8.
 std::string label_text(const std::string& text) {
   std::string out = parse_json(to_text(Json(text.substr(0, kMostLabelBytes)))).get<std::string>();
   return out.empty() ? "none" : out;
@@ -101,35 +101,33 @@ struct Metrics::State {
   prometheus::Registry registry;
   EnergyMeter energy;
 
-  // Of one model.
+  // Histograms of one model.
   struct PerModel {
     std::string name;
     Histogram *first_token, *gap, *per_token, *whole, *queue, *prefill, *decode, *inference, *prompt_tokens,
         *generated_tokens, *longest, *answers_asked, *most_tokens;
   };
   std::mutex mutex;
-  std::map<std::string, PerModel> models;  // guarded by `mutex`, as are:
+  std::map<std::string, PerModel> models;  // `mutex` guards this and `tenants`
   std::set<std::string> tenants;
 
   prometheus::Family<prometheus::Counter>& answers =
-      family(registry, prometheus::BuildCounter(), "millrace_answers_finished_total", "Answers by how they ended");
-  prometheus::Family<prometheus::Counter>& refusals =
-      family(registry, prometheus::BuildCounter(), "millrace_requests_refused_total",
-             "Requests that got an error, by its kind");
-  prometheus::Family<prometheus::Counter>& errors =
-      family(registry, prometheus::BuildCounter(), "millrace_errors_total",
-             "Requests that failed, by class, whatever API they came by");
+      family(registry, prometheus::BuildCounter(), "millrace_answers_finished_total", "Finished answers by reason");
+  prometheus::Family<prometheus::Counter>& refusals = family(
+      registry, prometheus::BuildCounter(), "millrace_requests_refused_total", "Rejected requests by kind of error");
+  prometheus::Family<prometheus::Counter>& errors = family(
+      registry, prometheus::BuildCounter(), "millrace_errors_total", "Failed requests of all APIs by error class");
   prometheus::Family<prometheus::Counter>& replies =
-      family(registry, prometheus::BuildCounter(), "millrace_http_requests_total", "HTTP requests that were answered");
+      family(registry, prometheus::BuildCounter(), "millrace_http_requests_total", "Answered HTTP requests");
   prometheus::Family<Histogram>& reply_seconds =
       family(registry, prometheus::BuildHistogram(), "millrace_http_request_duration_seconds",
-             "From a request's last byte to its answer's last byte being ready");
-  prometheus::Family<prometheus::Counter>& tenant_requests = family(
-      registry, prometheus::BuildCounter(), "millrace_tenant_requests_total", "Requests for text, by whose they are");
+             "Time from the last byte of a request until the last byte of its answer is ready");
+  prometheus::Family<prometheus::Counter>& tenant_requests =
+      family(registry, prometheus::BuildCounter(), "millrace_tenant_requests_total", "Generation requests by tenant");
   prometheus::Family<prometheus::Counter>& tenant_prompt =
-      family(registry, prometheus::BuildCounter(), "millrace_tenant_prompt_tokens_total", "Their prompt tokens");
+      family(registry, prometheus::BuildCounter(), "millrace_tenant_prompt_tokens_total", "Prompt tokens by tenant");
   prometheus::Family<prometheus::Counter>& tenant_generated = family(
-      registry, prometheus::BuildCounter(), "millrace_tenant_generated_tokens_total", "Tokens generated for them");
+      registry, prometheus::BuildCounter(), "millrace_tenant_generated_tokens_total", "Generated tokens by tenant");
 
   Histogram* make(const std::string& model, const char* name, const char* help, Buckets buckets) {
     return &family(registry, prometheus::BuildHistogram(), name, help).Add({{"model_name", model}}, std::move(buckets));
@@ -159,31 +157,33 @@ Metrics::State::PerModel Metrics::State::make_model(const std::string& m) {
   for (const char* reason : {"stop", "length", "time_limit", "abort", "error"}) answers_of(m, reason);
   return {
       .name = m,
-      .first_token =
-          make(m, "millrace_time_to_first_token_seconds", "From submission to the first token", first_token_buckets()),
-      .gap = make(m, "millrace_inter_token_latency_seconds", "Between two tokens of an answer", token_buckets()),
-      .per_token = make(m, "millrace_time_per_output_token_seconds", "Mean over an answer after its first token",
-                        token_buckets()),
-      .whole = make(m, "millrace_request_seconds", "From the request to its last byte being ready", request_buckets()),
-      .queue = make(m, "millrace_request_queue_seconds", "In the queue", request_buckets()),
-      .prefill = make(m, "millrace_request_prefill_seconds", "From the queue to the first token", request_buckets()),
-      .decode = make(m, "millrace_request_decode_seconds", "From the first token to the last", request_buckets()),
-      .inference = make(m, "millrace_request_inference_seconds", "From the queue to the last token", request_buckets()),
-      .prompt_tokens = make(m, "millrace_request_prompt_tokens", "Prompt tokens of a request", count_buckets()),
-      .generated_tokens =
-          make(m, "millrace_request_generated_tokens", "Generated tokens of an answer", count_buckets()),
+      .first_token = make(m, "millrace_time_to_first_token_seconds", "Time from submission to the first token",
+                          first_token_buckets()),
+      .gap = make(m, "millrace_inter_token_latency_seconds", "Time between two tokens of an answer", token_buckets()),
+      .per_token = make(m, "millrace_time_per_output_token_seconds",
+                        "Mean time per token of an answer after its first token", token_buckets()),
+      .whole = make(m, "millrace_request_seconds", "Time from the request until the last byte of its answer is ready",
+                    request_buckets()),
+      .queue = make(m, "millrace_request_queue_seconds", "Time in the queue", request_buckets()),
+      .prefill =
+          make(m, "millrace_request_prefill_seconds", "Time from admission to the first token", request_buckets()),
+      .decode = make(m, "millrace_request_decode_seconds", "Time from the first to the last token", request_buckets()),
+      .inference =
+          make(m, "millrace_request_inference_seconds", "Time from admission to the last token", request_buckets()),
+      .prompt_tokens = make(m, "millrace_request_prompt_tokens", "Prompt tokens per request", count_buckets()),
+      .generated_tokens = make(m, "millrace_request_generated_tokens", "Generated tokens per answer", count_buckets()),
       .longest = make(m, "millrace_request_longest_answer_tokens", "Generated tokens of a request's longest answer",
                       count_buckets()),
-      .answers_asked = make(m, "millrace_request_answers", "Answers asked for", {1, 2, 5, 10, 20}),
-      .most_tokens = make(m, "millrace_request_max_tokens", "Tokens allowed to an answer, where a limit was given",
-                          count_buckets())};
+      .answers_asked = make(m, "millrace_request_answers", "Requested answers per request", {1, 2, 5, 10, 20}),
+      .most_tokens =
+          make(m, "millrace_request_max_tokens", "Requested token limit per answer, if any", count_buckets())};
 }
 
 Metrics::Metrics(const std::string& model, const std::string& version) : state_(std::make_unique<State>()) {
   state_->of(model);
   for (const char* name : {"user", "corrupt", "unsupported", "resource", "cancelled", "internal"})
     state_->errors.Add({{"class", name}});
-  family(state_->registry, prometheus::BuildGauge(), "millrace_build_info", "Which build this is; always 1")
+  family(state_->registry, prometheus::BuildGauge(), "millrace_build_info", "Version of this build; always 1")
       .Add({{"version", version.empty() ? "unknown" : label_text(version)}})
       .Set(1);
 }
@@ -244,19 +244,21 @@ void add_constraint_metrics(MetricFamilies& families, const ConstraintCounts& co
   const auto total = [&](const char* name, const char* help, int64_t count) {
     value(name, help, MetricType::Counter, static_cast<double>(count));
   };
-  value("millrace_constraints_waiting", "Schemas, grammars and regexes that wait to be compiled", MetricType::Gauge,
-        static_cast<double>(counts.waiting));
-  value("millrace_constraints_compiling", "... that are being compiled", MetricType::Gauge,
+  value("millrace_constraints_waiting", "Constraints (schemas, grammars, regexes) waiting to be compiled",
+        MetricType::Gauge, static_cast<double>(counts.waiting));
+  value("millrace_constraints_compiling", "Constraints being compiled", MetricType::Gauge,
         static_cast<double>(counts.compiling));
-  total("millrace_constraints_compiled_total", "... that were compiled", counts.compiled);
-  total("millrace_constraints_refused_total", "... that were refused as they were compiled", counts.refused);
-  total("millrace_constraints_cancelled_total", "... that nobody waited for any more", counts.cancelled);
+  total("millrace_constraints_compiled_total", "Compiled constraints", counts.compiled);
+  total("millrace_constraints_refused_total", "Constraints rejected by the compiler", counts.refused);
+  total("millrace_constraints_cancelled_total", "Compilations cancelled because all clients had disconnected",
+        counts.cancelled);
   total("millrace_constraints_long_total",
-        "... that took longer than a first try, and went on when the processor was idle", counts.long_ones);
-  total("millrace_constraints_turned_away_total", "Requests refused because too many waited", counts.turned_away);
-  total("millrace_constraints_known_total", "Requests that found what they asked for compiled", counts.known);
-  total("millrace_constraints_shared_total", "Requests that waited for what another one had asked for", counts.shared);
-  value("millrace_constraints_compile_seconds_total", "Processor time that compiling took", MetricType::Counter,
+        "Compilations that exceeded their first time slice and continued at idle priority", counts.long_ones);
+  total("millrace_constraints_turned_away_total", "Requests rejected because too many constraints were waiting",
+        counts.turned_away);
+  total("millrace_constraints_known_total", "Requests whose constraint was already compiled", counts.known);
+  total("millrace_constraints_shared_total", "Requests that shared the compilation of another request", counts.shared);
+  value("millrace_constraints_compile_seconds_total", "CPU time spent on compiling constraints", MetricType::Counter,
         counts.seconds);
 }
 
@@ -273,20 +275,19 @@ std::string Metrics::text(std::span<const EngineAccount> engines, const HttpCoun
     families.push_back(FamilyBuilder(name, help, type).add(static_cast<double>(count)).take());
   };
   value("millrace_connections", "Open connections", prometheus::MetricType::Gauge, http.connections);
-  value("millrace_connections_answering", "Open connections with a request under way", prometheus::MetricType::Gauge,
+  value("millrace_connections_answering", "Open connections with a request in progress", prometheus::MetricType::Gauge,
         http.answering);
-  value("millrace_slow_readers_cut_total", "Connections cut because their reader took nothing",
+  value("millrace_slow_readers_cut_total", "Connections closed because the client did not read its answer",
         prometheus::MetricType::Counter, http.slow_readers_cut);
-  value("millrace_log_lines_dropped_total", "Lines that the log could not take as fast as they came",
+  value("millrace_log_lines_dropped_total", "Log lines dropped because the log was too slow",
         prometheus::MetricType::Counter, telemetry.log_lines_dropped);
-  value("millrace_spans_exported_total", "Spans that the trace collector took", prometheus::MetricType::Counter,
+  value("millrace_spans_exported_total", "Spans accepted by the trace collector", prometheus::MetricType::Counter,
         telemetry.spans_exported);
-  value("millrace_spans_dropped_total", "Spans that it did not take, or that came faster than it took them",
+  value("millrace_spans_dropped_total", "Spans rejected by the trace collector, or dropped because it was too slow",
         prometheus::MetricType::Counter, telemetry.spans_dropped);
   add_constraint_metrics(families, constraints);
   add_machine_metrics(families);
-  FamilyBuilder energy("millrace_energy_joules_total",
-                       "Energy that the processor counted since the start, whoever used it",
+  FamilyBuilder energy("millrace_energy_joules_total", "Energy used by the processor since startup, by all processes",
                        prometheus::MetricType::Counter);
   const auto domains = state_->energy.read();
   for (const EnergyMeter::Domain& domain : domains) energy.add(domain.joules, {{"domain", label_text(domain.name)}});

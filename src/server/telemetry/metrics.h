@@ -1,7 +1,7 @@
-// What a dashboard sees: counters and histograms of the requests, and the engines' accounts at the moment of asking.
-// Names begin with millrace_; other servers' names for the same things can be printed beside them. Thread-safe.
+// Prometheus metrics: counters and histograms of requests, and the engines' statistics at the time of the scrape. Names
+// begin with millrace_; they can be exported under other servers' names in addition. Thread-safe.
 //
-//   metrics.cc           what is counted as requests end          engine_metrics.cc    what engines count by themselves
+//   metrics.cc           counted when requests end                engine_metrics.cc    the engines' own counters
 //   metric_aliases.cc    other servers' names                     machine_metrics.cc   the process and its energy
 #pragma once
 
@@ -24,14 +24,14 @@ namespace millrace {
 struct ConstraintCounts;
 struct RequestFacts;
 
-// One engine as /metrics tells of it.
+// One engine's input to /metrics.
 struct EngineAccount {
-  std::string model;  // as it is served
+  std::string model;  // served name
   EngineStats stats;
   EngineOptions options;
 };
 
-// What was not written for want of room or of a reader.
+// Log lines and spans that were written or dropped.
 struct TelemetryCounts {
   int64_t log_lines_dropped = 0;
   int64_t spans_exported = 0, spans_dropped = 0;
@@ -42,12 +42,12 @@ class Metrics {
   explicit Metrics(const std::string& model, const std::string& version = "");
   ~Metrics();
 
-  void token_gap(const std::string& model, double seconds);  // between two tokens of an answer, as the engine made them
+  void token_gap(const std::string& model, double seconds);  // between two tokens of an answer in the engine
   void finished(const Answer& answer, const Choice& choice, const RequestTimings& timings);  // one answer
   void answered(const Answer& answer);                                                       // the whole request
-  void aborted(const std::string& model);                                                    // its reader left
+  void aborted(const std::string& model);                                                    // the client disconnected
   void refused(ApiErrorKind kind);
-  void replied(const RequestFacts& facts);  // any HTTP request, when its answer has ended
+  void replied(const RequestFacts& facts);  // any HTTP request, when its answer is complete
 
   // Prometheus's text format. `alias`: "", "vllm" or "llamacpp".
   std::string text(std::span<const EngineAccount> engines, const HttpCounts& http, const TelemetryCounts& telemetry,
@@ -62,10 +62,10 @@ using MetricFamilies = std::vector<prometheus::MetricFamily>;
 
 // engine_metrics.cc
 void add_engine_metrics(MetricFamilies& out, std::span<const EngineAccount> engines);
-// metric_aliases.cc: further families, from those that are there.
+// metric_aliases.cc: appends the aliases of existing families.
 void add_metric_aliases(MetricFamilies& families, const std::string& alias);
 
 const char* error_kind_name(ApiErrorKind kind);
-const char* error_class_name(ApiErrorKind kind);  // user, unsupported, resource, internal: millrace/result.h's
+const char* error_class_name(ApiErrorKind kind);  // of millrace/result.h: user, unsupported, resource, internal
 
 }  // namespace millrace

@@ -25,7 +25,7 @@ std::string_view stripped(std::string_view text) {
   return text;
 }
 
-// As in the W3C's baggage: name=value,name=value.
+// The format of W3C Baggage: name=value,name=value.
 Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list) {
   HttpHeaders out;
   while (!list.empty()) {
@@ -40,7 +40,7 @@ Result<HttpHeaders> parse_headers(const std::string& name, std::string_view list
         value && is_token(key) && std::ranges::all_of(*value, [](char c) { return c >= ' ' && c < 0x7F; });
     if (!good || out.size() >= kMostHeaders)
       return Error::user(
-          name + ": wants NAME=VALUE,NAME=VALUE, at most 64 of them, percent-encoded");  // what it holds may be secret
+          name + ": expected at most 64 headers as NAME=VALUE,NAME=VALUE, percent-encoded");  // the value may be secret
     out.emplace_back(key, *value);
   }
   return out;
@@ -55,7 +55,7 @@ Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
     return std::string(text ? text : "");
   };
   if (get("OTEL_SDK_DISABLED") == "true") return settings;
-  // Its name, and its text.
+  // The name and value of the variable that applies.
   const auto of_traces = [&](const std::string& what) -> std::pair<std::string, std::string> {
     const std::string special = "OTEL_EXPORTER_OTLP_TRACES_" + what, general = "OTEL_EXPORTER_OTLP_" + what;
     if (std::string text = get(special); !text.empty()) return {special, std::move(text)};
@@ -71,7 +71,7 @@ Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
     const auto [name, protocol] = of_traces("PROTOCOL");
     if (!protocol.empty() && protocol != "http/json")
       return Error::unsupported(
-          fmt::format("{}: spans are sent as http/json, not '{}'; set it to that, or unset the endpoint", name,
+          fmt::format("{}: only http/json is supported, not '{}'; set it to http/json, or unset the endpoint", name,
                       protocol.substr(0, 40)));
   }
   if (settings.ca_file.empty()) settings.ca_file = of_traces("CERTIFICATE").second;

@@ -1,14 +1,14 @@
-// Where spans go, from the command line and from OpenTelemetry's standard variables, of which those for traces alone
-// win:
+// The destination of trace spans, from the command line and OpenTelemetry's standard environment variables. The TRACES_
+// variables override the general ones:
 //
-//   OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT      the general one is a base, to which /v1/traces is added
+//   OTEL_EXPORTER_OTLP_[TRACES_]ENDPOINT      /v1/traces is appended to the general one
 //   OTEL_EXPORTER_OTLP_[TRACES_]HEADERS       name=value,name=value, percent-encoded
-//   OTEL_EXPORTER_OTLP_[TRACES_]CERTIFICATE   authorities to trust in the place of the system's, PEM
+//   OTEL_EXPORTER_OTLP_[TRACES_]CERTIFICATE   PEM file of authorities to trust instead of the system's
 //   OTEL_EXPORTER_OTLP_[TRACES_]TIMEOUT       milliseconds
-//   OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL      http/json is what is spoken
-//   OTEL_SDK_DISABLED                         true: none of these counts
+//   OTEL_EXPORTER_OTLP_[TRACES_]PROTOCOL      only http/json is supported
+//   OTEL_SDK_DISABLED                         true: ignores all of these
 //
-// Flags win over all of them.
+// Command-line flags override all of them.
 #pragma once
 
 #include <chrono>
@@ -27,8 +27,8 @@ struct OtlpSettings {
   std::chrono::milliseconds timeout{5000};
 };
 
-// Fills in what `settings` lacks. `variable` is null where there is none of that name. Errors: user, unsupported (of
-// the protocol, where no flag names the endpoint).
+// Fills in missing `settings`. `variable` returns null for an unset variable. Errors: user, unsupported (the protocol,
+// unless a flag gives the endpoint).
 Result<OtlpSettings> with_otlp_environment(OtlpSettings settings,
                                            const std::function<const char*(const char* name)>& variable);
 

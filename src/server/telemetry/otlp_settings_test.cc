@@ -15,12 +15,12 @@ Result<OtlpSettings> with(const Variables& variables, OtlpSettings settings = {}
   });
 }
 
-TEST(OtlpSettings, WithoutVariablesTheFlagsStand) {
+TEST(OtlpSettings, WithoutVariablesFlagsApply) {
   EXPECT_EQ(with({})->endpoint, "");
   EXPECT_EQ(with({}, {.endpoint = "http://a/v1/traces", .ca_file = "ca.pem"})->ca_file, "ca.pem");
 }
 
-TEST(OtlpSettings, TheStandardVariables) {
+TEST(OtlpSettings, StandardVariables) {
   const auto one = with({{"OTEL_EXPORTER_OTLP_ENDPOINT", "https://a:4318/"},
                          {"OTEL_EXPORTER_OTLP_HEADERS", "api-key=a%20b, x = y"},
                          {"OTEL_EXPORTER_OTLP_CERTIFICATE", "/ca.pem"},
@@ -32,7 +32,7 @@ TEST(OtlpSettings, TheStandardVariables) {
   EXPECT_EQ(one->timeout.count(), 250);
 }
 
-TEST(OtlpSettings, ThoseOfTracesWinAndFlagsOverAll) {
+TEST(OtlpSettings, TracesVariablesOverrideGeneralOnesAndFlagsOverrideAll) {
   const Variables both = {{"OTEL_EXPORTER_OTLP_ENDPOINT", "http://a"},
                           {"OTEL_EXPORTER_OTLP_TRACES_ENDPOINT", "http://b/in"},
                           {"OTEL_EXPORTER_OTLP_PROTOCOL", "grpc"},
@@ -44,7 +44,7 @@ TEST(OtlpSettings, ThoseOfTracesWinAndFlagsOverAll) {
   EXPECT_EQ(with(off)->endpoint, "");
 }
 
-TEST(OtlpSettings, WhatIsWrongIsNamed) {
+TEST(OtlpSettings, ErrorsNameTheVariable) {
   const auto refused = [](const Variables& variables) {
     const auto done = with(variables, {.endpoint = "http://a/"});
     return done.ok() ? std::string() : done.error().message;

@@ -1,5 +1,5 @@
-// Outbox: texts on their way to somewhere slow (a log, a collector). put() never waits: beyond a bound a text is
-// dropped and counted. One thread of its own hands over what has come, in order and in batches.
+// Outbox: a bounded queue of texts for a slow destination (a log, a collector). put() never blocks: when the queue is
+// full, the text is dropped and counted. A background thread sends the texts in order and in batches.
 //
 //   any thread  put() -> [ queue, at most `most` ] -> the thread  send(batch)
 #pragma once
@@ -18,10 +18,10 @@ namespace millrace {
 
 class Outbox {
  public:
-  // Sends a batch of at most `batch` texts as soon as so many wait, or `linger` after the first of them came.
+  // Sends at most `batch` texts at a time, as soon as so many are queued or `linger` after the first one.
   using Send = std::function<void(const std::vector<std::string>&)>;
   Outbox(size_t most, size_t batch, std::chrono::milliseconds linger, Send send);
-  ~Outbox();  // what waits is sent first
+  ~Outbox();  // sends everything queued first
 
   void put(std::string text);
   int64_t dropped() const { return dropped_; }

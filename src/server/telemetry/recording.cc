@@ -25,14 +25,14 @@ constexpr double kMostSeconds = 1e9;
 
 std::string hex(XXH128_hash_t hash) { return fmt::format("{:016x}{:016x}", hash.high64, hash.low64); }
 
-// Frozen.
+// The names are frozen.
 constexpr EnumNames<Constraint::Kind> kConstraints("none", "json_object", "json_schema", "regex", "grammar", "choice",
                                                    "structure");
 constexpr EnumNames<EarlyStopping> kEarly("no", "yes", "never");
 constexpr EnumNames<FinishReason> kFinishes("", "stop", "length", "cancelled", "time_limit", "error");
 
-// A field that Request gets must be recorded below where the answer depends on it; then the names here are one more.
-[[maybe_unused]] void every_field_is_thought_of(const Request& request) {
+// Fails to compile when Request gets a field: record it below if the answer depends on it, then add its name here.
+[[maybe_unused]] void check_all_fields_are_considered(const Request& request) {
   [[maybe_unused]] const auto& [prompt, sampling, max_tokens, min_tokens, ignore_eos, stop, include_stop, stop_tokens,
                                 bad_words, skip_special, show_markers, constraint, thinking, adapters, cache_prompt,
                                 not_keep_seconds, not_prefix_group, n, best_of, beams, length_penalty, early_stopping,
@@ -44,7 +44,7 @@ Json constraint_json(const Constraint& c) {
   return {{"kind", kConstraints[c.kind]}, {"text", c.text}, {"choices", c.choices}, {"trigger", c.trigger}};
 }
 
-// What differs from a plain Request; every field that the answer depends on.
+// All fields that the answer depends on and that differ from a default Request.
 Json request_json(const Request& r) {
   const Request plain;
   Json out = Json::object();
@@ -83,7 +83,7 @@ Json request_json(const Request& r) {
   return out;
 }
 
-// Reads one line's fields; the first that is wrong is kept.
+// Reads the fields of one line and remembers the first error.
 class LineReader {
  public:
   explicit LineReader(const Json& line) : line_(line) {}
@@ -91,7 +91,7 @@ class LineReader {
   const std::string& wrong() const { return wrong_; }
   void fail(const char* name, std::string what) {
     std::ranges::replace_if(
-        what, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');  // some of it is the file's
+        what, [](char c) { return static_cast<unsigned char>(c) < ' '; }, '?');  // it may quote the file
     if (wrong_.empty()) wrong_ = fmt::format("{}: {}", name, what.substr(0, 300));
   }
   const Json* find(const char* name) const {
@@ -111,7 +111,7 @@ class LineReader {
                       (!value->is_number_unsigned() || value->get<uint64_t>() <= static_cast<uint64_t>(INT64_MAX));
     const int64_t number = fits ? value->get<int64_t>() : least - 1;
     if (number >= least && number <= most) return number;
-    fail(name, "is no integer within its bounds");
+    fail(name, "must be an integer within its bounds");
     return absent;
   }
   double number(const char* name, double least, double most, double absent) {
@@ -119,26 +119,26 @@ class LineReader {
     if (!value) return absent;
     const double number = value->is_number() ? value->get<double>() : NAN;
     if (number >= least && number <= most) return number;
-    fail(name, "is no number within its bounds");
+    fail(name, "must be a number within its bounds");
     return absent;
   }
   std::string text(const char* name) {
     const Json* value = find(name);
     if (!value) return "";
-    if (!value->is_string()) fail(name, "must be text");
+    if (!value->is_string()) fail(name, "must be a string");
     return value->is_string() ? value->get<std::string>() : "";
   }
   std::vector<std::string> texts(const char* name) {
     std::vector<std::string> out;
-    for (const Json& one : list(name, "texts")) {
+    for (const Json& one : list(name, "strings")) {
       if (one.is_string())
         out.push_back(one.get<std::string>());
       else
-        fail(name, "must be a list of texts");
+        fail(name, "must be a list of strings");
     }
     return out;
   }
-  // The value of `name` as a list; empty where it is absent or none.
+  // The value of `name` as a list; empty if it is absent or not a list.
   const Json::array_t& list(const char* name, const char* of) {
     const Json* value = find(name);
     if (value && !value->is_array()) fail(name, fmt::format("must be a list of {}", of));
@@ -159,7 +159,7 @@ class LineReader {
   Enum choice(const char* name, const EnumNames<Enum>& names, Enum absent) {
     if (!find(name)) return absent;
     if (const auto found = names.find(text(name))) return *found;
-    fail(name, "is none of its values");
+    fail(name, "has an unknown value");
     return absent;
   }
 
@@ -193,22 +193,22 @@ RecordedAnswer read_answer(const Json& json, LineReader& line) {
   const bool is_digest =
       out.digest.size() == 32 && out.digest.find_first_not_of("0123456789abcdef") == std::string::npos;
   if (!reader.wrong().empty() || out.tokens < 0 || !is_digest)
-    line.fail("answers", "one has no count or digest");
+    line.fail("answers", "an answer lacks a valid token count or digest");
   else if (reader.find("ids") &&
            (static_cast<int64_t>(out.ids.size()) != out.tokens || token_digest(out.ids) != out.digest))
-    line.fail("answers", "the tokens of one do not have its digest");
+    line.fail("answers", "the tokens of an answer do not match its digest");
   return out;
 }
 
 void read_sampling(const Json& json, Request& request, LineReader& line) {
   for (const auto& [name, value] : json.items()) {
-    if (!value.is_string()) return line.fail("sampling", "must hold texts");
+    if (!value.is_string()) return line.fail("sampling", "values must be strings");
     if (auto set = set_sampling_option(request.sampling, name, value.get<std::string>()); !set.ok())
       return line.fail("sampling", set.error().message);
   }
 }
 
-// Fields that are objects, or lists of them.
+// Reads the fields that are objects or lists of objects.
 void read_parts(LineReader& line, Request& r) {
   const auto read = [&line](const char* name, const Json& json, const auto& take) {
     if (!json.is_object()) return line.fail(name, "must be an object");
@@ -267,7 +267,7 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
   read_parts(line, r);
   const Json* answers = line.find("answers");
   if (!answers || !answers->is_array() || answers->empty() || answers->size() > kMostAnswers)
-    line.fail("answers", "must be a list of them");
+    line.fail("answers", "must be a non-empty list");
   else
     for (const Json& answer : *answers) out.answers.push_back(read_answer(answer, line));
   if (!line.wrong().empty()) return Error::corrupt(fmt::format("{}: {}", where, line.wrong()));
@@ -276,12 +276,12 @@ Result<RecordedRequest> read_request(const Json& json, bool prompts, const std::
 
 Result<RecordingHead> read_head(const Json& json, const std::string& where) {
   if (!json.contains("millrace_recording"))
-    return Error::corrupt(where + ": is no recording of millrace serve --record");
+    return Error::corrupt(where + ": is not a recording of millrace serve --record");
   LineReader line(json);
   const int64_t version = line.integer("millrace_recording", 1, 1000000, 0);
   if (line.wrong().empty() && version != kVersion)
     return Error::unsupported(
-        fmt::format("{}: a recording of version {}; this reads version {}", where, version, kVersion));
+        fmt::format("{}: the recording has version {}; only version {} is supported", where, version, kVersion));
   RecordingHead head{line.text("model"), line.text("instruction_set"), line.text("kv_format"),
                      line.boolean("prompts", false)};
   if (!line.wrong().empty()) return Error::corrupt(fmt::format("{}: {}", where, line.wrong()));
@@ -312,8 +312,8 @@ std::string recording_line(const RecordedRequest& r, bool prompts, uint64_t salt
     line["prompt_hash"] =
         hex(XXH3_128bits_withSeed(r.request.prompt.data(), r.request.prompt.size() * sizeof(TokenId), salt));
   }
-  Json asked = request_json(r.request);
-  for (auto& [key, value] : asked.items()) line[key] = std::move(value);
+  Json fields = request_json(r.request);
+  for (auto& [key, value] : fields.items()) line[key] = std::move(value);
   Json answers = Json::array();
   for (const RecordedAnswer& answer : r.answers) {
     Json one = {
@@ -334,7 +334,7 @@ Result<std::unique_ptr<Recorder>> Recorder::create(const std::string& path, cons
   recorder->salt_ = (static_cast<uint64_t>(std::random_device{}()) << 32) ^ std::random_device{}();
   recorder->began_ = std::chrono::steady_clock::now();
   recorder->file_ << recording_head_line(head) << std::endl;
-  if (!recorder->file_) return Error::user(fmt::format("record: {} cannot be written", path));
+  if (!recorder->file_) return Error::user(fmt::format("record: cannot write {}", path));
   return recorder;
 }
 
@@ -357,12 +357,12 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
     const size_t end = std::min(text.find('\n', at), text.size());
     const std::string_view line = text.substr(at, end - at);
     at = end + 1;
-    if (ended) return Error::corrupt(where + ": comes after the recording's end");
+    if (ended) return Error::corrupt(where + ": follows the end of the recording");
     if (line.size() > kMaxRecordBytes) return Error::corrupt(where + ": is too long");
     const Json json = parse_json(line);
     if (!json.is_object()) {
-      if (end == text.size() && number > 1 && !whole) break;  // the line that was being written
-      return Error::corrupt(where + (end == text.size() ? ": is cut off" : ": is not a JSON object"));
+      if (end == text.size() && number > 1 && !whole) break;  // the line that was being written at the end
+      return Error::corrupt(where + (end == text.size() ? ": is truncated" : ": is not a JSON object"));
     }
     if (number == 1) {
       MILLRACE_TRY(out.head, read_head(json, where));
@@ -370,8 +370,8 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
       LineReader reader(json);
       ended = true;
       if (reader.integer("end", 0, INT64_MAX, -1) != static_cast<int64_t>(out.requests.size()))
-        return Error::corrupt(fmt::format("{}: counts other than the {} requests before it; some are missing", where,
-                                          out.requests.size()));
+        return Error::corrupt(
+            fmt::format("{}: does not match the {} requests before it; some are missing", where, out.requests.size()));
     } else {
       MILLRACE_TRY(auto request, read_request(json, out.head.prompts, where));
       out.requests.push_back(std::move(request));
@@ -380,8 +380,8 @@ Result<Recording> parse_recording(std::string_view text, const std::string& name
   if (number == 0) return Error::corrupt(name + ": is empty");
   if (!ended && whole)
     return Error::corrupt(
-        fmt::format("{}: ends without its last line, after {} requests: the server was killed, or the file was cut; "
-                    "--partial takes what is there",
+        fmt::format("{}: ends after {} requests without its last line: the server was killed or the file truncated; "
+                    "--partial uses the requests that it has",
                     name, out.requests.size()));
   std::ranges::stable_sort(out.requests, {}, &RecordedRequest::arrival_seconds);
   return out;

@@ -1,16 +1,15 @@
-// What a server answered, written down so that it can be asked again and must answer the same. A text file of JSON
-// lines:
+// Recordings of a server's requests and answers, for replaying them and checking that the answers are the same. A file
+// of JSON lines: version and settings, one line per prompt in the order in which their answers end, and the number of
+// requests, which a truncated file lacks:
 //
-//   {"millrace_recording": 1, "model": ..., "instruction_set": ..., "kv_format": ..., "prompts": true}     version and
-//   setting
+//   {"millrace_recording": 1, "model": ..., "instruction_set": ..., "kv_format": ..., "prompts": true}
 //   {"arrival": 0.31, "id": ..., "prompt": [1, 9038], "sampling": {...}, "answers": [{"tokens": 17, "digest": ...}]}
-//   one
-//   ...                                                                             for each prompt, as its answers end
-//   {"end": 2}                                                                      how many; a file that was cut lacks
-//   it
+//   ...
+//   {"end": 2}
 //
 // The digest is XXH3-128 over an answer's token ids, little-endian 32-bit, without the end-of-generation token. Version
-// 1 is frozen. Without prompts, a line has their length and a hash that tells equal ones of this file, and no more.
+// 1 is frozen. Without prompts, a line has the prompt's length and a hash that only identifies equal prompts within the
+// file.
 #pragma once
 
 #include <chrono>
@@ -31,15 +30,15 @@ struct RecordedAnswer {
   int64_t tokens = 0;
   std::string digest;
   FinishReason finish = FinishReason::none;
-  std::vector<TokenId> ids;  // beside prompts only
+  std::vector<TokenId> ids;  // recorded only with prompts
 };
 
 struct RecordedRequest {
   double arrival_seconds = 0;  // since the recording began
   std::string id;              // X-Request-Id
-  Request request;             // without its prompt where prompts are not recorded
+  Request request;             // without the prompt if prompts are not recorded
   int64_t prompt_tokens = 0;
-  std::string prompt_hash;  // the same
+  std::string prompt_hash;  // recorded only without prompts
   std::vector<RecordedAnswer> answers;
 };
 
@@ -50,22 +49,22 @@ struct RecordingHead {
 
 struct Recording {
   RecordingHead head;
-  std::vector<RecordedRequest> requests;  // in order of arrival
+  std::vector<RecordedRequest> requests;  // sorted by arrival
 };
 
 std::string token_digest(const std::vector<TokenId>& tokens);
 
-// The lines of a file, without their ends. `salt`: of the hash that stands for a prompt without `prompts`.
+// The lines of a file, without line ends. `salt`: for the prompt hash if `prompts` is false.
 std::string recording_head_line(const RecordingHead& head);
 std::string recording_line(const RecordedRequest& request, bool prompts, uint64_t salt);
 std::string recording_end_line(int64_t requests);
 
-// Whether an event's token belongs to the answer's text: the end-of-generation token that stops it does not.
+// Whether an event's token is part of the answer: the end-of-generation token is not.
 inline bool counts_as_answer(const TokenEvent& event) {
   return event.token >= 0 && !(event.finish == FinishReason::stop && event.stopped_by.empty());
 }
 
-// Thread-safe: any connection's thread writes its line when its answers have ended.
+// Writes a recording. Thread-safe: write() is called by any connection's thread when a request's answers have ended.
 class Recorder {
  public:
   // Errors: user (the file cannot be written).
@@ -80,12 +79,11 @@ class Recorder {
   std::ofstream file_;
   bool prompts_ = false;
   int64_t written_ = 0;
-  uint64_t salt_ = 0;  // of prompt hashes; kept nowhere
+  uint64_t salt_ = 0;  // of prompt hashes; not stored anywhere
   std::chrono::steady_clock::time_point began_;
 };
 
-// Errors: corrupt, naming the line; unsupported (a later version). `whole` false lets a file that lacks its end
-// through.
+// Errors: corrupt, with the line number; unsupported (a later version). `whole` false accepts a truncated file.
 Result<Recording> parse_recording(std::string_view text, const std::string& name, bool whole = true);
 Result<Recording> read_recording(const std::string& path, bool whole = true);
 

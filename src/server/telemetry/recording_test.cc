@@ -42,38 +42,38 @@ std::string recorded(bool prompts, int requests = 1) {
   return std::string((std::istreambuf_iterator<char>(file)), std::istreambuf_iterator<char>());
 }
 
-TEST(Recording, ReadsBackAllThatAnAnswerDependsOn) {
+TEST(Recording, RoundTripsAllFieldsThatAffectAnAnswer) {
   const auto read = parse_recording(recorded(true), "r");
   ASSERT_TRUE(read.ok()) << read.error().message;
   EXPECT_EQ(read->head.model, "m");
   EXPECT_TRUE(read->head.prompts);
   ASSERT_EQ(read->requests.size(), 1u);
-  const RecordedRequest wanted = full_request();
-  const RecordedRequest& got = read->requests[0];
-  EXPECT_EQ(got.id, wanted.id);
-  EXPECT_EQ(got.request.prompt, wanted.request.prompt);
+  const RecordedRequest expected = full_request();
+  const RecordedRequest& actual = read->requests[0];
+  EXPECT_EQ(actual.id, expected.id);
+  EXPECT_EQ(actual.request.prompt, expected.request.prompt);
   for (const OptionSpec& spec : sampling_schema())
-    EXPECT_EQ(sampling_option_text(got.request.sampling, spec.name),
-              sampling_option_text(wanted.request.sampling, spec.name))
+    EXPECT_EQ(sampling_option_text(actual.request.sampling, spec.name),
+              sampling_option_text(expected.request.sampling, spec.name))
         << spec.name;
-  EXPECT_EQ(got.request.max_tokens, -1);
-  EXPECT_EQ(got.request.min_tokens, 2);
-  EXPECT_TRUE(got.request.ignore_eos);
-  EXPECT_EQ(got.request.stop, wanted.request.stop);
-  EXPECT_EQ(got.request.constraint.kind, Constraint::Kind::choice);
-  EXPECT_EQ(got.request.constraint.choices, wanted.request.constraint.choices);
-  EXPECT_EQ(got.request.constraint.trigger, "=>");
-  EXPECT_FALSE(got.request.cache_prompt);
-  EXPECT_EQ(got.request.n, 2);
-  EXPECT_EQ(got.request.best_of, 3);
-  EXPECT_EQ(got.request.priority, -4);
-  ASSERT_EQ(got.answers.size(), 2u);
-  EXPECT_EQ(got.answers[0].digest, token_digest({7, 8}));
-  EXPECT_EQ(got.answers[0].ids, (std::vector<TokenId>{7, 8}));
-  EXPECT_EQ(got.answers[1].finish, FinishReason::cancelled);
+  EXPECT_EQ(actual.request.max_tokens, -1);
+  EXPECT_EQ(actual.request.min_tokens, 2);
+  EXPECT_TRUE(actual.request.ignore_eos);
+  EXPECT_EQ(actual.request.stop, expected.request.stop);
+  EXPECT_EQ(actual.request.constraint.kind, Constraint::Kind::choice);
+  EXPECT_EQ(actual.request.constraint.choices, expected.request.constraint.choices);
+  EXPECT_EQ(actual.request.constraint.trigger, "=>");
+  EXPECT_FALSE(actual.request.cache_prompt);
+  EXPECT_EQ(actual.request.n, 2);
+  EXPECT_EQ(actual.request.best_of, 3);
+  EXPECT_EQ(actual.request.priority, -4);
+  ASSERT_EQ(actual.answers.size(), 2u);
+  EXPECT_EQ(actual.answers[0].digest, token_digest({7, 8}));
+  EXPECT_EQ(actual.answers[0].ids, (std::vector<TokenId>{7, 8}));
+  EXPECT_EQ(actual.answers[1].finish, FinishReason::cancelled);
 }
 
-TEST(Recording, WithoutPromptsHoldsNoTokenOfThem) {
+TEST(Recording, WithoutPromptsContainsNoPromptTokens) {
   const std::string text = recorded(false, 2);
   EXPECT_EQ(text.find("\"prompt\":"), std::string::npos);
   EXPECT_EQ(text.find("\"ids\""), std::string::npos);
@@ -82,10 +82,10 @@ TEST(Recording, WithoutPromptsHoldsNoTokenOfThem) {
   EXPECT_EQ(read->requests[0].prompt_tokens, 3);
   EXPECT_EQ(read->requests[0].prompt_hash, read->requests[1].prompt_hash);
   EXPECT_NE(read->requests[0].prompt_hash,
-            parse_recording(recorded(false), "r")->requests[0].prompt_hash);  // of this file only
+            parse_recording(recorded(false), "r")->requests[0].prompt_hash);  // salted per file
 }
 
-TEST(Recording, EveryCutIsTold) {
+TEST(Recording, DetectsEveryTruncation) {
   const std::string text = recorded(true, 2);
   for (size_t length = 0; length < text.size() - 1; ++length) {
     const auto read = parse_recording(std::string_view(text).substr(0, length), "file");
@@ -99,7 +99,7 @@ TEST(Recording, EveryCutIsTold) {
   EXPECT_EQ(parse_recording(std::string_view(text).substr(0, last_line - 5), "file", false)->requests.size(), 1u);
 }
 
-TEST(Recording, RefusesWhatIsDamaged) {
+TEST(Recording, RejectsDamagedFiles) {
   const std::string text = recorded(true);
   const auto with = [&](const std::string& from, const std::string& to) {
     std::string out = text;

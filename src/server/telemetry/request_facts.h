@@ -1,5 +1,5 @@
-// RequestFacts: what is known of one HTTP request when it has ended, for metrics, log and trace. It travels with the
-// request's Exchange, which says when and how the answer ended; who works on the request fills in the rest before that.
+// RequestFacts: the record of one HTTP request, for metrics, log and trace. It travels with the request's Exchange,
+// which reports when and how the answer ended; the code that handles the request fills in the rest before that.
 #pragma once
 
 #include <atomic>
@@ -24,46 +24,46 @@ struct GenerationParameters {
 
 struct RequestFacts {
   std::string method, path;
-  std::string handler;  // the endpoint's path; "none": there is no such
+  std::string handler;  // the endpoint's path; "none": unknown path
   std::string id;       // X-Request-Id
   int status = 0;
-  std::string error;  // its kind; "": none
+  std::string error;  // kind of error; "": none
   std::string error_message;
-  bool gone = false;  // the reader left
+  bool gone = false;  // the client disconnected
   bool streamed = false;
-  bool kept = false;            // its stream may outlive its reader, and ends when its work does
-  std::atomic<int> resumed{0};  // times it was read on
+  bool kept = false;            // a resumable stream, which may outlive its connection
+  std::atomic<int> resumed{0};  // times the stream was resumed
 
-  // Of a request for text.
+  // Of a generation request.
   bool generates = false;
   std::string model, answer_id, tenant;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   GenerationParameters parameters;
-  RequestTimings timings;   // of the answer that ended last
+  RequestTimings timings;   // of the last answer to end
   int64_t finished_ns = 0;  // steady: when the engine ended it
   std::vector<std::string> finish_reasons;
-  std::string prompt;  // only where prompts are logged
+  std::string prompt;  // only if prompts are logged
 
   std::optional<TraceContext> parent;
   TraceContext trace;     // of this request's span
-  bool exported = false;  // its spans are wanted
+  bool exported = false;  // export its spans
 
   std::chrono::steady_clock::time_point began = std::chrono::steady_clock::now();
   std::chrono::system_clock::time_point began_at = std::chrono::system_clock::now();
-  double seconds = 0;         // from there to the end
-  HttpHeaders reply_headers;  // go out with the answer
+  double seconds = 0;         // from `began` to the end
+  HttpHeaders reply_headers;  // headers added to the answer
 
-  // Called once, by whom the answer's end is told of.
+  // Called once, when the answer has ended.
   std::function<void(RequestFacts&)> on_end;
 
-  void end(int with_status, bool reader_left) {
+  void end(int with_status, bool disconnected) {
     if (ended_.exchange(true)) return;
     status = with_status;
-    gone = reader_left;
+    gone = disconnected;
     seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - began).count();
     if (on_end) on_end(*this);
   }
-  // Takes note of an answer's head, and adds to it what goes out with it.
+  // Records an answer's head and adds `reply_headers` to it.
   void open(HttpReply& head, bool stream) {
     streamed = streamed || stream;
     if (error.empty() && !head.error.empty()) error = head.error, error_message = head.why;

@@ -25,7 +25,7 @@ std::string timestamp(std::chrono::system_clock::time_point now) {
 void write_all(int descriptor, const std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t count = ::write(descriptor, bytes.data() + at, bytes.size() - at);
-    if (count <= 0) return;  // nobody reads it
+    if (count <= 0) return;  // nothing reads it
     at += static_cast<size_t>(count);
   }
 }
@@ -49,7 +49,7 @@ std::string log_text(const Json& line) {
   for (const auto& [key, value] : line.items()) {
     if (!out.empty()) out += ' ';
     out += key + "=";
-    // Beyond ASCII too: terminals obey some of it.
+    // Escapes non-ASCII characters too: terminals interpret some of them.
     if (value.is_string())
       out += is_plain(value.get_ref<const std::string&>()) ? value.get_ref<const std::string&>()
                                                            : value.dump(-1, ' ', true, Json::error_handler_t::replace);
@@ -88,7 +88,7 @@ void RequestLog::request(const RequestFacts& f) {
   const LogLevel level = f.status >= 500 || f.error == "internal" ? LogLevel::error
                          : f.status >= 400 || !f.error.empty()    ? LogLevel::warn
                                                                   : LogLevel::info;
-  // What only looks whether the server is there is no news.
+  // Health checks and scrapes are only logged at debug level.
   const bool probe =
       f.status < 400 && (f.handler.starts_with("/health") || f.handler == "/v1/health" || f.handler == "/metrics");
   if (!outbox_ || (probe ? LogLevel::debug : level) < level_) return;

@@ -1,6 +1,6 @@
-// RequestLog: one line for each request when it has ended, and a few for the server's own life, to stderr or a file
-// descriptor. Lines are written by a thread of their own; when it cannot keep up they are dropped and counted, and
-// nobody waits. What clients send is escaped: a line is a line whatever it says.
+// RequestLog: logs one line per finished request and a few server events, to stderr or a file descriptor. A background
+// thread writes the lines; when it cannot keep up, lines are dropped and counted, and callers never block. Text from
+// clients is escaped, so that it cannot forge lines.
 #pragma once
 
 #include <atomic>
@@ -18,9 +18,9 @@ enum class LogLevel { debug, info, warn, error, off };
 Result<LogLevel> find_log_level(const std::string& name);
 
 struct LogOptions {
-  std::string format = "text";  // or json: an object a line
-  std::string level = "info";   // what is less is left out
-  bool prompts = false;         // prompts too, cut to 4 KiB
+  std::string format = "text";  // or json: one object per line
+  std::string level = "info";   // lower levels are omitted
+  bool prompts = false;         // log prompts too, truncated to 4 KiB
   int descriptor = 2;
 };
 
@@ -28,7 +28,7 @@ class RequestLog {
  public:
   explicit RequestLog(const LogOptions& options);
 
-  // A request that failed for its own fault is a warning, one that the server failed is an error.
+  // A client error is logged as a warning, a server error as an error.
   void request(const RequestFacts& facts);
   // `fields`: an object of values.
   void event(LogLevel level, const std::string& message, Json fields = Json::object());
@@ -41,10 +41,10 @@ class RequestLog {
 
   bool json_, prompts_;
   LogLevel level_;
-  std::unique_ptr<Outbox> outbox_;  // null: nothing is logged
+  std::unique_ptr<Outbox> outbox_;  // null: logging is off
 };
 
-// "key=value key="a value"" from an object; every control character is escaped.
+// An object as `key=value key="a value"`; control characters are escaped.
 std::string log_text(const Json& line);
 
 }  // namespace millrace

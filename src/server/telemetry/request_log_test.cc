@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Everything that was logged, by a pipe.
+// Returns everything that was logged, read from a pipe.
 std::string logged(LogOptions options, const std::function<void(RequestLog&)>& use) {
   int ends[2];
   EXPECT_EQ(::pipe(ends), 0);
@@ -38,7 +38,7 @@ std::unique_ptr<RequestFacts> nasty_facts() {
   return facts;
 }
 
-TEST(RequestLog, ALineIsALineWhateverAClientSends) {
+TEST(RequestLog, ClientTextCannotForgeLines) {
   const auto facts = nasty_facts();
   const std::string json = logged({.format = "json"}, [&](RequestLog& log) { log.request(*facts); });
   EXPECT_EQ(std::count(json.begin(), json.end(), '\n'), 1);
@@ -53,7 +53,7 @@ TEST(RequestLog, ALineIsALineWhateverAClientSends) {
   EXPECT_NE(text.find("request_id=\"id\\r\\nforged\""), std::string::npos) << text;
 }
 
-TEST(RequestLog, SaysWhatWasAskedAndNoPromptUnlessAsked) {
+TEST(RequestLog, OmitsPromptsUnlessEnabled) {
   RequestFacts facts;
   facts.method = "POST";
   facts.path = facts.handler = "/v1/completions";
@@ -72,11 +72,12 @@ TEST(RequestLog, SaysWhatWasAskedAndNoPromptUnlessAsked) {
   EXPECT_EQ(line["tenant"], "team a");
   EXPECT_EQ(line["finish_reason"], "stop,length");
   EXPECT_EQ(plain.find("secret"), std::string::npos);
-  const std::string asked = logged({.format = "json", .prompts = true}, [&](RequestLog& log) { log.request(facts); });
-  EXPECT_EQ(Json::parse(asked)["prompt"], "a secret");
+  const std::string with_prompts =
+      logged({.format = "json", .prompts = true}, [&](RequestLog& log) { log.request(facts); });
+  EXPECT_EQ(Json::parse(with_prompts)["prompt"], "a secret");
 }
 
-TEST(RequestLog, LevelsLeaveOut) {
+TEST(RequestLog, LevelsFilterLines) {
   RequestFacts good, probe;
   const auto refused = nasty_facts();
   good.status = probe.status = 200;
@@ -98,7 +99,7 @@ TEST(RequestLog, LevelsLeaveOut) {
   EXPECT_FALSE(find_log_level("loud").ok());
 }
 
-TEST(Outbox, KeepsOrderBoundsAndCounts) {
+TEST(Outbox, KeepsOrderDropsAndCounts) {
   std::mutex mutex;
   std::condition_variable wake;
   bool open = false, entered = false;
@@ -115,10 +116,10 @@ TEST(Outbox, KeepsOrderBoundsAndCounts) {
     outbox.put("a");
     {
       std::unique_lock lock(mutex);
-      wake.wait(lock, [&] { return entered; });  // the thread is held with "a"
+      wake.wait(lock, [&] { return entered; });  // the thread is blocked sending "a"
     }
     for (const char* text : {"b", "c", "d", "e", "f"}) outbox.put(text);
-    EXPECT_EQ(outbox.dropped(), 2);  // three wait
+    EXPECT_EQ(outbox.dropped(), 2);  // three are queued
     std::lock_guard lock(mutex);
     open = true;
     wake.notify_all();

@@ -19,7 +19,7 @@ constexpr int kServerSpan = 2, kInternalSpan = 1;
 Json attribute(const char* key, const std::string& text) { return {{"key", key}, {"value", {{"stringValue", text}}}}; }
 Json attribute(const char* key, int64_t number) {
   return {{"key", key}, {"value", {{"intValue", std::to_string(number)}}}};
-}  // 64 bits are text in OTLP's JSON
+}  // OTLP's JSON encodes 64-bit integers as strings
 Json attribute(const char* key, double number) { return {{"key", key}, {"value", {{"doubleValue", number}}}}; }
 
 Json span(const RequestFacts& f, const std::string& id, const std::string& parent, const std::string& name, int kind,
@@ -41,7 +41,7 @@ const char* operation_of(const std::string& path) {
   return "text_completion";
 }
 
-// By OpenTelemetry's conventions for generative models.
+// The attributes of OpenTelemetry's conventions for generative AI.
 Json generation_attributes(const RequestFacts& f) {
   Json out =
       Json::array({attribute("gen_ai.operation.name", std::string(operation_of(f.handler))),
@@ -71,7 +71,7 @@ int64_t ns(double seconds) { return static_cast<int64_t>(seconds * 1e9); }
 }  // namespace
 
 std::vector<std::string> spans_of(const RequestFacts& f) {
-  // The steady clock's times, told by the wall clock as it stood when the request came.
+  // Converts steady-clock times to wall-clock times with the offset at the request's arrival.
   const int64_t wall = std::chrono::duration_cast<nanoseconds>(f.began_at.time_since_epoch()).count();
   const int64_t steady = std::chrono::duration_cast<nanoseconds>(f.began.time_since_epoch()).count();
   std::vector<std::string> out;
@@ -143,7 +143,7 @@ void SpanExporter::send(const std::vector<std::string>& spans) {
   try {
     const auto reply = http_post(target_, settings_.headers, body, settings_.timeout, kMostReply);
     taken = reply.ok() && reply->status >= 200 && reply->status < 300;
-  } catch (const std::exception&) {  // no memory for it
+  } catch (const std::exception&) {  // out of memory
   }
   (taken ? exported_ : failed_) += static_cast<int64_t>(spans.size());
 }

@@ -1,6 +1,6 @@
-// SpanExporter: the spans of finished requests to a collector, as OTLP over HTTP with JSON bodies (OpenTelemetry
-// Protocol 1.x, POST .../v1/traces). A thread of its own sends them in batches; nobody waits for it. What the collector
-// does not take, or what comes faster than it takes, is dropped and counted.
+// SpanExporter: sends the spans of finished requests to a collector, as OTLP over HTTP with JSON bodies (OpenTelemetry
+// Protocol 1.x, POST .../v1/traces). A background thread sends them in batches. Spans that the collector rejects, or
+// that arrive faster than it accepts them, are dropped and counted.
 //
 //   request ----------------------------------------------  HTTP method, path and status; gen_ai.* attributes
 //     queue ------|prefill -----|decode -----------------    as the engine timed them
@@ -35,10 +35,10 @@ class SpanExporter {
   OtlpSettings settings_;
   std::string version_;
   std::atomic<int64_t> exported_{0}, failed_{0};
-  std::unique_ptr<Outbox> outbox_;  // after what its thread uses
+  std::unique_ptr<Outbox> outbox_;  // last: its thread uses the members above
 };
 
-// The spans of a request, each as OTLP's JSON has it.
+// The spans of a request, each in OTLP's JSON format.
 std::vector<std::string> spans_of(const RequestFacts& facts);
 
 }  // namespace millrace

@@ -29,7 +29,7 @@ std::shared_ptr<RequestFacts> Telemetry::begin(const HttpRequest& request) {
   bool wrong_method = false;
   const Endpoint* endpoint = find_endpoint(request.method, request.path, &rest, &wrong_method);
   facts->handler = endpoint ? endpoint->path : "none";
-  // A second traceparent makes both of them nothing.
+  // Duplicate traceparent headers are invalid: ignore both.
   const auto given =
       std::ranges::count_if(request.headers, [](const auto& header) { return header.first == "traceparent"; });
   if (given == 1) facts->parent = parse_traceparent(request.header("traceparent"));

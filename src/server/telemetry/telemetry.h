@@ -1,7 +1,7 @@
-// Telemetry: all that a server tells of its requests beside their answers. One RequestFacts goes with each request's
-// Exchange; what becomes known is noted in it, and its end has it counted, logged, traced and recorded.
+// Telemetry: metrics, log, traces and recordings of requests. Each request's Exchange carries a RequestFacts, which is
+// filled in while the request is handled; when the answer ends, it is counted, logged and traced.
 //
-//   begin() -> Exchange.facts -> ... started() finished() failed() ... -> the answer's end -> metrics, log, spans
+//   begin() -> Exchange.facts -> ... started() finished() failed() ... -> end of the answer -> metrics, log, spans
 //                                     recorded() with the tokens, when all answers of a request are known
 #pragma once
 
@@ -32,17 +32,17 @@ class Telemetry {
   static Result<std::unique_ptr<Telemetry>> create(const TelemetryOptions& options, const std::string& model,
                                                    const RecordingHead& recorded);
 
-  // Of a request that has come; the trace it belongs to goes out with its answer.
+  // Creates the record of a new request; its trace context is returned in a header of the answer.
   std::shared_ptr<RequestFacts> begin(const HttpRequest& request);
-  // Of one that was refused before anything was begun for it.
+  // Records a request that was rejected before begin().
   void refused(const HttpRequest& request, HttpReply& reply);
 
-  // By who generates; `facts` may be null.
+  // Called by the code that generates; `facts` may be null.
   void started(RequestFacts* facts, const Answer& answer) const;
   void finished(RequestFacts* facts, const TokenEvent& event) const;
   static void failed(RequestFacts* facts, const ApiError& error);
 
-  // Null: nothing is recorded. `tokens`: of each choice.
+  // Records a request if records(). `tokens`: of each choice.
   bool records() const { return recorder_ != nullptr; }
   void recorded(const RequestFacts* facts, const Answer& answer, const std::vector<std::vector<TokenId>>& tokens);
 

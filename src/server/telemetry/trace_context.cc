@@ -30,7 +30,7 @@ std::optional<TraceContext> parse_traceparent(std::string_view h) {
   const auto version = h.substr(0, 2), trace = h.substr(3, 32), parent = h.substr(36, 16), flags = h.substr(53, 2);
   if (!is_hex(version) || !is_hex(trace) || !is_hex(parent) || !is_hex(flags)) return std::nullopt;
   if (version == "ff" || is_zero(trace) || is_zero(parent)) return std::nullopt;
-  // Later versions may say more behind another dash; version 00 says nothing more.
+  // Later versions may append fields after another dash; version 00 may not.
   if (h.size() > kLength && (version == "00" || h[kLength] != '-')) return std::nullopt;
   const char last = flags[1];
   const int digit = last <= '9' ? last - '0' : last - 'a' + 10;

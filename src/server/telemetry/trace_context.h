@@ -1,7 +1,7 @@
-// W3C Trace Context: which trace a request belongs to, from its traceparent header, and the ids of our own spans.
+// W3C Trace Context: parses the traceparent header and creates ids for our own spans.
 //
 //   00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01
-//   |  trace id                         parent's span    flags: 1 = sampled
+//   |  trace id                         parent span      flags: 1 = sampled
 #pragma once
 
 #include <optional>
@@ -12,16 +12,16 @@ namespace millrace {
 
 struct TraceContext {
   std::string trace_id;  // 32 hexadecimal digits, lower case
-  std::string span_id;   // 16; as parsed, the parent's
+  std::string span_id;   // 16 hexadecimal digits; after parsing, the parent's
   bool sampled = true;
 
-  std::string header() const;  // as traceparent and traceresponse have it
+  std::string header() const;  // value of traceparent and traceresponse
 };
 
-// Nothing where the header is not what the specification says; it is then as if there were none.
+// nullopt if the header is invalid; the specification says to ignore it then.
 std::optional<TraceContext> parse_traceparent(std::string_view header);
 
-// Not all zero.
+// Never all zero.
 std::string new_trace_id();
 std::string new_span_id();
 

@@ -7,7 +7,7 @@ namespace {
 
 constexpr const char* kGood = "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01";
 
-TEST(TraceContext, ReadsWhatTheSpecificationGives) {
+TEST(TraceContext, ParsesTheSpecificationsExample) {
   const auto context = parse_traceparent(kGood);
   ASSERT_TRUE(context);
   EXPECT_EQ(context->trace_id, "4bf92f3577b34da6a3ce929d0e0e4736");
@@ -19,14 +19,14 @@ TEST(TraceContext, ReadsWhatTheSpecificationGives) {
                   ->sampled);  // only the last bit counts
 }
 
-TEST(TraceContext, LaterVersionsMaySayMore) {
+TEST(TraceContext, LaterVersionsMayHaveMoreFields) {
   EXPECT_TRUE(parse_traceparent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01-more"));
   EXPECT_TRUE(parse_traceparent("cc-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"));
   EXPECT_FALSE(parse_traceparent("01-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01.more"));
   EXPECT_FALSE(parse_traceparent(std::string(kGood) + "-more"));
 }
 
-TEST(TraceContext, WhatIsInvalidIsNothing) {
+TEST(TraceContext, RejectsInvalidHeaders) {
   for (const char* bad : {"", "00", "ff-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
                           "00-00000000000000000000000000000000-00f067aa0ba902b7-01",
                           "00-4bf92f3577b34da6a3ce929d0e0e4736-0000000000000000-01",
