@@ -104,7 +104,7 @@ Result<double> StepTimer::run(const StepDesign& design) {
     if (needed > blocks_.end() - next || chunk.first + chunk.count > stream.sequence.size())
       return Error::internal(
           fmt::format("step: {} + {} tokens are more than the timer was made for", chunk.first, chunk.count));
-    stream.sequence.blocks.assign(next, next + needed);
+    stream.sequence.kv.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
     work_.push_back({&stream, chunk});

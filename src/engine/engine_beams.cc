@@ -53,13 +53,13 @@ void EngineCore::admit_beams(BeamGroup& group) {
   for (StreamPtr& stream : group.parked) {
     Sequence& s = stream->sequence;
     s.arrival = next_arrival_++;
-    s.admitted = group.slots.front()->sequence.admitted;
-    s.time_limit = group.slots.front()->sequence.time_limit;
+    s.times.admitted = group.slots.front()->sequence.times.admitted;
+    s.times.time_limit = group.slots.front()->sequence.times.time_limit;
     stream->beams = group.slots.front()->beams;
     s.phase = StreamPhase::running;
     s.tokens.reserve(static_cast<size_t>(s.max_total));
-    s.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
-    limited_ += s.time_limit > 0;
+    s.kv.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
+    limited_ += s.times.time_limit > 0;
     streams_[s.id] = stream.get();
     tell(ScheduleEvent::Kind::queued, s);
     tell(ScheduleEvent::Kind::admitted, s);
@@ -82,7 +82,7 @@ bool EngineCore::commit_beam(LiveStream& stream, int64_t row, std::vector<TokenE
   group.known = 0;
   const auto next = group.search.advance(group.candidates);
   Sequence& first = group.slots.front()->sequence;
-  if (first.first_token == 0) first.first_token = clock_->now_ns();
+  if (first.times.first_token == 0) first.times.first_token = clock_->now_ns();
   stats_.generated_tokens += static_cast<int64_t>(next.size());
   if (next.empty() || stream.sequence.size() + 1 >= stream.sequence.max_total) {
     finish_beams(group, FinishReason::length, events);
@@ -123,11 +123,11 @@ void EngineCore::fork_beams(BeamGroup& group, const std::vector<BeamSearch::Next
 void EngineCore::promise_blocks(BeamGroup& group) {
   std::vector<BlockId> held;
   for (LiveStream* slot : group.slots) {
-    slot->sequence.reserved_blocks = limits_.blocks_for(slot->sequence.max_total);
-    held.insert(held.end(), slot->sequence.blocks.begin(), slot->sequence.blocks.end());
+    slot->sequence.kv.reserved_blocks = limits_.blocks_for(slot->sequence.max_total);
+    held.insert(held.end(), slot->sequence.kv.blocks.begin(), slot->sequence.kv.blocks.end());
   }
   std::ranges::sort(held);
-  group.slots.front()->sequence.reserved_blocks += std::ranges::ssize(std::ranges::unique(held));
+  group.slots.front()->sequence.kv.reserved_blocks += std::ranges::ssize(std::ranges::unique(held));
 }
 
 void EngineCore::fork(LiveStream& parent, LiveStream& child) {
@@ -172,7 +172,7 @@ void EngineCore::finish_beams(BeamGroup& group, FinishReason reason, std::vector
       events.push_back(std::move(event));
     }
   }
-  stats_.cached_tokens += first.sequence.cached;
+  stats_.cached_tokens += first.sequence.prefix.cached;
   for (LiveStream* slot : group.slots) {
     if (!streams_.contains(slot->sequence.id)) continue;  // parked
     const bool whole = slot == &first && (reason == FinishReason::stop || reason == FinishReason::length);

@@ -165,13 +165,13 @@ Result<EngineCore::StreamPtr> EngineCore::make_stream(RequestId id, Request requ
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.max_total = longest(request);
-  s.submitted = submitted_ns_ > 0 ? submitted_ns_ : clock_->now_ns();
-  s.deadline = after_ns(s.submitted, request.deadline_seconds);
-  s.time_limit = after_ns(s.submitted, request.time_limit_seconds);
+  s.times.submitted = submitted_ns_ > 0 ? submitted_ns_ : clock_->now_ns();
+  s.times.deadline = after_ns(s.times.submitted, request.deadline_seconds);
+  s.times.time_limit = after_ns(s.times.submitted, request.time_limit_seconds);
   s.request = std::move(request);
   MILLRACE_TRY_VOID(executor_->begin(*stream));
-  s.caches = prefix_ && s.request.cache_prompt;
-  s.prefix_scope = scopes_.of(s.request.tenant, s.request.prefix_group, adapter_identity(stream->adapters));
+  s.prefix.caches = prefix_ && s.request.cache_prompt;
+  s.prefix.scope = scopes_.of(s.request.tenant, s.request.prefix_group, adapter_identity(stream->adapters));
   return stream;
 }
 
@@ -203,7 +203,7 @@ Result<void> EngineCore::add(RequestId id, Request request, int64_t submitted_ns
 void EngineCore::take_in(StreamPtr stream) {
   Sequence& s = stream->sequence;
   s.arrival = next_arrival_++;
-  limited_ += s.time_limit > 0;
+  limited_ += s.times.time_limit > 0;
   streams_[s.id] = stream.get();
   tell(ScheduleEvent::Kind::queued, s);
   enqueue(std::move(stream));
@@ -232,7 +232,7 @@ void EngineCore::drop_ended(std::vector<TokenEvent>& events) {
   const int64_t now = clock_->now_ns();
   auto drop = [&](StreamPtr& stream) {
     if (stream->ended) return true;  // with its search
-    const bool late = stream->sequence.time_limit > 0 && now >= stream->sequence.time_limit;
+    const bool late = stream->sequence.times.time_limit > 0 && now >= stream->sequence.times.time_limit;
     if (!stream->cancelled && !late) return false;
     finish(*stream, stream->cancelled ? FinishReason::cancelled : FinishReason::time_limit, TokenEvent{}, events);
     return true;
@@ -250,7 +250,7 @@ ScheduleView EngineCore::make_view() {
   for (const auto& stream : running_) running_view_.push_back(&stream->sequence);
   int64_t leaving = 0;
   for (const auto& stream : leaving_)
-    leaving += static_cast<int64_t>(stream->sequence.blocks.size()) - stream->sequence.shared_blocks;
+    leaving += static_cast<int64_t>(stream->sequence.kv.blocks.size()) - stream->sequence.kv.shared_blocks;
   return {waiting_view_,    running_view_,
           clock_->now_ns(), kv_->total_blocks() - held_blocks_,
           leaving,          tier_ ? tier_->free_tokens() : 0,
@@ -336,7 +336,7 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
       continue;
     }
     work_.push_back({&stream, chunk});
-    shape.add(chunk.first - stream.sequence.left_out, chunk.count, chunk.sample);
+    shape.add(chunk.first - stream.sequence.kv.left_out, chunk.count, chunk.sample);
     ++i;
   }
   if (store_) store_->flush();
@@ -359,8 +359,8 @@ void EngineCore::run_chunks(std::vector<TokenEvent>& events) {
     const PlannedChunk& chunk = item.chunk;
     stats_.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, chunk.first + chunk.count) - chunk.first);
     s.computed = chunk.first + chunk.count;
-    const int64_t kept = std::max<int64_t>(0, s.computed - s.furthest);
-    s.furthest += kept;
+    const int64_t kept = std::max<int64_t>(0, s.computed - s.progress.furthest);
+    s.progress.furthest += kept;
     planner_->observe({.kind = ScheduleEvent::Kind::ran,
                        .stream = &s,
                        .tokens = chunk.count,
@@ -403,7 +403,7 @@ bool EngineCore::commit_token(LiveStream& stream, int64_t row, std::vector<Token
   s.tokens.push_back(event.token);
   ++stats_.generated_tokens;
   event.made_ns = clock_->now_ns();
-  if (s.first_token == 0) s.first_token = event.made_ns;
+  if (s.times.first_token == 0) s.times.first_token = event.made_ns;
   stream.logprob_sum += static_cast<double>(event.logprob.logprob);
   if (s.request.sampling.logprobs < 0) event.logprob = {};
   if (!*stopped && s.size() < s.max_total) {
@@ -430,7 +430,7 @@ void EngineCore::finish(LiveStream& stream, FinishReason reason, TokenEvent even
   if (reason != FinishReason::error) executor_->flush(stream, event);
   event.timings = timings(s, s.generated());
   if (event.made_ns == 0) event.made_ns = clock_->now_ns();
-  stats_.cached_tokens += s.cached;
+  stats_.cached_tokens += s.prefix.cached;
   planner_->observe({.kind = ScheduleEvent::Kind::left,
                      .stream = &s,
                      .whole = reason == FinishReason::stop || reason == FinishReason::length});
@@ -448,14 +448,14 @@ RequestTimings EngineCore::timings(const Sequence& s, int64_t generated) const {
   };
   RequestTimings t;
   t.prompt_tokens = static_cast<int64_t>(s.request.prompt.size());
-  t.cached_tokens = s.cached;
-  t.left_out_tokens = s.went_without;
+  t.cached_tokens = s.prefix.cached;
+  t.left_out_tokens = s.kv.most_left_out;
   t.generated_tokens = generated;
-  t.queue_seconds = seconds(s.submitted, s.admitted);
-  t.prefill_seconds = seconds(s.admitted, s.first_token);
-  t.decode_seconds = seconds(s.first_token, clock_->now_ns());
-  t.first_token_seconds = seconds(s.submitted, s.first_token);
-  t.preemptions = s.preemptions;
+  t.queue_seconds = seconds(s.times.submitted, s.times.admitted);
+  t.prefill_seconds = seconds(s.times.admitted, s.times.first_token);
+  t.decode_seconds = seconds(s.times.first_token, clock_->now_ns());
+  t.first_token_seconds = seconds(s.times.submitted, s.times.first_token);
+  t.preemptions = s.progress.preemptions;
   return t;
 }
 

@@ -16,14 +16,14 @@ void EngineCore::hold(BlockId block) {
 // Gives the stream's blocks back to the pool.
 void EngineCore::let_go(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  for (BlockId block : s.blocks) {
+  for (BlockId block : s.kv.blocks) {
     if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
     kv_->release(block);
   }
   kv_->close(stream.range);
-  s.blocks.clear();
-  s.shared_blocks = 0;
-  s.reserved_blocks = 0;
+  s.kv.blocks.clear();
+  s.kv.shared_blocks = 0;
+  s.kv.reserved_blocks = 0;
 }
 
 // The same, and what is worth keeping stays in the prefix index.
@@ -42,18 +42,18 @@ void EngineCore::forget(LiveStream& stream) {
   if (stream.ticket) tier_->erase(stream.ticket);
   stream.ticket = 0;
   answers_waiting_ -= s.parent != 0 && (s.phase == StreamPhase::waiting || s.phase == StreamPhase::swapped);
-  limited_ -= s.time_limit > 0;
+  limited_ -= s.times.time_limit > 0;
   streams_.erase(s.id);
 }
 
 bool EngineCore::reserve_blocks(LiveStream& stream, int64_t tokens) {
   Sequence& s = stream.sequence;
-  while (static_cast<int64_t>(s.blocks.size()) < kv_->blocks_for(tokens - s.left_out)) {
+  while (static_cast<int64_t>(s.kv.blocks.size()) < kv_->blocks_for(tokens - s.kv.left_out)) {
     auto block = kv_->allocate(stream.range);
     if (!block.ok() && prefix_ && prefix_->evict(1) == 1) block = kv_->allocate(stream.range);
     if (!block.ok()) return false;
     hold(*block);
-    s.blocks.push_back(*block);
+    s.kv.blocks.push_back(*block);
   }
   return true;
 }
@@ -70,7 +70,7 @@ void EngineCore::mark_answers() {
     const bool stored =
         alive && first->sequence.phase == StreamPhase::running && first->sequence.computed >= s.prompt_tokens;
     s.held_back = alive && !stored && s.generated() == 0;
-    s.shared_blocks = stored && s.generated() == 0 ? (s.prompt_tokens - 1) / limits_.block_tokens : 0;
+    s.kv.shared_blocks = stored && s.generated() == 0 ? (s.prompt_tokens - 1) / limits_.block_tokens : 0;
   }
 }
 
@@ -93,16 +93,16 @@ void EngineCore::share_blocks(Sequence& owner, LiveStream& stream, int64_t token
   Sequence& s = stream.sequence;
   const int64_t full = tokens / limits_.block_tokens;
   for (int64_t i = 0; i < full; ++i) {
-    const BlockId block = owner.blocks[static_cast<size_t>(i)];
+    const BlockId block = owner.kv.blocks[static_cast<size_t>(i)];
     kv_->share(block);
     hold(block);
-    s.blocks.push_back(block);
+    s.kv.blocks.push_back(block);
   }
-  owner.shared_blocks = std::max(owner.shared_blocks, full);
-  s.shared_blocks = full;
+  owner.kv.shared_blocks = std::max(owner.kv.shared_blocks, full);
+  s.kv.shared_blocks = full;
   s.computed = full * limits_.block_tokens;
   if (s.computed < tokens && reserve_blocks(stream, tokens)) {
-    kv_->copy(owner.blocks[static_cast<size_t>(full)], s.blocks.back());
+    kv_->copy(owner.kv.blocks[static_cast<size_t>(full)], s.kv.blocks.back());
     s.computed = tokens;
   }
 }
@@ -116,7 +116,7 @@ int64_t EngineCore::cached_tokens(const Request& request) {
 
 void EngineCore::load_swapped(LiveStream& stream) {
   Sequence& s = stream.sequence;
-  const bool begun = reserve_blocks(stream, s.computed) && tier_->get(stream.ticket, s.blocks).ok();
+  const bool begun = reserve_blocks(stream, s.computed) && tier_->get(stream.ticket, s.kv.blocks).ok();
   if (begun) {
     s.phase = StreamPhase::loading;
     stats_.swapped_in_tokens += s.stored();
@@ -125,14 +125,14 @@ void EngineCore::load_swapped(LiveStream& stream) {
   tier_->erase(stream.ticket);
   stream.ticket = 0;
   compute_again(s);
-  s.reserved_blocks = planner_->promised_blocks(s, limits_);  // for what had been left out, too
+  s.kv.reserved_blocks = planner_->promised_blocks(s, limits_);  // for what had been left out, too
   s.phase = StreamPhase::running;
 }
 
 // Nothing of the stream is stored any more, and what was left out of its attention will be in it.
 void EngineCore::compute_again(Sequence& s) {
   stats_.recomputed_tokens += s.stored();
-  s.computed = s.left_out = 0;
+  s.computed = s.kv.left_out = 0;
 }
 
 // From the queue to the running streams. False: no such stream waits.
@@ -142,21 +142,21 @@ bool EngineCore::admit(RequestId id) {
   Sequence& s = stream->sequence;
   if (s.phase != StreamPhase::waiting && s.phase != StreamPhase::swapped) return false;
   auto at = std::ranges::find(waiting_, stream, &StreamPtr::get);
-  s.reserved_blocks = planner_->promised_blocks(s, limits_);
+  s.kv.reserved_blocks = planner_->promised_blocks(s, limits_);
   s.tokens.reserve(static_cast<size_t>(s.max_total));  // no step that only decodes allocates memory
-  s.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
-  const bool first_time = s.admitted == 0;
-  if (first_time) s.admitted = clock_->now_ns();
+  s.kv.blocks.reserve(static_cast<size_t>(limits_.blocks_for(s.max_total)));
+  const bool first_time = s.times.admitted == 0;
+  if (first_time) s.times.admitted = clock_->now_ns();
   answers_waiting_ -= s.parent != 0;
   if (s.phase == StreamPhase::swapped) {
     load_swapped(*stream);
   } else {
     s.phase = StreamPhase::running;
     if (!share_prompt(*stream)) {
-      s.shared_blocks = 0;
+      s.kv.shared_blocks = 0;
       if (!wait_for_prefix(*stream)) find_prefix(*stream);
     }
-    if (first_time) s.cached = s.computed;
+    if (first_time) s.prefix.cached = s.computed;
   }
   running_.push_back(std::move(*at));
   waiting_.erase(at);
@@ -181,20 +181,20 @@ bool EngineCore::preempt(const PlannedPreemption& preemption) {
   auto at = std::ranges::find(running_, stream, &StreamPtr::get);
   StreamPtr owned = std::move(*at);
   running_.erase(at);
-  s.donor = 0;
+  s.prefix.donor = 0;
   s.held_back = false;
-  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.donor == s.id; }))
+  if (std::ranges::any_of(running_, [&](const StreamPtr& other) { return other->sequence.prefix.donor == s.id; }))
     store_prefix(*stream);
-  ++s.preemptions;
+  ++s.progress.preemptions;
   ++stats_.preemptions;
   abandon_load(*stream);
   if (preemption.swap && tier_ && s.computed > 0) {
     if (auto ticket =
-            tier_->put(std::span(s.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored());
+            tier_->put(std::span(s.kv.blocks).first(static_cast<size_t>(kv_->blocks_for(s.stored()))), s.stored());
         ticket.ok()) {
       stream->ticket = *ticket;
       s.phase = StreamPhase::swapping_out;
-      s.reserved_blocks = 0;
+      s.kv.reserved_blocks = 0;
       stats_.swapped_out_tokens += s.stored();
       spare(s, false);
       tell(ScheduleEvent::Kind::preempted, s);
@@ -240,7 +240,7 @@ void EngineCore::poll_tier() {
     if (state == TierState::busy) continue;
     if (state == TierState::failed) {  // the blocks stay
       compute_again(s);
-      s.reserved_blocks = planner_->promised_blocks(s, limits_);
+      s.kv.reserved_blocks = planner_->promised_blocks(s, limits_);
     }
     tier_->erase(stream->ticket);
     stream->ticket = 0;
@@ -253,15 +253,16 @@ Result<void> EngineCore::check_blocks() const {
   std::vector<int32_t> held(static_cast<size_t>(kv_->ids())), private_holders(held.size());
   for (const auto& [id, stream] : streams_) {
     const Sequence& s = stream->sequence;
-    for (size_t i = 0; i < s.blocks.size(); ++i) {
-      ++held[static_cast<size_t>(s.blocks[i])];
-      private_holders[static_cast<size_t>(s.blocks[i])] += static_cast<int64_t>(i) >= s.shared_blocks;
+    for (size_t i = 0; i < s.kv.blocks.size(); ++i) {
+      ++held[static_cast<size_t>(s.kv.blocks[i])];
+      private_holders[static_cast<size_t>(s.kv.blocks[i])] += static_cast<int64_t>(i) >= s.kv.shared_blocks;
     }
-    if (s.left_out > 0 && s.caches)
-      return Error::internal(fmt::format("stream {}: went without {} tokens and may leave prefixes", id, s.left_out));
-    if (kv_->blocks_for(s.stored()) > static_cast<int64_t>(s.blocks.size()) && s.phase != StreamPhase::swapped)
+    if (s.kv.left_out > 0 && s.prefix.caches)
       return Error::internal(
-          fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.blocks.size()));
+          fmt::format("stream {}: went without {} tokens and may leave prefixes", id, s.kv.left_out));
+    if (kv_->blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()) && s.phase != StreamPhase::swapped)
+      return Error::internal(
+          fmt::format("stream {}: {} tokens are stored in {} blocks", id, s.computed, s.kv.blocks.size()));
   }
   int64_t in_use = 0, counted = 0, expected = prefix_ ? prefix_->size() : 0, held_blocks = 0;
   for (BlockId block = 0; block < kv_->ids(); ++block) {

@@ -66,7 +66,7 @@ void EngineCore::load_stored(LiveStream& stream) {
   Sequence& s = stream.sequence;
   if (!store_) return;
   const auto chain =
-      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, s.prefix_scope);
+      prefix_chain(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), limits_.block_tokens, s.prefix.scope);
   const int64_t first = s.computed / limits_.block_tokens;
   const auto behind = std::span(chain).subspan(static_cast<size_t>(first));
   const int64_t found = behind.empty() ? 0 : store_->find(behind);
@@ -86,7 +86,7 @@ void EngineCore::load_stored(LiveStream& stream) {
   for (size_t i : chosen) fetched.push_back(behind[i]);
   if (std::ssize(fetched) == found) take_importance(stream, fetched);
   stream.store_ticket =
-      store_->load(fetched, std::span(s.blocks).subspan(static_cast<size_t>(first)).first(fetched.size()));
+      store_->load(fetched, std::span(s.kv.blocks).subspan(static_cast<size_t>(first)).first(fetched.size()));
   stream.store_blocks = std::ssize(fetched);
   stream.store_from = s.computed;
   stream.store_left_out = (found - std::ssize(fetched)) * limits_.block_tokens;
@@ -108,14 +108,14 @@ void EngineCore::mend_gap(LiveStream& stream, std::span<const ChainLink> behind,
 void EngineCore::mend_store(LiveStream& stream) {
   const Sequence& s = stream.sequence;
   const int64_t end = std::min(stream.mend_end, s.computed / limits_.block_tokens);
-  if (stream.mend_from >= end || !s.caches || s.left_out > 0 || !store_->has_room()) return;
+  if (stream.mend_from >= end || !s.prefix.caches || s.kv.left_out > 0 || !store_->has_room()) return;
   const auto chain = prefix_chain(std::span(s.tokens).first(static_cast<size_t>(end * limits_.block_tokens)),
-                                  limits_.block_tokens, s.prefix_scope);
+                                  limits_.block_tokens, s.prefix.scope);
   for (; stream.mend_from < end && store_->has_room(); ++stream.mend_from) {
     ChainLink link = chain[static_cast<size_t>(stream.mend_from)];
     if (static_cast<size_t>(stream.mend_from) < stream.importance.size())
       link.importance = stream.importance[static_cast<size_t>(stream.mend_from)];
-    store_->put(link, s.blocks[static_cast<size_t>(stream.mend_from)], false);
+    store_->put(link, s.kv.blocks[static_cast<size_t>(stream.mend_from)], false);
   }
 }
 
@@ -185,10 +185,10 @@ bool EngineCore::end_load(LiveStream& stream, const LoadProgress& progress) {
   }
   if (stream.store_left_out > 0) return end_partial_load(stream, progress);
   s.computed = stream.store_from + tokens;
-  if (s.preemptions == 0) s.cached = s.computed;
+  if (s.progress.preemptions == 0) s.prefix.cached = s.computed;
   if (tokens > 0) {
     store_prefix(stream);
-    s.shared_blocks = s.computed / limits_.block_tokens;
+    s.kv.shared_blocks = s.computed / limits_.block_tokens;
   }
   return progress.blocks == stream.store_blocks;
 }
@@ -203,15 +203,15 @@ bool EngineCore::end_partial_load(LiveStream& stream, const LoadProgress& progre
   s.computed = stream.store_from;
   const bool whole = progress.blocks == stream.store_blocks;
   if (whole) {
-    s.left_out = std::exchange(stream.store_left_out, 0);
-    s.reserved_blocks -= s.left_out / limits_.block_tokens;  // nothing will ever lie in them
-    s.computed += stream.store_blocks * limits_.block_tokens + s.left_out;
-    s.went_without = std::max(s.went_without, s.left_out);
-    s.caches = false;
-    stats_.store.left_out_tokens += s.left_out;
+    s.kv.left_out = std::exchange(stream.store_left_out, 0);
+    s.kv.reserved_blocks -= s.kv.left_out / limits_.block_tokens;  // nothing will ever lie in them
+    s.computed += stream.store_blocks * limits_.block_tokens + s.kv.left_out;
+    s.kv.most_left_out = std::max(s.kv.most_left_out, s.kv.left_out);
+    s.prefix.caches = false;
+    stats_.store.left_out_tokens += s.kv.left_out;
   }
   stream.store_left_out = 0;
-  if (s.preemptions == 0) s.cached = s.stored();
+  if (s.progress.preemptions == 0) s.prefix.cached = s.stored();
   return whole;
 }
 

@@ -25,13 +25,13 @@ StreamSnapshot stream_snapshot(const Sequence& s) {
   out.phase = phase_of(s);
   out.prompt_tokens = s.prompt_tokens;
   out.computed_tokens = s.computed;
-  out.cached_tokens = s.cached;
+  out.cached_tokens = s.prefix.cached;
   out.generated_tokens = s.generated();
-  out.blocks = static_cast<int64_t>(s.blocks.size());
-  out.preemptions = s.preemptions;
-  out.submitted = seconds(s.submitted);
-  out.admitted = seconds(s.admitted);
-  out.first_token = seconds(s.first_token);
+  out.blocks = static_cast<int64_t>(s.kv.blocks.size());
+  out.preemptions = s.progress.preemptions;
+  out.submitted = seconds(s.times.submitted);
+  out.admitted = seconds(s.times.admitted);
+  out.first_token = seconds(s.times.first_token);
   return out;
 }
 

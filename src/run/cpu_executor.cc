@@ -209,11 +209,11 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out,
-                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.blocks.size())};
+    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.kv.left_out,
+                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.kv.blocks.size())};
     batch_.spans.push_back(span);
     if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
-    batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
+    batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
     for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
       batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
       batch_.positions.push_back(static_cast<int32_t>(i));
@@ -238,7 +238,7 @@ void CpuExecutor::ask_mass(std::span<const StepWork> work) {
   }
   mass.spans.clear();
   for (size_t i = 0; i < work.size(); ++i)
-    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches)
+    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.prefix.caches)
       mass.spans.push_back(static_cast<int64_t>(i));
 }
 
