@@ -19,9 +19,9 @@ class AnswerGroup {
       : left_(written), wanted_(wanted), held_(written > wanted ? static_cast<size_t>(written) : 0) {}
 
   bool ranks() const { return !held_.empty(); }
-  // One event of the answer `event.answer`, in the order of its tokens; `score` counts on its last one. Appends what
-  // may go out by now, with `last` set on the request's last event.
-  void tell(TokenEvent event, double score, std::vector<TokenEvent>& events);
+  // One event of the answer `event.answer`, in the order of its tokens; `score` counts on its last one. Appends the
+  // events that may go out now to `events`, with `last` set on the request's last one.
+  void add(TokenEvent event, double score, std::vector<TokenEvent>& events);
 
  private:
   struct Held {

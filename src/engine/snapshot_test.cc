@@ -167,7 +167,7 @@ TEST_F(SnapshotTest, NobodyWhoComesBackIsForgotten) {
   core->snapshot();
   ASSERT_TRUE(core->add(1, request(1, 4, 300)).ok());
   core->step(events_);
-  clock_.advance_ns(SnapshotRecorder::kForgottenNs);
+  clock_.advance_ns(SnapshotRecorder::kPatienceNs);
   core->step(events_);
   core->step(events_);
   EXPECT_TRUE(core->snapshot().steps.empty());
