@@ -1,8 +1,8 @@
-// AnswerGroup: the answers of one request on their way to the client. Where more are written than it asked for
-// (Request::best_of), their events wait here until the last answer has ended, and those of the best ones go out.
+// AnswerGroup: passes on the events of one request's answers. Where more answers are generated than were requested
+// (Request::best_of), it holds the events back until the last answer has ended, and then emits those of the best ones.
 //
 // The score is that of OpenAI's best_of: the mean log-probability of an answer's tokens, by the model's distribution
-// before any sampling step. Answers that came to their own end go before those that were cut off. Of equal ones the
+// before any sampling step. Answers that ended by themselves rank before those that were cut off. Of equal ones the
 // first wins.
 #pragma once
 

@@ -19,7 +19,7 @@ std::vector<TokenId> tokens_of(const std::vector<TokenEvent>& events) {
   return out;
 }
 
-TEST(AnswerGroup, AnswersThatAreAllWantedGoOutAsTheyCome) {
+TEST(AnswerGroup, StreamsWhenAllAnswersAreWanted) {
   AnswerGroup group(2, 2);
   std::vector<TokenEvent> events;
   group.add(token(1, 5, FinishReason::stop), 0, events);
@@ -30,15 +30,15 @@ TEST(AnswerGroup, AnswersThatAreAllWantedGoOutAsTheyCome) {
   EXPECT_TRUE(events[2].last);
 }
 
-TEST(AnswerGroup, TheBestGoOutWhenTheLastHasEnded) {
+TEST(AnswerGroup, EmitsTheBestWhenTheLastHasEnded) {
   AnswerGroup group(4, 2);
   std::vector<TokenEvent> events;
   group.add(token(0, 1, FinishReason::stop), -2, events);
   group.add(token(1, 2), 0, events);
   group.add(token(2, 3, FinishReason::length), -1, events);
-  group.add(token(3, 4, FinishReason::cancelled), -0.5, events);  // cut off: after the whole ones
+  group.add(token(3, 4, FinishReason::cancelled), -0.5, events);  // cut off: ranks after complete ones
   EXPECT_TRUE(events.empty());
-  group.add(token(1, 5, FinishReason::stop), -1, events);  // equal to answer 2: goes first
+  group.add(token(1, 5, FinishReason::stop), -1, events);  // equal to answer 2: the first wins
   EXPECT_EQ(tokens_of(events), (std::vector<TokenId>{2, 5, 3}));
   EXPECT_EQ(events[0].answer, 0);
   EXPECT_EQ(events[1].answer, 0);

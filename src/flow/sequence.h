@@ -1,5 +1,5 @@
 // Sequence: the mutable state of one stream, owned by the engine thread. Plain data; the parts that act on it
-// (planner, batch builder, commit) live in schedule/ and engine/.
+// (planner, batch builder, commit) are in schedule/, run/ and engine/.
 //
 //   waiting -> running -> (finished)          swapping_out, then swapped: its blocks are in a tier
 //      ^          |                           loading: has blocks again, whose bytes are being copied
