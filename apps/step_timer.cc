@@ -103,7 +103,7 @@ Result<double> StepTimer::run(const StepDesign& design) {
     const int64_t needed = kv.blocks_for(chunk.first + chunk.count);
     if (needed > blocks_.end() - next || chunk.first + chunk.count > stream.sequence.size())
       return Error::internal(fmt::format("step: {} + {} tokens exceed the timer's limits", chunk.first, chunk.count));
-    stream.sequence.blocks.assign(next, next + needed);
+    stream.sequence.kv.blocks.assign(next, next + needed);
     stream.sequence.computed = chunk.first;
     next += needed;
     work_.push_back({&stream, chunk});

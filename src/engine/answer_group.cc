@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-void AnswerGroup::tell(TokenEvent event, double score, std::vector<TokenEvent>& events) {
+void AnswerGroup::add(TokenEvent event, double score, std::vector<TokenEvent>& events) {
   const bool ended = event.finish != FinishReason::none;
   left_ -= ended;
   event.last = ended && left_ == 0 && !ranks();

@@ -1,8 +1,8 @@
-// AnswerGroup: the answers of one request on their way to the client. Where more are written than it asked for
-// (Request::best_of), their events wait here until the last answer has ended, and those of the best ones go out.
+// AnswerGroup: passes on the events of one request's answers. Where more answers are generated than were requested
+// (Request::best_of), it holds the events back until the last answer has ended, and then emits those of the best ones.
 //
 // The score is that of OpenAI's best_of: the mean log-probability of an answer's tokens, by the model's distribution
-// before any sampling step. Answers that came to their own end go before those that were cut off. Of equal ones the
+// before any sampling step. Answers that ended by themselves rank before those that were cut off. Of equal ones the
 // first wins.
 #pragma once
 
@@ -19,9 +19,9 @@ class AnswerGroup {
       : left_(written), wanted_(wanted), held_(written > wanted ? static_cast<size_t>(written) : 0) {}
 
   bool ranks() const { return !held_.empty(); }
-  // One event of the answer `event.answer`, in the order of its tokens; `score` counts on its last one. Appends what
-  // may go out by now, with `last` set on the request's last event.
-  void tell(TokenEvent event, double score, std::vector<TokenEvent>& events);
+  // One event of the answer `event.answer`, in the order of its tokens; `score` counts on its last one. Appends the
+  // events that may go out now to `events`, with `last` set on the request's last one.
+  void add(TokenEvent event, double score, std::vector<TokenEvent>& events);
 
  private:
   struct Held {

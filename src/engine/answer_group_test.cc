@@ -19,26 +19,26 @@ std::vector<TokenId> tokens_of(const std::vector<TokenEvent>& events) {
   return out;
 }
 
-TEST(AnswerGroup, AnswersThatAreAllWantedGoOutAsTheyCome) {
+TEST(AnswerGroup, StreamsWhenAllAnswersAreWanted) {
   AnswerGroup group(2, 2);
   std::vector<TokenEvent> events;
-  group.tell(token(1, 5, FinishReason::stop), 0, events);
-  group.tell(token(0, 6), 0, events);
-  group.tell(token(0, 7, FinishReason::length), 0, events);
+  group.add(token(1, 5, FinishReason::stop), 0, events);
+  group.add(token(0, 6), 0, events);
+  group.add(token(0, 7, FinishReason::length), 0, events);
   EXPECT_EQ(tokens_of(events), (std::vector<TokenId>{5, 6, 7}));
   EXPECT_FALSE(events[0].last);
   EXPECT_TRUE(events[2].last);
 }
 
-TEST(AnswerGroup, TheBestGoOutWhenTheLastHasEnded) {
+TEST(AnswerGroup, EmitsTheBestWhenTheLastHasEnded) {
   AnswerGroup group(4, 2);
   std::vector<TokenEvent> events;
-  group.tell(token(0, 1, FinishReason::stop), -2, events);
-  group.tell(token(1, 2), 0, events);
-  group.tell(token(2, 3, FinishReason::length), -1, events);
-  group.tell(token(3, 4, FinishReason::cancelled), -0.5, events);  // cut off: after the whole ones
+  group.add(token(0, 1, FinishReason::stop), -2, events);
+  group.add(token(1, 2), 0, events);
+  group.add(token(2, 3, FinishReason::length), -1, events);
+  group.add(token(3, 4, FinishReason::cancelled), -0.5, events);  // cut off: ranks after complete ones
   EXPECT_TRUE(events.empty());
-  group.tell(token(1, 5, FinishReason::stop), -1, events);  // equal to answer 2: goes first
+  group.add(token(1, 5, FinishReason::stop), -1, events);  // equal to answer 2: the first wins
   EXPECT_EQ(tokens_of(events), (std::vector<TokenId>{2, 5, 3}));
   EXPECT_EQ(events[0].answer, 0);
   EXPECT_EQ(events[1].answer, 0);

@@ -8,7 +8,7 @@ namespace millrace {
 BeamSearch::BeamSearch(BeamOptions options, int64_t kept_top)
     : options_(std::move(options)), kept_top_(std::max<int64_t>(0, kept_top)), live_(1) {}
 
-// Enough that `width` beams live on though every end token stands before them.
+// Enough for `width` surviving beams even if every end token ranks before them.
 int64_t BeamSearch::candidates_wanted() const {
   const auto ends = static_cast<int64_t>(options_.end_tokens.size());
   return std::max(std::max<int64_t>(2, 1 + ends) * options_.width + ends, kept_top_);
@@ -22,7 +22,7 @@ double BeamSearch::score(double sum, int64_t tokens) const {
   return tokens == 0 ? 0 : sum / std::pow(static_cast<double>(tokens), options_.length_penalty);
 }
 
-// The `width` best are kept.
+// Keeps the `width` best.
 void BeamSearch::add(std::vector<Finished>& finished, const Finished& one) const {
   auto worst = std::ranges::min_element(finished, {}, &Finished::score);
   if (static_cast<int64_t>(finished.size()) == options_.width) {
@@ -47,7 +47,7 @@ std::vector<BeamSearch::Choice> BeamSearch::order(std::span<const std::vector<To
   return out;
 }
 
-// Whether no live beam can still come to a better answer than the worst finished one, as far as the setting looks.
+// Whether no live beam can still become a better answer than the worst finished one, by the early-stopping rule.
 bool BeamSearch::over(double best_sum) const {
   if (static_cast<int64_t>(finished_.size()) < options_.width) return false;
   if (options_.early_stopping == EarlyStopping::yes) return true;

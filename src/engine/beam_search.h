@@ -1,11 +1,11 @@
-// BeamSearch: which beams of one request live on, after Hugging Face's BeamSearchScorer, whose length penalty and early
-// stopping these are. It sees log-probabilities and hands back numbers: whose blocks and batches those beams are is
-// EngineCore's matter (engine_beams.cc). Pure arithmetic in double, so the same candidates give the same beams.
+// BeamSearch: selects the beams of one request that survive a step, with the length penalty and early stopping of
+// Hugging Face's BeamSearchScorer. It works on log-probabilities and beam numbers alone; streams and blocks are
+// BeamDriver's (beam_driver.h). Pure arithmetic in double, so the same candidates give the same beams.
 //
-//   live beams, best first           [b0 b1 b2]
-//   each one's best next tokens      all of them in one list by (sum of log-probabilities, beam, token)
-//   the first ones of that list      end tokens: a finished answer, if among the first `width`; others: the next live
-//   beams
+//   live beams, best first       [b0 b1 b2]
+//   best next tokens of each     all in one list by (sum of log-probabilities, beam, token)
+//   head of that list            end token: a finished answer, if among the first `width`
+//                                other token: a live beam of the next step
 //
 // score of an answer = sum of log-probabilities / (tokens ^ length_penalty), end token included.
 #pragma once
@@ -24,13 +24,13 @@ struct BeamOptions {
   double length_penalty = 1;
   EarlyStopping early_stopping = EarlyStopping::no;
   int64_t max_tokens = 0;           // of an answer
-  int64_t min_tokens = 0;           // end tokens do not count before so many
+  int64_t min_tokens = 0;           // end tokens are ignored before so many
   std::vector<TokenId> end_tokens;  // none: only max_tokens ends
 };
 
 struct BeamToken {
   TokenLogprob chosen;
-  std::vector<TokenLogprob> top;  // kept when asked for
+  std::vector<TokenLogprob> top;  // if requested
 };
 
 struct BeamAnswer {
@@ -41,10 +41,10 @@ struct BeamAnswer {
 
 class BeamSearch {
  public:
-  // `kept_top`: of each token's best alternatives, how many its answer tells.
+  // `kept_top`: how many of each token's best alternatives its answer reports.
   explicit BeamSearch(BeamOptions options, int64_t kept_top = 0);
 
-  // How many next tokens of a live beam advance() wants to see; all of them where the vocabulary has fewer.
+  // How many next tokens of each live beam advance() needs; all of them where the vocabulary has fewer.
   int64_t candidates_wanted() const;
   int64_t live() const { return static_cast<int64_t>(live_.size()); }
 
@@ -52,12 +52,12 @@ class BeamSearch {
     int64_t from = 0;  // live beam, before
     TokenId token = 0;
   };
-  // candidates[i]: the best next tokens of live beam i, best first, ties by id. Returns the beams that live on, best
+  // candidates[i]: the best next tokens of live beam i, best first, ties by id. Returns the surviving beams, best
   // first. None: the search is over.
   std::vector<Next> advance(std::span<const std::vector<TokenLogprob>> candidates);
 
-  // The best answers so far, best first, at most `count` (<= width). Beams that still live count as answers, unless the
-  // search came to its own end.
+  // The best answers so far, best first, at most `count` (<= width). Live beams count as answers, unless the
+  // search has ended by itself.
   std::vector<BeamAnswer> best(int64_t count) const;
 
  private:
@@ -67,7 +67,7 @@ class BeamSearch {
   };
   struct Beam {
     double sum = 0;
-    int64_t last = -1;  // step; -1: nothing written yet
+    int64_t last = -1;  // step; -1: no token yet
   };
   struct Finished {
     double score = 0;

@@ -1,5 +1,5 @@
-// Engine: EngineCore on a thread of its own. Requests and cancellations go in through one locked queue, events come
-// out through one queue a stream, which its request's max_tokens bounds, or straight to the request's sink.
+// Engine: EngineCore on a thread of its own. Requests and cancellations go in through one locked queue. Events come out
+// through one queue per stream, which the request's max_tokens bounds, or go directly to the request's sink.
 #include "millrace/engine.h"
 
 #include <fmt/format.h>
@@ -14,6 +14,7 @@
 #include <unordered_map>
 
 #include "engine/engine_core.h"
+#include "engine/request_check.h"
 #include "run/adapter_registry.h"
 #include "run/memory_plan.h"
 
@@ -26,13 +27,13 @@ int64_t steady_ns() { return SteadyClock().now_ns(); }
 
 struct Stream::State {
   RequestId id = 0;
-  int64_t memory = 0;  // counted for it while it is open
+  int64_t memory = 0;  // counted for the request while it is open
   std::mutex mutex;
   std::condition_variable arrived;
   std::deque<TokenEvent> events;
-  bool ended = false;  // the last event was taken
+  bool ended = false;  // the last event has been read
   std::function<void(RequestId)> cancel;
-  Engine::EventSink sink;  // takes the events instead of the queue
+  Engine::EventSink sink;  // receives the events instead of the queue
 };
 
 Stream::Stream(std::shared_ptr<State> state) : state_(std::move(state)) {}
@@ -69,7 +70,7 @@ std::optional<TokenEvent> Stream::next(std::chrono::milliseconds limit, bool* ti
 }
 
 struct Engine::State : std::enable_shared_from_this<Engine::State> {
-  std::unique_ptr<EngineCore> core;  // touched by the engine thread only, but for check() and context()
+  std::unique_ptr<EngineCore> core;  // used by the engine thread only, except check() and context()
 
   mutable std::mutex mutex;
   std::condition_variable wake;
@@ -78,12 +79,12 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   struct Submitted {
     std::shared_ptr<Stream::State> stream;
     Request request;
-    CompiledConstraint compiled;  // the engine thread finds it, and never compiles
-    int64_t when_ns;              // it waits from here on, for the step under way too
+    CompiledConstraint compiled;  // held for the engine thread, which never compiles
+    int64_t when_ns;              // when it was submitted; the rest of a running step counts as waiting time
   };
   std::vector<Submitted> submitted;
   std::vector<RequestId> cancelled;
-  std::vector<Engine::SnapshotSink> snapshots;  // asked for
+  std::vector<Engine::SnapshotSink> snapshots;  // requested
   EngineStats stats;
   int64_t open_streams = 0;
   int64_t stream_limit = 0;
@@ -96,8 +97,8 @@ struct Engine::State : std::enable_shared_from_this<Engine::State> {
   void deliver(TokenEvent event);
   void loop();
   void end_all(const Error& failure);
-  void take_in();
-  void show(bool stopped);
+  void receive();
+  void send_snapshots(bool stopped);
   Result<RequestId> submit(Request request, const std::shared_ptr<Stream::State>& stream);
   void cancel(RequestId id);
 };
@@ -122,7 +123,7 @@ void Engine::State::deliver(TokenEvent event) {
   stream->arrived.notify_one();
 }
 
-void Engine::State::take_in() {
+void Engine::State::receive() {
   std::vector<Submitted> requests;
   std::vector<RequestId> cancels;
   {
@@ -147,9 +148,8 @@ void Engine::State::take_in() {
   for (RequestId id : cancels) core->cancel(id);
 }
 
-// To those who asked for a snapshot: each is answered. Not enough memory for one is no reason to stop; it is an empty
-// snapshot then, as it is once the engine has stopped.
-void Engine::State::show(bool stopped) {
+// Answers every requested snapshot. One that does not fit in memory is empty, as are those after the engine stopped.
+void Engine::State::send_snapshots(bool stopped) {
   std::vector<Engine::SnapshotSink> sinks;
   {
     std::lock_guard lock(mutex);
@@ -172,12 +172,12 @@ void Engine::State::loop() {
   Error failure;
   try {
     for (;;) {
-      take_in();
+      receive();
       {
         std::lock_guard lock(mutex);
         if (stop) break;
       }
-      show(false);
+      send_snapshots(false);
       if (core->idle()) continue;
       events.clear();
       step_began = steady_ns();
@@ -197,7 +197,7 @@ void Engine::State::loop() {
   end_all(failure);
 }
 
-// Every stream gets its last event, those that were submitted meanwhile too.
+// Sends every stream its last event, also streams that were submitted in the meantime.
 void Engine::State::end_all(const Error& failure) {
   {
     std::lock_guard lock(mutex);
@@ -215,7 +215,7 @@ void Engine::State::end_all(const Error& failure) {
     event.error = failure;
     deliver(std::move(event));
   }
-  show(true);  // `stop` is set: nobody asks any more
+  send_snapshots(true);  // `stop` is set, so no further snapshot is requested
 }
 
 Engine::Engine() : state_(std::make_shared<State>()) {}
@@ -243,9 +243,7 @@ Engine::~Engine() {
 Result<RequestId> Engine::State::submit(Request request, const std::shared_ptr<Stream::State>& stream) {
   MILLRACE_TRY_VOID(core->check(request));
   MILLRACE_TRY(CompiledConstraint compiled, core->executor().compile(request.constraint, {}));
-  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
-  const int64_t tokens =
-      request.max_tokens < 0 ? core->context() : std::min(core->context(), prompt + request.max_tokens);
+  const int64_t tokens = longest_stream(request, core->context());
   const int64_t memory = std::max({request.n, request.best_of, request.beams}) * request_memory(tokens);
   {
     std::lock_guard lock(mutex);
@@ -277,7 +275,7 @@ void Engine::State::cancel(RequestId id) {
 
 Result<std::unique_ptr<Stream>> Engine::submit(Request request) {
   auto stream = std::make_shared<Stream::State>();
-  // Streams may outlive the engine: they then have nothing to cancel.
+  // A stream may outlive the engine; then there is nothing to cancel.
   stream->cancel = [weak = std::weak_ptr<State>(state_)](RequestId id) {
     if (auto state = weak.lock()) state->cancel(id);
   };

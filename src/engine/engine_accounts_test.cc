@@ -1,5 +1,5 @@
-// The engine's own figures against those that anybody can add up who sees its plans and events: tokens computed,
-// computed again, swapped and written, preemptions, times, and who runs beside whom in how many blocks.
+// The engine's statistics against sums over its plans and events: tokens computed, recomputed, swapped and generated,
+// preemptions, times, and how many streams fit in how many blocks.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ class Bench {
   }
   EngineCore& core() { return *core_; }
   ManualClock& clock() { return clock_; }
-  // One step, and where nothing runs, time goes on to the next thing that happens.
+  // One step. Where nothing ran, time advances to the end of the next move.
   StepPlan step(std::vector<TokenEvent>& events) {
     const StepPlan plan = core_->step(events);
     if (plan.chunks.empty())
@@ -66,7 +66,7 @@ Request ask(int64_t prompt, int64_t answer, TokenId token = 7) {
 
 double seconds(int64_t from, int64_t to) { return static_cast<double>(to - from) * 1e-9; }
 
-// What is known of a stream from the plans and events alone.
+// The state of a stream, from plans and events alone.
 struct Known {
   int64_t prompt = 0, answer = 0, computed = 0, tokens = 0, preemptions = 0, written = 0;
   int64_t submitted = 0, admitted = 0, first = 0;
@@ -75,7 +75,7 @@ struct Known {
 
 class Accounts : public ::testing::TestWithParam<std::tuple<const char*, int64_t>> {};
 
-TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
+TEST_P(Accounts, MatchPlansAndEvents) {
   const auto [policy, swap] = GetParam();
   EngineOptions options = machine(1024, policy);
   options.resident_streams = 32;
@@ -99,7 +99,7 @@ TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
     const int64_t before = bench.clock().now_ns();
     const StepPlan plan = bench.step(events);
     const int64_t after = bench.clock().now_ns();
-    auto give_way = [&](const PlannedPreemption& one) {
+    auto preempt = [&](const PlannedPreemption& one) {
       Known& s = streams.at(one.request);
       ++expected.preemptions, ++s.preemptions;
       if (one.swap && s.computed > 0) {
@@ -110,14 +110,14 @@ TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
         s.computed = 0;
       }
     };
-    for (const auto& one : plan.preempted) give_way(one);
+    for (const auto& one : plan.preempted) preempt(one);
     for (RequestId id : plan.admitted) {
       Known& s = streams.at(id);
       if (s.admitted == 0) s.admitted = before;
       if (s.away) expected.swapped_in_tokens += s.computed;
       s.away = false;
     }
-    for (const auto& one : plan.preempted_for_blocks) give_way(one);
+    for (const auto& one : plan.preempted_for_blocks) preempt(one);
     int64_t step_tokens = 0, samples = 0;
     for (const PlannedChunk& chunk : plan.chunks) {
       Known& s = streams.at(chunk.request);
@@ -164,7 +164,7 @@ TEST_P(Accounts, AreWhatPlansAndEventsAddUpTo) {
   }
   ASSERT_TRUE(core.idle());
   EXPECT_EQ(core.stats().kv_blocks_free, 1024 / kBlock);
-  EXPECT_GT(expected.preemptions, 0) << "nothing of what this is about took place";
+  EXPECT_GT(expected.preemptions, 0) << "the load caused no preemption";
   EXPECT_GT(expected.recomputed_tokens + expected.swapped_out_tokens, 0);
 }
 
@@ -173,8 +173,9 @@ INSTANTIATE_TEST_SUITE_P(OfEachPolicy, Accounts,
                                                               "prefill_first:reserve=prompt"),
                                             ::testing::Values(0, 600, 100'000)));
 
-// Further answers take over the blocks before the prompt's last token and no others: as many as need to be there, are.
-TEST(AnswersBlocks, AreThosePastTheSharedPrompt) {
+// Further answers share exactly the full blocks before the prompt's last token: with the blocks computed here all
+// answers run at once, with one less they do not.
+TEST(AnswersBlocks, CoverWhatIsNotShared) {
   for (int64_t prompt : {1, 15, 16, 17, 31, 32, 33, 34, 48}) {
     constexpr int64_t kAnswers = 4, kAnswer = 12;
     const int64_t whole = (prompt + kAnswer + kBlock - 1) / kBlock, shared = (prompt - 1) / kBlock;
@@ -204,8 +205,8 @@ TEST(AnswersBlocks, AreThosePastTheSharedPrompt) {
   }
 }
 
-// Of those that were preempted and those that come later, who was first is first again.
-TEST(Queue, WhoComesBackStandsBeforeThoseWhoCameLater) {
+// A preempted stream is ahead of streams that arrived later.
+TEST(Queue, PreemptedStreamsKeepTheirOrderOfArrival) {
   Bench bench(machine(6 * kBlock, "priority"));
   std::vector<TokenEvent> events;
   Request low = ask(40, 40), high = ask(60, 30);
@@ -226,7 +227,7 @@ TEST(Queue, WhoComesBackStandsBeforeThoseWhoCameLater) {
   EXPECT_GE(bench.core().stats().preemptions, 1);
 }
 
-TEST(Limits, CancelledAndLateStreamsGiveEverythingBack) {
+TEST(Limits, CancelledAndLateStreamsReleaseEverything) {
   for (bool late : {false, true}) {
     Bench bench(machine(64 * kBlock));
     std::vector<TokenEvent> events;
@@ -254,7 +255,7 @@ TEST(Limits, CancelledAndLateStreamsGiveEverythingBack) {
   }
 }
 
-TEST(Queue, RefusesWhoFindsItFullAndTakesTheNextOne) {
+TEST(Queue, RefusesRequestsWhileItIsFull) {
   EngineOptions options = machine(64 * kBlock);
   options.queue = 2;
   options.max_streams = 1;

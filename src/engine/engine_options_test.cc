@@ -1,5 +1,5 @@
-// What the engine refuses, at the edge of what it takes: every limit of its options and of a request is tried at the
-// last good value and at the first bad one, on both sides, and the refusal names the option.
+// The limits of engine options and requests: each is tested at its last valid and its first invalid value, on both
+// sides, and the error names the option.
 #include <gtest/gtest.h>
 
 #include <functional>
@@ -21,7 +21,7 @@ EngineOptions good_options() {
   return o;
 }
 
-// The executor is made from good options, so that a limit may be tried whose memory nobody has.
+// The executor is made from good options, so that limits can be tested that need more memory than there is.
 Result<std::unique_ptr<EngineCore>> make(const EngineOptions& options, ManualClock& clock) {
   auto cost = load_cost_model("llama-7b-a100");
   auto executor = SimulatedExecutor::create(std::move(*cost), clock, good_options());
@@ -34,7 +34,7 @@ struct Limit {
   int64_t least, most;
 };
 
-TEST(EngineOptionLimits, AreWhereTheySayTheyAre) {
+TEST(EngineOptionLimits, AcceptAndRefuseAtTheEdge) {
   const Limit limits[] = {{"context", &EngineOptions::context, 0, INT32_MAX},
                           {"max streams", &EngineOptions::max_streams, 1, 65536},
                           {"resident streams", &EngineOptions::resident_streams, 0, 1 << 20},
@@ -99,13 +99,13 @@ TEST(EngineOptionLimits, OfTheStore) {
   EXPECT_EQ(refused(1 << 20, 0.5).find("KV store: to fetch a part"), 0u);
   EXPECT_EQ(refused(1 << 20, 0.5, "importance").find("KV store: a simulation fetches all"), 0u);
   EXPECT_EQ(refused(1 << 20, 1, "arrival", false).find("KV store: holds blocks of the prefix cache"), 0u);
-  EngineOptions no_store = good_options();  // without a file its size is of no interest
+  EngineOptions no_store = good_options();  // without a file its size is ignored
   no_store.kv_ssd_size = 0;
   ManualClock clock;
   EXPECT_TRUE(make(no_store, clock).ok());
 }
 
-TEST(EngineOptionLimits, NamesThatAreNotThere) {
+TEST(EngineOptionLimits, UnknownNames) {
   const std::pair<const char*, std::function<void(EngineOptions&)>> wrong[] = {
       {"nobody", [](EngineOptions& o) { o.policy = "nobody"; }},
       {"prefix evictor 'none'", [](EngineOptions& o) { o.prefix_evict = "none"; }},
@@ -133,7 +133,7 @@ class RequestLimits : public ::testing::Test {
     request.max_tokens = 5;
     return request;
   }
-  // The refusal, or "" where it is taken.
+  // The error message; "" if the request is accepted.
   std::string refused(const std::function<void(Request&)>& change) {
     Request request = good();
     change(request);
@@ -179,12 +179,12 @@ TEST_F(RequestLimits, OfTheNumberOfAnswers) {
   for (double penalty : {-100.5, 100.5, std::numeric_limits<double>::quiet_NaN()})
     EXPECT_EQ(refused([&](Request& r) { r.beams = 2, r.length_penalty = penalty; }).find("length penalty"), 0u)
         << penalty;
-  for (double penalty : {-100.0, 100.0}) {  // what else a simulation refuses comes after
+  for (double penalty : {-100.0, 100.0}) {  // the next error is that of the simulation
     EXPECT_EQ(refused([&](Request& r) {
                 r.beams = 2, r.n = 2, r.best_of = 2, r.length_penalty = penalty;
               }).find("beams: simulated"),
               0u);
-    EXPECT_EQ(refused([&](Request& r) { r.length_penalty = 10 * penalty; }), "") << "without beams nobody looks at it";
+    EXPECT_EQ(refused([&](Request& r) { r.length_penalty = 10 * penalty; }), "") << "ignored without beams";
   }
 }
 

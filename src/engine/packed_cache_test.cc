@@ -1,4 +1,4 @@
-// The packed cache: a start from it gives the same stream, and no damage to it ever shows but as a warning.
+// The packed cache: a start from it gives the same stream, and damage to it causes a warning and nothing else.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -73,7 +73,7 @@ class PackedCacheTest : public ::testing::Test {
     return out;
   }
 
-  // What any start must give.
+  // Tokens and logits that every start must give.
   void expect_same(const Start& start) {
     EXPECT_EQ(start.tokens, plain().tokens);
     EXPECT_EQ(start.logits, plain().logits);
@@ -83,7 +83,7 @@ class PackedCacheTest : public ::testing::Test {
     return plain_;
   }
 
-  // The cache, altered, is refused with a warning that holds `word`, and written anew.
+  // The altered cache is refused with a warning that contains `word`, and written again.
   void expect_refused(const std::string& altered, const std::string& word, bool verify = false) {
     const std::string good = read_all(cache_);
     write_all(cache_, altered);
@@ -99,13 +99,13 @@ class PackedCacheTest : public ::testing::Test {
   Start plain_;
 };
 
-TEST_F(PackedCacheTest, TheSecondStartMapsItAndGivesTheSameBits) {
+TEST_F(PackedCacheTest, SecondStartMapsItAndGivesTheSameBits) {
   const Start first = start(true);
   EXPECT_FALSE(first.from_cache);
   EXPECT_TRUE(first.warnings.empty());
   expect_same(first);
   ASSERT_TRUE(fs::exists(cache_));
-  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "nothing temporary stays";
+  EXPECT_EQ(std::distance(fs::directory_iterator(folder_), {}), 2) << "no temporary file is left";
   for (bool verify : {false, true}) {
     const Start second = start(true, verify);
     EXPECT_TRUE(second.from_cache);
@@ -115,7 +115,7 @@ TEST_F(PackedCacheTest, TheSecondStartMapsItAndGivesTheSameBits) {
   EXPECT_FALSE(start(false).from_cache);
 }
 
-TEST_F(PackedCacheTest, AFileOfOnesOwnChoice) {
+TEST_F(PackedCacheTest, ChosenFile) {
   const std::string path = (folder_ / "elsewhere").string();
   EXPECT_FALSE(start(true, false, path).from_cache);
   EXPECT_TRUE(start(true, false, path).from_cache);
@@ -142,14 +142,14 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   }
 }
 
-TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrOnRequest) {
+TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrByVerifying) {
   start(true);
   const std::string good = read_all(cache_);
   std::string altered = good;
   altered[size_t{2} << 20] = static_cast<char>(altered[size_t{2} << 20] ^ 1);
   expect_refused(altered, "is not what the model's file gives");
   altered = good;
-  const size_t last = good.find_last_not_of('\0');  // what follows only aligns
+  const size_t last = good.find_last_not_of('\0');  // after it comes padding
   altered[last] = static_cast<char>(altered[last] ^ 1);
   expect_refused(altered, "", true);
 }
@@ -162,7 +162,7 @@ TEST_F(PackedCacheTest, AnotherModelOrMachineIsRefused) {
   ASSERT_EQ(touched.warnings.size(), 1u);
   EXPECT_NE(touched.warnings[0].find("another model"), std::string::npos) << touched.warnings[0];
   EXPECT_TRUE(start(true).from_cache);
-  if (*select_isa() == Isa::ref) return;  // nothing lower to start with
+  if (*select_isa() == Isa::ref) return;  // there is no lower instruction set
   const char* asked = getenv("MILLRACE_ISA");
   const std::string before = asked ? asked : "";
   setenv("MILLRACE_ISA", "ref", 1);

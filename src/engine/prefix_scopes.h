@@ -1,9 +1,8 @@
-// PrefixScopes: who may find whose prefixes. A tenant's requests share among themselves alone; requests that name the
-// same prefix group share with each other, whatever their tenants, and with nobody else; and what was computed with
-// adapters is found with the same ones alone. Each scope is a number that enters the prefix index's keys: a hash of its
-// name, so that it is the same after a restart, kept free of collisions here, so that no name can be made up that reads
-// another's prefixes. The oldest of very many names is forgotten: names that anybody may choose are to be given as
-// digests.
+// PrefixScopes: which requests share prefixes. Requests of one tenant share with each other only; requests that name
+// the same prefix group share with each other only, across tenants; and what was computed with adapters is shared with
+// requests that use the same adapters. Each scope is a number in the prefix index's keys: a hash of its name, so it is
+// the same after a restart. Collisions are resolved here, so that no name can be constructed that reads the prefixes of
+// another. With very many names the oldest is evicted, so callers pass client-chosen names as digests.
 #pragma once
 
 #include <fmt/format.h>
@@ -19,7 +18,7 @@ class PrefixScopes {
  public:
   static constexpr size_t kMostNames = 65536;
 
-  // Neither tenant nor group: 0.
+  // 0: neither tenant nor group nor adapters.
   uint64_t of(const std::string& tenant, const std::string& group, const std::string& adapters = "") {
     if (tenant.empty() && group.empty() && adapters.empty()) return 0;
     std::string name = group.empty() ? "t" + tenant : "g" + group;
@@ -43,7 +42,7 @@ class PrefixScopes {
   size_t size() const { return names_.size(); }
 
  private:
-  static uint64_t hash(const std::string& name) {  // FNV-1a; frozen: persistent tiers keep it
+  static uint64_t hash(const std::string& name) {  // FNV-1a; frozen: persistent stores contain it
     uint64_t value = 0xcbf29ce484222325u;
     for (char c : name) value = (value ^ static_cast<uint8_t>(c)) * 0x100000001b3u;
     return value;

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-TEST(PrefixScopes, TenantsGroupsAndAdaptersAreApart) {
+TEST(PrefixScopes, SeparatesTenantsGroupsAndAdapters) {
   PrefixScopes scopes;
   EXPECT_EQ(scopes.of("", ""), 0u);
   const std::set<uint64_t> all = {
@@ -17,8 +17,8 @@ TEST(PrefixScopes, TenantsGroupsAndAdaptersAreApart) {
   EXPECT_EQ(scopes.of("a", "g"), scopes.of("b", "g"));
 }
 
-// Whoever chooses names cannot keep others from having theirs, and a name that comes again finds what it left.
-TEST(PrefixScopes, TheOldestOfVeryManyIsForgotten) {
+// A client that invents names cannot block other names, and a name that returns gets its old scope.
+TEST(PrefixScopes, EvictsTheOldestOfVeryManyNames) {
   PrefixScopes scopes;
   const uint64_t first = scopes.of("first", "");
   for (size_t i = 0; i < 2 * PrefixScopes::kMostNames; ++i)

@@ -25,18 +25,20 @@ StreamSnapshot stream_snapshot(const Sequence& s) {
   out.phase = phase_of(s);
   out.prompt_tokens = s.prompt_tokens;
   out.computed_tokens = s.computed;
-  out.cached_tokens = s.cached;
+  out.cached_tokens = s.prefix.cached;
   out.generated_tokens = s.generated();
-  out.blocks = static_cast<int64_t>(s.blocks.size());
-  out.preemptions = s.preemptions;
-  out.submitted = seconds(s.submitted);
-  out.admitted = seconds(s.admitted);
-  out.first_token = seconds(s.first_token);
+  out.blocks = static_cast<int64_t>(s.kv.blocks.size());
+  out.preemptions = s.progress.preemptions;
+  out.submitted = seconds(s.times.submitted);
+  out.admitted = seconds(s.times.admitted);
+  out.first_token = seconds(s.times.first_token);
   return out;
 }
 
-void SnapshotRecorder::step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns,
+void SnapshotRecorder::step(int64_t number, const StepPlan& plan, std::span<const StepWork> work, int64_t began_ns,
                             double took) {
+  if (recording_ && began_ns - last_snapshot_ > kPatienceNs) *this = {};
+  if (!recording_) return;
   if (static_cast<int64_t>(steps_.size()) == kMaxSnapshotSteps) {
     steps_.pop_front();
     ++missed_;
@@ -59,12 +61,14 @@ void SnapshotRecorder::step(int64_t number, const StepPlan& plan, const std::vec
 }
 
 void SnapshotRecorder::ended(const Sequence& sequence, int64_t now) {
+  if (!recording_) return;
   if (ended_.size() == kMostEnded) ended_.pop_front();
   ended_.push_back(stream_snapshot(sequence));
   ended_.back().ended = seconds(now);
 }
 
 void SnapshotRecorder::take(int64_t now, EngineSnapshot& snapshot) {
+  recording_ = true;
   last_snapshot_ = now;
   snapshot.steps.assign(std::make_move_iterator(steps_.begin()), std::make_move_iterator(steps_.end()));
   snapshot.ended.assign(ended_.begin(), ended_.end());

@@ -1,10 +1,11 @@
-// SnapshotRecorder: the steps and ended streams since the last snapshot, while somebody watches. Owned by the engine
-// thread; a watcher that does not come back for a while is forgotten, and then a step costs nothing again.
+// SnapshotRecorder: the steps and ended streams since the last snapshot. It records from the first snapshot on, and
+// stops when none is taken for a while; then a step costs nothing again. Owned by the engine thread.
 //
-//   snapshot() ... step, step, end, step ... snapshot()      what is between two snapshots, the latest of each
+//   snapshot() ... step, step, end, step ... snapshot()      returns what happened between the two, the latest of each
 #pragma once
 
 #include <deque>
+#include <span>
 #include <vector>
 
 #include "flow/sequence.h"
@@ -18,19 +19,17 @@ StreamSnapshot stream_snapshot(const Sequence& sequence);
 
 class SnapshotRecorder {
  public:
-  static constexpr int64_t kForgottenNs = 3'000'000'000;  // since the last snapshot
+  static constexpr int64_t kPatienceNs = 3'000'000'000;  // from the last snapshot on
   static constexpr size_t kMostEnded = 256;
 
-  explicit SnapshotRecorder(int64_t now) : last_snapshot_(now) {}
-  bool forgotten(int64_t now) const { return now - last_snapshot_ > kForgottenNs; }
-
-  void step(int64_t number, const StepPlan& plan, const std::vector<StepWork>& work, int64_t began_ns, double seconds);
+  void step(int64_t number, const StepPlan& plan, std::span<const StepWork> work, int64_t began_ns, double seconds);
   void ended(const Sequence& sequence, int64_t now);
-  // Hands over what there is, and begins anew.
+  // Hands over the record and begins a new one.
   void take(int64_t now, EngineSnapshot& snapshot);
 
  private:
-  int64_t last_snapshot_;
+  bool recording_ = false;
+  int64_t last_snapshot_ = 0;
   std::deque<StepSnapshot> steps_;
   std::deque<StreamSnapshot> ended_;
   int64_t missed_ = 0;

@@ -1,4 +1,4 @@
-// Looks at an engine on a virtual clock, where every step's time and every block's owner is known.
+// Snapshots of an engine on a virtual clock, where every step's time and every block's owner is known.
 #include <gtest/gtest.h>
 
 #include "engine/engine_core.h"
@@ -48,7 +48,7 @@ int64_t cells_in(const EngineSnapshot& snapshot) {
   return count;
 }
 
-TEST_F(SnapshotTest, StepsSinceTheLastLookWithTheirTokensByKind) {
+TEST_F(SnapshotTest, StepsSinceTheLastSnapshotWithTokensByKind) {
   auto core = make(4);
   core->snapshot();
   ASSERT_TRUE(core->add(1, request(1, 100, 10)).ok());
@@ -162,12 +162,12 @@ TEST_F(SnapshotTest, ManyBlocksShareACell) {
   EXPECT_EQ(snapshot.cells.front().owner, 0);
 }
 
-TEST_F(SnapshotTest, NobodyWhoComesBackIsForgotten) {
+TEST_F(SnapshotTest, RecordingStopsWithoutFurtherSnapshots) {
   auto core = make(2);
   core->snapshot();
   ASSERT_TRUE(core->add(1, request(1, 4, 300)).ok());
   core->step(events_);
-  clock_.advance_ns(SnapshotRecorder::kForgottenNs);
+  clock_.advance_ns(SnapshotRecorder::kPatienceNs);
   core->step(events_);
   core->step(events_);
   EXPECT_TRUE(core->snapshot().steps.empty());

@@ -3,7 +3,7 @@
 //
 //   tokens     [ s0 s0 s0 s0 | s1 | s2 s2 ]     spans[0].count = 4, spans[1].count = 1, spans[2].count = 2
 //   positions  [  0  1  2  3 | 57 |  8  9 ]
-//   output_rows: indices into tokens whose logits are wanted, ascending
+//   output_rows: indices into tokens whose logits are needed, ascending
 #pragma once
 
 #include <cstdint>

@@ -15,12 +15,12 @@ struct PlannedChunk {
   RequestId request = 0;
   int64_t first = 0;    // index of the chunk's first token in the stream
   int64_t count = 0;    // tokens to run
-  bool sample = false;  // the chunk ends at the stream's last token: choose the next one
+  bool sample = false;  // the chunk ends at the stream's last token: sample the next one
 
   bool operator==(const PlannedChunk&) const = default;
 };
 
-// A stream that gives its blocks back. By swap its keys and values go to a tier; else they are computed again.
+// A stream that releases its blocks. With `swap` its keys and values go to a tier; else they are computed again.
 struct PlannedPreemption {
   RequestId request = 0;
   bool swap = false;
@@ -29,9 +29,9 @@ struct PlannedPreemption {
 };
 
 struct StepPlan {
-  std::vector<PlannedPreemption> preempted;             // before anybody is admitted
+  std::vector<PlannedPreemption> preempted;             // before the admissions
   std::vector<RequestId> admitted;                      // from the queue, in order
-  std::vector<PlannedPreemption> preempted_for_blocks;  // after that, so that the chunks have their blocks
+  std::vector<PlannedPreemption> preempted_for_blocks;  // after the admissions, so that the chunks have their blocks
   std::vector<PlannedChunk> chunks;                     // in batch order
 
   int64_t tokens() const;

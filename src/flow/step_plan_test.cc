@@ -25,7 +25,7 @@ TEST(StepPlan, PrintsAndReadsBack) {
   }
 }
 
-TEST(StepPlan, WhatIsNoPlanIsRefused) {
+TEST(StepPlan, RejectsOtherText) {
   for (const char* text :
        {"admit;", "admit x;", "1:[0+1", "1:[0+0]", "1:[-1+1]", "preempt 1", "1:[0+1]* x", "squeeze 1~~;"})
     EXPECT_FALSE(StepPlan::parse(text).ok()) << text;

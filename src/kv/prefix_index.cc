@@ -58,10 +58,6 @@ int64_t PrefixIndex::known_blocks(std::span<const TokenId> tokens, uint64_t tena
   return known;
 }
 
-bool PrefixIndex::contains(std::span<const TokenId> tokens, uint64_t tenant) const {
-  return known_blocks(tokens, tenant) == static_cast<int64_t>(tokens.size()) / pool_.layout().block_tokens;
-}
-
 void PrefixIndex::insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant,
                          double keep_seconds, std::span<const float> importance) {
   const size_t block_tokens = static_cast<size_t>(pool_.layout().block_tokens);

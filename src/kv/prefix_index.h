@@ -47,9 +47,7 @@ class PrefixIndex {
   // different tenants never meet; equal salts share by choice.
   std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
-  // Whether the index holds all full blocks of `tokens`; counts as no use.
-  bool contains(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
-  // How many of them it holds, from the first one on; counts as no use.
+  // How many full blocks of `tokens` the index holds, from the first one on; does not count as a use.
   int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
 
   // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).

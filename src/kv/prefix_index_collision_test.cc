@@ -48,7 +48,6 @@ TEST_F(Collision, IsAMissAndNotTheOthersBlock) {
   const auto blocks = store(a_);
   EXPECT_EQ(match(a_), blocks);
   EXPECT_TRUE(match(b_).empty());
-  EXPECT_FALSE(index_.contains(b_));
   EXPECT_EQ(index_.known_blocks(b_), 0);
 }
 
@@ -78,7 +77,6 @@ TEST_F(Collision, InTheMiddleEndsTheMatchThere) {
   const auto blocks = store(first);
   EXPECT_EQ(match(second), std::vector<BlockId>{blocks[0]});
   EXPECT_EQ(index_.known_blocks(second), 1);
-  EXPECT_FALSE(index_.contains(second));
 }
 
 TEST_F(Collision, DoesNotCrossTenants) {

@@ -1,5 +1,5 @@
-// AdapterRegistry: the LoRA adapters that an engine has, by name. Streams hold those that they run with, so one that is
-// unloaded or replaced goes on for them. Thread-safe.
+// AdapterRegistry: an engine's LoRA adapters, by name. Streams hold references to the adapters that they run with, so
+// unloading or replacing one does not affect them. Thread-safe.
 #pragma once
 
 #include <map>
@@ -19,12 +19,12 @@ class AdapterRegistry {
 
   explicit AdapterRegistry(std::shared_ptr<const LanguageModel> model) : model_(std::move(model)) {}
 
-  // A name that is there already is replaced. Errors: as LoraAdapter::load; user (the name), resource (too many).
+  // Replaces an adapter of the same name. Errors: as LoraAdapter::load; user (the name), resource (too many).
   Result<void> load(const std::string& name, const std::string& path);
-  bool unload(const std::string& name);   // false: there is none of that name
+  bool unload(const std::string& name);   // false: unknown name
   std::vector<AdapterInfo> list() const;  // by name
 
-  // Errors: user, naming what is there.
+  // Errors: user, which lists the known names.
   Result<LoraMix> find(const std::vector<AdapterUse>& uses) const;
 
  private:
@@ -33,7 +33,7 @@ class AdapterRegistry {
   std::map<std::string, std::shared_ptr<const LoraAdapter>> adapters_;
 };
 
-// Of everything that the mix adds to keys and values; "" for an empty one.
+// Identifies what the mix adds to keys and values; "" for an empty one.
 std::string adapter_identity(const LoraMix& mix);
 
 }  // namespace millrace

@@ -8,10 +8,10 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kMostDefault = int64_t{64} << 20;
-constexpr int64_t kLeastBytes = int64_t{4} << 20;  // beside the vocabulary
-constexpr int kCompilesAtOnce = 2;                 // a short one beside a long one
+constexpr int64_t kLeastBytes = int64_t{4} << 20;  // in addition to the vocabulary
+constexpr int kCompilesAtOnce = 2;                 // so a short one need not wait for a long one
 
-// At most: a node for each byte, and what sorting takes.
+// Upper bound: a node for each byte, and the memory for sorting.
 int64_t vocabulary_bytes(const Tokenizer& tokenizer) {
   int64_t bytes = 0;
   for (TokenId token = 0; token < tokenizer.vocab_size(); ++token)
@@ -51,7 +51,7 @@ Result<void> ConstraintMemory::open() {
     const int64_t rest = bytes_ - vocabulary, compile = rest / 4 / kCompilesAtOnce;
     bounds.mask_bytes = bounds.grammar_bytes = static_cast<size_t>(rest / 8);
     bounds.used_bytes = static_cast<size_t>(rest / 8 + rest / 4);
-    bounds.table_bytes = static_cast<size_t>(rest / 8 / streams_);  // and one is copied at a time
+    bounds.table_bytes = static_cast<size_t>(rest / 8 / streams_);  // another one is used while copying
     bounds.largest_grammar = static_cast<size_t>(rest / 8);
     bounds.compiles_at_once = kCompilesAtOnce;
     bounds.compile.bytes = std::min(bounds.compile.bytes, compile);

@@ -20,7 +20,7 @@ namespace {
 
 constexpr int64_t kDefaultKvTokens = 65536;
 
-// What changes the distribution would change which beams are likely.
+// Beams are ranked by the model's own distribution, so options that change it are refused.
 Result<void> check_beams(const Request& request) {
   if (request.beams == 1) return {};
   const SamplingOptions& s = request.sampling;
@@ -45,7 +45,7 @@ Result<std::unique_ptr<Executor>> CpuExecutor::create(std::shared_ptr<const Lang
   auto executor = std::unique_ptr<CpuExecutor>(new CpuExecutor());
   executor->model_ = std::move(model);
   executor->adapters_ = std::make_unique<AdapterRegistry>(executor->model_);
-  for (const std::string& given : options.adapters) {  // before the KV cache takes what the memory budget leaves
+  for (const std::string& given : options.adapters) {  // before the KV cache takes the rest of the memory budget
     const auto [name, path] = named_adapter(given);
     MILLRACE_TRY_VOID(executor->adapters_->load(name, path));
   }
@@ -83,13 +83,13 @@ Result<void> CpuExecutor::size_memory(const EngineOptions& options) {
   int64_t kv_tokens = options.kv_tokens;
   if (kv_tokens == 0 && !budget)
     kv_tokens = std::max(limits_.context, std::min(options.max_streams * limits_.context, kDefaultKvTokens));
-  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // a default gives way, a wish does not
+  const int64_t least = options.kv_tokens > 0 ? kv_tokens : limits_.context;  // only a default may be reduced
   const Tokenizer* tokenizer = model_->parts().tokenizer.get();
   MILLRACE_TRY(EngineMemory memory, plan_engine_memory(model.spec(), options, forward, pool_->threads(), layout,
                                                        tokenizer, accounts->budget()));
   auto planned = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least);
   if (!planned.ok() && options.constraint_memory == 0 &&
-      memory.constraints > 0) {  // as above: without it there is an engine, maybe
+      memory.constraints > 0) {  // also a default: try without constraints
     memory.constraints = 0;
     if (auto again = plan_kv_blocks(layout, places, memory, *accounts, kv_tokens, least); again.ok())
       planned = std::move(again);
@@ -209,25 +209,25 @@ void CpuExecutor::forward(std::span<const StepWork> work) {
   for (const StepWork& item : work) {
     const PlannedChunk& chunk = item.chunk;
     const Sequence& s = item.stream->sequence;
-    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.left_out,
-                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.blocks.size())};
+    BatchSpan span{batch_.size(), chunk.count, chunk.first - s.kv.left_out,
+                   static_cast<int64_t>(batch_.block_tables.size()), static_cast<int64_t>(s.kv.blocks.size())};
     batch_.spans.push_back(span);
     if (!item.stream->adapters.empty()) context_->lora.runs.push_back({span.begin, span.count, &item.stream->adapters});
-    batch_.block_tables.insert(batch_.block_tables.end(), s.blocks.begin(), s.blocks.end());
+    batch_.block_tables.insert(batch_.block_tables.end(), s.kv.blocks.begin(), s.kv.blocks.end());
     for (int64_t i = chunk.first; i < chunk.first + chunk.count; ++i) {
       batch_.tokens.push_back(s.tokens[static_cast<size_t>(i)]);
       batch_.positions.push_back(static_cast<int32_t>(i));
     }
     if (chunk.sample) batch_.output_rows.push_back(static_cast<int32_t>(batch_.size() - 1));
   }
-  if (observes_) ask_mass(work);
+  if (observes_) request_mass(work);
   model_->parts().model->forward(batch_, *context_);
   if (observes_) take_mass(work);
 }
 
-// The last query of every chunk of a prompt, in the middle layer; a window layer only where there is no other behind
-// it.
-void CpuExecutor::ask_mass(std::span<const StepWork> work) {
+// Requests the attention mass of the last query of every prompt chunk, in the middle layer, or in the next layer
+// without a window.
+void CpuExecutor::request_mass(std::span<const StepWork> work) {
   AttentionMass& mass = context_->mass;
   const auto& layers = model_->parts().model->spec().layers;
   mass.layer = static_cast<int64_t>(layers.size()) / 2;
@@ -238,11 +238,11 @@ void CpuExecutor::ask_mass(std::span<const StepWork> work) {
   }
   mass.spans.clear();
   for (size_t i = 0; i < work.size(); ++i)
-    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.caches)
+    if (work[i].chunk.first < work[i].stream->sequence.prompt_tokens && work[i].stream->sequence.prefix.caches)
       mass.spans.push_back(static_cast<int64_t>(i));
 }
 
-// In even shares, so that blocks of long and short prompts compare.
+// In even shares, so that blocks of long and short prompts are comparable.
 void CpuExecutor::take_mass(std::span<const StepWork> work) {
   const AttentionMass& mass = context_->mass;
   const int64_t block_tokens = kv_->layout().block_tokens;
@@ -265,7 +265,7 @@ Result<bool> CpuExecutor::choose(LiveStream& stream, int64_t row, TokenEvent& ev
   const std::span<float> logits(context_->logits.as<float>() + static_cast<size_t>(row) * vocab, vocab);
   const Request& request = stream.sequence.request;
   const bool wants_logprobs = request.sampling.logprobs >= 0 || stream.scored;
-  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling edits the row
+  if (wants_logprobs) raw_logits_.assign(logits.begin(), logits.end());  // sampling modifies the row
   MILLRACE_TRY(event.token, stream.sampler->sample(logits, stream.sequence.generated(), row_));
   stream.sampler->accept(event.token);
   if (wants_logprobs) {

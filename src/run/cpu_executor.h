@@ -1,4 +1,4 @@
-// CpuExecutor: a model's forward pass on this machine's cores, and each request's own sampler.
+// CpuExecutor: runs the model's forward pass on this machine's cores, and each request's sampler chain.
 #pragma once
 
 #include <memory>
@@ -43,7 +43,7 @@ class CpuExecutor final : public Executor {
  private:
   CpuExecutor() = default;
   Result<void> size_memory(const EngineOptions& options);
-  void ask_mass(std::span<const StepWork> work);
+  void request_mass(std::span<const StepWork> work);
   void take_mass(std::span<const StepWork> work);
   Result<void> begin_adapters(LiveStream& stream) const;
 

@@ -12,7 +12,7 @@ struct EmbeddedModel {
   std::span<const uint8_t> image;  // a GGUF file
 };
 
-// The first one is the default model. Empty in a build without models.
+// The first one is the default model. Empty in builds without models.
 std::span<const EmbeddedModel> embedded_models();
 
 }  // namespace millrace

@@ -38,7 +38,7 @@ Result<InfillTokens> find_infill_tokens(const TokenizerSpec& spec) {
   InfillTokens out;
   for (size_t i = 0; i < spec.tokens.size(); ++i) {
     const std::string& token = spec.tokens[i];
-    if (token.size() < 5 || token.size() > 32 || token.back() != '>') continue;  // nearly all
+    if (token.size() < 5 || token.size() > 32 || token.back() != '>') continue;  // most tokens
     const auto id = static_cast<TokenId>(i);
     find_spelling(token, id, kPrefixes, prefix);
     find_spelling(token, id, kSuffixes, suffix);

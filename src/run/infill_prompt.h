@@ -1,10 +1,10 @@
-// Fill in the middle (Bavarian et al., 2022, arXiv:2207.14255): the prompt after which a model that was trained for it
-// writes what stands between two texts. Other files come before, as repository-level training has them (Qwen2.5-Coder,
+// Fill in the middle (Bavarian et al., 2022, arXiv:2207.14255): the prompt that makes a model trained for it write the
+// text between two given texts. Other files come first, as in repository-level training (Qwen2.5-Coder,
 // arXiv:2409.12186).
 //
 //   [bos] [repo] [file] NAME TEXT ... [file] NAME   [prefix] BEFORE [suffix] AFTER [middle]
 //
-// Without a token for files, what separates them is plain text.
+// Without a token for files, they are separated by plain text.
 #pragma once
 
 #include <optional>
@@ -21,7 +21,7 @@ struct InfillTokens {
   std::optional<TokenId> repository, file;
 };
 
-// By the file's own word (GGUF metadata), or by the spellings of known models' tokens. Errors: unsupported.
+// From the model file's metadata (GGUF), or by the spellings of known models' tokens. Errors: unsupported.
 Result<InfillTokens> find_infill_tokens(const TokenizerSpec& spec);
 
 struct InfillFile {
@@ -29,14 +29,14 @@ struct InfillFile {
 };
 
 struct InfillText {
-  std::string suffix;             // what follows
-  std::string begun;              // of the middle, written already
-  std::vector<InfillFile> files;  // others, to look at
+  std::string suffix;             // the text after the middle
+  std::string begun;              // the beginning of the middle, if already written
+  std::vector<InfillFile> files;  // other files, as context
 };
 
 struct InfillPrompt {
   std::vector<TokenId> tokens;
-  int64_t dropped_tokens = 0;  // of the other files, from their beginning, so that the rest fits
+  int64_t dropped_tokens = 0;  // of the other files, dropped from their beginning so that the rest fits
 };
 
 // `before`: the tokens before the middle, without a start token. Other files are cut so that the prompt has at most

@@ -1,4 +1,4 @@
-// Which models can fill in, and the prompt that has them do it, on a golden model whose vocabulary was given the
+// Detection of models that can fill in the middle, and their prompts, on a golden model whose vocabulary was given the
 // tokens.
 #include "run/infill_prompt.h"
 
@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 constexpr TokenId kLastPlain = 123;
 const fs::path kGolden = fs::path(MILLRACE_SOURCE_DIR) / "tests/golden/llama";
 
-// The golden model with the last tokens before its special ones spelt otherwise.
+// The golden model, in which the last tokens before its special ones are respelled.
 struct Coder {
   fs::path path;
   std::shared_ptr<const LanguageModel> model;
@@ -49,7 +49,7 @@ struct Coder {
         kept[number == id ? text : token] = number;
       }
       vocab = std::move(kept);
-      Json merges = Json::array();  // without those that make the token that is gone, or come of it
+      Json merges = Json::array();  // without merges that produce or use a replaced token
       for (const Json& merge : json["model"]["merges"]) {
         const std::string pair = merge.is_string() ? merge.get<std::string>()
                                                    : merge[0].get<std::string>() + " " + merge[1].get<std::string>();
@@ -86,7 +86,7 @@ std::vector<TokenId> start_of(const LanguageModel& model) {
   return spec.add_bos && spec.bos ? std::vector<TokenId>{*spec.bos} : std::vector<TokenId>{};
 }
 
-TEST(Infill, TokensAreFoundByTheirSpelling) {
+TEST(Infill, FindsTokensByTheirSpelling) {
   TokenizerSpec spec;
   spec.tokens = {"a", "<|fim_middle|>", "<|fim_prefix|>", "b>", "<|fim_suffix|>", "<|file_sep|>", "<|repo_name|>"};
   const auto qwen = find_infill_tokens(spec);
@@ -102,14 +102,14 @@ TEST(Infill, TokensAreFoundByTheirSpelling) {
   EXPECT_EQ(find_infill_tokens(spec)->middle, 2);
   spec.tokens = {"<fim_prefix>", "<fim_suffix>"};
   EXPECT_FALSE(find_infill_tokens(spec).ok());
-  spec.fim_middle = 0;  // as the file says
+  spec.fim_middle = 0;  // as in the file's metadata
   EXPECT_EQ(find_infill_tokens(spec)->middle, 0);
 }
 
-TEST(Infill, PromptHoldsBothSidesAndWhatIsBegun) {
+TEST(Infill, PromptHasBothSidesAndTheBegunMiddle) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"});
   ASSERT_TRUE(coder.model);
-  const auto before = coder.encode("ab <|fim_middle|>");  // not the token: what stands in a text is text
+  const auto before = coder.encode("ab <|fim_middle|>");  // plain text, not the token
   const auto prompt = infill_prompt(*coder.model, before, {"yz", "m", {}}, 100);
   ASSERT_TRUE(prompt.ok()) << prompt.error().message;
   EXPECT_EQ(prompt->tokens, joined({start_of(*coder.model),
@@ -123,7 +123,7 @@ TEST(Infill, PromptHoldsBothSidesAndWhatIsBegun) {
   EXPECT_EQ(prompt->dropped_tokens, 0);
 }
 
-TEST(Infill, OtherFilesComeFirstAndAreCutFromTheirBeginning) {
+TEST(Infill, OtherFilesComeFirstAndAreCutAtTheirBeginning) {
   Coder coder({"<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>", "<|repo_name|>", "<|file_sep|>"});
   ASSERT_TRUE(coder.model);
   const auto before = coder.encode("ab");
@@ -149,7 +149,7 @@ TEST(Infill, OtherFilesComeFirstAndAreCutFromTheirBeginning) {
   EXPECT_EQ(infill_prompt(*coder.model, before, text, 1)->tokens, joined({start_of(*coder.model), rest}));
 }
 
-TEST(Infill, OtherModelsAreRefused) {
+TEST(Infill, RefusesOtherModels) {
   auto model = LanguageModel::load(kGolden, {.threads = 1});
   ASSERT_TRUE(model.ok());
   const auto prompt = infill_prompt(**model, {1}, {}, 100);

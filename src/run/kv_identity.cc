@@ -11,9 +11,9 @@
 namespace millrace {
 namespace {
 
-// To be raised when keys and values change for prompts of any length, but not for the few tokens that are tried here.
+// Raise it when keys and values change for some prompts, but not for the few tokens that are probed here.
 constexpr int kArithmetic = 1;
-constexpr int64_t kTokensTried = 16;
+constexpr int64_t kProbeTokens = 16;
 constexpr size_t kBytesOfFile = 1 << 20;
 
 }  // namespace
@@ -22,7 +22,7 @@ Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& cont
   const LanguageModel::Parts& parts = model.parts();
   MILLRACE_TRY(const BlockId block, pool.allocate());
   const int64_t tokens =
-      std::min({kTokensTried, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
+      std::min({kProbeTokens, pool.layout().block_tokens, context.limits().tokens, context.limits().context});
   Batch batch;
   batch.spans.push_back({0, tokens, 0, 0, 1});
   batch.block_tables.push_back(block);

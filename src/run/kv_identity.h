@@ -1,4 +1,4 @@
-// Whose keys and values are these? Stored blocks may only ever meet the model and the arithmetic that made them.
+// Identifies keys and values: stored blocks may be used only with the model and the arithmetic that produced them.
 #pragma once
 
 #include <string>
@@ -10,9 +10,9 @@
 namespace millrace {
 
 // A text that is the same for two engines exactly when their keys and values are: the sizes and beginnings of the
-// model's files, and a hash of the keys and values that this engine computes for a few fixed tokens, which has all
-// layers' weights in it, the instruction set's roundings, the positions' frequencies and the KV format. Takes one step
-// of the model. Uses one block of the pool while it runs. Errors: resource.
+// model's files, and a hash of the keys and values that this engine computes for a few fixed tokens. The hash depends
+// on the weights of all layers, the instruction set's rounding, the positions' frequencies and the KV format. Runs one
+// step of the model. Uses one block of the pool while it runs. Errors: resource.
 Result<std::string> kv_identity(const LanguageModel& model, ForwardContext& context, KvPool& pool);
 
 }  // namespace millrace

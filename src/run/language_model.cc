@@ -31,7 +31,7 @@ int64_t count_parameters(const ModelFiles& files) {
 
 namespace {
 
-// "" where there can be none, with a warning.
+// "", with a warning, where no cache file is possible.
 std::string packed_cache_path(const std::string& model_path, const LoadOptions& options) {
   if (!options.packed_cache_path.empty()) return options.packed_cache_path;
   std::string path = model_path.empty() ? std::string() : default_packed_cache_path(model_path);
@@ -41,16 +41,16 @@ std::string packed_cache_path(const std::string& model_path, const LoadOptions& 
   return path;
 }
 
-// What the program holds by itself, and what is too small for an account of its own: code that was not used yet,
-// stacks, the heap's small pieces.
+// Memory of the program itself, and what is too small for an account of its own: code not yet used, stacks, small heap
+// blocks.
 constexpr int64_t kProgramBytes = int64_t{24} << 20;
-constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, where the system makes everything huge pages
+constexpr int64_t kThreadBytes = int64_t{2} << 20;  // a stack, on systems with huge pages everywhere
 constexpr int64_t kTokenBytes = 256;                // of a vocabulary, in its tables
 constexpr const char* kBudgetAdvice = "raise the budget";
 
 Result<std::shared_ptr<MemoryAccounts>> open_accounts(const LoadOptions& options) {
   const int64_t threads = options.threads > 0 ? options.threads : available_cores();
-  if (options.shared_memory) {  // whoever shares it has counted the program
+  if (options.shared_memory) {  // the owner of the shared budget has counted the program
     auto shared = std::make_shared<MemoryAccounts>(options.shared_memory, options.memory_name);
     MILLRACE_TRY_VOID(shared->take("threads", threads * kThreadBytes, kBudgetAdvice));
     return shared;
@@ -93,14 +93,14 @@ Result<std::shared_ptr<const LanguageModel>> LanguageModel::load(const std::stri
     files.chat_template = options.chat_template;
   }
   parts.files = std::make_shared<const ModelFiles>(std::move(files));
-  // The tokenizer is made meanwhile: with weights from a cache it is most of a start.
+  // The tokenizer is made in parallel: with weights from a cache it is most of the start.
   auto tokenizer = std::async([files = parts.files]() -> Result<std::unique_ptr<Tokenizer>> {
     if (!files->tokenizer) return std::unique_ptr<Tokenizer>();
     return Tokenizer::create(*files->tokenizer);
   });
-  if (parts.accounts->budget() > 0) {  // first, so that what it takes can be told from the weights
+  if (parts.accounts->budget() > 0) {  // first, so that its memory can be told from that of the weights
     tokenizer.wait();
-    // The peak says nothing of a process that was larger before.
+    // The peak does not grow in a process that was larger before.
     const int64_t least = parts.accounts->shares() && parts.files->tokenizer
                               ? static_cast<int64_t>(parts.files->tokenizer->tokens.size()) * kTokenBytes
                               : 0;

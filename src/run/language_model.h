@@ -1,4 +1,4 @@
-// What a LanguageModel is made of, for the parts of the project that need more than the public API.
+// The parts of a LanguageModel, for modules that need more than the public API.
 #pragma once
 
 #include <memory>
@@ -17,17 +17,17 @@ struct LanguageModel::Parts {
   KernelTable kernels;                       // the weights are packed for this table
   std::shared_ptr<const ModelFiles> files;
   std::unique_ptr<const Model> model;
-  std::unique_ptr<const Tokenizer> tokenizer;  // null: the files hold none
+  std::unique_ptr<const Tokenizer> tokenizer;  // null: there is none in the files
   ModelInfo info;
 };
 
-// What the program holds before it loads anything, and a margin for what is too small to count.
+// Memory of the program before it loads anything, and a margin for what is too small to count.
 int64_t program_memory();
 
-// Opens `path` as LanguageModel::load does: "" is the model that ships in the binary.
+// Opens `path` as LanguageModel::load does: "" is the model in the binary.
 Result<ModelFiles> open_model(const std::string& path);
 
-// Values of all tensors of the files that the spec's weights use; what "parameters" means to people.
+// Values of all tensors of the files that the model uses: the usual meaning of "parameters".
 int64_t count_parameters(const ModelFiles& files);
 
 }  // namespace millrace

@@ -1,4 +1,4 @@
-// What LanguageModel answers to messages and text that are not as they should be: an error that says so, never a throw.
+// Malformed messages and text give errors from LanguageModel, never exceptions.
 #include <gtest/gtest.h>
 
 #include <string>
@@ -27,18 +27,18 @@ class Templates : public ::testing::Test {
   static inline std::shared_ptr<const LanguageModel> model_;
 };
 
-TEST_F(Templates, WhatIsNoJsonIsAnErrorAndNoThrow) {
+TEST_F(Templates, InvalidJsonIsAnError) {
   for (const char* text : {"", "{", "[{]", "hello", "[1,]", "{\"messages\": [}", "\xff"})
     EXPECT_EQ(refused(text), "messages: not valid JSON, or nested deeper than 256") << text;
 }
 
-TEST_F(Templates, AnObjectMustHoldMessages) {
+TEST_F(Templates, AnObjectMustHaveMessages) {
   EXPECT_EQ(refused("{}"), "messages: the object has no \"messages\" array");
   EXPECT_EQ(refused(R"({"tools": []})"), "messages: the object has no \"messages\" array");
   for (const char* text : {"5", "\"hi\"", "null", R"({"messages": 5})"}) EXPECT_NE(refused(text), "") << text;
 }
 
-TEST_F(Templates, AListAndAnObjectWithItAreTheSame) {
+TEST_F(Templates, ListAndObjectAreEquivalent) {
   const auto list = model_->apply_chat_template(R"([{"role": "user", "content": "Good day"}])", true);
   const auto object = model_->apply_chat_template(R"({"messages": [{"role": "user", "content": "Good day"}]})", true);
   const auto without = model_->apply_chat_template(R"([{"role": "user", "content": "Good day"}])", false);
@@ -46,7 +46,7 @@ TEST_F(Templates, AListAndAnObjectWithItAreTheSame) {
   EXPECT_EQ(*list, *object);
   EXPECT_NE(list->find("Good day"), std::string::npos);
   EXPECT_NE(*list, *without);
-  EXPECT_EQ(list->find(*without), 0u) << "what asks for an answer stands at the end";
+  EXPECT_EQ(list->find(*without), 0u) << "the generation prompt is at the end";
 }
 
 }  // namespace

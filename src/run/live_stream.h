@@ -1,4 +1,5 @@
-// LiveStream: everything the engine holds for one running or waiting request.
+// LiveStream: all that the engine holds for one open stream: the sequence that the planner sees, and what sampling, the
+// prefix store and the swap tier need for it.
 #pragma once
 
 #include <memory>
@@ -19,26 +20,38 @@ namespace millrace {
 class AnswerGroup;
 struct BeamGroup;
 
+// Blocks of the stream that are being loaded from the prefix store.
+struct PrefixLoad {
+  TierTicket ticket = 0;  // 0: no load
+  int64_t blocks = 0;
+  int64_t from = 0;      // tokens before the loaded blocks
+  int64_t left_out = 0;  // tokens among the loaded ones that are not loaded
+
+  bool active() const { return ticket != 0; }
+};
+
+// Blocks [first, end) of the stream, which the store has lost or found damaged, until they are computed.
+struct StoreRepair {
+  int64_t first = 0, end = 0;
+};
+
 struct LiveStream {
   Sequence sequence;
   std::optional<SamplerChain> sampler;
-  std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, events carry ids only
+  std::unique_ptr<Detokenizer> detokenizer;  // null: the model has no tokenizer, and events have ids only
   StopMatcher stop;
   bool cancelled = false;
   bool ended = false;
-  TierTicket ticket = 0;                 // while swapping out, swapped or loading
-  KvRange range;                         // its own in the pool, while it holds blocks
-  TierTicket store_ticket = 0;           // while blocks come from the prefix store
-  int64_t store_blocks = 0;              // of that load
-  int64_t store_from = 0;                // tokens before them
-  int64_t store_left_out = 0;            // tokens among them that the load leaves out
-  int64_t mend_from = 0, mend_end = 0;   // its blocks that the store lost or has damaged, until they are computed
-  std::shared_ptr<AnswerGroup> answers;  // of the whole request; null: this is the only one
-  bool scored = false;                   // its tokens' log-probabilities are wanted, to choose among answers
+  bool scored = false;  // needs the log-probabilities of its tokens, to rank the request's answers
   double logprob_sum = 0;
-  std::vector<float> importance;     // of its first blocks, observed; see kv/prefix_evictor.h
-  LoraMix adapters;                  // that it runs with
-  std::shared_ptr<BeamGroup> beams;  // the search it is a beam of; null: none
+  LoraMix adapters;                      // that it runs with
+  std::shared_ptr<AnswerGroup> answers;  // of the whole request; null: this is the only one
+  std::shared_ptr<BeamGroup> beams;      // the search that it is a beam of; null: none
+  KvRange range;                         // its range of the pool, while it holds blocks
+  TierTicket ticket = 0;                 // of the swap tier, while swapping out, swapped or loading
+  PrefixLoad load;
+  StoreRepair repair;
+  std::vector<float> importance;  // observed, of its first blocks; see kv/prefix_evictor.h
 };
 
 }  // namespace millrace

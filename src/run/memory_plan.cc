@@ -11,14 +11,14 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kRequestBytes = 16 << 10;  // of a request beside its tokens: sampler, stop strings, queue entry
-constexpr int64_t kRequestTokenBytes = 16;   // prompt, stream and table entries of one token
-constexpr int64_t kUnreadEvents = 4096;      // of a stream whose reader is slow ...
+constexpr int64_t kRequestBytes = 16 << 10;  // of a request without its tokens: sampler, stop strings, queue entry
+constexpr int64_t kRequestTokenBytes = 16;          // prompt, stream and table entries of one token
+constexpr int64_t kUnreadEvents = 4096;      // of a stream with a slow reader ...
 constexpr int64_t kEventBytes = 256;         // ... each
-constexpr int64_t kLeastRequests = 8 << 20;  // of all of them, so that short contexts have a queue too
-constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block in the prefix index, beside its tokens
+constexpr int64_t kLeastRequests = 8 << 20;  // of all requests, so that engines with a short context have a queue, too
+constexpr int64_t kPrefixBlockBytes = 512;   // node, key and order of one block in the prefix index, without its tokens
 constexpr int64_t kIdBytes = 12;             // references, holders and state of one id
-constexpr int64_t kBlockTableBytes = 16;     // its places in the tables of a step
+constexpr int64_t kBlockTableBytes = 16;     // its entries in the tables of a step
 constexpr const char* kAdvice =
     "lower the context, the KV tokens or their format, the streams or the batch, or raise the budget";
 
@@ -39,7 +39,7 @@ Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOption
   EngineMemory memory;
   const ForwardBytes forward = ForwardContext::plan(spec, limits, threads, layout.block_tokens);
   memory.activations = forward.activations;
-  memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates, its raw form
+  memory.logits = forward.logits + 32 * spec.vocab;  // and a row being sampled: its candidates and a copy of it
   memory.requests = std::max(
       kLeastRequests, 2 * std::max(options.max_streams, options.resident_streams) * request_memory(limits.context));
   memory.swap = (options.swap_tokens + layout.block_tokens - 1) / layout.block_tokens * layout.block_bytes();
@@ -65,7 +65,7 @@ Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& plac
                                const MemoryAccounts& accounts, int64_t wanted, int64_t least) {
   const auto blocks_of = [&](int64_t tokens) { return (tokens + layout.block_tokens - 1) / layout.block_tokens; };
   const int64_t block_bytes = std::max<int64_t>(1, layout.block_bytes());
-  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // which KvPool refuses
+  if (blocks_of(wanted) > INT64_MAX / block_bytes) return blocks_of(wanted);  // KvPool refuses it
   const AvailableMemory available = available_memory();
   int64_t fit = std::min<int64_t>(available.bytes / block_bytes, INT32_MAX / 2);
   if (accounts.budget() > 0) {

@@ -1,8 +1,7 @@
-// What an engine takes of memory, and how much of it is left for keys and values: the sum behind a memory budget.
+// Plans an engine's memory under a budget: how much each part takes, and how much is left for keys and values.
 //
-//   budget | process, weights, ... | activations | logits | requests | swap, store | KV: blocks x (bytes + their
-//   tables) |
-//            taken at load           fixed by the options                     what is left, or what was asked for
+//   budget | process, weights | activations | logits | requests | swap, store | KV: blocks x (bytes + tables) |
+//            taken at load      fixed by the options                            the rest, or the requested size
 #pragma once
 
 #include <vector>
@@ -19,7 +18,7 @@ class Tokenizer;
 struct EngineMemory {
   int64_t activations = 0;
   int64_t logits = 0;
-  int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for those that wait
+  int64_t requests = 0;  // the running streams' tokens and unread events, and as much again for waiting ones
   int64_t swap = 0;
   int64_t constraints = 0;   // structured output
   int64_t store = 0;         // buffers and index of the prefix store
@@ -28,21 +27,21 @@ struct EngineMemory {
   int64_t fixed() const { return activations + logits + requests + swap + store + constraints; }
 };
 
-// Errors: user (the prefix store's size, too little for constraints).
-// `budget` is that of the model, `tokenizer` null where it has none.
+// `budget` is the model's; `tokenizer` is null if it has none. Errors: user (the prefix store's size, too little for
+// constraints).
 Result<EngineMemory> plan_engine_memory(const ArchSpec& spec, const EngineOptions& options, const ForwardLimits& limits,
                                         int threads, const KvLayout& layout, const Tokenizer* tokenizer,
                                         int64_t budget);
 
-// Of one request that may grow to `tokens`, with what has come of it and was not read.
+// Of one request that may grow to `tokens`, with its unread events.
 int64_t request_memory(int64_t tokens);
 
-// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short; with a budget and `wanted` 0, as
-// many as it leaves room for. Errors: resource.
+// Blocks for `wanted` tokens, or for fewer, at least `least`, where memory is short. With a budget and `wanted` 0: as
+// many as fit. Errors: resource.
 Result<int64_t> plan_kv_blocks(const KvLayout& layout, const KvPoolOptions& places, const EngineMemory& memory,
                                const MemoryAccounts& accounts, int64_t wanted, int64_t least);
 
-// Takes everything from its account.
+// Takes every part from its account.
 Result<std::vector<MemoryHold>> take_engine_memory(const EngineMemory& memory, const KvLayout& layout,
                                                    const KvPoolOptions& places, int64_t blocks,
                                                    const std::shared_ptr<MemoryAccounts>& accounts);

@@ -1,5 +1,5 @@
-// How many KV blocks a budget leaves room for: as many as fit and not one more, no fewer than are needed, and where
-// these do not fit, a refusal with the figures.
+// How many KV blocks fit in a budget: as many as possible, not fewer than required, and where the required ones do not
+// fit, an error with the figures.
 #include "run/memory_plan.h"
 
 #include <gtest/gtest.h>
@@ -29,7 +29,7 @@ Result<int64_t> plan(const MemoryAccounts& accounts, int64_t wanted, int64_t lea
   return plan_kv_blocks(layout(), places, memory, accounts, wanted, least);
 }
 
-// All that the blocks bring along, as it is then taken.
+// All memory that comes with the blocks, as it is taken later.
 int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& places = {}) {
   auto accounts = std::make_shared<MemoryAccounts>(0);
   const auto holds = take_engine_memory(memory, layout(), places, blocks, accounts);
@@ -37,14 +37,14 @@ int64_t taken(const EngineMemory& memory, int64_t blocks, const KvPoolOptions& p
   return accounts->total();
 }
 
-TEST(MemoryPlan, WithoutABudgetWhatIsWantedComes) {
+TEST(MemoryPlan, WithoutABudgetGivesTheWantedBlocks) {
   EXPECT_EQ(layout().block_bytes(), kBlockBytes);
   const MemoryAccounts none;
   for (auto [tokens, blocks] : {std::pair{1, 1}, {16, 1}, {17, 2}, {160, 10}, {161, 11}})
     EXPECT_EQ(*plan(none, tokens, tokens), blocks);
 }
 
-TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
+TEST(MemoryPlan, ABudgetGivesTheBlocksAllThatIsLeft) {
   for (int64_t prefix_block : {0, 576, 5000}) {
     for (const KvPoolOptions& places : {KvPoolOptions{}, KvPoolOptions{KvPoolMode::virtual_ranges, 640, 8}}) {
       for (int64_t budget : {10'000'000, 12'345'678, 64'000'000, 1'000'000'000}) {
@@ -56,10 +56,11 @@ TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
         ASSERT_TRUE(blocks.ok()) << blocks.error().message;
         EXPECT_LE(taken(memory, *blocks, places), budget - 2'000'000);
         EXPECT_GT(taken(memory, *blocks + 1, places), budget - 2'000'000) << *blocks;
-        EXPECT_EQ(*plan(accounts, 10 * kBlock, kBlock, memory, places), 10) << "what is wanted fits: no more is taken";
+        EXPECT_EQ(*plan(accounts, 10 * kBlock, kBlock, memory, places), 10)
+            << "the wanted blocks fit: no more are taken";
         EXPECT_EQ(*plan(accounts, *blocks * kBlock, kBlock, memory, places), *blocks);
         EXPECT_EQ(*plan(accounts, *blocks * kBlock + 1, kBlock, memory, places), *blocks)
-            << "a wish gives way, down to the least";
+            << "the wanted number is reduced, down to the required one";
         EXPECT_EQ(*plan(accounts, 0, *blocks * kBlock, memory, places), *blocks);
         EXPECT_FALSE(plan(accounts, 0, *blocks * kBlock + 1, memory, places).ok());
       }
@@ -67,7 +68,7 @@ TEST(MemoryPlan, ABudgetGivesAllThatIsLeftToTheBlocksAndNoMore) {
   }
 }
 
-TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheFigures) {
+TEST(MemoryPlan, RefusesWhatDoesNotFitWithTheFigures) {
   MemoryAccounts accounts(6'000'000);
   ASSERT_TRUE(accounts.take("weights", 1'500'000, "").ok());
   ASSERT_TRUE(accounts.take("gone", 1, "").ok());
@@ -79,9 +80,9 @@ TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheFigures) {
   const std::string& message = refused.error().message;
   for (const char* part : {"1000 tokens", "budget of 6.0 MB", "weights 1.5 MB", "activations 1.0 MB", "logits 200.0 kB",
                            "requests 3.0 MB"})
-    EXPECT_NE(message.find(part), std::string::npos) << message << "\nlacks " << part;
+    EXPECT_NE(message.find(part), std::string::npos) << message << "\ndoes not contain " << part;
   for (const char* part : {"swap", "KV store", "gone"}) EXPECT_EQ(message.find(part), std::string::npos) << message;
-  // The budget that it names is the one that is needed: 63 blocks and what they bring along.
+  // The budget in the message is the required one: 63 blocks and the memory that comes with them.
   const int64_t need = 1'500'000 + taken(memory, 63);
   EXPECT_NE(message.find("to " + format_bytes(need)), std::string::npos) << message << " not " << format_bytes(need);
   MemoryAccounts enough(need);
@@ -94,8 +95,8 @@ TEST(MemoryPlan, WhatDoesNotFitIsRefusedWithTheFigures) {
   EXPECT_NE(more.error().message.find(", KV store 7.0 MB"), std::string::npos) << more.error().message;
 }
 
-// More than can be counted: passed on to the pool, which says so.
-TEST(MemoryPlan, WhatNoNumberHoldsIsNotCutToWhatFits) {
+// Sizes beyond int64 are passed on to the pool, which refuses them.
+TEST(MemoryPlan, OverflowIsNotReducedToWhatFits) {
   const MemoryAccounts none;
   const int64_t most = INT64_MAX / kBlockBytes;
   EXPECT_EQ(*plan(none, (most + 1) * kBlock, 1), most + 1);
@@ -103,10 +104,10 @@ TEST(MemoryPlan, WhatNoNumberHoldsIsNotCutToWhatFits) {
   ASSERT_TRUE(cut.ok());
   EXPECT_LT(*cut, most);
   EXPECT_GE(*cut, 1);
-  EXPECT_FALSE(plan(none, most * kBlock, most * kBlock).ok()) << "the least is not there either";
+  EXPECT_FALSE(plan(none, most * kBlock, most * kBlock).ok()) << "the required blocks do not fit either";
 }
 
-TEST(MemoryPlan, EveryPartIsTakenFromItsAccount) {
+TEST(MemoryPlan, TakesEveryPartFromItsAccount) {
   EngineMemory memory{.activations = 1,
                       .logits = 20,
                       .requests = 300,
@@ -138,7 +139,7 @@ TEST(MemoryPlan, OfARequest) {
   EXPECT_EQ(request_memory(0), 16384);
   EXPECT_EQ(request_memory(100), 16384 + 100 * 16 + 100 * 256);
   EXPECT_EQ(request_memory(4096), 16384 + 4096 * 16 + 4096 * 256);
-  EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "no more events than may wait unread";
+  EXPECT_EQ(request_memory(10'000), 16384 + 10'000 * 16 + 4096 * 256) << "the number of unread events is bounded";
 }
 
 TEST(MemoryPlan, OfAnEngine) {
@@ -170,7 +171,7 @@ TEST(MemoryPlan, OfAnEngine) {
             2 * 150 * request_memory(10'000));
   options.max_streams = options.resident_streams = 1;
   EXPECT_EQ(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->requests, 8 << 20)
-      << "short contexts have a queue too";
+      << "a short context has a queue, too";
   options.kv_ssd = "/tmp/store";
   options.kv_ssd_size = 64 << 20;
   EXPECT_GT(plan_engine_memory(spec, options, limits, 1, layout(), nullptr, 0)->store, 0);

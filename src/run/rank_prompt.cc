@@ -19,7 +19,7 @@ constexpr std::string_view kQuery = "{query}", kDocument = "{document}";
 constexpr const char* kTemplate = "rerank";
 constexpr int kRankPooling = 4;  // frozen: llama.cpp's
 
-// In one pass, so that a query which says {document} stays as it is.
+// In one pass, so that {document} in a query is not replaced.
 std::string filled(std::string_view words, std::string_view query, std::string_view document) {
   std::string out;
   while (!words.empty()) {

@@ -1,10 +1,9 @@
-// From a query and a document to the tokens that a ranking head scores.
+// Turns a query and a document into the tokens that a ranking head scores.
 //
-//   "...<Query>: {query}\n<Document>: {document}..."    the model's template for it ("rerank" among its chat
-//   templates),
+//   "...<Query>: {query}\n<Document>: {document}..."    the model's own template ("rerank" among its chat templates),
 //                                                       with those two words, or in Jinja over messages of these roles
-//   BOS query EOS SEP document EOS                      without one: those of the four that its tokenizer adds to a
-//   text
+//   BOS query EOS SEP document EOS                      without a template: those of the special tokens that the
+//                                                       tokenizer adds to a text
 #pragma once
 
 #include <optional>
@@ -18,20 +17,19 @@
 
 namespace millrace {
 
-// Whether the files say how to pool, as those of models that are made for embeddings do; a ranking head's pooling does
-// not count.
+// Whether the files specify a pooling, as those of embedding models do; a ranking head's pooling does not count.
 bool states_pooling(const ModelFiles& files);
 
 class RankPrompt {
  public:
-  // Errors: unsupported (no tokenizer), or what the template has wrong. The model must outlive it.
+  // Errors: unsupported (no tokenizer), or an error in the template. The model must outlive it.
   static Result<RankPrompt> create(const LanguageModel& model);
 
   // Errors: what the template raises.
   Result<std::vector<TokenId>> tokens(std::string_view query, std::string_view document) const;
 
-  // The longest beginning of `document`, of at most `most_own` tokens by itself, with which the pair has at most `most`
-  // tokens. Errors: as above, and user where the pair does not fit with an empty document either.
+  // Cuts `document` to its longest prefix of at most `most_own` tokens with which the pair has at most `most` tokens.
+  // Errors: as above, and user if the pair does not fit even with an empty document.
   struct Cut {
     std::vector<TokenId> tokens;
     bool shortened = false;
@@ -43,7 +41,7 @@ class RankPrompt {
   Result<std::string> fill(std::string_view query, std::string_view document) const;
 
   const LanguageModel* model_;
-  std::string words_;  // a template with {query} and {document}; "": there is none
+  std::string words_;  // a template with {query} and {document}; "": none
   std::optional<ChatTemplate> jinja_;
 };
 

@@ -105,7 +105,7 @@ void SimulatedExecutor::forward(std::span<const StepWork> work) {
   clock_.advance_ns(nanoseconds(cost_->step_seconds(shape)));
 }
 
-// A pure function of stream and position, so that a stream that was preempted goes on as it would have.
+// A pure function of stream and position, so a preempted stream continues with the same tokens.
 Result<bool> SimulatedExecutor::choose(LiveStream& stream, int64_t, TokenEvent& event) {
   const Sequence& s = stream.sequence;
   const auto draw = philox4x32(s.request.sampling.seed, static_cast<uint64_t>(s.generated()), s.id);

@@ -1,6 +1,6 @@
-// SimulatedExecutor: steps that take the time a cost model says, on a clock that only they move, and made-up tokens
-// until each request's known length. Its pool has blocks without bytes; its tier moves them at the cost model's speed,
-// one move after the other. Everything above, planner, policies, prefix index, is the engine's own.
+// SimulatedExecutor: steps take the time that a cost model predicts, on a virtual clock that only they advance, and
+// produce pseudorandom tokens until each request's known length. Its pool has blocks without bytes; its tier moves them
+// at the cost model's speed, one move after the other. Planner, policies and prefix index are the engine's own.
 #pragma once
 
 #include <memory>
@@ -15,14 +15,14 @@ inline constexpr int64_t kSimulatedVocab = 1 << 20;
 
 class SimulatedExecutor final : public Executor {
  public:
-  // Memory and step limits come from the options; context must be given. `clock` must outlive it. Errors: user.
+  // Memory and step limits come from the options; `context` is required. `clock` must outlive it. Errors: user.
   static Result<std::unique_ptr<SimulatedExecutor>> create(std::unique_ptr<CostModel> cost, ManualClock& clock,
                                                            const EngineOptions& options);
 
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *kv_; }
   Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override;
-  // Blocks have no bytes here: options.kv_ssd_size counts tokens, and options.kv_ssd is no file.
+  // Blocks have no bytes here: options.kv_ssd_size counts tokens, and no file options.kv_ssd is made.
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions& options) override;
   CostModel* cost() override { return cost_.get(); }
   Result<void> check(const Request& request) const override;
@@ -31,7 +31,7 @@ class SimulatedExecutor final : public Executor {
   Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override;
   void flush(LiveStream&, TokenEvent&) override {}
 
-  // When the next move of the tier or the prefix store ends; 0: none is under way.
+  // When the next move of the tier or the prefix store ends; 0: there is none.
   int64_t next_move_ns() const;
 
  private:
@@ -43,7 +43,7 @@ class SimulatedExecutor final : public Executor {
   std::unique_ptr<KvPool> kv_;
   int64_t disk_free_ns_ = 0;  // of the prefix store
   ExecutorLimits limits_;
-  int64_t bus_free_ns_ = 0;  // when the last move begun so far ends
+  int64_t bus_free_ns_ = 0;  // end of the last move begun so far
 };
 
 }  // namespace millrace

@@ -40,7 +40,7 @@ class SimulatedStore final : public PrefixStore {
     ++stats_.written_blocks;
   }
 
-  // What was found a moment ago may have made room for what the pool evicted since: then the load is shorter.
+  // Blocks just found may have been displaced by blocks that the pool evicted since: then the load is shorter.
   TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) override {
     const int64_t blocks = std::min(find(chain), static_cast<int64_t>(into.size()));
     const double seconds = blocks > 0 ? std::min(cost_.load_seconds(blocks * block_tokens_), 1e9) : 0;
@@ -63,7 +63,7 @@ class SimulatedStore final : public PrefixStore {
   }
 
   void erase(TierTicket ticket) override { loads_.erase(ticket); }
-  void wait() override {}  // whoever runs the simulation moves the clock
+  void wait() override {}  // the simulation advances the clock
 
   int64_t loading_blocks() const override {
     int64_t blocks = 0;

@@ -99,15 +99,15 @@ TEST(Planner, WhoHasLostMoreThanItHasIsSpared) {
   Sequence& first = desk.hold(desk.run(1, 10, 7, 16, 64), 1);
   Sequence& last = desk.run(2, 60, 0, 40, 200);
   spare(last, true);
-  EXPECT_EQ(last.lost, 40);
-  EXPECT_EQ(last.safe_until, 41);
+  EXPECT_EQ(last.progress.lost, 40);
+  EXPECT_EQ(last.progress.safe_until, 41);
   EXPECT_FALSE(may_be_victim(last, false));  // it would come back for nothing
   last.computed = 41;
   EXPECT_TRUE(may_be_victim(last, false));
   EXPECT_FALSE(may_be_victim(last, true));  // not for a newcomer: that must pay
   last.computed = 80;
   EXPECT_TRUE(may_be_victim(last, true));
-  last.lost = 198;
+  last.progress.lost = 198;
   last.computed = 0;
   EXPECT_EQ(desk.planner->promised_blocks(last, desk.limits), 7);  // up to where it is no longer spared
   last.max_total = 70;
@@ -121,7 +121,7 @@ TEST(Planner, WhoHasLostMoreThanItHasIsSpared) {
   last.tokens.resize(99);
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
   spare(last, false);  // to a tier: one token is enough
-  EXPECT_EQ(last.lost, 198);
+  EXPECT_EQ(last.progress.lost, 198);
   EXPECT_FALSE(may_be_victim(last, false));
   last.computed = 98;
   EXPECT_TRUE(may_be_victim(last, false));

@@ -35,7 +35,7 @@ const Sequence* last_behind(const ScheduleView& view, const Sequence& wanting, O
     return x < y || (!(y < x) && a.arrival < b.arrival);
   };
   for (const Sequence* stream : view.running) {
-    if (stream->blocks.empty() || stream == &wanting || stream->phase != StreamPhase::running) continue;
+    if (stream->kv.blocks.empty() || stream == &wanting || stream->phase != StreamPhase::running) continue;
     if (before(wanting, *stream) && (!last || before(*last, *stream))) last = stream;
   }
   return last;

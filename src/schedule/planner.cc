@@ -7,8 +7,8 @@
 namespace millrace {
 namespace {
 
-int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.blocks.size()); }
-int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.reserved_blocks - held(stream)); }
+int64_t held(const Sequence& stream) { return static_cast<int64_t>(stream.kv.blocks.size()); }
+int64_t promised(const Sequence& stream) { return std::max<int64_t>(0, stream.kv.reserved_blocks - held(stream)); }
 
 double again_seconds(const CostModel& cost, const Sequence& stream) {
   StepShape shape;
@@ -58,7 +58,7 @@ const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wa
 // The victim's blocks become spare, at once or when they have reached the tier. Blocks that others share do not count.
 PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
   const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
-  const int64_t blocks = held(victim) - victim.shared_blocks;
+  const int64_t blocks = held(victim) - victim.kv.shared_blocks;
   account.spare += promised(victim) + (swap ? 0 : blocks);
   if (swap) {
     account.arriving += blocks;
@@ -81,9 +81,9 @@ bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Seque
 // Makes room for one stream of the queue, if the policy's victims and the free blocks are enough for it.
 bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account& account, StepPlan& plan) {
   const PlannerLimits& limits = view.limits;
-  int64_t needed = promised_blocks(candidate, limits) - candidate.shared_blocks;
+  int64_t needed = promised_blocks(candidate, limits) - candidate.kv.shared_blocks;
   // Streams that were promised less than they may need grow: leave them a little, or they would soon be preempted.
-  if (account.streams > 0 && needed + candidate.shared_blocks < blocks_needed(candidate, limits))
+  if (account.streams > 0 && needed + candidate.kv.shared_blocks < blocks_needed(candidate, limits))
     needed += limits.total_blocks / 100;
   const Account before = account;
   const size_t preempted_before = plan.preempted.size();
@@ -101,7 +101,7 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
     }
     plan.preempted.push_back(send_away(view, *victim, account));
   }
-  account.spare -= promised_blocks(candidate, limits) - candidate.shared_blocks;
+  account.spare -= promised_blocks(candidate, limits) - candidate.kv.shared_blocks;
   account.streams += candidate.width;
   plan.admitted.push_back(candidate.id);
   return true;
@@ -135,7 +135,7 @@ void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
   // What running streams lack for what they hold now is not given away: somebody may have left memory for it.
   for (const Sequence* stream : view.running)
     account.spare -= std::max<int64_t>(
-        0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->reserved_blocks));
+        0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->kv.reserved_blocks));
   queue_.clear();
   for (const Sequence* stream : view.waiting)
     if (!stream->held_back) queue_.push_back(stream);

@@ -79,7 +79,7 @@ class Planner {
 
 // Blocks for a stream's first `tokens` tokens: what was left out of its attention has none.
 inline int64_t blocks_of(const Sequence& stream, int64_t tokens, const PlannerLimits& limits) {
-  return limits.blocks_for(tokens - stream.left_out);
+  return limits.blocks_for(tokens - stream.kv.left_out);
 }
 // Blocks that it may come to need in all.
 inline int64_t blocks_needed(const Sequence& stream, const PlannerLimits& limits) {

@@ -28,7 +28,7 @@ TEST(Planner, AFullOutputBudgetHoldsBackTheLastToken) {
 TEST(Planner, AdmissionPromisesTheWholeStreamInOrder) {
   Desk desk("fcfs");
   desk.wait(2, 10, 0, 33), desk.wait(3, 10, 0, 1);
-  desk.run(1, 10, 0, 0, 64).reserved_blocks = 4;
+  desk.run(1, 10, 0, 0, 64).kv.reserved_blocks = 4;
   desk.limits.total_blocks = desk.free_blocks = 7;
   EXPECT_EQ(desk.places(), "admit 2;");  // 4 + 3 of 7; none left for 3
   desk.limits.total_blocks = desk.free_blocks = 6;
@@ -70,7 +70,7 @@ TEST(Planner, AVictimsPlannedChunkIsTakenBack) {
 TEST(Planner, SharedBlocksAreNoPrize) {
   Desk desk("fcfs:reserve=prompt");
   desk.hold(desk.run(1, 10, 7, 16, 64), 1), desk.hold(desk.run(2, 10, 5, 14, 64), 1);
-  desk.streams[1]->shared_blocks = 1;  // sending 2 away frees nothing
+  desk.streams[1]->kv.shared_blocks = 1;  // sending 2 away frees nothing
   desk.free_blocks = 0;
   EXPECT_EQ(desk.chunks(), "squeeze 2 1;");
 }

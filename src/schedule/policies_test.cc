@@ -149,19 +149,19 @@ TEST(Deadline, EarliestFirstAndTheHopelessIsRefused) {
   FixedCost cost;
   desk.cost = &cost;
   desk.wait(1, 10);
-  desk.wait(2, 10).deadline = 9'000'000'000;
-  desk.wait(3, 10).deadline = 5'000'000'000;
+  desk.wait(2, 10).times.deadline = 9'000'000'000;
+  desk.wait(3, 10).times.deadline = 5'000'000'000;
   EXPECT_EQ(desk.places(), "admit 3 2 1;");
   Sequence late;
   late.prompt_tokens = 100;
   late.tokens.assign(100, 1);
   late.max_total = 110;
-  late.deadline = 100'000'000;  // 0.1 s; the prompt alone takes 0.11 s
+  late.times.deadline = 100'000'000;  // 0.1 s; the prompt alone takes 0.11 s
   auto refused = desk.planner->policy().accept(late, desk.view());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
   EXPECT_NE(refused.error().message.find("0.110 s"), std::string::npos) << refused.error().message;
-  late.deadline = 2'000'000'000;
+  late.times.deadline = 2'000'000'000;
   EXPECT_TRUE(desk.planner->policy().accept(late, desk.view()).ok());
 }
 
@@ -171,10 +171,10 @@ TEST(ShortestPredicted, BucketsThenArrivalThenPatience) {
   desk.wait(2, 10).request.known_tokens = 9;
   desk.wait(3, 10).request.known_tokens = 2;
   desk.wait(4, 10).request.known_tokens = 12;
-  for (auto& s : desk.streams) s->submitted = 1'000'000'000;
+  for (auto& s : desk.streams) s->times.submitted = 1'000'000'000;
   desk.now_ns = 1'000'000'001;
   EXPECT_EQ(desk.places(), "admit 2 3 4 1;");
-  desk.streams[0]->submitted = 1;
+  desk.streams[0]->times.submitted = 1;
   desk.now_ns = 1'500'000'000;
   EXPECT_EQ(desk.places(), "admit 1 2 3 4;");
   EXPECT_EQ(desk.planner->policy().promise(*desk.streams[3], desk.limits), 30);  // prompt and a bucket's end

@@ -29,19 +29,20 @@ inline bool can_be_preempted(const Sequence& stream) {
 
 // Whether the planner may preempt it, for a running stream or for one that waits.
 inline bool may_be_victim(const Sequence& stream, bool to_newcomer) {
-  if (!can_be_preempted(stream) || stream.computed < stream.safe_until || stream.lost > kMostLost * stream.size())
+  if (!can_be_preempted(stream) || stream.computed < stream.progress.safe_until ||
+      stream.progress.lost > kMostLost * stream.size())
     return false;
-  return !to_newcomer || stream.computed >= 2 * stream.lost;
+  return !to_newcomer || stream.computed >= 2 * stream.progress.lost;
 }
 // With so many tokens computed a running stream may always have its blocks.
 inline int64_t spared_tokens(const Sequence& stream) {
-  return std::max(stream.safe_until, (stream.lost + kMostLost - 1) / kMostLost);
+  return std::max(stream.progress.safe_until, (stream.progress.lost + kMostLost - 1) / kMostLost);
 }
 
 // The stream is preempted; what it computed is lost, or kept in a tier.
 inline void spare(Sequence& stream, bool loses) {
-  stream.safe_until = std::max(stream.safe_until, stream.computed + 1);
-  if (loses) stream.lost += stream.stored();
+  stream.progress.safe_until = std::max(stream.progress.safe_until, stream.computed + 1);
+  if (loses) stream.progress.lost += stream.stored();
 }
 
 }  // namespace millrace

@@ -43,8 +43,8 @@ class Desk {
     return s;
   }
   Sequence& hold(Sequence& s, int64_t blocks) {
-    for (int64_t i = 0; i < blocks; ++i) s.blocks.push_back(next_block_++);
-    s.reserved_blocks = blocks;
+    for (int64_t i = 0; i < blocks; ++i) s.kv.blocks.push_back(next_block_++);
+    s.kv.reserved_blocks = blocks;
     return s;
   }
   void clear() { running.clear(), waiting.clear(), streams.clear(); }

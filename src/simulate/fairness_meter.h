@@ -1,4 +1,5 @@
-// FairnessMeter: how far apart tenants' service drifts while all of them have somebody waiting (Sheng et al., 2024).
+// FairnessMeter: the largest difference in service between tenants while all of them have requests waiting (Sheng et
+// al., 2024).
 #pragma once
 
 #include <algorithm>
@@ -10,10 +11,9 @@
 
 namespace millrace {
 
-inline constexpr double kAnswerService = 2;  // of one answer token, beside 1 of a prompt token
+inline constexpr double kAnswerService = 2;  // of one answer token; a prompt token counts 1
 
-// The largest difference of two tenants' service over any interval in which every tenant has somebody waiting: the
-// range of (a's service - b's) since that state began.
+// Over any interval in which every tenant has requests waiting: the range of (a's service - b's) since it began.
 class FairnessMeter {
  public:
   void arrived(const std::string& tenant) { ++tenants_[tenant].waiting; }
@@ -21,7 +21,7 @@ class FairnessMeter {
   void serve(const std::string& tenant, double service) { tenants_[tenant].served += service; }
 
   void tick(double now) {
-    now = std::max(now, last_);  // several nodes' steps do not end in order
+    now = std::max(now, last_);  // steps of several nodes do not end in order
     const bool backlogged =
         tenants_.size() > 1 && std::ranges::all_of(tenants_, [](const auto& t) { return t.second.waiting > 0; });
     if (!backlogged) {

@@ -1,5 +1,5 @@
-// An engine whose policy brings nobody forward serves everybody all the same, and says so; a simulation stops and says
-// why.
+// An engine whose policy makes no progress serves all streams nevertheless, and counts the live-lock; a simulation
+// stops with the reason.
 #include "schedule/livelock.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// As soon as two are there, each waits for the other.
+// As soon as there are two streams, each waits for the other.
 class Polite final : public SchedulerPolicy {
  public:
   void share(const ScheduleView& view, int64_t, std::vector<Share>& out) override {
@@ -34,7 +34,7 @@ Request request(int64_t i) {
   return r;
 }
 
-TEST(Livelock, TheEngineRunsThoseThatAreThereToTheirEnd) {
+TEST(Livelock, TheEngineRunsTheOpenStreamsToTheirEnd) {
   ManualClock clock;
   auto cost = load_cost_model("opt-13b-a100");
   ASSERT_TRUE(cost.ok());
@@ -47,14 +47,14 @@ TEST(Livelock, TheEngineRunsThoseThatAreThereToTheirEnd) {
     for (int64_t i = 0; i < 3; ++i) ASSERT_TRUE((*core)->add(static_cast<RequestId>(10 * round + i), request(i)).ok());
     for (int step = 0; step < 1000 && !(*core)->idle(); ++step) (*core)->step(events);
     EXPECT_TRUE((*core)->idle());
-    EXPECT_EQ((*core)->stats().livelocks, round);  // afterwards the policy had its say again
+    EXPECT_EQ((*core)->stats().livelocks, round);  // in between, the policy decided again
   }
   int64_t ended = 0;
   for (const TokenEvent& event : events) ended += event.finish == FinishReason::stop;
   EXPECT_EQ(ended, 6);
 }
 
-TEST(Livelock, ASimulationStopsAndSaysWhy) {
+TEST(Livelock, ASimulationStopsWithTheReason) {
   SimulatedLoad load;
   load.requests = 3;
   load.arrival_seconds = [](int64_t i) { return static_cast<double>(i) * 1e-6; };

@@ -1,4 +1,4 @@
-// The engine's way with the prefix store on a virtual clock, where what happens beside what is exact.
+// The engine with a prefix store on a virtual clock, where it is exact which work overlaps.
 #include "run/simulated_store.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kBlock = 16;
 
-// A step takes 10 ms and 1 ms a token; a load `load` seconds a token.
+// A step takes 10 ms plus 1 ms per token; a load takes `load` seconds per token.
 class LinearCost final : public CostModel {
  public:
   explicit LinearCost(double load) : load_(load) {}
@@ -62,9 +62,9 @@ class SimulatedStoreTest : public ::testing::Test {
 };
 
 TEST_F(SimulatedStoreTest, OthersComputeWhileAStreamLoads) {
-  auto core = make(0.0005, 4096);  // 0.5 ms a token: half of what computing takes
+  auto core = make(0.0005, 4096);  // 0.5 ms per token: half the time of computing
   for (RequestId id = 1; id <= 4; ++id) {
-    ASSERT_TRUE(core->add(id, request(static_cast<TokenId>(id), 320, 1)).ok());  // each displaces the one before
+    ASSERT_TRUE(core->add(id, request(static_cast<TokenId>(id), 320, 1)).ok());  // each displaces the previous one
     run_to_end(*core);
   }
   EXPECT_GT(core->stats().store.blocks, 40);
@@ -90,7 +90,7 @@ TEST_F(SimulatedStoreTest, OthersComputeWhileAStreamLoads) {
   EXPECT_EQ(core->stats().store.failed_tokens, 0);
 }
 
-TEST_F(SimulatedStoreTest, SlowDisksAreLeftAloneAndSmallStoresForget) {
+TEST_F(SimulatedStoreTest, SlowDisksAreNotUsedAndSmallStoresEvict) {
   auto slow = make(0.0011, 4096);
   for (const TokenId first : {1, 2, 3, 1}) {
     ASSERT_TRUE(slow->add(static_cast<RequestId>(clock_.now_ns()), request(first, 320, 1)).ok());
@@ -109,7 +109,7 @@ TEST_F(SimulatedStoreTest, SlowDisksAreLeftAloneAndSmallStoresForget) {
   EXPECT_LE(small->stats().store.hit_tokens, 4 * kBlock);
 }
 
-TEST_F(SimulatedStoreTest, AStreamThatIsCancelledWhileItLoadsGivesItsBlocksBack) {
+TEST_F(SimulatedStoreTest, AStreamCancelledWhileLoadingReleasesItsBlocks) {
   auto core = make(0.0005, 4096);
   for (const RequestId id : {1, 2, 3}) {
     ASSERT_TRUE(core->add(id, request(static_cast<TokenId>(id), 320, 1)).ok());

@@ -15,7 +15,7 @@ namespace {
 
 constexpr double kNever = std::numeric_limits<double>::infinity();
 
-// One engine and its clock, which stands at the end of its last step.
+// One engine and its clock, which is at the end of its last step.
 struct Node {
   ManualClock clock;
   SimulatedExecutor* executor = nullptr;
@@ -23,10 +23,10 @@ struct Node {
   SimulatedNode figures;
   double running_seconds = 0;
   int64_t open_tokens = 0,
-          open_requests = 0;  // prompts that were sent here and have not ended, by the router's account
+          open_requests = 0;  // of requests that the router sent here and that have not ended, as it knows
 
   double now() const { return static_cast<double>(clock.now_ns() - 1) * 1e-9; }
-  // Never back.
+  // Never goes back.
   void advance_to(double seconds) {
     const int64_t to = static_cast<int64_t>(seconds * 1e9) + 2;
     if (to > clock.now_ns()) clock.advance_ns(to - clock.now_ns());
@@ -37,8 +37,8 @@ struct Node {
   }
 };
 
-// What happens next, over all nodes, is the next arrival or a step of the node whose clock is behind; so that no node
-// ever learns of what another one's future holds.
+// The next event over all nodes is the next arrival or a step of the node whose clock is behind, so no node sees the
+// future of another one.
 class Simulation {
  public:
   Simulation(const SimulatedLoad& load, const SimulationOptions& options) : load_(load), options_(options) {}
@@ -54,7 +54,7 @@ class Simulation {
                                                   options_.policy ? options_.policy() : nullptr));
       nodes_.push_back(std::move(node));
     }
-    policy_name_ = options_.policy ? "under trial" : engine.policy;
+    policy_name_ = options_.policy ? "under test" : engine.policy;
     const auto requests = static_cast<size_t>(load_.requests);
     result_.requests.resize(requests);
     last_token_.assign(requests, -1.0);
@@ -74,7 +74,7 @@ class Simulation {
       if (next == kNever) break;
       if (options_.stop_seconds > 0 && next >= options_.stop_seconds) break;
       if (arrival <= step_at) {
-        take_in(arrival);
+        submit(arrival);
       } else if (!step(*behind)) {
         const double until = std::min(behind->next_move(), arrival);
         if (until == kNever) return live_lock(*behind, "streams are open, none of them runs, and nothing is under way");
@@ -102,8 +102,8 @@ class Simulation {
     return load_.arrival_seconds(next_) - offset_;
   }
 
-  // The next request, which comes at `now`.
-  void take_in(double now) {
+  // The next request arrives at `now`.
+  void submit(double now) {
     const int64_t index = next_++;
     if (load_.closed_loop > 0) slots_.pop();
     for (; !ends_.empty() && ends_.top().at <= now; ends_.pop()) close(ends_.top());
@@ -184,7 +184,7 @@ class Simulation {
       fairness_.serve(out.tenant, kAnswerService);
     }
     if (event.finish == FinishReason::none) return;
-    if (!started_[index]) fairness_.started(out.tenant);  // ended while it waited
+    if (!started_[index]) fairness_.started(out.tenant);  // ended while waiting
     out.finish = event.finish;
     out.end = now;
     out.cached_tokens = event.timings.cached_tokens;
@@ -235,7 +235,7 @@ class Simulation {
     int64_t node = 0, tokens = 0;
     bool operator>(const End& other) const { return at > other.at; }
   };
-  // The router hears of an end when its moment has come, not when the step that holds it was computed.
+  // The router learns of an end at its time, not when the step with it was computed.
   void close(const End& end) {
     Node& node = *nodes_[static_cast<size_t>(end.node)];
     node.open_tokens -= end.tokens;
@@ -251,7 +251,7 @@ class Simulation {
   std::vector<double> last_token_;  // of each request
   std::vector<bool> started_;
   std::priority_queue<End, std::vector<End>, std::greater<>> ends_;
-  std::priority_queue<double, std::vector<double>, std::greater<>> slots_;  // closed loop: when each place became free
+  std::priority_queue<double, std::vector<double>, std::greater<>> slots_;  // closed loop: when each slot became free
   int64_t next_ = 0, ended_ = 0;
   std::string policy_name_;
   double offset_ = 0;

@@ -1,8 +1,9 @@
-// Simulation: a load of timed requests through the engine's own loop on a virtual clock (simulated_executor.h), and
-// what became of each request. Deterministic: the same load, options and cost model give the same result anywhere.
+// Simulation: runs a load of timed requests through the engine's own loop on a virtual clock (simulated_executor.h),
+// and reports the times of each request. Deterministic: the same load, options and cost model give the same result on
+// any machine.
 //
-//   arrivals -> router -> node 0: engine, prefix index, tier     each node's clock moves by its own steps, and whose
-//                     \-> node 1: ...                            clock is behind steps next
+//   arrivals -> router -> node 0: engine, prefix index, tier     each node's clock advances with its own steps; the
+//                     \-> node 1: ...                            node whose clock is behind steps next
 #pragma once
 
 #include <functional>
@@ -23,42 +24,41 @@ struct SimulatedLoad {
   int64_t requests = 0;
   std::function<double(int64_t)> arrival_seconds;
   std::function<Request(int64_t)> request;
-  int64_t closed_loop = 0;        // > 0: so many in flight all the time, whatever the arrivals say
+  int64_t closed_loop = 0;        // > 0: so many requests in flight at any time; arrival times are ignored
   bool keep_token_times = false;  // fill SimulatedRequest::tokens
 };
 
-// Which node a request goes to. The router knows what it sent where and what has ended, and for `prefix` what the
-// nodes' caches hold.
+// Which node a request goes to. The router knows what it sent where and which requests have ended, and for `prefix` the
+// contents of the nodes' caches.
 enum class SimulatedRoute {
   in_turn,       // request i to node i mod N
-  prefix,        // to the node that holds most of the prompt, when that is half of it or more; else as least_loaded
-  least_loaded,  // to the node with the fewest prompt tokens that have not ended
+  prefix,        // to the node that has cached most of the prompt, if that is at least half of it; else as least_loaded
+  least_loaded,  // to the node with the fewest prompt tokens of open requests
 };
 Result<SimulatedRoute> find_simulated_route(const std::string& name);
 
 struct SimulationOptions {
   SimulatedRoute route = SimulatedRoute::in_turn;
   std::function<std::unique_ptr<SchedulerPolicy>()>
-      policy;               // for each node, one that is tried out; null: the engine's option
-  double stop_seconds = 0;  // > 0 ends the simulation at that moment; what has not ended by then has no end
+      policy;               // makes one for each node, instead of the one that the engine's options name; may be null
+  double stop_seconds = 0;  // > 0: the simulation ends at that time, and requests still open have no end
 };
 
-// Seconds of the virtual clock; the first moment is 0.
+// Seconds of the virtual clock, which starts at 0.
 struct SimulatedRequest {
   double arrival = 0;
-  double first_token = -1;  // -1: never came
+  double first_token = -1;  // -1: none
   double end = -1;
   int64_t prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0, preemptions = 0;
   double worst_gap = 0;  // longest time between two of its tokens
   int64_t node = 0;
-  std::vector<double> tokens;                // when each came, if asked for
+  std::vector<double> tokens;                // time of each token, if requested
   FinishReason finish = FinishReason::none;  // error: refused, with the reason in `refused`
   std::string tenant, refused;
 };
 
-// Service that tenants got while all of them had somebody waiting, after Sheng et al., 2024: prompt tokens that were
-// admitted and twice the answer tokens. Over any interval of such a time, two tenants' service differs by at most
-// `difference`.
+// Service of the tenants while all of them had requests waiting, after Sheng et al., 2024: admitted prompt tokens plus
+// twice the answer tokens. Over any such interval, the service of two tenants differs by at most `difference`.
 struct Fairness {
   double backlogged_seconds = 0;
   double difference = 0;
@@ -76,7 +76,7 @@ struct SimulatedNode {
 struct SimulationResult {
   std::vector<SimulatedRequest> requests;
   std::vector<float> gaps;  // between tokens of a stream, all of them
-  EngineStats stats;        // sums over the nodes, as the next ones
+  EngineStats stats;        // sums over the nodes, like the next fields
   double seconds = 0;       // from the first arrival to the last end
   double busy_seconds = 0;  // in steps
   double mean_running = 0;  // streams of a node that held blocks, over the busy time
@@ -85,9 +85,9 @@ struct SimulationResult {
   Fairness fairness;
 };
 
-// One node for each cost model, each with an engine, a memory and a cache of its own. `progress` is called now and then
-// with the requests that have ended; false gives up. Errors: user (options), cancelled,
-// internal (streams no longer come forward, or wait for nothing: the policy is at fault).
+// One node for each cost model, with an engine, memory and cache of its own. `progress` is called from time to time
+// with the number of ended requests; false cancels. Errors: user (options), cancelled, internal (a live-lock: a fault
+// of the policy).
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs,
                                   const EngineOptions& engine, const SimulationOptions& options,
                                   const std::function<bool(int64_t)>& progress = {});

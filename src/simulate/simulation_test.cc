@@ -1,5 +1,5 @@
-// The simulator is the engine on a virtual clock: what it says is repeatable, everybody is served, and the policies do
-// to a load what their papers say they do.
+// The simulator is the engine on a virtual clock: results are repeatable, all requests are served, and the policies
+// have the effects that their papers describe.
 #include "simulate/simulation.h"
 
 #include <gtest/gtest.h>
@@ -15,11 +15,11 @@ namespace {
 
 struct Load {
   int64_t requests = 200;
-  double rate = 2;  // a second, Poisson
+  double rate = 2;  // per second, Poisson
   int64_t prompt = 200, answer = 50;
   bool heavy_tail = false;  // of answers: every twentieth is twenty times as long
-  int64_t max_tokens = 0;   // asked for; 0: the true length
-  int tenants = 0;          // the first sends three times as much as the second
+  int64_t max_tokens = 0;   // of the request; 0: the true length
+  int tenants = 0;          // the first sends three times as many requests as the second
 };
 
 SimulatedLoad make_load(const Load& load) {
@@ -85,7 +85,7 @@ TEST(Simulation, TheSameLoadGivesTheSameResult) {
   EXPECT_GT(a.seconds, a.busy_seconds);
 }
 
-TEST(Simulation, EveryPolicyServesEverybodyInLittleMemory) {
+TEST(Simulation, EveryPolicyServesAllRequestsInLittleMemory) {
   for (const auto& entry : policies().entries()) {
     for (int64_t swap : {0, 4000}) {
       EngineOptions o = machine(entry.info.name);
@@ -138,7 +138,7 @@ std::vector<std::unique_ptr<CostModel>> machines(int64_t nodes) {
   return costs;
 }
 
-TEST(Simulation, NodesShareALoadAndTheirSumsAreTheWhole) {
+TEST(Simulation, NodesShareALoadAndTheirSumsMatch) {
   const Load load{.requests = 200, .rate = 40};
   for (auto route : {SimulatedRoute::in_turn, SimulatedRoute::prefix, SimulatedRoute::least_loaded}) {
     auto result = simulate(make_load(load), machines(4), machine("fcfs"), {.route = route});
@@ -163,9 +163,9 @@ TEST(Simulation, NodesShareALoadAndTheirSumsAreTheWhole) {
             mean_end(run(load, machine("fcfs"))));
 }
 
-// A node's engine sees what it would see alone: with requests dealt in turn, node 0 of 2 serves what one engine serves
-// that is given every other request.
-TEST(Simulation, ANodeIsAnEngineOfItsOwn) {
+// Nodes do not affect each other: with requests dealt in turn, node 0 of 2 behaves like a single engine that gets every
+// other request.
+TEST(Simulation, NodesAreIndependent) {
   const SimulatedLoad all = make_load({.requests = 100, .rate = 20});
   auto two = simulate(all, machines(2), machine("fcfs"), {});
   ASSERT_TRUE(two.ok());
@@ -178,7 +178,7 @@ TEST(Simulation, ANodeIsAnEngineOfItsOwn) {
   for (size_t i = 0; i < 50; ++i) EXPECT_NEAR(two->requests[2 * i].end, alone->requests[i].end, 1e-6) << i;
 }
 
-TEST(Simulation, RoutingByPrefixFindsWhatANodeHolds) {
+TEST(Simulation, RoutingByPrefixFindsTheNodeThatHasIt) {
   SimulatedLoad load;
   load.requests = 120;
   load.arrival_seconds = [](int64_t i) { return static_cast<double>(i); };
@@ -200,7 +200,7 @@ TEST(Simulation, RoutingByPrefixFindsWhatANodeHolds) {
   EXPECT_EQ(cached(SimulatedRoute::in_turn), (120 - 28) * 496);
 }
 
-TEST(Simulation, RequestsThatComeTogetherComputeTheirCommonPrefixOnce) {
+TEST(Simulation, SimultaneousRequestsComputeTheirCommonPrefixOnce) {
   constexpr int64_t kRequests = 64, kPrefix = 1024, kOwn = 40;
   SimulatedLoad load;
   load.requests = kRequests;
@@ -231,7 +231,7 @@ TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
   load.keep_token_times = true;
   auto result = simulate(load, machines(1), machine("fcfs"), {});
   ASSERT_TRUE(result.ok());
-  EXPECT_LT(result->seconds - result->busy_seconds, 1e-3);  // nobody waits for arrivals
+  EXPECT_LT(result->seconds - result->busy_seconds, 1e-3);  // no time is spent waiting for arrivals
   std::vector<std::pair<double, int>> changes;
   for (const auto& r : result->requests) {
     changes.push_back({r.arrival, 1}), changes.push_back({r.end, -1});
@@ -246,8 +246,8 @@ TEST(Simulation, AClosedLoopKeepsItsNumberInFlight) {
   EXPECT_EQ(in_flight, 0);
 }
 
-// Agrawal et al., 2024: the worst times between tokens are those in which somebody else's prompt ran.
-TEST(Simulation, StallFreeKeepsTheTimeBetweenTokens) {
+// Agrawal et al., 2024: the longest times between tokens are those in which another stream's prompt ran.
+TEST(Simulation, StallFreeBoundsTheTimeBetweenTokens) {
   const Load load{.requests = 150, .rate = 4, .prompt = 1500, .answer = 100};
   SimulationResult stalling = run(load, machine("prefill_first")), even = run(load, machine("stall_free:tbt_ms=40"));
   EXPECT_GT(gap_at(stalling, 0.99), 2 * gap_at(even, 0.99));
@@ -263,7 +263,8 @@ TEST(Simulation, SkipJoinMlfqEndsRequestsSooner) {
   EXPECT_LT(mean_end(run(load, queues)), 0.8 * mean_end(run(load, first_come)));
 }
 
-// Sheng et al., 2024: whatever a tenant sends, while both have requests waiting their service stays within a bound.
+// Sheng et al., 2024: while both tenants have requests waiting, the difference in service is bounded, whatever they
+// send.
 TEST(Simulation, VtcBoundsTheDifferenceInService) {
   const Load load{.requests = 600, .rate = 50, .prompt = 100, .answer = 100, .tenants = 2};
   const SimulationResult shared = run(load, machine("vtc"), 20), greedy = run(load, machine("fcfs"), 20);
@@ -271,8 +272,8 @@ TEST(Simulation, VtcBoundsTheDifferenceInService) {
   EXPECT_LT(shared.fairness.difference, 0.35 * greedy.fairness.difference);
 }
 
-// Kwon et al., 2023: paging holds more streams than reservations of the longest answer.
-TEST(Simulation, PagingHoldsMoreStreamsThanReservations) {
+// Kwon et al., 2023: paging fits more streams than reserving the longest answer.
+TEST(Simulation, PagingFitsMoreStreamsThanReservations) {
   const Load load{.requests = 200, .rate = 100, .prompt = 100, .answer = 50, .max_tokens = 2000};
   EngineOptions paged = machine("fcfs:reserve=prompt"), reserved = machine("orca"),
                 oracle = machine("orca:room=oracle");

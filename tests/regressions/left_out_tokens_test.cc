@@ -14,7 +14,7 @@ using testing::Desk;
 // 64 of 96 computed tokens were left out: 32 are in two blocks.
 Sequence& stream_that_went_without(Desk& desk, RequestId id) {
   Sequence& s = desk.run(id, 90, 7, 96);
-  s.left_out = 64;
+  s.kv.left_out = 64;
   desk.hold(s, 2);
   return s;
 }
@@ -24,7 +24,7 @@ TEST(LeftOutTokens, AStreamAsksForTheBlocksThatItWillFill) {
   Sequence& s = stream_that_went_without(desk, 1);
   desk.free_blocks = 1;
   EXPECT_EQ(desk.chunks(), "1:[96+1]*");  // its third block is the last that is free
-  EXPECT_EQ(desk.planner->promised_blocks(s, desk.limits), desk.limits.blocks_for(s.size() + 1 - s.left_out));
+  EXPECT_EQ(desk.planner->promised_blocks(s, desk.limits), desk.limits.blocks_for(s.size() + 1 - s.kv.left_out));
 }
 
 TEST(LeftOutTokens, NobodyGivesWayForBlocksThatStayEmpty) {

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 int64_t order(const Sequence& stream) {
-  return stream.deadline > 0 ? stream.deadline : std::numeric_limits<int64_t>::max();
+  return stream.times.deadline > 0 ? stream.times.deadline : std::numeric_limits<int64_t>::max();
 }
 
 class Deadline final : public SchedulerPolicy {
@@ -37,7 +37,7 @@ class Deadline final : public SchedulerPolicy {
   }
 
   Result<void> accept(const Sequence& stream, const ScheduleView& view) override {
-    if (!refuse_ || stream.deadline == 0 || !view.cost) return {};
+    if (!refuse_ || stream.times.deadline == 0 || !view.cost) return {};
     // Prompts before this one, its own, and its answer in the company of all who decode meanwhile.
     double prompts = prompt_seconds(stream, view);
     StepShape step;
@@ -50,7 +50,7 @@ class Deadline final : public SchedulerPolicy {
       }
     }
     const double answer = static_cast<double>(answer_tokens(stream)) * view.cost->step_seconds(step);
-    const double left = static_cast<double>(stream.deadline - view.now_ns) * 1e-9;
+    const double left = static_cast<double>(stream.times.deadline - view.now_ns) * 1e-9;
     if (prompts + answer <= left) return {};
     return Error::resource(
         fmt::format("deadline: {:.3f} s from now cannot be met: prompts before it and its own take about {:.3f} s, its "

@@ -16,7 +16,7 @@ class ShortestPredicted final : public SchedulerPolicy {
   void rank(std::vector<const Sequence*>& queue, const ScheduleView& view) override {
     keyed_.clear();
     for (const Sequence* stream : queue) {
-      const bool waited = static_cast<double>(view.now_ns - stream->submitted) * 1e-9 > patience_seconds_;
+      const bool waited = static_cast<double>(view.now_ns - stream->times.submitted) * 1e-9 > patience_seconds_;
       keyed_.emplace_back(waited ? 0 : bucket(*stream), stream);
     }
     std::ranges::stable_sort(keyed_, {}, [](const auto& entry) { return entry.first; });

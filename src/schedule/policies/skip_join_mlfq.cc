@@ -78,7 +78,8 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     for (const Sequence* stream : view.waiting) first_waiting = std::min(first_waiting, level(*stream));
     const Sequence* last = nullptr;
     for (const Sequence* stream : view.running) {
-      if (stream->blocks.empty() || stream->phase != StreamPhase::running || level(*stream) <= first_waiting) continue;
+      if (stream->kv.blocks.empty() || stream->phase != StreamPhase::running || level(*stream) <= first_waiting)
+        continue;
       if (!last || std::tuple(level(*stream), stream->arrival) > std::tuple(level(*last), last->arrival)) last = stream;
     }
     return last;

@@ -93,7 +93,8 @@ class Vtc final : public SchedulerPolicy {
   }
   // Once: who comes back after a preemption has paid.
   double admission_charge(const Sequence& stream) const {
-    return stream.preemptions > 0 ? 0.0 : prompt_cost_ * static_cast<double>(stream.prompt_tokens) / weight(stream);
+    return stream.progress.preemptions > 0 ? 0.0
+                                           : prompt_cost_ * static_cast<double>(stream.prompt_tokens) / weight(stream);
   }
 
   double prompt_cost_, answer_cost_;

@@ -1,0 +1,121 @@
+#include "engine/block_ledger.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+// How often the streams' block tables name each block: in all, and as blocks that are not shared.
+struct TableCounts {
+  explicit TableCounts(size_t blocks) : held(blocks), own(blocks) {}
+  void add(const Sequence& s) {
+    for (size_t i = 0; i < s.kv.blocks.size(); ++i) {
+      ++held[static_cast<size_t>(s.kv.blocks[i])];
+      own[static_cast<size_t>(s.kv.blocks[i])] += static_cast<int64_t>(i) >= s.kv.shared_blocks;
+    }
+  }
+  std::vector<int32_t> held, own;
+};
+
+Result<void> check_stream(const Sequence& s, const KvPool& pool) {
+  if (s.kv.left_out > 0 && s.prefix.caches)
+    return Error::internal(
+        fmt::format("stream {}: {} tokens were left out, and it may insert prefixes", s.id, s.kv.left_out));
+  if (pool.blocks_for(s.stored()) > static_cast<int64_t>(s.kv.blocks.size()) && s.phase != StreamPhase::swapped)
+    return Error::internal(
+        fmt::format("stream {}: {} tokens are stored in {} blocks", s.id, s.computed, s.kv.blocks.size()));
+  return {};
+}
+
+}  // namespace
+
+BlockLedger::BlockLedger(KvPool& pool, PrefixIndex* index)
+    : pool_(pool), index_(index), holders_(static_cast<size_t>(pool.ids()), 0) {}
+
+void BlockLedger::hold(BlockId block) {
+  if (holders_[static_cast<size_t>(block)]++ == 0) ++held_blocks_;
+}
+
+bool BlockLedger::reserve(LiveStream& stream, int64_t tokens) {
+  Sequence& s = stream.sequence;
+  while (static_cast<int64_t>(s.kv.blocks.size()) < pool_.blocks_for(tokens - s.kv.left_out)) {
+    auto block = pool_.allocate(stream.range);
+    if (!block.ok() && index_ && index_->evict(1) == 1) block = pool_.allocate(stream.range);
+    if (!block.ok()) return false;
+    hold(*block);
+    s.kv.blocks.push_back(*block);
+  }
+  return true;
+}
+
+void BlockLedger::adopt(LiveStream& stream, std::span<const BlockId> blocks) {
+  KvState& kv = stream.sequence.kv;
+  kv.blocks.assign(blocks.begin(), blocks.end());
+  for (BlockId block : blocks) hold(block);
+  kv.shared_blocks = std::ssize(blocks);
+}
+
+void BlockLedger::share(Sequence& owner, LiveStream& stream, int64_t tokens) {
+  Sequence& s = stream.sequence;
+  const int64_t block_tokens = pool_.layout().block_tokens, full = tokens / block_tokens;
+  for (int64_t i = 0; i < full; ++i) {
+    const BlockId block = owner.kv.blocks[static_cast<size_t>(i)];
+    pool_.share(block);
+    hold(block);
+    s.kv.blocks.push_back(block);
+  }
+  owner.kv.shared_blocks = std::max(owner.kv.shared_blocks, full);
+  s.kv.shared_blocks = full;
+  s.computed = full * block_tokens;
+  if (s.computed < tokens && reserve(stream, tokens)) {
+    pool_.copy(owner.kv.blocks[static_cast<size_t>(full)], s.kv.blocks.back());
+    s.computed = tokens;
+  }
+}
+
+void BlockLedger::release(LiveStream& stream) {
+  KvState& kv = stream.sequence.kv;
+  for (BlockId block : kv.blocks) {
+    if (--holders_[static_cast<size_t>(block)] == 0) --held_blocks_;
+    pool_.release(block);
+  }
+  pool_.close(stream.range);
+  kv.blocks.clear();
+  kv.shared_blocks = 0;
+  kv.reserved_blocks = 0;
+}
+
+Result<void> BlockLedger::check(const StreamTable& streams) const {
+  MILLRACE_TRY_VOID(pool_.check());
+  TableCounts tables(static_cast<size_t>(pool_.ids()));
+  for (const auto& [id, stream] : streams) {
+    tables.add(stream->sequence);
+    MILLRACE_TRY_VOID(check_stream(stream->sequence, pool_));
+  }
+  int64_t in_use = 0, counted = 0, expected = index_ ? index_->size() : 0, held_blocks = 0;
+  for (BlockId block = 0; block < pool_.ids(); ++block) {
+    const auto i = static_cast<size_t>(block);
+    in_use += pool_.references(block) > 0;
+    counted += pool_.references(block);
+    expected += tables.held[i];
+    held_blocks += tables.held[i] > 0;
+    if (tables.held[i] != holders_[i])
+      return Error::internal(
+          fmt::format("KV block {}: {} streams counted, {} hold it", block, holders_[i], tables.held[i]));
+    if (tables.own[i] > 1 || (tables.own[i] == 1 && tables.held[i] > 1))
+      return Error::internal(fmt::format("KV block {}: one stream has it unshared, {} hold it", block, tables.held[i]));
+  }
+  if (in_use + pool_.free_blocks() != pool_.total_blocks()) {
+    return Error::internal(
+        fmt::format("KV blocks: {} held + {} free != {}", in_use, pool_.free_blocks(), pool_.total_blocks()));
+  }
+  if (counted != expected)
+    return Error::internal(fmt::format("KV blocks: {} references counted, {} held", counted, expected));
+  if (held_blocks != held_blocks_)
+    return Error::internal(fmt::format("KV blocks: {} held by streams, {} counted", held_blocks, held_blocks_));
+  return {};
+}
+
+}  // namespace millrace

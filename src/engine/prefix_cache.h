@@ -1,0 +1,50 @@
+// PrefixCache: the prefix index with its scopes, and the prefix store behind it, if there is one. Blocks that the index
+// evicts are handed to the store, and when the cache is destroyed, so are those that the index still has.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "engine/loop_context.h"
+#include "engine/prefix_scopes.h"
+#include "kv/prefix_index.h"
+#include "kv/tiers/prefix_store.h"
+#include "models/lora/adapter.h"
+#include "run/live_stream.h"
+
+namespace millrace {
+
+class PrefixCache {
+ public:
+  // `loop` has its executor and clock, and outlives the cache. Errors: user (an option), and those of
+  // Executor::make_store().
+  static Result<std::unique_ptr<PrefixCache>> create(LoopContext& loop, const EngineOptions& options);
+  ~PrefixCache();
+  PrefixCache(const PrefixCache&) = delete;
+  PrefixCache& operator=(const PrefixCache&) = delete;
+
+  PrefixIndex* index() { return index_.get(); }  // null: switched off
+  PrefixStore* store() { return store_.get(); }  // null: evicted blocks are lost
+  int64_t block_tokens() const { return block_tokens_; }
+  uint64_t scope_of(const Request& request, const LoraMix& adapters);
+  // Of the request's prompt, the tokens whose blocks the index has now.
+  int64_t cached_tokens(const Request& request);
+  // The same of a stream's tokens, but the last: at least one token is computed, to sample the next one.
+  int64_t known_tokens(const Sequence& sequence) const;
+  // Inserts the full blocks that the stream has computed. The stream keeps them, too.
+  void insert(const LiveStream& stream);
+  void add_stats(EngineStats& stats) const;
+
+ private:
+  explicit PrefixCache(const KvPool& pool) : block_tokens_(pool.layout().block_tokens) {}
+  std::function<void(const ChainLink&, BlockId)> store_hook();
+
+  int64_t block_tokens_;
+  std::unique_ptr<PrefixStore> store_;  // outlives the index, which hands it blocks to the end
+  std::unique_ptr<PrefixIndex> index_;
+  PrefixScopes scopes_;
+  bool closing_ = false;
+  int64_t closing_skips_ = 0;  // at the end, blocks that later ones would displace from the store
+};
+
+}  // namespace millrace

@@ -1,0 +1,120 @@
+#include "engine/prefix_service.h"
+
+#include <algorithm>
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kPatience = 4;  // steps that a donor may stall
+
+int64_t common_tokens(const Sequence& a, const Sequence& b) {
+  const auto most = std::min(a.tokens.size(), b.tokens.size());
+  return std::mismatch(a.tokens.begin(), a.tokens.begin() + static_cast<ptrdiff_t>(most), b.tokens.begin()).first -
+         a.tokens.begin();
+}
+
+}  // namespace
+
+void PrefixService::attach(LiveStream& stream) {
+  stream.sequence.kv.shared_blocks = 0;
+  if (!wait_for_donor(stream)) find(stream);
+}
+
+void PrefixService::find(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  if (!s.prefix.caches) return;
+  // At least one token is computed, to sample the next one.
+  const auto shared =
+      cache_.index()->match(std::span(s.tokens).first(static_cast<size_t>(s.size() - 1)), s.prefix.scope);
+  ledger_.adopt(stream, shared);
+  s.computed = s.kv.shared_blocks * cache_.block_tokens();
+  mark_shared(s);
+  loads_.start(stream);
+}
+
+// The streams whose own blocks those were share them from now on. The index may have a later block of one stream and an
+// earlier one of another.
+void PrefixService::mark_shared(const Sequence& found) {
+  for (const auto* list : {&lists_.running(), &lists_.leaving()}) {
+    for (const StreamPtr& other : *list) {
+      KvState& o = other->sequence.kv;
+      int64_t i = std::min(std::ssize(o.blocks), std::ssize(found.kv.blocks));
+      while (i > o.shared_blocks && o.blocks[static_cast<size_t>(i - 1)] != found.kv.blocks[static_cast<size_t>(i - 1)])
+        --i;
+      o.shared_blocks = std::max(o.shared_blocks, i);
+    }
+  }
+}
+
+// False: no other running stream has more of this one's beginning than the index. What the donor has computed already
+// is inserted and found; for the rest this stream waits.
+bool PrefixService::wait_for_donor(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  const int64_t block_tokens = cache_.block_tokens();
+  if (!s.prefix.caches || s.size() <= block_tokens) return false;
+  int64_t known = -1;
+  LiveStream* donor = nullptr;
+  for (const StreamPtr& other : lists_.running()) {
+    const Sequence& o = other->sequence;
+    if (other.get() == &stream || o.phase != StreamPhase::running || o.held_back || !o.prefix.caches ||
+        o.prefix.scope != s.prefix.scope)
+      continue;
+    const int64_t common = std::min(common_tokens(s, o), s.size() - 1) / block_tokens * block_tokens;
+    if (common == 0) continue;
+    if (known < 0) known = cache_.known_tokens(s);
+    if (common <= known) continue;
+    known = common;
+    donor = other.get();
+  }
+  if (!donor) return false;
+  s.prefix.donor = donor->sequence.id;
+  s.prefix.donor_tokens = known;
+  s.prefix.donor_computed = donor->sequence.computed;
+  s.prefix.donor_stalled = 0;
+  s.held_back = true;
+  if (donor->sequence.computed >= known) end_wait(stream, true);
+  return true;
+}
+
+// Finds what the donor has computed so far, and continues without it, or, with `again`, waits for a donor that has
+// more.
+void PrefixService::end_wait(LiveStream& stream, bool again) {
+  Sequence& s = stream.sequence;
+  const LiveStream* donor = lists_.find(s.prefix.donor);
+  if (donor && (donor->sequence.phase == StreamPhase::running || donor->sequence.phase == StreamPhase::swapping_out))
+    cache_.insert(*donor);
+  s.prefix.donor = 0;
+  s.held_back = false;
+  if (again && wait_for_donor(stream)) return;
+  find(stream);
+  if (s.progress.preemptions == 0) s.prefix.cached = s.computed;
+}
+
+void PrefixService::end_waits() {
+  for (const StreamPtr& stream : lists_.running()) {
+    Sequence& s = stream->sequence;
+    if (s.prefix.donor == 0) continue;
+    const LiveStream* donor = lists_.find(s.prefix.donor);
+    if (donor && donor->sequence.phase == StreamPhase::running && donor->sequence.computed < s.prefix.donor_tokens) {
+      s.prefix.donor_stalled = donor->sequence.computed > s.prefix.donor_computed ? 0 : s.prefix.donor_stalled + 1;
+      s.prefix.donor_computed = donor->sequence.computed;
+      if (s.prefix.donor_stalled <= kPatience) continue;
+    }
+    end_wait(*stream, s.prefix.donor_stalled <= kPatience);
+  }
+}
+
+void PrefixService::stop_sharing(LiveStream& stream) {
+  Sequence& s = stream.sequence;
+  s.prefix.donor = 0;
+  s.held_back = false;
+  const auto waits_for_it = [&](const StreamPtr& other) { return other->sequence.prefix.donor == s.id; };
+  if (std::ranges::any_of(lists_.running(), waits_for_it)) cache_.insert(stream);
+}
+
+void PrefixService::release(LiveStream& stream) {
+  if (stream.sequence.phase == StreamPhase::running) cache_.insert(stream);
+  ledger_.release(stream);
+}
+
+}  // namespace millrace

@@ -1,0 +1,94 @@
+#include "engine/request_check.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "kv/pool.h"
+
+namespace millrace {
+namespace {
+
+constexpr int64_t kMostAnswers = 128;
+
+Result<void> check_range(const char* name, int64_t value, int64_t min, int64_t max) {
+  if (value >= min && value <= max) return {};
+  return Error::user(fmt::format("{}: must be between {} and {}, got {}", name, min, max, value));
+}
+
+Result<void> check_seconds(const char* name, double value) {
+  if (value >= 0 && value <= 1e9) return {};
+  return Error::user(fmt::format("{}: must be between 0 and 1e9 seconds, got {}", name, value));
+}
+
+Result<void> check_answers(const Request& request) {
+  MILLRACE_TRY_VOID(check_range("n", request.n, 1, kMostAnswers));
+  MILLRACE_TRY_VOID(check_range("beams", request.beams, 1, kMostAnswers));
+  if (request.best_of != 0) MILLRACE_TRY_VOID(check_range("best_of", request.best_of, request.n, kMostAnswers));
+  if (request.beams == 1) return {};
+  if (request.best_of > request.n) return Error::user("best_of: does not go with beams, which already choose the best");
+  if (request.n > request.beams) return Error::user(fmt::format("n: {} answers of {} beams", request.n, request.beams));
+  if (!(request.length_penalty >= -100 && request.length_penalty <= 100)) {
+    return Error::user(fmt::format("length penalty: must be between -100 and 100, got {}", request.length_penalty));
+  }
+  return {};
+}
+
+}  // namespace
+
+Result<void> check_options(const EngineOptions& options) {
+  MILLRACE_TRY_VOID(check_range("threads", options.threads, 0, 1024));
+  MILLRACE_TRY_VOID(check_range("context", options.context, 0, INT32_MAX));
+  MILLRACE_TRY_VOID(check_range("max streams", options.max_streams, 1, 65536));
+  MILLRACE_TRY_VOID(check_range("resident streams", options.resident_streams, 0, 1 << 20));
+  MILLRACE_TRY_VOID(check_range("queue", options.queue, 0, 1 << 24));
+  MILLRACE_TRY_VOID(check_range("KV tokens", options.kv_tokens, 0, int64_t{1} << 40));
+  MILLRACE_TRY_VOID(check_range("swap tokens", options.swap_tokens, 0, int64_t{1} << 40));
+  if (!options.kv_ssd.empty())
+    MILLRACE_TRY_VOID(check_range("KV store size", options.kv_ssd_size, 1, int64_t{1} << 50));
+  if (!(options.kv_ssd_fetch > 0 && options.kv_ssd_fetch <= 1))
+    return Error::user(
+        fmt::format("KV store: fetches more than 0 and at most 1 of a prompt, got {}", options.kv_ssd_fetch));
+  if (options.kv_ssd_fetch < 1 && options.kv_ssd_order != "importance")
+    return Error::user("KV store: to fetch a part of a prompt its blocks must be in order of importance");
+  MILLRACE_TRY_VOID(check_range("KV block size", options.block_tokens, 1, kMostBlockTokens));
+  return check_range("batch tokens", options.batch_tokens, 1, 65536);
+}
+
+Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits) {
+  const int64_t context = executor.limits().context;
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt == 0) return Error::user("prompt: must hold at least one token");
+  if (prompt >= context) {
+    return Error::user(fmt::format(
+        "prompt: {} tokens do not leave room for an answer in a context of {}; shorten it or raise the context", prompt,
+        context));
+  }
+  if (request.max_tokens < -1)
+    return Error::user(fmt::format("max_tokens: must be -1 or more, got {}", request.max_tokens));
+  if (request.min_tokens < 0)
+    return Error::user(fmt::format("min_tokens: must be 0 or more, got {}", request.min_tokens));
+  MILLRACE_TRY_VOID(check_answers(request));
+  MILLRACE_TRY_VOID(check_seconds("deadline", request.deadline_seconds));
+  MILLRACE_TRY_VOID(check_seconds("time limit", request.time_limit_seconds));
+  MILLRACE_TRY_VOID(check_seconds("keep", request.keep_seconds));
+  MILLRACE_TRY_VOID(executor.check(request));
+  if (request.beams > limits.residents()) {
+    return Error::user(
+        fmt::format("beams: at most {} streams run at once, {} asked for", limits.residents(), request.beams));
+  }
+  const int64_t tokens = longest_stream(request, context);
+  if (request.beams * limits.blocks_for(tokens) > limits.total_blocks) {
+    return Error::resource(fmt::format(
+        "KV cache: {} tokens{} do not fit in {} blocks of {}; ask for fewer tokens or enlarge the cache", tokens,
+        request.beams > 1 ? fmt::format(" of {} beams", request.beams) : "", limits.total_blocks, limits.block_tokens));
+  }
+  return {};
+}
+
+int64_t longest_stream(const Request& request, int64_t context) {
+  const int64_t prompt = static_cast<int64_t>(request.prompt.size());
+  return request.max_tokens < 0 ? context : std::min(context, prompt + request.max_tokens);
+}
+
+}  // namespace millrace

@@ -1,0 +1,18 @@
+// What an engine refuses before it takes any memory: options and requests out of range. Each error names the option.
+#pragma once
+
+#include "millrace/options.h"
+#include "millrace/request.h"
+#include "run/executor.h"
+#include "schedule/view.h"
+
+namespace millrace {
+
+// Errors: user.
+Result<void> check_options(const EngineOptions& options);
+// Whether the request could ever run, whatever else runs. Errors: user, unsupported, resource.
+Result<void> check_request(const Request& request, const Executor& executor, const PlannerLimits& limits);
+// Tokens of prompt and answer that the request's streams may reach.
+int64_t longest_stream(const Request& request, int64_t context);
+
+}  // namespace millrace

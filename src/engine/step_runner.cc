@@ -1,0 +1,163 @@
+#include "engine/step_runner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "engine/answer_group.h"
+
+namespace millrace {
+
+Result<void> StepRunner::record_plans(const std::string& path) {
+  plans_.open(path);
+  if (!plans_) return Error::user(fmt::format("plans: {} cannot be written", path));
+  return {};
+}
+
+bool StepRunner::fits(const StepPlan& plan) const {
+  int64_t tokens = 0, outputs = 0;
+  for (size_t i = 0; i < plan.chunks.size(); ++i) {
+    const PlannedChunk& chunk = plan.chunks[i];
+    const LiveStream* stream = lists_.find(chunk.request);
+    if (!stream) return false;
+    const Sequence& s = stream->sequence;
+    if (s.phase != StreamPhase::running || chunk.first != s.computed || chunk.count < 1 || chunk.count > s.remaining())
+      return false;
+    if (chunk.sample != (chunk.count == s.remaining())) return false;
+    for (size_t j = 0; j < i; ++j)
+      if (plan.chunks[j].request == chunk.request) return false;
+    tokens += chunk.count;
+    outputs += chunk.sample;
+  }
+  return tokens <= loop_.limits.batch_tokens && outputs <= loop_.limits.outputs;
+}
+
+void StepRunner::end_cancelled(std::vector<TokenEvent>& events) {
+  if (!lists_.take_end_check()) return;
+  const int64_t now = loop_.now();
+  const auto check = [&](LiveStream& stream) {
+    const bool late = stream.sequence.times.time_limit > 0 && now >= stream.sequence.times.time_limit;
+    if (stream.ended || (!stream.cancelled && !late)) return;
+    const FinishReason reason = stream.cancelled ? FinishReason::cancelled : FinishReason::time_limit;
+    if (stream.beams)
+      beams_.finish(*stream.beams, reason, events);
+    else
+      closer_.finish(stream, reason, TokenEvent{}, events);
+  };
+  for (const auto& stream : lists_.running()) check(*stream);
+  for (const auto& stream : lists_.waiting()) check(*stream);
+  for (const auto& stream : lists_.leaving()) check(*stream);
+  lists_.erase_ended();
+}
+
+void StepRunner::run(StepPlan& plan, std::vector<TokenEvent>& events) {
+  const StepShape shape = gather(plan);
+  loads_.flush();
+  if (plans_.is_open() && !plan.empty()) plans_ << plan.to_string() << std::endl;
+  if (work_.empty()) return;
+  forward(plan, shape);
+  loads_.repair_store(work_);
+  sample(events);
+}
+
+// Takes the chunks' blocks. Where the prefix index cannot evict as many as the plan counted on, the chunk's stream is
+// preempted, or skips the step if it cannot be.
+StepShape StepRunner::gather(StepPlan& plan) {
+  work_.clear();
+  StepShape shape;
+  for (size_t i = 0; i < plan.chunks.size();) {
+    const PlannedChunk chunk = plan.chunks[i];
+    LiveStream& stream = *lists_.find(chunk.request);
+    if (!ledger_.reserve(stream, chunk.first + chunk.count)) {
+      plan.chunks.erase(plan.chunks.begin() + static_cast<ptrdiff_t>(i));
+      if (stream.sequence.non_preemptible) continue;
+      plan.preempted_for_blocks.push_back({chunk.request, false});
+      admission_.preempt(plan.preempted_for_blocks.back());
+      continue;
+    }
+    work_.push_back({&stream, chunk});
+    shape.add(chunk.first - stream.sequence.kv.left_out, chunk.count, chunk.sample);
+    ++i;
+  }
+  return shape;
+}
+
+void StepRunner::forward(const StepPlan& plan, const StepShape& shape) {
+  const int64_t before = loop_.now();
+  loads_.begin_forward(work_);
+  loop_.executor->forward(work_);
+  loads_.end_forward(work_);
+  const double seconds = static_cast<double>(loop_.now() - before) * 1e-9;
+  loop_.cost->observe(shape, seconds);
+  ++loop_.stats.steps;
+  recorder_.step(loop_.stats.steps, plan, work_, before, seconds);
+  count_computed(seconds);
+}
+
+void StepRunner::count_computed(double seconds) {
+  int64_t step_tokens = 0;
+  for (const StepWork& item : work_) step_tokens += item.chunk.count;
+  loop_.stats.step_tokens.add(step_tokens);
+  for (const StepWork& item : work_) {
+    if (item.lost) continue;
+    Sequence& s = item.stream->sequence;
+    const PlannedChunk& chunk = item.chunk;
+    s.computed = chunk.first + chunk.count;
+    loop_.stats.prompt_tokens += std::max<int64_t>(0, std::min(s.prompt_tokens, s.computed) - chunk.first);
+    const int64_t kept = std::max<int64_t>(0, s.computed - s.progress.furthest);
+    s.progress.furthest += kept;
+    loop_.planner->observe({.kind = ScheduleEvent::Kind::ran,
+                            .stream = &s,
+                            .tokens = chunk.count,
+                            .sampled = chunk.sample,
+                            .seconds = seconds,
+                            .kept = kept});
+  }
+}
+
+void StepRunner::sample(std::vector<TokenEvent>& events) {
+  int64_t row = 0;
+  bool ended = false;
+  for (const StepWork& item : work_) {
+    if (!item.chunk.sample) continue;
+    if (!item.lost) ended |= !commit(*item.stream, row, events);
+    ++row;
+  }
+  if (ended) lists_.erase_ended_running();
+}
+
+// Samples and appends one token, and emits its event. False: the stream has ended.
+bool StepRunner::commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events) {
+  if (stream.beams) return beams_.commit(stream, row, events);
+  Sequence& s = stream.sequence;
+  TokenEvent event;
+  if (s.size() >= s.max_total) {  // max_tokens is 0
+    closer_.finish(stream, FinishReason::length, std::move(event), events);
+    return false;
+  }
+  auto stopped = loop_.executor->choose(stream, row, event);
+  if (!stopped.ok()) {
+    event.error = stopped.error();
+    closer_.finish(stream, FinishReason::error, std::move(event), events);
+    return false;
+  }
+  s.tokens.push_back(event.token);
+  ++loop_.stats.generated_tokens;
+  event.made_ns = loop_.now();
+  if (s.times.first_token == 0) s.times.first_token = event.made_ns;
+  stream.logprob_sum += static_cast<double>(event.logprob.logprob);
+  if (s.request.sampling.logprobs < 0) event.logprob = {};
+  if (*stopped || s.size() >= s.max_total) {
+    closer_.finish(stream, *stopped ? FinishReason::stop : FinishReason::length, std::move(event), events);
+    return false;
+  }
+  event.request = request_of(s.id);
+  event.answer = answer_of(s.id);
+  if (stream.answers)
+    stream.answers->add(std::move(event), 0, events);
+  else
+    events.push_back(std::move(event));
+  return true;
+}
+
+}  // namespace millrace

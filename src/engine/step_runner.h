@@ -1,0 +1,57 @@
+// StepRunner: runs the chunks of a plan as one batch, counts what they computed, samples the next tokens and emits
+// their events. A chunk whose blocks cannot be found after all leaves the plan, and its stream is preempted.
+#pragma once
+
+#include <fstream>
+#include <string>
+#include <vector>
+
+#include "engine/admission.h"
+#include "engine/beam_driver.h"
+#include "engine/snapshot_recorder.h"
+#include "engine/stream_closer.h"
+
+namespace millrace {
+
+class StepRunner {
+ public:
+  StepRunner(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, Admission& admission, StoreLoads& loads,
+             StreamCloser& closer, BeamDriver& beams, SnapshotRecorder& recorder)
+      : loop_(loop),
+        lists_(lists),
+        ledger_(ledger),
+        admission_(admission),
+        loads_(loads),
+        closer_(closer),
+        beams_(beams),
+        recorder_(recorder) {}
+
+  // Writes every plan that runs to the file, one a line. Errors: user (it cannot be written).
+  Result<void> record_plans(const std::string& path);
+  // Whether the plan's chunks match the streams and the limits of a step; a plan from outside may not.
+  bool fits(const StepPlan& plan) const;
+  void run(StepPlan& plan, std::vector<TokenEvent>& events);
+  bool ran() const { return !work_.empty(); }  // the last run() had a chunk
+  // Ends streams that were cancelled or have reached their time limit.
+  void end_cancelled(std::vector<TokenEvent>& events);
+
+ private:
+  StepShape gather(StepPlan& plan);
+  void forward(const StepPlan& plan, const StepShape& shape);
+  void count_computed(double seconds);
+  void sample(std::vector<TokenEvent>& events);
+  bool commit(LiveStream& stream, int64_t row, std::vector<TokenEvent>& events);
+
+  LoopContext& loop_;
+  StreamLists& lists_;
+  BlockLedger& ledger_;
+  Admission& admission_;
+  StoreLoads& loads_;
+  StreamCloser& closer_;
+  BeamDriver& beams_;
+  SnapshotRecorder& recorder_;
+  std::vector<StepWork> work_;
+  std::ofstream plans_;
+};
+
+}  // namespace millrace

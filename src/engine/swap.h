@@ -1,0 +1,37 @@
+// Swap: moves the keys and values of preempted streams to a tier of other memory, and back when they are admitted
+// again. Moves are tickets (kv/tiers/tier.h): the stream waits for its move, the other streams do not. A failed move
+// makes the stream compute its tokens again.
+//
+//   running --move_out()--> swapping_out --poll()--> swapped --move_in()--> loading --poll()--> running
+#pragma once
+
+#include <memory>
+
+#include "engine/block_ledger.h"
+#include "engine/loop_context.h"
+
+namespace millrace {
+
+class Swap {
+ public:
+  // `tier` may be null: preempted streams are computed again.
+  Swap(LoopContext& loop, StreamLists& lists, BlockLedger& ledger, std::unique_ptr<KvTier> tier)
+      : loop_(loop), lists_(lists), ledger_(ledger), tier_(std::move(tier)) {}
+
+  int64_t free_tokens() const { return tier_ ? tier_->free_tokens() : 0; }
+  bool move_out(LiveStream& stream);  // false: not possible now, nothing has changed
+  void move_in(LiveStream& stream);   // the stream runs at once where its bytes cannot be moved back
+  void poll();                        // ends the moves that are ready
+  void release(LiveStream& stream);   // what the tier has of the stream
+
+ private:
+  LoopContext& loop_;
+  StreamLists& lists_;
+  BlockLedger& ledger_;
+  std::unique_ptr<KvTier> tier_;
+};
+
+// None of the stream's keys and values are stored any longer, and nothing is left out when they are computed again.
+void compute_again(Sequence& stream, EngineStats& stats);
+
+}  // namespace millrace
