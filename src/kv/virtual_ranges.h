@@ -4,9 +4,9 @@
 //   ids      | range 0: one stream's longest | range 1 | range 2 | ...        many more ids than memory
 //              u u u u i i - - - - - - - - -   i i i -   u u - -
 //
-// u  in use            has its pages
-// i  idle              unreferenced, but still has its pages: the next stream in this range reuses them
-// -  bare              no pages yet, or returned
+//   u  in use            has its pages
+//   i  idle              unreferenced, but still has its pages: the next stream in this range reuses them
+//   -  bare              no pages yet, or returned
 //
 // in use + idle = committed <= limit, and free = limit - in use: a free block may be idle or bare. Bare blocks take
 // their memory from idle blocks elsewhere only once the limit is reached. One block is whole pages of every plane, so

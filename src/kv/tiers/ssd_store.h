@@ -2,9 +2,9 @@
 // where, store_writer.h and store_reader.h are the two threads that move bytes. Uses direct I/O through io_uring,
 // buffered I/O, or pread and pwrite, depending on the file system and the kernel; stats() reports which.
 //
-// put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record     dropped if all buffers are busy
+//   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record    dropped if buffers are busy
 //                                                \-> by importance: staged until flush(), which packs
-// load: queue -> reader -> verify sums -> pool, layer by layer
+//   load: queue -> reader -> verify sums -> pool, layer by layer
 #pragma once
 
 #include <memory>

@@ -4,11 +4,11 @@
 //   | header | record 0 | record 1 | ... | record C-1 | slot 0 | slot 1 | ... | slot C-1 |
 //     4 KiB    R bytes each                             S bytes each          all multiples of 4 KiB, for direct I/O
 //
-// header: magic, version, sizes, identity of model and layout, the identity as readable text, XXH3-64 of all that
-// record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
-//         part of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero: the
-//         slot is free
-// slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
+//   header: magic, version, sizes, identity of model and layout, the identity as readable text, XXH3-64 of all that
+//   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
+//           part of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero:
+//           the slot is free
+//   slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
 //
 // Version 2 is for blocks that are packed by importance: G adjacent slots form a chunk, in which the parts of one layer
 // are contiguous, so that one request reads a layer of several blocks (the last chunk may have fewer slots):

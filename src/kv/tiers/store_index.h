@@ -2,7 +2,7 @@
 // restart it is filled from the file's records, starting at the first slot, and can be used meanwhile: a slot whose
 // record has not been read yet is neither found nor reused. Not thread-safe.
 //
-// free -> writing -> stored -> (least recently used, or bad) -> free
+//   free -> writing -> stored -> (least recently used, or bad) -> free
 //            ^----------/  check(): the bytes are compared with the expected ones and rewritten if they differ
 #pragma once
 

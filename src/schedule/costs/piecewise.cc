@@ -5,9 +5,9 @@
 // The curves are the undisturbed step times; slowdown is the average step time relative to them: a shared machine stops
 // every now and then, and queues depend on the average. 1 when absent.
 //
-// {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]},
-//  "outputs": {...}, "keys": {...}, "pairs": {...},
-//  "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead": 0.0002}
+//   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]},
+//    "outputs": {...}, "keys": {...}, "pairs": {...},
+//    "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead": 0.0002}
 //
 // Only "tokens" is required. `millrace bench --calibrate` writes such files (schedule/cost_fit.h).
 #include <algorithm>
