@@ -147,7 +147,7 @@ TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrOnRequest) {
   const std::string good = read_all(cache_);
   std::string altered = good;
   altered[size_t{2} << 20] = static_cast<char>(altered[size_t{2} << 20] ^ 1);
-  expect_refused(altered, "is not what the model's file gives");
+  expect_refused(altered, "does not match the model's file");
   altered = good;
   const size_t last = good.find_last_not_of('\0');  // what follows only aligns
   altered[last] = static_cast<char>(altered[last] ^ 1);

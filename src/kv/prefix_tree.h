@@ -2,7 +2,7 @@
 // no keys, tokens or blocks: the user stores those by node (PrefixIndex), or has only the hashes of a trace.
 //
 //   [A0]-[A1]-[A2]        leaves A2, A3, B0 may be evicted; A1 after A2 and A3. A path from the root is a prompt that
-//         \-[A3]        can be found, so inner nodes are never removed.
+//           \-[A3]        can be found, so inner nodes are never removed.
 //   [B0]
 #pragma once
 

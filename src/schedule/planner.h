@@ -1,7 +1,7 @@
 // The planner turns queue, running streams and a policy into a StepPlan. It works on plain data only, so that plans can
 // be compared, printed and replayed, and the same code plans for the real engine and for the simulator.
 //
-//   A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
+// A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
 //   1. places: which queued streams are admitted, and which running ones are preempted for them
 //   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim
 //

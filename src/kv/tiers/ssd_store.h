@@ -3,7 +3,7 @@
 // buffered I/O, or pread and pwrite, depending on the file system and the kernel; stats() reports which.
 //
 //   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record    dropped if buffers are busy
-//                                                \-> by importance: staged until flush(), which packs
+//                                                  \-> by importance: staged until flush(), which packs
 //   load: queue -> reader -> verify sums -> pool, layer by layer
 #pragma once
 

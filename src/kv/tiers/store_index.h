@@ -3,7 +3,7 @@
 // record has not been read yet is neither found nor reused. Not thread-safe.
 //
 //   free -> writing -> stored -> (least recently used, or bad) -> free
-//            ^----------/  check(): the bytes are compared with the expected ones and rewritten if they differ
+//              ^----------/  check(): the bytes are compared with the expected ones and rewritten if they differ
 #pragma once
 
 #include <algorithm>
