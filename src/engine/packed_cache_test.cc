@@ -138,7 +138,7 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   for (size_t at = 0; at < header; at += at < 64 ? 5 : 211) {
     std::string altered = good;
     altered[at] = static_cast<char>(altered[at] ^ 0x10);
-    expect_refused(altered, at < 8 ? "no packed cache" : at < 12 ? "version" : "");
+    expect_refused(altered, at < 8 ? "not a packed cache" : at < 12 ? "version" : "");
   }
 }
 
