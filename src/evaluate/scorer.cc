@@ -10,8 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kBlockTokens = 16;
-constexpr int64_t kLogitBytes = int64_t{64}
-                                << 20;  // per batch; with a large vocabulary, fewer rows are scored at a time
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // per batch: large vocabularies score fewer rows at once
 constexpr int64_t kMostContext = int64_t{1} << 24;
 
 }  // namespace

@@ -40,9 +40,8 @@ inline constexpr int64_t kQ8SumAt = 40;
 inline constexpr int64_t kQ8StartAt = 44;
 inline constexpr int64_t kQ8SumsAt = 48;
 inline constexpr int64_t kQ8GroupBytes = 56;
-inline constexpr int kQ8StartBits = 3;  // log2 of the factor 8 in `start`
-inline constexpr int kQ8MostShift =
-    12;  // the largest dot of int8 levels, 32 * 128 * 127, times 2^12 still fits in an int32
+inline constexpr int kQ8StartBits = 3;   // log2 of the factor 8 in `start`
+inline constexpr int kQ8MostShift = 12;  // the largest int8 dot, 32 * 128 * 127, times 2^12 fits in an int32
 
 // Offset of the unit in a row of n values.
 [[gnu::always_inline]] constexpr int64_t q8_unit_at(int64_t n) {

@@ -11,8 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kIdsAimed =
-    int64_t{1} << 20;  // target for a contiguous pool: an id costs a few bytes here and in the engine
+constexpr int64_t kIdsAimed = int64_t{1} << 20;  // contiguous pool: each id costs a few bytes here and in the engine
 constexpr int64_t kMostAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }

@@ -50,7 +50,7 @@ TEST(GgufDefects, Header) {
 
 TEST(GgufDefects, AbsurdCounts) {
   for (uint64_t count : {uint64_t{1000}, uint64_t{1} << 40, ~uint64_t{0}}) {
-    EXPECT_CONTAINS(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(count).put(uint64_t{0})), "announces");
+    EXPECT_CONTAINS(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(count).put(uint64_t{0})), "declares");
     EXPECT_NE(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(uint64_t{0}).put(count)), "(accepted)");
     EXPECT_CONTAINS(error_of(with_key(Bytes().text("a").put(Type::array).put(Type::u8).put(count))), "does not fit");
     EXPECT_CONTAINS(error_of(with_key(Bytes().text("a").put(Type::array).put(Type::string).put(count))),
@@ -118,7 +118,7 @@ TEST(GgufDefects, TensorEntries) {
   EXPECT_CONTAINS(error_of(with_tensor({uint64_t{1} << 32, uint64_t{1} << 32, 1, 2}, 24, 0)), "more than 2^63 bytes");
   EXPECT_CONTAINS(error_of(with_tensor({31}, kQ8_0, 0)), "not whole Q8_0 blocks of 32");
   EXPECT_CONTAINS(error_of(with_tensor({4}, 99, 0)), "tensor type 99 is unknown");
-  EXPECT_CONTAINS(error_of(with_tensor({4}, 4, 0), ErrorKind::unsupported), "Q4_2 was withdrawn");
+  EXPECT_CONTAINS(error_of(with_tensor({4}, 4, 0), ErrorKind::unsupported), "Q4_2 was removed");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info("", {1}, kF32, 0).zeros(64)), "name of 0 bytes");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info(std::string(2000, 'n'), {1}, kF32, 0).zeros(64)), "name of 2000");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info("\xc0", {1}, kF32, 0).zeros(64)), "not valid UTF-8");

@@ -189,8 +189,7 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
     const int64_t rows = all ? weight.rows : std::min<int64_t>(weight.rows, weight.kernel->row_tile);
     again.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
     pack_rows(weight, 0, rows, again.data());
-    files_.release(weight.data,
-                   weight.data + again.size());  // at least a huge page each, if the file is mapped in huge pages
+    files_.release(weight.data, weight.data + again.size());  // at least a huge page if mapped in huge pages
     if (std::memcmp(again.data(), packed + planned.offset, again.size()) != 0)
       return Error::corrupt(fmt::format("{}: {} does not match the model's file", path_, weight.name));
   }

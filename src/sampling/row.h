@@ -102,11 +102,9 @@ class SamplingRow {
     }
   }
 
-  float max_logit() const;  // -inf without candidates
-  Softmax softmax();        // over candidates()
-  std::span<const double> weights() const {
-    return weights_;
-  }  // exp(logit - max) of each candidate, from the last softmax()
+  float max_logit() const;                                      // -inf without candidates
+  Softmax softmax();                                            // over candidates()
+  std::span<const double> weights() const { return weights_; }  // exp(logit - max) per candidate, from softmax()
 
  private:
   size_t place_of(TokenId token) const;       // index in the list; its size if absent

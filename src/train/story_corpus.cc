@@ -16,8 +16,7 @@ namespace {
 
 constexpr std::string_view kSeparator = "<|endoftext|>";
 constexpr size_t kMinStoryBytes = 120;
-constexpr size_t kLongParagraph =
-    60;  // normalized bytes; shorter ones ("He was happy.") are too common to identify a story
+constexpr size_t kLongParagraph = 60;  // normalized bytes; shorter ones ("He was happy.") identify no story
 
 bool ends_with(std::string_view s, std::string_view tail) {
   return s.size() >= tail.size() && s.substr(s.size() - tail.size()) == tail;

@@ -22,8 +22,7 @@ namespace millrace {
 
 struct TrainOptions {
   std::string data, out;
-  std::string
-      vocabulary;  // an existing vocabulary.txt to use instead of learning one (the draft model shares the main one's)
+  std::string vocabulary;  // a vocabulary.txt to use instead of learning one (the draft model shares the main one's)
   StoryModelConfig model;
   StoryOptimizerConfig optimizer;
   int64_t steps = 3200;

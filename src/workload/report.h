@@ -16,8 +16,8 @@ struct ReportFacts {
   std::vector<std::pair<std::string, std::string>> settings;  // name, value
 };
 
-std::string replay_report_html(
-    const ReportFacts& facts, std::span<const RequestRecord> records, const LoadMetrics& metrics,
-    const LoadMetrics* predicted = nullptr);  // of the same run, shown next to the measurements
+std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
+                               const LoadMetrics& metrics,
+                               const LoadMetrics* predicted = nullptr);  // of the same run, shown next to the figures
 
 }  // namespace millrace

@@ -48,7 +48,7 @@ struct AttentionScratch {
   const uint8_t* value[kTile];  // stored rows, or rows of v
 };
 
-// Stands for the rows of unseen keys when transposing.
+// Substitutes for the rows of unseen keys when transposing.
 alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
 
 // How the value kernel reads a row: as stored, or already decoded when many rows share the tile.

@@ -67,7 +67,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += 4) {
     auto ask = [&]() __attribute__((always_inline)) {
       if ((T == 1 && !W::kAsksForOne) || steps.prefetch_step == 0) return;
-      // The neighbours are in hand: behind a panel's end come the panels behind all of them.
+      // The adjacent panels are already being read: at a panel's end, skip to the panels after all of them.
       if (P > 1 && s == steps.end - steps.prefetch / kStepBytes) ahead += (P - 1) * panel_bytes;
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) {

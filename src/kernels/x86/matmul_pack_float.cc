@@ -108,8 +108,7 @@ void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales,
         for (int64_t k = 0; k < here; ++k) {
           uint8_t code = row[begin + k];
           out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = code;
-          if ((code & 0x7f) == 0x7f)
-            scale = std::numeric_limits<float>::quiet_NaN();  // so that decoders need not check
+          if ((code & 0x7f) == 0x7f) scale = std::numeric_limits<float>::quiet_NaN();  // decoders need not check
         }
         std::memcpy(out + kFoldColumns * lanes + lane * 4, &scale, 4);
       }

@@ -104,9 +104,7 @@ struct VectorAvx2 {
           unroll<R>([&](auto r) __attribute__((always_inline)) {
             I product = _mm256_maddubs_epi16(group.part[r].w[j], quad);
             words[t][r] = i == 0 ? product : _mm256_add_epi16(words[t][r], product);
-            asm(""
-                : "+x"(
-                    words[t][r]));  // otherwise the sums become a tree, and all products are live (and spilled) at once
+            asm("" : "+x"(words[t][r]));  // otherwise the sums become a tree, with all products live (and spilled)
           });
         });
       });

@@ -77,7 +77,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file.fd_ < 0) return cannot(options.path, "opened");
   struct stat info;
-  if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "looked at");
+  if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "examined");
   if (!S_ISREG(info.st_mode)) return Error::user(fmt::format("KV store: {} is not a regular file", options.path));
   if (!lock(file.fd_, options.lock_seconds))
     return Error::user(fmt::format("KV store: {} is in use by another engine; give each its own", options.path));
@@ -116,7 +116,7 @@ Result<void> StoreFile::make_anew(const Options& options, const std::string& tex
       (void)!::ftruncate(fd_, 0);
       return Error::resource(fmt::format("KV store: {} needs {} bytes: {}", options.path, bytes, std::strerror(error)));
     }
-    if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "made so large");  // sparse
+    if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "resized");  // sparse
   }
   if (::fsync(fd_) != 0) return cannot(options.path, "synced");
   return {};

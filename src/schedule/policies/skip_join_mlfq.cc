@@ -41,7 +41,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     std::ranges::sort(order_, {},
                       [this](const Sequence* stream) { return std::tuple(level(*stream), stream->arrival); });
     // The levels determine the batch; in it, decoding streams need one token each, and prompts get the rest. A prompt
-    // that took the whole step would stall every stream ranked below it, to save a single token of budget each.
+    // that took the whole step would stall every stream ranked below it, for lack of a single token of budget each.
     order_.resize(std::min(order_.size(), static_cast<size_t>(view.limits.max_streams)));
     const auto decodes = std::ranges::count_if(order_, [](const Sequence* stream) { return stream->decoding(); });
     int64_t prompts = token_budget - decodes;
