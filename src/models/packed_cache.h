@@ -1,7 +1,7 @@
 // The packed cache: a file with a model's packed weights, so that the next start maps it instead of packing again.
 //
 //   | prelude: 64 bytes | identity text | one XXH3-64 per block | zeros to 2 MiB | packed weights of WeightPacker |
-//                                                                                 | block: 8 MiB | block | ...    |
+//                                                                                | block: 8 MiB | block | ...     |
 //
 // The identity lists line by line what the payload depends on: instruction set, the size, time and first bytes of each
 // of the model's files, and name, format, layout, shape and offset of each matrix. A cache is used only if its identity
