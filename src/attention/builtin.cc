@@ -6,7 +6,8 @@ namespace {
 
 constexpr AttentionPattern kFull = {"full", "Every earlier key, online softmax over fixed partitions of paged blocks",
                                     "Dao et al., 2022, FlashAttention; Kwon et al., 2023, PagedAttention"};
-constexpr AttentionPattern kWindow = {"window", "The last N keys of a sliding window, where the model says so",
+constexpr AttentionPattern kWindow = {"window",
+                                      "The last N keys of a sliding window, in layers where the model uses it",
                                       "Beltagy et al., 2020, Longformer; Jiang et al., 2023, Mistral 7B"};
 
 }  // namespace

@@ -5,14 +5,14 @@
 namespace millrace {
 namespace {
 
-// A unit is (span, KV head, tile of queries). A unit's worker runs its partitions one after the other and joins each to
-// the total; few queries may be spread over workers, some partitions a task, and are joined afterwards. Both join the
-// same partials in the same order, so which way is taken does not show in the bits.
+// A unit is (span, KV head, tile of queries). A worker runs a unit's partitions one after the other and joins each to
+// the total. With few queries, runs of partitions may be separate tasks, joined afterwards. Both ways join the same
+// partials in the same order, so the result is bit-identical.
 constexpr int64_t kTileRows =
     256;  // query rows (query x head) that share one decoding of a partition's keys and values
-constexpr int64_t kSplitQueries = 4;   // spans of at most so many queries may be spread over partitions
-constexpr int64_t kTasksAWorker = 16;  // of a spread span, so that a worker that is late holds up little
-constexpr int64_t kAheadSlots = 128;   // beyond a partition, of which the kernel may ask for rows
+constexpr int64_t kSplitQueries = 4;   // spans of at most this many queries may be split along their partitions
+constexpr int64_t kTasksAWorker = 16;  // for a split span: small tasks, so that a late worker delays little
+constexpr int64_t kAheadSlots = 128;   // beyond a partition, for the kernel's prefetch
 
 int64_t query_tile(int64_t group) { return std::max<int64_t>(1, kTileRows / group); }
 
@@ -60,8 +60,8 @@ struct Attend {
     return u;
   }
 
-  // `first` of those that a worker runs in a row. `pointers` is indexed from slot 0; only the entries of this partition
-  // and a little behind it are filled.
+  // `first`: the first of the partitions that a worker runs in a row. `pointers` is indexed from slot 0; only the
+  // entries of this partition and a few after it are filled.
   void run_partition(const Unit& u, int64_t part, bool first, const Partial& partial, const uint8_t** pointers) const {
     const int64_t block_tokens = kv.layout().block_tokens;
     AttentionArgs args;
@@ -84,7 +84,7 @@ struct Attend {
     const int64_t block_end = (args.key_ahead + block_tokens - 1) / block_tokens;
     const uint8_t** k_blocks = pointers;
     const uint8_t** v_blocks = pointers + block_end;
-    const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks lie behind each other
+    const uint8_t* first_keys = kv.keys(layer.layer, 0, u.head);  // a head's blocks are contiguous
     const uint8_t* first_values = kv.values(layer.layer, 0, u.head);
     const int64_t block_bytes = block_tokens * args.row_bytes;
     const auto table = batch.block_tables.begin() + u.span->table;
@@ -105,8 +105,8 @@ struct Attend {
                            total.acc);
   }
 
-  // Divides the total by its sum into `merged`, then spreads the rows: one query's heads lie together in `out`, queries
-  // are a whole row apart.
+  // Divides the total by its sum into `merged`, then scatters the rows: in `out` the heads of one query are adjacent,
+  // and queries are a whole row apart.
   void finish(const Unit& u, const Partial& total, float* merged) const {
     const int64_t width = layer.heads * layer.head_dim;
     kernels.attention_merge(1, u.queries * group, group, layer.head_dim, total.max, total.sum, total.acc, nullptr,
@@ -137,7 +137,7 @@ int64_t split_floats(int64_t context, int64_t group, int64_t head_dim) {
   return (partitions(context) + 1) * partial_floats(kSplitQueries * group, head_dim);
 }
 
-// Few queries over many partitions: runs of partitions of every head are tasks of their own.
+// Few queries over many partitions: runs of partitions of every head become separate tasks.
 void attend_split(const Attend& a, const BatchSpan& span, ThreadPool& pool, float* scratch, int64_t slot,
                   const uint8_t** pointers, int64_t pointer_slot) {
   const Unit whole = a.unit(span, 0);
@@ -180,7 +180,7 @@ void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& 
   const Attend a{batch, layer, kernels,          kv, kernels.find_attention(kv.layout().format), q,
                  out,   group, query_tile(group)};
   const int64_t pointer_slot = attention_scratch_pointers(1, context, kv.layout().block_tokens);
-  // A lone short span is cut along its keys when its heads alone would not feed every worker.
+  // Splits a lone short span along its keys if its heads alone would not keep every worker busy.
   if (batch.spans.size() == 1 && batch.spans[0].count <= std::min(kSplitQueries, a.tile) && pool.threads() > 1) {
     attend_split(a, batch.spans[0], pool, scratch, split_floats(context, group, layer.head_dim), pointers,
                  pointer_slot);

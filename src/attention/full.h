@@ -1,6 +1,6 @@
 // Attention over paged keys and values, full or sliding-window: FlashAttention's online softmax (Dao et al., 2022),
-// split along the keys at fixed boundaries and merged in order (Flash-Decoding, Dao et al., 2023), so that neither
-// threads, nor batch mates, nor prefill chunks change a bit.
+// split along the keys at fixed boundaries and merged in order (Flash-Decoding, Dao et al., 2023), so that results are
+// bit-identical whatever the threads, the batch or the prefill chunks.
 #pragma once
 
 #include "base/thread_pool.h"
@@ -11,7 +11,7 @@
 namespace millrace {
 
 struct AttentionLayer {
-  int64_t layer = 0;  // of the pool
+  int64_t layer = 0;  // index in the pool
   int64_t heads = 0;
   int64_t kv_heads = 0;
   int64_t head_dim = 0;
@@ -23,7 +23,7 @@ struct AttentionLayer {
 int64_t attention_scratch_floats(int64_t threads, int64_t context, int64_t group, int64_t head_dim, int64_t kv_heads);
 int64_t attention_scratch_pointers(int64_t threads, int64_t context, int64_t block_tokens);
 
-// q [tokens, heads * head_dim], already scaled -> out, same shape. The batch's own keys and values are stored already.
+// q [tokens, heads * head_dim], already scaled -> out, same shape. The batch's keys and values must already be stored.
 // `context` is the one the scratch was sized for.
 void attend(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, ThreadPool& pool, KvPool& kv,
             const float* q, float* out, int64_t context, float* scratch, const uint8_t** pointers);

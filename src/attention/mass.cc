@@ -14,7 +14,7 @@ void softmax(float* scores, int64_t first, int64_t slots) {
   for (int64_t i = first; i < slots; ++i) scores[i] = static_cast<float>(scores[i] / sum);
 }
 
-// Scores of all heads of one KV head: each key is decoded once.
+// Scores of all query heads of one KV head: each key is decoded once.
 void score_group(const BatchSpan& span, const Batch& batch, const AttentionLayer& layer, const RowCodec& codec,
                  KvPool& kv, int64_t kv_head, const float* q, int64_t first, int64_t slots, float* key, float* scores) {
   const int64_t group = layer.heads / layer.kv_heads, dim = layer.head_dim, block_tokens = kv.layout().block_tokens;

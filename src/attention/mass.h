@@ -1,5 +1,5 @@
-// Attention mass: how much of one query's attention each block of keys gets; what evictors and token choosers ask
-// about. An observation beside the forward pass: it reads queries and keys and changes nothing that logits depend on.
+// Attention mass: how much of one query's attention each block of keys receives; used by evictors and token selection.
+// Only observes the forward pass: it reads queries and keys and changes nothing that logits depend on.
 #pragma once
 
 #include <vector>
@@ -8,17 +8,18 @@
 
 namespace millrace {
 
-// What to look at in the next forward pass, and what was seen. Only the last query of each span is looked at, in one
-// layer: neighbouring layers agree on what matters, and this way it costs one query in a whole chunk.
+// What to observe in the next forward pass, and the result. Only the last query of each span is observed, in one layer:
+// neighbouring layers agree on which blocks matter, and this way the cost is one query per chunk.
 struct AttentionMass {
   int64_t layer = 0;
-  std::vector<int64_t> spans;  // of the batch; none: nothing is computed
+  std::vector<int64_t> spans;  // indices of batch spans; empty: nothing is computed
   std::vector<float> mass;     // [blocks of spans[0] | blocks of spans[1] | ...], each part sums to 1
   std::vector<float> scratch;  // [head_dim | slots]
 };
 
-// q [tokens, heads * head_dim], scaled and rotated; the batch's keys are stored already. Fills mass.mass: the softmax
-// over all visible slots, averaged over heads, summed by block. In order of slots, so that it never depends on threads.
+// q [tokens, heads * head_dim], scaled and rotated; the batch's keys must already be stored. Fills mass.mass: the
+// softmax over all visible slots, averaged over heads, summed by block. Summed in slot order, so independent of
+// threads.
 void observe_mass(const Batch& batch, const AttentionLayer& layer, const KernelTable& kernels, KvPool& kv,
                   const float* q, AttentionMass& mass);
 

@@ -1,4 +1,4 @@
-// AttentionPattern: which earlier keys a query sees. The model's layers say which one they use.
+// AttentionPattern: which earlier keys a query sees. Each model layer names its pattern.
 #pragma once
 
 #include <string_view>

@@ -138,7 +138,7 @@ TEST_F(PackedCacheTest, DamageIsRefused) {
   for (size_t at = 0; at < header; at += at < 64 ? 5 : 211) {
     std::string altered = good;
     altered[at] = static_cast<char>(altered[at] ^ 0x10);
-    expect_refused(altered, at < 8 ? "no packed cache" : at < 12 ? "version" : "");
+    expect_refused(altered, at < 8 ? "not a packed cache" : at < 12 ? "version" : "");
   }
 }
 
@@ -147,7 +147,7 @@ TEST_F(PackedCacheTest, DamagedWeightsAreFoundInTheFirstRowsOrByVerifying) {
   const std::string good = read_all(cache_);
   std::string altered = good;
   altered[size_t{2} << 20] = static_cast<char>(altered[size_t{2} << 20] ^ 1);
-  expect_refused(altered, "is not what the model's file gives");
+  expect_refused(altered, "does not match the model's file");
   altered = good;
   const size_t last = good.find_last_not_of('\0');  // after it comes padding
   altered[last] = static_cast<char>(altered[last] ^ 1);

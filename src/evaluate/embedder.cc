@@ -17,7 +17,7 @@ constexpr int64_t kMostContext = int64_t{1} << 24;
 // Where the next batch begins.
 struct Embedder::Cursor {
   size_t text = 0;
-  int64_t position = 0;  // in it
+  int64_t position = 0;  // within that text
 };
 
 Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const LanguageModel> model,
@@ -31,14 +31,14 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
   const Format* format = find_format(options.kv_format);
   if (!format || !parts.kernels.find_attention(format))
     return Error::user(
-        fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
+        fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto embedder = std::unique_ptr<Embedder>(new Embedder());
   embedder->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   embedder->longest_ = options.context;
   KvLayout layout{format, kBlockTokens, parts.model->kv_layers()};
   MILLRACE_TRY_VOID(layout.check());
-  // The longest text, and a batch of short ones whose last blocks are half empty.
+  // Room for the longest text, or for a batch of short texts whose last blocks are half empty.
   const int64_t blocks = (options.context + kBlockTokens - 1) / kBlockTokens +
                          2 * (options.batch_tokens + kBlockTokens - 1) / kBlockTokens;
   const ForwardLimits limits{options.batch_tokens, 1, options.context};
@@ -46,7 +46,7 @@ Result<std::unique_ptr<Embedder>> Embedder::create(std::shared_ptr<const Languag
       ForwardContext::plan(parts.model->spec(), limits, embedder->pool_->threads(), kBlockTokens);
   for (const auto& [name, bytes] :
        {std::pair("KV", blocks * layout.block_bytes()), {"activations", forward.activations + forward.logits}}) {
-    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "embed shorter texts, or raise the budget"));
+    MILLRACE_TRY(auto hold, MemoryHold::take(parts.accounts, name, bytes, "embed shorter texts or raise the budget"));
     embedder->memory_.push_back(std::move(hold));
   }
   MILLRACE_TRY(auto kv, KvPool::create(layout, blocks));
@@ -72,7 +72,7 @@ Result<void> Embedder::check(std::span<const std::vector<TokenId>> texts) const 
   return {};
 }
 
-// Takes texts in order until the batch is full of tokens, or the blocks are used up.
+// Adds texts in order until the batch is full or the blocks are used up.
 Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, Pooling pooling, Cursor& cursor) {
   batch_.clear();
   rows_.clear();
@@ -110,7 +110,7 @@ Result<void> Embedder::fill_batch(std::span<const std::vector<TokenId>> texts, P
   return {};
 }
 
-// Sums in the order of the text, whatever the batches were.
+// Sums in text order, however the text was split into batches.
 Result<void> Embedder::take_rows(std::span<const std::vector<TokenId>> texts, Pooling pooling, const Sink& sink) {
   const auto size = static_cast<size_t>(width());
   const float* hidden = context_->normed.as<float>();

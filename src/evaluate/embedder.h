@@ -1,8 +1,8 @@
-// Embedder: texts to vectors, by pooling what the last norm leaves of their tokens. Like Scorer, it runs a model over
-// keys and values of its own. Each text is a stream of its own, so that its vector does not depend on what else is in a
-// batch. Not thread-safe.
+// Embedder: converts texts to vectors by pooling their tokens' final hidden states. Like Scorer, it runs a model with
+// its own KV cache. Each text is a separate stream, so its vector does not depend on the rest of the batch. Not
+// thread-safe.
 //
-//   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may go on in the next one
+//   texts    a a a a a | b b | c c c c c c c      batches of at most batch_tokens; a text may continue in the next one
 //   rows     last: only each text's last token    mean, none: every token    cls: the first
 #pragma once
 
@@ -22,7 +22,7 @@
 namespace millrace {
 
 struct EmbedderOptions {
-  int threads = 0;             // 0: every core
+  int threads = 0;             // 0: all cores
   int64_t context = 512;       // of the longest text
   int64_t batch_tokens = 512;  // in one forward pass
   std::string kv_format = "f16";
@@ -34,8 +34,8 @@ class Embedder {
   static Result<std::unique_ptr<Embedder>> create(std::shared_ptr<const LanguageModel> model,
                                                   const EmbedderOptions& options);
 
-  // Takes one text's vector [width], or with Pooling::none its vectors [tokens, width], as they are: not normalized. In
-  // the order of the texts. Returns an error to stop; run() then returns it.
+  // Receives one text's vector [width], or with Pooling::none its vectors [tokens, width], not normalized, in text
+  // order. Return an error to stop; run() then returns it.
   using Sink = std::function<Result<void>(size_t text, std::vector<float> values)>;
 
   // Errors: user (an empty text, one longer than the context, a token outside the vocabulary), or the sink's.
@@ -60,12 +60,12 @@ class Embedder {
   Batch batch_;
   struct Row {
     size_t text;
-    bool last;  // of its text's
+    bool last;  // last row of its text
   };
   std::vector<Row> rows_;
-  std::vector<BlockId> open_blocks_;   // of the text that goes on in the next batch
-  std::vector<BlockId> whole_blocks_;  // of those that end in this one
-  std::vector<double> sum_;            // of the text whose rows come, for the mean
+  std::vector<BlockId> open_blocks_;   // of the text that continues in the next batch
+  std::vector<BlockId> whole_blocks_;  // of texts that end in this batch
+  std::vector<double> sum_;            // of the current text, for the mean
   std::vector<float> values_;          // ... its vectors
 };
 

@@ -15,7 +15,7 @@
 namespace millrace {
 namespace {
 
-static_assert(std::endian::native == std::endian::little, "rows are copied as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "rows are copied from memory unchanged");
 
 struct Header {
   char magic[8];
@@ -65,7 +65,7 @@ LogitsWriter::~LogitsWriter() {
 Result<void> LogitsWriter::add(TokenId target, const float* log_probs) {
   std::memcpy(row_.data(), &target, 4);
   for (int64_t i = 0; i < vocab_; ++i) {
-    // NaN fails both comparisons of the clamp, and reads as no probability.
+    // NaN fails both comparisons of the clamp, and is treated as probability 0.
     const float x = log_probs[i] > kLowestF16 ? log_probs[i] : kLowestF16;
     if (element_ == LogitsElement::f16) {
       const uint16_t half = f32_to_f16(x);
@@ -102,7 +102,7 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   if (std::fread(&header, sizeof(header), 1, reader.file_.get()) != 1 ||
       std::memcmp(header.magic, kMagic, sizeof(kMagic)) != 0)
     return Error::corrupt(
-        fmt::format("{}: is no file of saved log-probabilities; make one with perplexity --save-logits", path));
+        fmt::format("{}: is not a file of saved log-probabilities; create one with perplexity --save-logits", path));
   if (header.version != kVersion)
     return Error::unsupported(fmt::format("{}: version {}; this build reads {}", path, header.version, kVersion));
   const auto element = find_enumerator<LogitsElement>(header.element);
@@ -117,15 +117,16 @@ Result<LogitsReader> LogitsReader::open(const std::string& path) {
   const uint64_t size = std::filesystem::file_size(path, error);
   const auto row = static_cast<uint64_t>(row_bytes(reader.element_, reader.vocab_));
   if (error || header.rows == 0 || (size - sizeof(header)) / row != header.rows || (size - sizeof(header)) % row != 0)
-    return Error::corrupt(fmt::format("{}: {} rows of {} bytes after a head of 32 do not make the file's {} bytes",
-                                      path, header.rows, row, error ? 0 : size));
+    return Error::corrupt(
+        fmt::format("{}: {} rows of {} bytes after a header of 32 do not add up to the file's {} bytes", path,
+                    header.rows, row, error ? 0 : size));
   reader.rows_ = static_cast<int64_t>(header.rows);
   reader.row_.resize(static_cast<size_t>(row));
   return reader;
 }
 
 Result<void> LogitsReader::next(TokenId* target, float* log_probs) {
-  if (read_ == rows_) return Error::corrupt(fmt::format("{}: holds only {} rows", path_, rows_));
+  if (read_ == rows_) return Error::corrupt(fmt::format("{}: has only {} rows", path_, rows_));
   if (std::fread(row_.data(), row_.size(), 1, file_.get()) != 1)
     return Error::corrupt(fmt::format("{}: row {} cannot be read", path_, read_));
   std::memcpy(target, row_.data(), 4);
@@ -139,7 +140,7 @@ Result<void> LogitsReader::next(TokenId* target, float* log_probs) {
     }
     if (!(log_probs[i] <= 0.01f && log_probs[i] >= -1e30f))
       return Error::corrupt(
-          fmt::format("{}: row {} holds {} for token {}, which is no log-probability", path_, read_, log_probs[i], i));
+          fmt::format("{}: row {} has {} for token {}, which is not a log-probability", path_, read_, log_probs[i], i));
   }
   ++read_;
   return {};

@@ -1,4 +1,4 @@
-// A reference model's log-probabilities on disk, to compare other models or settings against. Little-endian, frozen:
+// A reference model's log-probabilities on disk, for comparing other models or settings. Little-endian, frozen:
 //
 //   0  "MRLOGITS"                    8 bytes
 //   8  version = 1                   u32
@@ -29,13 +29,13 @@ struct CloseFile {
 
 class LogitsWriter {
  public:
-  // The file stands at "path.part" until finish(). Errors: user (cannot be created).
+  // The file is named "path.part" until finish(). Errors: user (cannot be created).
   static Result<LogitsWriter> create(const std::string& path, LogitsElement element, int64_t vocab, int64_t rows);
   LogitsWriter(LogitsWriter&&) = default;
-  ~LogitsWriter();  // removes a file that was not finished
+  ~LogitsWriter();  // removes an unfinished file
   // log_probs [vocab]. Errors: resource (disk full).
   Result<void> add(TokenId target, const float* log_probs);
-  Result<void> finish();  // errors: resource; internal when rows are missing
+  Result<void> finish();  // errors: resource; internal if rows are missing
 
  private:
   LogitsWriter() = default;

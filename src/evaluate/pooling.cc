@@ -28,8 +28,8 @@ Result<Pooling> from_gguf(const ModelFiles& files) {
     case 1: return Pooling::mean;
     case 2: return Pooling::cls;
     case 3: return Pooling::last;
-    case 4: return Pooling::last;  // a ranking head looks at the last token too
-    default: return Error::unsupported(fmt::format("{}: {} {} is not known", files.path, key, found->dump()));
+    case 4: return Pooling::last;  // a ranking head also uses the last token
+    default: return Error::unsupported(fmt::format("{}: unknown {} {}", files.path, key, found->dump()));
   }
 }
 
@@ -50,7 +50,7 @@ Result<Pooling> from_folder(const ModelFiles& files) {
     const auto* mode = std::ranges::find(modes, key, [](const auto& one) { return std::string_view(one.first); });
     if (mode == std::end(modes) || out)
       return Error::unsupported(
-          fmt::format("{}: {} is not supported; mean, cls or last tokens alone are", path.string(), key));
+          fmt::format("{}: {} is not supported; supported: mean, cls or last token, not combined", path.string(), key));
     out = mode->second;
   }
   return out.value_or(Pooling::last);

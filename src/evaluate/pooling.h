@@ -1,4 +1,5 @@
-// Pooling: how the hidden states of a text's tokens become one vector. Models say which one they were trained for.
+// Pooling: how the hidden states of a text's tokens become one vector. Models declare the pooling they were trained
+// for.
 #pragma once
 
 #include <optional>
@@ -10,20 +11,20 @@
 namespace millrace {
 
 enum class Pooling {
-  none,  // every token's
+  none,  // every token
   mean,
-  cls,  // the first token's
+  cls,  // the first token
   last,
 };
 
 const char* pooling_name(Pooling pooling);
 std::optional<Pooling> find_pooling(std::string_view name);
 
-// GGUF's ARCH.pooling_type, or the folder of sentence-transformers beside the weights (modules.json, 1_Pooling); `last`
-// where neither is there: what comes last has seen the whole text. Errors: corrupt, unsupported (another kind).
+// GGUF's ARCH.pooling_type, or the sentence-transformers folder next to the weights (modules.json, 1_Pooling); `last`
+// if neither exists, because the last token has seen the whole text. Errors: corrupt, unsupported (another kind).
 Result<Pooling> model_pooling(const ModelFiles& files);
 
-// Scales to a length of 1; zeros stay.
+// Scales to unit length; zero vectors stay zero.
 void normalize(std::vector<float>& values);
 
 }  // namespace millrace

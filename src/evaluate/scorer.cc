@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kScorerBlockTokens = 16;
-constexpr int64_t kLogitBytes = int64_t{64} << 20;  // of one batch; a large vocabulary scores fewer rows at a time
+constexpr int64_t kLogitBytes = int64_t{64} << 20;  // per batch: large vocabularies score fewer rows at once
 constexpr int64_t kMostScorerContext = int64_t{1} << 24;
 
 }  // namespace
@@ -33,7 +33,7 @@ std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_
 std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
   std::vector<ScoreWindow> out;
   if (context < 2 || tokens < 2) return out;
-  int64_t scored = 1;  // tokens [0, scored) are dealt with; the first one has nothing before it
+  int64_t scored = 1;  // tokens [0, scored) are done; the first one has no predecessor
   for (int64_t begin = 0; scored < tokens; begin += std::max<int64_t>(1, context / 2)) {
     const int64_t end = std::min(tokens, begin + context);
     out.push_back({begin, end - begin, scored - begin});
@@ -45,7 +45,7 @@ std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context) {
 // Where the next batch begins.
 struct Scorer::Cursor {
   size_t window = 0;
-  int64_t position = 0;  // in the window
+  int64_t position = 0;  // within the window
 };
 
 Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageModel> model,
@@ -53,7 +53,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   if (options.context < 2 || options.context > kMostScorerContext)
     return Error::user(fmt::format("context: must be 2 to {} tokens, is {}", kMostScorerContext, options.context));
   if (options.context > model->parts().model->context())
-    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} asked for",
+    return Error::user(fmt::format("context: the model was loaded for {} tokens, {} requested",
                                    model->parts().model->context(), options.context));
   if (options.batch_tokens < 1 || options.batch_tokens > kMostScorerContext)
     return Error::user(fmt::format("batch tokens: must be 1 to {}, is {}", kMostScorerContext, options.batch_tokens));
@@ -63,12 +63,12 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   const auto& parts = model->parts();
   if (!parts.kernels.find_attention(format))
     return Error::user(
-        fmt::format("KV format: no attention kernel reads {}; try f32, f16, bf16 or q8_0", options.kv_format));
+        fmt::format("KV format: no attention kernel supports {}; try f32, f16, bf16 or q8_0", options.kv_format));
 
   auto scorer = std::unique_ptr<Scorer>(new Scorer());
   scorer->pool_ = std::make_unique<ThreadPool>(options.threads > 0 ? options.threads : available_cores());
   scorer->longest_ = options.context;
-  // One batch touches this many windows at most: the tail of one, whole ones, the head of another.
+  // One batch contains parts of at most this many windows: the tail of one, whole ones, the head of another.
   scorer->slots_ = options.batch_tokens / options.context + 2;
   KvLayout layout{format, kScorerBlockTokens, parts.model->kv_layers()};
   scorer->slot_blocks_ = (options.context + kScorerBlockTokens - 1) / kScorerBlockTokens;
@@ -98,7 +98,7 @@ Result<std::unique_ptr<Scorer>> Scorer::create(std::shared_ptr<const LanguageMod
   return scorer;
 }
 
-// Takes windows in order until the batch is full of tokens or of rows, so rows come out in the order of the text.
+// Adds windows in order until the batch is full of tokens or of rows, so rows are produced in text order.
 void Scorer::fill_batch(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                         Cursor& cursor) {
   batch_.tokens.clear();

@@ -1,7 +1,7 @@
-// Scorer: how likely a model finds a text, token by token. Windows of a text run through Model::forward, several of
-// them in one batch, and every scored token's logits are handed to a sink in the order of the text. Not thread-safe.
+// Scorer: the probability that a model assigns to a text, token by token. Windows of a text run through Model::forward,
+// several per batch, and every scored token's logits are passed to a sink in text order. Not thread-safe.
 //
-//   window of 8, scored from 4      t0 t1 t2 t3 t4 t5 t6 t7      row j holds the logits that predict token j + 1, so
+//   window of 8, scored from 4      t0 t1 t2 t3 t4 t5 t6 t7      row j has the logits that predict token j + 1, so
 //   rows                                     r3 r4 r5 r6         the last token is never an input
 #pragma once
 
@@ -19,7 +19,7 @@
 
 namespace millrace {
 
-// Tokens [begin, begin + count) of the text as one stream; those from index first_scored (>= 1) on are scored.
+// Tokens [begin, begin + count) of the text as one stream; tokens from index first_scored (>= 1) on are scored.
 struct ScoreWindow {
   int64_t begin = 0;
   int64_t count = 0;
@@ -29,25 +29,25 @@ struct ScoreWindow {
   bool operator==(const ScoreWindow&) const = default;
 };
 
-// The text cut into whole chunks of `context` tokens, the rest left out; the second half of each is scored: what
-// llama.cpp's perplexity does, so that figures compare. Token context/2 itself is not scored.
+// Splits the text into whole chunks of `context` tokens and drops the rest; the second half of each is scored, as in
+// llama.cpp's perplexity, so that figures are comparable. Token context/2 itself is not scored.
 std::vector<ScoreWindow> chunk_windows(int64_t tokens, int64_t context);
 // A window of `context` tokens starts every `stride` tokens; the last `stride` of each are scored (at most context -
 // 1).
 std::vector<ScoreWindow> strided_windows(int64_t tokens, int64_t context, int64_t stride);
-// Every token but the first is scored once: the first window whole, then the second half of windows that overlap by
-// half a context; the last one is cut at the text's end.
+// Every token except the first is scored once: the first window whole, then the second half of windows that overlap by
+// half a context; the last one ends at the text's end.
 std::vector<ScoreWindow> document_windows(int64_t tokens, int64_t context);
 
 struct ScorerOptions {
-  int threads = 0;             // 0: every core
-  int64_t context = 512;       // of the longest window
-  int64_t batch_tokens = 512;  // in one forward pass
+  int threads = 0;             // 0: all cores
+  int64_t context = 512;       // maximum window length
+  int64_t batch_tokens = 512;  // per forward pass
   std::string kv_format = "f16";
 };
 
 struct ScoredRow {
-  TokenId target = 0;             // the token that came
+  TokenId target = 0;             // the actual token
   const float* logits = nullptr;  // [vocab], valid during the call
 };
 
@@ -57,10 +57,10 @@ class Scorer {
   static Result<std::unique_ptr<Scorer>> create(std::shared_ptr<const LanguageModel> model,
                                                 const ScorerOptions& options);
 
-  // Returns an error to stop; run() then returns it.
+  // Return an error to stop; run() then returns it.
   using Sink = std::function<Result<void>(std::span<const ScoredRow> rows)>;
 
-  // `window_start`, if not negative, takes the place of each window's first token (BOS), as llama.cpp has it.
+  // `window_start`, if not negative, replaces each window's first token (BOS), as in llama.cpp.
   // Errors: user (a token outside the vocabulary, a window longer than the context), or the sink's.
   Result<void> run(std::span<const TokenId> tokens, std::span<const ScoreWindow> windows, TokenId window_start,
                    const Sink& sink);
@@ -79,8 +79,8 @@ class Scorer {
   std::vector<MemoryHold> memory_;
   std::unique_ptr<KvPool> kv_;
   std::unique_ptr<ForwardContext> context_;
-  int64_t slots_ = 0;        // windows whose keys and values are held at once
-  int64_t slot_blocks_ = 0;  // blocks of one window
+  int64_t slots_ = 0;        // windows whose keys and values are stored at once
+  int64_t slot_blocks_ = 0;  // blocks per window
   int64_t longest_ = 0;
   Batch batch_;
   std::vector<ScoredRow> rows_;

@@ -1,4 +1,4 @@
-// What the block formats share: little-endian loads and stores, f16 scales, rounding, and the two layouts of packed
+// Shared by the block formats: little-endian loads and stores, f16 scales, rounding, and the two layouts of packed
 // 4-bit and 5th-bit values. Pure functions.
 //
 // Block layouts are GGUF's: frozen, on disk, little-endian.
@@ -14,7 +14,7 @@
 namespace millrace {
 
 inline constexpr float kLargestF16 = 65504.0f;
-// Input of formats with an f16 scale is clamped to this: beyond what any of them can hold, and small enough that
+// Input of formats with an f16 scale is clamped to this: larger than any of them can represent, and small enough that
 // differences and squares stay finite.
 inline constexpr float kLargestBlockValue = 0x1p30f;
 
@@ -32,10 +32,10 @@ inline void store_u32(uint8_t* p, uint32_t bits) {
 inline float load_f16(const uint8_t* p) { return f16_to_f32(load_u16(p)); }
 inline bool f16_is_finite(const uint8_t* p) { return (load_u16(p) & 0x7c00u) != 0x7c00u; }
 
-// NaN reads as 0, anything beyond +-limit as +-limit.
+// NaN becomes 0; values are clamped to +-limit.
 inline float clamp_finite(float x, float limit) { return x != x ? 0.0f : std::clamp(x, -limit, limit); }
 
-// Nearest integer, ties to even, for |x| < 2^22; without a library call, so that loops of it vectorize.
+// Nearest integer, ties to even, for |x| < 2^22; without a library call, so that loops vectorize.
 inline int round_to_int(float x) {
   constexpr float kMagic = 0x1.8p23f;
   return static_cast<int>((x + kMagic) - kMagic);
@@ -44,8 +44,8 @@ inline int round_clamped(float x, int low, int high) {
   return round_to_int(std::clamp(x, static_cast<float>(low), static_cast<float>(high)));
 }
 
-// A scale as f16 bits, and what to multiply values by before rounding. Values are divided by the exact scale where f16
-// holds it to its full 11 bits; a subnormal or clamped scale is too coarse for that, and the stored one is used.
+// A scale as f16 bits, and the factor for values before rounding. Values are divided by the exact scale if f16
+// represents it with its full 11 bits; a subnormal or clamped scale is too coarse for that, and the stored one is used.
 struct F16Scale {
   uint16_t bits = 0;
   float stored = 0;
@@ -90,8 +90,8 @@ int64_t find_block(const uint8_t* source, int64_t n, Bad bad) {
   return -1;
 }
 
-// The same for plain values, of which those with all bits of `mask` set are not finite. Runs of them are looked at
-// without a way out and in their own width, so that the loop vectorizes; the files' byte order is the host's.
+// The same for plain values, where all bits of `mask` set means not finite. Scans runs without an early exit and in
+// their own width, so that the loop vectorizes; the files' byte order is the host's.
 template <typename Bits>
 int64_t find_value(const uint8_t* source, int64_t n, Bits mask) {
   constexpr int64_t kRun = 256;

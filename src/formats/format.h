@@ -1,5 +1,5 @@
-// Format: one stored number format, for weights and for KV. Geometry plus a scalar codec; fast paths
-// live in kernels/. One file a format plus one line in builtin.cc; names are persistent (files, flags).
+// Format: one stored number format, for weights and for KV. Geometry plus a scalar codec; fast paths are in kernels/.
+// One file per format plus one line in builtin.cc; names are persistent (files, flags).
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace millrace {
 
-// What linear() rounds its input rows to before multiplying by a weight of this format. Part of the
-// numeric definition (the same on every instruction set), laid out by kernels/activation.h.
-//   f32   as they are
-//   bf16  rounded to bfloat16, products summed in f32
-//   q8    int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group; for weights of
-//   8 bits q8_shift  int8 in groups of 32 with a power of two as scale, times one f32 for the whole row: half a
-//   multiplication
-//             less, and at most twice the rounding of q8, which is nothing beside that of weights of 6 bits and fewer
+// How linear() rounds its input rows before multiplying by a weight of this format. Part of the numeric definition (the
+// same on every instruction set); kernels/activation.h defines the layout.
+//   f32       unchanged
+//   bf16      rounded to bfloat16, products summed in f32
+//   q8        int8 in groups of 32 with one f32 scale = max|x| / 127, exact integer dot products per group;
+//             for weights of 8 bits
+//   q8_shift  int8 in groups of 32 with a power of two as scale, times one f32 for the whole row: half a multiplication
+//             less, and at most twice the rounding error of q8, negligible next to that of weights of 6 bits and fewer
 enum class Activation : uint8_t { f32, bf16, q8, q8_shift };
 inline constexpr Activation kActivations[] = {Activation::f32, Activation::bf16, Activation::q8, Activation::q8_shift};
 
@@ -32,9 +32,9 @@ struct Format {
   int block_bytes;
   Activation activation;
 
-  // n is a multiple of block_values. Any bytes decode to something (never out of bounds).
+  // n is a multiple of block_values. Accepts any bytes (never reads out of bounds).
   void (*decode)(const uint8_t* source, float* destination, int64_t n);
-  // Plain rounding (round to nearest of each block's own best simple scale). Non-finite input is clamped or zeroed.
+  // Plain rounding (round to nearest with each block's own simple scale). Non-finite input is clamped or zeroed.
   void (*encode)(const float* source, uint8_t* destination, int64_t n);
   // Index of the first block whose scale (or value, for plain floats) is NaN or infinite, -1 if none;
   // null: cannot hold one.

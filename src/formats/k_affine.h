@@ -1,6 +1,6 @@
-// The encoder of the K formats with a scale and a minimum for each sub-block (Q2_K, Q4_K, Q5_K), up to packing: each
-// sub-block gets its own affine fit, the fits are rounded to whole multiples of d and dmin, and the values are rounded
-// with what will be read back. Pure function.
+// The encoder of the K formats with a scale and a minimum per sub-block (Q2_K, Q4_K, Q5_K), up to packing: each
+// sub-block gets its own affine fit, the fits are rounded to multiples of d and dmin, and the values are rounded with
+// the scales as they will be decoded. Pure function.
 #pragma once
 
 #include <cstdint>

@@ -17,12 +17,12 @@ namespace {
 constexpr int kValues = 32;
 constexpr int kBytes = 17;
 constexpr int kNan = 255;
-constexpr float kLargestMxfp4 = 0x1.8p127f;  // the largest one that no rounding takes beyond f32
+constexpr float kLargestMxfp4 = 0x1.8p127f;  // the largest one that rounding does not take beyond f32
 constexpr float kMagnitudes[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
 
 float fp4(int code) { return code & 8 ? -kMagnitudes[code & 7] : kMagnitudes[code & 7]; }
 
-// Nearest code, ties to the even mantissa, beyond 6 to 6.
+// Nearest code; ties go to the even mantissa, values beyond 6 to 6.
 int nearest_code(float x) {
   float a = std::fabs(x);
   int code = (a > 0.25f) + (a >= 0.75f) + (a > 1.25f) + (a >= 1.75f) + (a > 2.5f) + (a >= 3.5f) + (a > 5.0f);
@@ -50,7 +50,7 @@ double squared_error(const float* x, int exponent) {
   return std::ldexp(sum, 2 * (exponent - 127));
 }
 
-// The specification's exponent puts the largest value in [4, 8); above 6 it saturates, and the next exponent may fit
+// The specification's exponent maps the largest value to [4, 8); above 6 it saturates, and the next exponent may fit
 // the block better.
 int choose_exponent(const float* x) {
   float largest = std::fabs(largest_signed(x, kValues));

@@ -3,7 +3,7 @@
 namespace millrace {
 namespace {
 
-// Squared error of x under a fit when every value takes its nearest q.
+// Squared error of x under a fit when every value is rounded to its nearest q.
 double affine_error(const float* x, int n, int levels, AffineScale fit) {
   double error = 0;
   float inverse = fit.scale > 0 ? 1.0f / fit.scale : 0.0f;
@@ -15,7 +15,7 @@ double affine_error(const float* x, int n, int levels, AffineScale fit) {
   return error;
 }
 
-// The least-squares fit for the roundings that `start` gives.
+// The least-squares fit for the rounded values of `start`.
 AffineScale refit(const float* x, int n, int levels, AffineScale start) {
   double sum_q = 0;
   double sum_qq = 0;
@@ -33,7 +33,7 @@ AffineScale refit(const float* x, int n, int levels, AffineScale start) {
   if (determinant <= 0) return start;
   double scale = (n * sum_qx - sum_q * sum_x) / determinant;
   double minimum = (sum_q * sum_qx - sum_qq * sum_x) / determinant;
-  if (minimum < 0) {  // the grid cannot be lifted above zero
+  if (minimum < 0) {  // the grid cannot start above zero
     minimum = 0;
     scale = sum_qx / sum_qq;
   }

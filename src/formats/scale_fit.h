@@ -1,6 +1,6 @@
-// Choosing the scales of a block by a small deterministic search: candidates around the scale that just covers the
-// range, each one's values rounded, then the least-squares scale for these roundings; the smallest squared error wins,
-// the first one on ties. Pure functions, no allocation. Sums are in double, in order of index.
+// Chooses the scales of a block by a small deterministic search: for each candidate around the scale that just covers
+// the range, rounds the values and takes the least-squares scale for these roundings; the smallest squared error wins,
+// the first one on ties. Pure functions, no allocation. Sums are in double, in index order.
 #pragma once
 
 #include <cmath>
@@ -10,13 +10,13 @@
 namespace millrace {
 
 // value = scale * round(value / scale) for a symmetric grid. `end` is the grid's longest end (-8 for -8 .. 7):
-// candidates send the value of largest magnitude to end + t / 10 * |end| / 8, t = -steps .. steps. round_to_grid(float)
+// candidates map the value of largest magnitude to end + t / 10 * |end| / 8, t = -steps .. steps. round_to_grid(float)
 // -> float.
 template <typename RoundToGrid>
 float fit_scale(const float* x, int n, float end, int steps, RoundToGrid round_to_grid) {
   float largest = largest_signed(x, n);
   if (largest == 0) return 0;
-  double best_score = 0;  // what the fit takes away from sum x^2
+  double best_score = 0;  // reduction of sum x^2 by the fit
   double best_scale = 0;
   for (int i = 0; i <= 2 * steps; ++i) {
     int t = i % 2 ? (i + 1) / 2 : -i / 2;  // 0, 1, -1, 2, -2 ...

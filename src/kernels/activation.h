@@ -2,21 +2,21 @@
 //
 //   f32   float values[padded]
 //   bf16  uint16 values[padded]
-//   q8, q8_shift   a record of 56 bytes for each group of 32 values, so that a kernel follows one pointer a token, and
-//         behind the records one float, the row's unit:
+//   q8, q8_shift   a record of 56 bytes for each group of 32 values, so that a kernel follows one pointer per token;
+//         one float follows the records, the row's unit:
 //           int8 values[32]        value = unit * scale * q
-//           int32 shift            q8_shift: 0 to 12, the least that holds the group; the group of the row's largest
-//           value
-//                                  has 12
+//           int32 shift            q8_shift: 0 to 12, the smallest that holds the group; 12 for the group of the row's
+//                                  largest value
 //           float scale            q8_shift: 2^shift; q8: max|x| of the group / 127
 //           float sum              scale * (sum of the group's q), for formats with a minimum
-//           int32 start            -8 * (sum of the group's q): shifted, the start of a dot with levels that have an
-//           offset int32 negated_sums[2]  -(sum of each 16 q)
-//         q8: unit = 1. q8_shift: unit = max|x| of the row / 127 / 2^12, and products need no scale of their own: a dot
-//         is shifted, and the sum of a row multiplied by the unit once. A group 2^12 times smaller than the row's
-//         largest value and more keeps fewer than 7 bits.
-// Rows are whole cache lines. Not stored on disk. What is below 2^-100, the largest magnitude of a group (q8) or of the
-// row (q8_shift), becomes zeros; a NaN or an infinity makes the scale or the unit NaN, so that it shows in the output.
+//           int32 start            -8 * (sum of the group's q): shifted, the initial value of a dot with levels that
+//                                  have an offset
+//           int32 negated_sums[2]  -(sum of each 16 q)
+//         q8: unit = 1. q8_shift: unit = max|x| of the row / 127 / 2^12, and products need no scale: a dot is
+//         shifted, and the sum of a row is multiplied by the unit once. A group 2^12 or more times smaller than the
+//         row's largest value has fewer than 7 bits of precision.
+// Rows are whole cache lines. Not stored on disk. If the largest magnitude of a group (q8) or of the row (q8_shift) is
+// below 2^-100, it becomes zeros; a NaN or an infinity makes the scale or the unit NaN, so that it shows in the output.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +25,7 @@
 
 namespace millrace {
 
-// The functions are always inlined: files with instruction-set flags use them too.
+// Always inlined: files with instruction-set flags use these functions too.
 inline constexpr int64_t kActivationPad = 64;
 inline constexpr int64_t kActivationGroup = 32;
 
@@ -40,16 +40,16 @@ inline constexpr int64_t kQ8SumAt = 40;
 inline constexpr int64_t kQ8StartAt = 44;
 inline constexpr int64_t kQ8SumsAt = 48;
 inline constexpr int64_t kQ8GroupBytes = 56;
-inline constexpr int kQ8StartBits = 3;   // of the factor 8 in `start`
-inline constexpr int kQ8MostShift = 12;  // the largest dot of int8 levels, 32 * 128 * 127, times 2^12 still is an int32
+inline constexpr int kQ8StartBits = 3;   // log2 of the factor 8 in `start`
+inline constexpr int kQ8MostShift = 12;  // the largest int8 dot, 32 * 128 * 127, times 2^12 fits in an int32
 
-// Bytes into a row of n values.
+// Offset of the unit in a row of n values.
 [[gnu::always_inline]] constexpr int64_t q8_unit_at(int64_t n) {
   return padded_values(n) / kActivationGroup * kQ8GroupBytes;
 }
 
-// From one row to the next: an odd number of cache lines. A tile of tokens reads the same column of many rows at once,
-// and rows a multiple of 4096 bytes apart would all fall into the same few lines of L1.
+// Row stride: an odd number of cache lines. A tile of tokens reads the same column of many rows at once, and rows a
+// multiple of 4096 bytes apart would all map to the same few lines of L1.
 [[gnu::always_inline]] constexpr int64_t activation_row_bytes(Activation kind, int64_t n) {
   int64_t bytes = 0;
   switch (kind) {

@@ -12,8 +12,8 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPiece = int64_t{1} << 20;  // bytes one thread reads at a time
-constexpr int kPasses = 4;                    // at least
-constexpr double kRunSeconds = 2e-3;          // a run of a loop: longer than a wake-up, shorter than a time slice
+constexpr int kPasses = 4;                    // minimum
+constexpr double kRunSeconds = 2e-3;          // duration of a loop: longer than a wake-up, shorter than a time slice
 
 RoofKernels kernels_of(Isa isa) {
 #if defined(__x86_64__)
@@ -30,10 +30,10 @@ double seconds(const Body& body) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-// Results of loops that nobody needs, kept so that no compiler drops them.
+// Keeps the compiler from removing the loops.
 std::atomic<uint64_t> sink;
 
-// The shortest of the runs that fit into `budget` seconds, and of at least kPasses.
+// The shortest of the runs that fit into `budget` seconds; at least kPasses runs.
 template <typename Body>
 double best_seconds(double budget, const Body& body) {
   double best = 1e30, spent = 0;
@@ -45,7 +45,7 @@ double best_seconds(double budget, const Body& body) {
   return best;
 }
 
-// Doubles the rounds of `run(rounds)` until it takes kRunSeconds; the best time of a round.
+// Doubles the rounds of `run(rounds)` until it takes kRunSeconds; returns the best time per round.
 template <typename Run>
 double best_round(double budget, const Run& run) {
   int64_t rounds = 1;
@@ -53,11 +53,11 @@ double best_round(double budget, const Run& run) {
   return best_seconds(budget, [&] { run(rounds); }) / static_cast<double>(rounds);
 }
 
-// Operations a second of `loop`, every thread at once.
+// Operations per second of `loop` on all threads at once.
 template <typename Loop>
 double peak(ThreadPool& pool, Loop loop, int64_t operations, double budget) {
   if (!loop || operations == 0) return 0;
-  constexpr int64_t kUnit = 256;  // rounds that the clock and the fork are not worth
+  constexpr int64_t kUnit = 256;  // enough rounds to amortize the clock and the fork
   const double best = best_round(budget, [&](int64_t rounds) {
     pool.parallel_for(pool.threads(), [&](int64_t, int) {
       sink.fetch_add(static_cast<uint64_t>(loop(rounds * kUnit)), std::memory_order_relaxed);
@@ -69,7 +69,7 @@ double peak(ThreadPool& pool, Loop loop, int64_t operations, double budget) {
 Result<AlignedBuffer> touched_buffer(ThreadPool& pool, int64_t pieces, int64_t piece) {
   MILLRACE_TRY(auto buffer, AlignedBuffer::allocate(pieces * piece, "the bandwidth measurement"));
   uint8_t* data = buffer.data();
-  pool.parallel_for(pieces, [&](int64_t i, int) {  // an untouched page may be the one shared page of zeros
+  pool.parallel_for(pieces, [&](int64_t i, int) {  // an untouched page may be the shared zero page
     for (int64_t at = 0; at < piece; at += 4096) data[i * piece + at] = 1;
   });
   return buffer;

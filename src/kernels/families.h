@@ -1,4 +1,4 @@
-// Who fills a KernelTable: one function per (kernel family, instruction set), each defined in its own file so that
+// The functions that fill a KernelTable: one per (kernel family, instruction set), each defined in its own file so that
 // it can be compiled with its own flags. make_kernel_table() calls them in ascending order of instruction set.
 #pragma once
 
@@ -6,7 +6,7 @@
 
 namespace millrace {
 
-// Matmul kernels and the rounding of activations (ref/ and x86/ matmul*, activation*).
+// Matmul kernels and activation rounding (ref/ and x86/ matmul*, activation*).
 void add_activation_ref(KernelTable& table);
 void add_matmul_float_ref(KernelTable& table);
 void add_matmul_quant_ref(KernelTable& table);

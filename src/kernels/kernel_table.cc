@@ -1,4 +1,4 @@
-// Look-up in a KernelTable, and the one place that knows in which order the levels fill it.
+// Look-up in a KernelTable, and the order in which the instruction-set levels fill it.
 #include "kernels/kernel_table.h"
 
 #include <algorithm>

@@ -1,6 +1,6 @@
-// KernelTable: plain function pointers, filled from ref/ first and then overwritten by each instruction
-// set the machine has. Kernels are noexcept, allocate nothing, and reduce in an order fixed by the length
-// of the reduced axis alone: never by the number of tokens, threads or streams (same request, same bits).
+// KernelTable: plain function pointers, filled from ref/ first and then overwritten by each instruction set that the
+// machine has. Kernels are noexcept, allocate nothing, and reduce in an order that depends only on the length of the
+// reduced axis, never on the number of tokens, threads or streams (same request, same bits).
 #pragma once
 
 #include <cstdint>
@@ -27,12 +27,12 @@ struct MatmulArgs {
   int64_t y_stride = 0;  // floats
 };
 
-// One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many
-// (GEMM) with the same bits.
+// One (format, instruction set): the layout and the kernel that reads it, for one token (GEMV) and many (GEMM),
+// bit-identical.
 struct MatmulKernel {
   const Format* format = nullptr;
   const char* layout = "";  // name of the packed layout, for inspect and bench
-  int row_tile = 1;         // outputs packed together; work is cut at multiples of it
+  int row_tile = 1;         // outputs packed together; work is split at multiples of it
   int64_t (*packed_bytes)(int64_t rows, int64_t cols) = nullptr;
   // Packs rows [row_begin, row_end) (row_begin a multiple of row_tile) of a stored matrix; `scales` may be null.
   void (*pack)(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_t cols, int64_t row_begin,
@@ -41,9 +41,9 @@ struct MatmulKernel {
 };
 
 // ---- attention ----------------------------------------------------------------------------------
-// Keys of a stream are cut at multiples of kAttentionPartition counted from its first slot; each
-// partition gives a partial result, merged in ascending order. Inside a partition keys are taken in
-// tiles at fixed boundaries. Both cuts ignore batch, threads and prefill chunks.
+// Keys of a stream are split at multiples of kAttentionPartition counted from its first slot; each partition gives a
+// partial result, merged in ascending order. Inside a partition keys are processed in tiles at fixed boundaries. Both
+// splits are independent of batch, threads and prefill chunks.
 inline constexpr int64_t kAttentionPartition = 256;
 
 // Consecutive queries of one stream against one partition of one KV head. Query row i of `group` heads
@@ -65,8 +65,8 @@ struct AttentionArgs {
   const uint8_t* const* v_blocks = nullptr;
   int64_t block_tokens = 0;
   int64_t row_bytes = 0;  // bytes from one slot's row to the next
-  int64_t key_ahead = 0;  // k_blocks holds the slots up to here too, which a later call reads: worth asking for
-  bool cold = false;      // no call before this one had these keys in its key_ahead
+  int64_t key_ahead = 0;  // k_blocks also holds the slots up to here, which a later call reads: worth prefetching
+  bool cold = false;      // no previous call had these keys in its key_ahead
   // Partial result for row r = i * group + g: running maximum, sum of exp, and unnormalised sum of values.
   float* max = nullptr;  // [queries * group]; -inf where the row sees no key of this partition
   float* sum = nullptr;  // [queries * group]
@@ -76,8 +76,8 @@ struct AttentionArgs {
 struct AttentionKernel {
   const Format* kv_format = nullptr;
   void (*run)(const AttentionArgs& args) = nullptr;
-  // Heads of up to so many dims are multiplied in bf16: queries, keys, weights and values are each rounded to nearest
-  // even, a weight as 2^x times an integer power of two; sums are f32. Larger heads, and all where it is 0: in f32.
+  // Heads of up to this many dims are multiplied in bf16: queries, keys, weights and values are each rounded to nearest
+  // even, a weight as 2^x times an integer power of two; sums are f32. Larger heads, and all if it is 0, use f32.
   int64_t bf16_head_dim = 0;
 };
 
@@ -98,13 +98,13 @@ struct KernelTable {
   // Activation rows: rounds n values to `kind` at `destination` (activation_row_bytes(kind, n) bytes).
   void (*encode_activation)(Activation kind, const float* x, int64_t n, uint8_t* destination) = nullptr;
 
-  // Adds a partial to the total of the partials before it; an empty one changes nothing.
+  // Adds a partial to the total of the previous partials; an empty one changes nothing.
   void (*attention_join)(int64_t rows, int64_t head_dim, const float* max, const float* sum, const float* acc,
                          float* total_max, float* total_sum, float* total_acc) = nullptr;
 
-  // Joins partials in order, from none, and divides by the sum: partial p of row r at max[p * rows + r] etc. Writes
-  // out[r * head_dim ...]; a row that saw no key at all gets zeros. `sink`, when not null, adds exp(sink[r % group]) to
-  // the sum.
+  // Joins partials in order and divides by the sum: partial p of row r is at max[p * rows + r] etc. Writes
+  // out[r * head_dim ...]; a row that saw no key gets zeros. `sink`, when not null, adds exp(sink[r % group]) to the
+  // sum.
   void (*attention_merge)(int64_t partials, int64_t rows, int64_t group, int64_t head_dim, const float* max,
                           const float* sum, const float* acc, const float* sink, float* out) = nullptr;
 

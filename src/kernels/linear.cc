@@ -1,5 +1,5 @@
-// pack_weight, encode_activations and linear: cuts work over the pool at boundaries that a kernel's row tile and the
-// matrix's shape fix. Rows are independent, so how they are cut never changes a bit.
+// pack_weight, encode_activations and linear: split work over the pool at boundaries that depend only on a kernel's row
+// tile and the matrix's shape. Rows are independent, so the split never changes a bit.
 #include "kernels/linear.h"
 
 #include <fmt/format.h>
@@ -12,18 +12,18 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kMostBytes =
-    512 << 10;  // of packed weights at once: a run of memory long enough to hide how it starts
+constexpr int64_t kMostBytes = 512 << 10;  // of packed weights at once: a run of memory long enough to hide its startup
 constexpr int64_t kLeastBytes =
     128 << 10;  // read by one token in 2 to 4 us: with less, claims and cold starts cost more than late ends
-constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below, starting a job costs more than the work
-constexpr int64_t kWorthValues = 1 << 12;   // the same for values that are rounded
+constexpr int64_t kWorthThreads = 1 << 15;  // multiply-adds: below this, starting a job costs more than the work
+constexpr int64_t kWorthValues = 1 << 12;   // the same for values to be rounded
 constexpr int64_t kMaxDimension = int64_t{1} << 31;
 constexpr int64_t kMaxValues = int64_t{1} << 48;
 
 int64_t row_tiles(const MatmulKernel& kernel, int64_t rows) { return (rows + kernel.row_tile - 1) / kernel.row_tile; }
 
-// How many row tiles a thread takes at once, of a job of `tiles` that are `bytes` long and meet so many tokens.
+// Number of row tiles that a thread claims at once, in a job of `tiles` that are `bytes` long in total, with so many
+// tokens.
 ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   const int64_t tile_bytes = std::max<int64_t>(1, bytes / tiles);
   const int64_t most =
@@ -31,7 +31,7 @@ ThreadPool::Claims claims(int64_t tiles, int64_t bytes, int64_t tokens) {
   return {.least = std::min(most, kLeastBytes / (tile_bytes * std::max<int64_t>(1, tokens)) + 1), .most = most};
 }
 
-// Threads then read the parts, not what the weights point to: the weights' own streams drive that out of the caches.
+// Threads then read the parts, not the Weight structs: streaming the weights evicts those from the caches.
 void prepare(LinearPart& part) {
   const Weight& weight = *part.weight;
   part.run = weight.kernel->run;
@@ -68,7 +68,7 @@ void run_tiles(std::span<const LinearPart> parts, int64_t begin, int64_t end) {
   }
 }
 
-// What the job of one layer's products says lies together, so that it reaches another core at once.
+// Parts of one layer's job are stored inline with the job, so that they reach another core at once.
 constexpr size_t kFewParts = 4;
 struct alignas(64) FewParts {
   size_t count = 0;
@@ -81,7 +81,7 @@ Result<void> check_scales(const Weight& weight) {
   if (scales.values.empty()) return {};
   if (weight.format->name != "f8_e4m3") {
     return Error::unsupported(
-        fmt::format("{}: block scales beside a {} matrix; only f8_e4m3 has them", weight.name, weight.format->name));
+        fmt::format("{}: block scales with a {} matrix; only f8_e4m3 supports them", weight.name, weight.format->name));
   }
   bool whole_folds = scales.block_cols >= weight.cols || scales.block_cols % kFoldColumns == 0;
   if (scales.block_rows <= 0 || scales.block_cols <= 0 || !whole_folds) {
@@ -128,7 +128,7 @@ void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed
     return;
   }
   const int64_t rows = end - begin;
-  std::vector<float> columns(static_cast<size_t>(rows * weight.cols));  // a tile's columns, as they are stored
+  std::vector<float> columns(static_cast<size_t>(rows * weight.cols));  // a tile's columns, as stored
   std::vector<float> turned(columns.size());
   for (int64_t c = 0; c < weight.cols; ++c) {
     const uint8_t* column = weight.data + c * weight.column_stride + begin * weight.column_format->block_bytes;

@@ -1,4 +1,4 @@
-// linear(): y = x W^T for any Weight, threads and batch alike. The one way matrices are multiplied.
+// linear(): y = x W^T for any Weight, any number of threads and any batch. The only way matrices are multiplied.
 #pragma once
 
 #include <cstdint>
@@ -11,15 +11,16 @@
 
 namespace millrace {
 
-// Repacks `weight` for `table` on `pool`, filling weight.kernel and weight.packed; weight.data is no longer needed.
+// Repacks `weight` for `table` on `pool`, filling weight.kernel and weight.packed; weight.data is no longer needed
+// afterwards.
 // Errors: unsupported (no kernel for this format), user (cols not whole blocks), resource (no memory).
 Result<void> pack_weight(Weight& weight, const KernelTable& table, ThreadPool& pool);
 
-// The same in two steps, for who packs many weights at once: sets weight.kernel and returns the bytes that the packed
-// form takes (errors as above, but for memory) ...
+// The same in two steps, for callers that pack many weights at once: sets weight.kernel and returns the packed size in
+// bytes (errors as above, except for memory) ...
 Result<int64_t> plan_packing(Weight& weight, const KernelTable& table);
-// ... and packs rows [begin, end) of a planned weight; begin is a multiple of kernel->row_tile. `packed` is where the
-// whole matrix goes. Any number of threads may pack different rows at once.
+// ... and packs rows [begin, end) of a planned weight; begin is a multiple of kernel->row_tile. `packed` is the
+// destination of the whole matrix. Any number of threads may pack different rows at once.
 void pack_rows(const Weight& weight, int64_t begin, int64_t end, uint8_t* packed);
 
 // Rounded input rows, shared by every weight that reads the same x (Q, K, V; gate and up).
@@ -35,20 +36,20 @@ struct ActivationRows {
 ActivationRows encode_activations(const KernelTable& table, ThreadPool& pool, Activation kind, const float* x,
                                   int64_t x_stride, int64_t tokens, int64_t cols, uint8_t* scratch);
 
-// What encode_activations() would return, for a caller that rounds the rows itself, one by one, among other things.
+// The result of encode_activations(), for a caller that rounds the rows itself.
 ActivationRows activation_rows(Activation kind, int64_t tokens, int64_t cols, uint8_t* scratch);
 
 // y[t][0..rows) for every token; y_stride in floats. x.kind must be weight.format->activation.
 void linear(ThreadPool& pool, const Weight& weight, const ActivationRows& x, float* y, int64_t y_stride);
 
-// One of several products that run as one job: threads meet once at the end, not after each.
+// One of several products that run as one job: threads synchronize once at the end, not after each.
 struct LinearPart {
   const Weight* weight = nullptr;
   ActivationRows x;
   float* y = nullptr;
   int64_t y_stride = 0;         // floats
-  const float* bias = nullptr;  // [rows], added to each token's outputs; null: none
-  // linear()'s own: what every call has in common, rows of a tile, tiles of this part and those before it.
+  const float* bias = nullptr;  // [rows], added to each token's outputs; may be null
+  // Internal to linear(): the arguments common to all calls, rows per tile, tiles of this part and of those before it.
   MatmulArgs args;
   void (*run)(const MatmulArgs& args) = nullptr;
   int64_t row_tile = 0;

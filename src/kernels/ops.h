@@ -11,8 +11,8 @@ using AttentionFunction = void (*)(const AttentionArgs& args);
 using EncodeFunction = void (*)(const float* source, uint8_t* destination, int64_t n);
 using DecodeFunction = void (*)(const uint8_t* source, float* destination, int64_t n);
 
-// For the files of an instruction set, which may call nothing inline of other headers (it would be
-// compiled with their flags): registration by format name, and the reference attention for odd shapes.
+// For the files of an instruction set, which must not call inline functions of other headers (they would be compiled
+// with the file's flags): registration by format name, and the reference attention for unusual shapes.
 void set_attention_named(KernelTable& table, const char* format, AttentionFunction run, int64_t bf16_head_dim = 0);
 void set_codec_named(KernelTable& table, const char* format, EncodeFunction encode, DecodeFunction decode);
 void attend_reference(const char* format, const AttentionArgs& args) noexcept;

@@ -1,5 +1,5 @@
-// Takes stored blocks of each quantized format apart into levels and scales (see quant_shape.h).
-// Byte layouts are those of GGUF files, frozen.
+// Splits stored blocks of each quantized format into levels and scales (see quant_shape.h). Byte layouts are those of
+// GGUF files, frozen.
 #include "kernels/quant_shape.h"
 
 #include <bit>

@@ -1,5 +1,5 @@
-// QuantShape: what a matmul kernel has to know about a quantized weight format, as data, and QuantBlock: one stored
-// block taken apart into integer levels and scales. Every instruction set computes the same thing from them:
+// QuantShape: what a matmul kernel needs to know about a quantized weight format, as data, and QuantBlock: one stored
+// block split into integer levels and scales. Every instruction set computes the same result from them:
 //
 //   y = sum over groups g of 32 columns, in ascending order, in f32 with one rounding per fma:
 //     8 bits:       y = fma(d * scale, dot, y)
@@ -28,7 +28,7 @@ enum class LevelTable : uint8_t { none, iq4, fp4 };
 struct QuantShape {
   int low_bits = 0;   // of a level, stored as one plane of 2, 4 or 8 bits ...
   int high_bits = 0;  // ... and a second plane of 0, 1 or 2 bits above it
-  int offset = 0;     // subtracted from a level, or what the table's entries are raised by to be unsigned; 2^n
+  int offset = 0;     // subtracted from a level, or added to the table's entries to make them unsigned; 2^n
   LevelTable table = LevelTable::none;
   SubScales sub = SubScales::none;
   bool has_min = false;
@@ -78,17 +78,17 @@ inline constexpr int8_t kFp4Levels[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3
 struct QuantBlock {
   uint8_t level[256];   // [groups * 32], as stored: unsigned, table codes for formats with a table
   uint16_t d = 0;       // scale: f16 bits, or the E8M0 byte
-  uint16_t min = 0;     // f16 bits; what is SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
+  uint16_t min = 0;     // f16 bits; SUBTRACTED per unit (the sign of q4_1's and q5_1's m is flipped)
   int8_t scale[16];     // [sub_count]
   uint8_t minimum[16];  // [sub_count]
 };
 
-// How a stored block of one format comes apart.
+// How a stored block of one format is split.
 struct QuantSource {
   std::string_view format;  // Format::name
   QuantShape shape;
   void (*split)(const uint8_t* block, QuantBlock& out);
-  // All but the levels; null where a block has no sub-scales (d comes first then, and min behind it).
+  // Everything except the levels; null if a block has no sub-scales (d comes first then, followed by min).
   void (*split_scales)(const uint8_t* block, QuantBlock& out) = nullptr;
 };
 

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kIdsAimed = int64_t{1} << 20;  // of a contiguous pool: each costs a few bytes here and in the engine
+constexpr int64_t kIdsAimed = int64_t{1} << 20;  // contiguous pool: each id costs a few bytes here and in the engine
 constexpr int64_t kMostAddresses = int64_t{1} << 45;  // bytes of address space; a process has 2^47 or more
 
 int64_t system_page_bytes() { return sysconf(_SC_PAGESIZE); }
@@ -62,8 +62,8 @@ Result<KvPoolMode> find_kv_pool_mode(const std::string& name) {
   return Error::user(fmt::format("KV pool: 'paged' or 'virtual', got '{}'", name));
 }
 
-// A range for every block that may outlive its stream, as far as that is cheap; twice the blocks at least, so that
-// there is always one to be found.
+// As many ranges as there may be blocks that outlive their stream, as long as that is cheap; at least twice the blocks,
+// so that a free id can always be found.
 int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options) {
   const int64_t range = std::max<int64_t>(1, (options.longest + layout.block_tokens - 1) / layout.block_tokens);
   const int64_t aimed = std::min(blocks + options.streams + 1, std::max<int64_t>(1, kIdsAimed / range));
@@ -145,7 +145,7 @@ void KvPool::release(BlockId block) {
     free_.push_back(block);
 }
 
-// Neighbours of one head lie together: one piece a plane.
+// Adjacent blocks are contiguous within a head, so each plane needs one call.
 void KvPool::give_back(BlockId first, int64_t count) {
   for (size_t layer = 0; layer < buffers_.size(); ++layer) {
     const int64_t block_bytes = layout_.block_tokens * row_bytes_[layer];

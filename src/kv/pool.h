@@ -1,17 +1,16 @@
-// KvPool: keys and values in blocks with reference counts. It knows ids, counts and bytes; never a
-// Request, and no policy. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
+// KvPool: keys and values in reference-counted blocks. It deals in ids, counts and bytes; it knows nothing of requests
+// or policies. Not thread-safe: owned by the engine thread; workers only read and write block bytes.
 //
-// Two modes behind the same ids. `paged`: an id for every block that there is memory for; a stream gets what is free.
-// `virtual`: many more ids than memory, cut into ranges as long as the longest stream; a stream's own blocks follow
-// each other in a range of its own, and pages come when they are written and go when another needs them
-// (virtual_ranges.h). Either way free_blocks() + blocks with a reference == total_blocks(), which is what the memory
-// holds.
+// Two modes share the same ids. `paged`: one id per block of memory; a stream gets any free block. `virtual`: many more
+// ids than memory, divided into ranges as long as the longest stream; a stream's own blocks are contiguous in its
+// range, and pages are committed when written and returned when another range needs them (virtual_ranges.h). In both
+// modes free_blocks() + referenced blocks == total_blocks(), which is what the memory holds.
 //
 // One buffer a layer:  [K, V][kv_head][block id][token in block][row_bytes]
 //
-// Blocks of one head lie behind each other, and ids are handed out ascending from a fresh pool: attention walks a lone
-// stream's keys as one run of memory, which the processor's own prefetch follows. Head by head inside a block would
-// make every 16 keys a piece of its own, a whole block of all heads apart from the next.
+// Blocks of one head are adjacent, and a fresh pool hands out ids in ascending order: attention reads a lone stream's
+// keys as one run of memory, which the hardware prefetcher follows. Storing all heads inside a block would break the
+// keys into pieces of 16 tokens, each a whole block of all heads apart from the next.
 #pragma once
 
 #include <cstdint>
@@ -35,10 +34,10 @@ struct KvLayout {
   int64_t block_tokens = 16;
   std::vector<KvLayer> layers;
 
-  int64_t block_bytes() const;  // of one block in all layers, keys and values
+  int64_t block_bytes() const;  // one block in all layers, keys and values
   int64_t bytes_per_token() const { return block_bytes() / block_tokens; }
   Result<void> check() const;  // head_dim is whole format blocks, sizes do not overflow
-  // The least block size, from block_tokens up, whose rows of one head fill whole pages in every layer.
+  // The smallest block size >= block_tokens at which one head's rows fill whole pages in every layer.
   int64_t page_block_tokens(int64_t page_bytes) const;
 };
 
@@ -48,13 +47,13 @@ enum class KvPoolMode { paged, virtual_ranges };
 
 struct KvPoolOptions {
   KvPoolMode mode = KvPoolMode::paged;
-  int64_t longest = 0;  // contiguous: tokens of the longest stream, which a range has room for
-  int64_t streams = 8;  // contiguous: with a range of their own at once, about
+  int64_t longest = 0;  // contiguous: tokens of the longest stream; the length of a range
+  int64_t streams = 8;  // contiguous: approximate number of streams that own a range at once
 };
 // "paged" or "virtual". Errors: user.
 Result<KvPoolMode> find_kv_pool_mode(const std::string& name);
 
-// Ids that a contiguous pool would have.
+// Number of ids in a contiguous pool.
 int64_t kv_pool_ids(const KvLayout& layout, int64_t blocks, const KvPoolOptions& options);
 
 class KvPool {
@@ -63,34 +62,34 @@ class KvPool {
   static Result<KvPool> create(KvLayout layout, int64_t blocks, const KvPoolOptions& options = {});
 
   const KvLayout& layout() const { return layout_; }
-  int64_t total_blocks() const { return total_blocks_; }  // that the memory holds
+  int64_t total_blocks() const { return total_blocks_; }  // what the memory holds
   int64_t free_blocks() const {
     return is_virtual_ ? total_blocks_ - ranges_.in_use() : static_cast<int64_t>(free_.size());
   }
   int64_t ids() const { return static_cast<int64_t>(references_.size()); }  // ids are [0, ids())
   int64_t bytes() const { return total_blocks() * layout_.block_bytes(); }
-  // Blocks whose pages are there, in use or not; of a pool of pages all, from the beginning.
+  // Blocks that have pages, in use or not; in a paged pool, all of them.
   int64_t committed_blocks() const { return is_virtual_ ? ranges_.committed() : total_blocks_; }
-  bool huge_pages() const { return huge_pages_; }  // asked for; the system may have none
+  bool huge_pages() const { return huge_pages_; }  // requested; the system may have none
 
   Result<BlockId> allocate();  // one reference; errors: resource when none is free
-  // The next block of a stream with a range of its own. Close the range when the stream lets go of its blocks.
+  // The next block of a stream that owns a range. Close the range when the stream releases its blocks.
   Result<BlockId> allocate(KvRange& range);
   void close(KvRange& range) {
     if (is_virtual_) ranges_.close(range);
   }
   void share(BlockId block) { ++references_[block]; }
-  void release(BlockId block);  // back to the free list at zero references
+  void release(BlockId block);  // returns to the free list at zero references
   int32_t references(BlockId block) const { return references_[block]; }
   void copy(BlockId from, BlockId to);  // every layer's bytes
-  Result<void> check() const;           // the pool's own counts agree with its references
+  Result<void> check() const;           // the pool's counts agree with its references
 
   // Start of one head's rows: block_tokens rows of row_bytes().
   uint8_t* keys(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 0, head); }
   uint8_t* values(int64_t layer, BlockId block, int64_t head) { return at(layer, block, 1, head); }
   int64_t row_bytes(int64_t layer) const { return row_bytes_[layer]; }
 
-  // The blocks that `tokens` tokens need.
+  // Blocks needed for `tokens` tokens.
   int64_t blocks_for(int64_t tokens) const { return (tokens + layout_.block_tokens - 1) / layout_.block_tokens; }
 
  private:
@@ -109,7 +108,7 @@ class KvPool {
   std::vector<int64_t> row_bytes_;
   std::vector<AlignedBuffer> buffers_;
   std::vector<int32_t> references_;
-  std::vector<BlockId> free_;  // paged: last one is handed out next
+  std::vector<BlockId> free_;  // paged: handed out from the back
   VirtualRanges ranges_;
 };
 

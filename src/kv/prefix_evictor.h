@@ -1,6 +1,5 @@
-// PrefixEvictor: which block of the prefix index goes first when room is needed. A policy is one rank function over
-// what the index knows of a block: stateless, so that the index of an engine and the cache of a trace study use the
-// same one.
+// PrefixEvictor: which block of the prefix index is evicted first. A policy is a stateless rank function of a block's
+// usage data, so the engine's index and the cache model of a trace study share the same policies.
 #pragma once
 
 #include <compare>
@@ -11,37 +10,36 @@
 
 namespace millrace {
 
-// What is known of one indexed block.
+// Usage data of one indexed block.
 struct PrefixUse {
-  int64_t depth = 0;     // blocks before it in its prompt
-  int64_t uses = 0;      // times it was stored or found
-  int64_t last_use = 0;  // counts calls of the index, not seconds: ties between blocks of one prompt are wanted
+  int64_t depth = 0;     // number of blocks before it in its prompt
+  int64_t uses = 0;      // number of times it was stored or found
+  int64_t last_use = 0;  // counts calls of the index, not seconds: blocks of one prompt are meant to tie
   double stored_seconds = 0;
   double last_seconds = 0;  // of its last use
-  double importance = 0;    // attention mass, in even shares; 0: nobody has looked
-  double keep_until = 0;    // on the same clock; until then it goes only when nothing else is left
+  double importance = 0;    // attention mass relative to an even share; 0: never observed
+  double keep_until = 0;    // on the same clock; until then it is evicted only as a last resort
 };
 
-// Compared field by field; the block with the lowest rank goes first.
+// Compared field by field; the block with the lowest rank is evicted first.
 struct EvictRank {
   int64_t first = 0, second = 0, third = 0;
   auto operator<=>(const EvictRank&) const = default;
 };
 
-// What an evictor wants to know beyond uses and times; computed only if the chosen one does.
+// What an evictor needs beyond uses and times; computed only for the selected evictor.
 enum PrefixNeeds : uint32_t { kNeedsNothing = 0, kNeedsAttentionMass = 1 };
 
 struct PrefixEvictor {
   std::string_view name;  // as typed: --prefix-evict lru
   std::string_view summary;
   std::string_view paper;
-  // Pure. Only blocks that no other block follows are asked about: what stands before an indexed block stays, or the
-  // block could never be found again.
+  // Pure. Called only for blocks without indexed successors: a block cannot be found once a block before it is gone.
   EvictRank (*rank)(const PrefixUse& use);
   PrefixNeeds needs = kNeedsNothing;
 };
 
 const Registry<const PrefixEvictor*>& prefix_evictors();
-const PrefixEvictor* find_prefix_evictor(std::string_view name);  // null: there is none
+const PrefixEvictor* find_prefix_evictor(std::string_view name);  // null: unknown name
 
 }  // namespace millrace

@@ -105,8 +105,8 @@ int64_t PrefixIndex::evict(int64_t count) {
   while (evicted < count) {
     Node leaf = tree_.victim(time, [&](Node node) { return !held(node); });
     if (leaf == PrefixTree::kNone) {
-      // Blocks before one that a stream holds may be unheld, when that stream keeps its own copies of them. The held
-      // block then leaves the index, and the stream keeps it.
+      // Blocks before one that a stream holds may be unreferenced if that stream keeps its own copies of them. The held
+      // block then leaves the index but stays with the stream.
       if (evictable() == 0) break;
       leaf = tree_.victim(time, [](Node) { return true; });
       erase(leaf);

@@ -1,8 +1,8 @@
-// PrefixIndex: finds blocks that already hold the keys and values of a prompt's beginning.
+// PrefixIndex: finds blocks that already hold the keys and values of a prompt's prefix.
 //
-// Full blocks form chains (kv/prefix_key.h), the tenant's salt at the root. A hash hit is verified by its tokens, its
-// parent and its tenant, so a collision costs a miss and never a wrong answer.
-// The index holds one reference to each of its blocks. Not thread-safe.
+// Full blocks form chains (kv/prefix_key.h) rooted at the tenant's salt. A hash hit is verified by tokens, parent and
+// tenant, so a collision costs a miss and never a wrong answer. The index holds one reference to each of its blocks.
+// Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -20,17 +20,17 @@
 namespace millrace {
 
 struct PrefixIndexOptions {
-  uint64_t identity = 0;                   // separates what must not be shared: model, KV format, adapter
+  uint64_t identity = 0;                   // separates content that must not be shared: model, KV format, adapter
   const PrefixEvictor* evictor = nullptr;  // null: the first of prefix_evictors()
-  const Clock* clock = nullptr;            // outlives the index; null: no time passes
-  // Told of every block that leaves the index, while its bytes are still there; may be empty.
+  const Clock* clock = nullptr;            // outlives the index; null: time stands still
+  // Called for every block that leaves the index, while its bytes are still valid; may be empty.
   std::function<void(const ChainLink&, BlockId)> leaving = {};
 };
 
 struct PrefixStats {
   int64_t queries = 0;       // lookups
-  int64_t query_tokens = 0;  // that were looked up
-  int64_t hit_tokens = 0;    // of those, found
+  int64_t query_tokens = 0;  // in all lookups
+  int64_t hit_tokens = 0;    // of those, found in the index
   PrefixTreeStats blocks;
 };
 
@@ -43,26 +43,26 @@ class PrefixIndex {
   PrefixIndex(const PrefixIndex&) = delete;
   PrefixIndex& operator=(const PrefixIndex&) = delete;
 
-  // The longest run of indexed full blocks that `tokens` begins with, each with one more reference. Prompts of
-  // different tenants never meet; equal salts share by choice.
+  // The longest prefix of `tokens` that is indexed in full blocks; adds one reference to each block. Prompts of
+  // different tenants never share blocks; tenants with equal salts do.
   std::vector<BlockId> match(std::span<const TokenId> tokens, uint64_t tenant = 0);
 
-  // How many full blocks of `tokens` the index holds, from the first one on; does not count as a use.
+  // Number of leading full blocks that the index holds; does not count as a use.
   int64_t known_blocks(std::span<const TokenId> tokens, uint64_t tenant = 0) const;
 
-  // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens).
-  // A block whose content is already indexed elsewhere is left alone. For `keep_seconds` they go only when nothing else
-  // is left: a wish, for memory that was promised to a stream is never withheld. `importance`: of the first blocks,
-  // where it was observed.
+  // Indexes every full block of a stream; blocks[i] holds tokens [i * block_tokens, (i + 1) * block_tokens). A block
+  // whose content is already indexed is skipped. For `keep_seconds` the blocks are evicted only as a last resort: this
+  // is a hint, memory that was promised to a stream is never withheld. `importance`: observed for the first blocks; may
+  // be shorter.
   void insert(std::span<const TokenId> tokens, std::span<const BlockId> blocks, uint64_t tenant = 0,
               double keep_seconds = 0, std::span<const float> importance = {});
 
-  // Lets go of up to `count` blocks that nobody else holds, in the evictor's order. Returns how many: fewer only when
-  // there are no more such blocks.
+  // Evicts up to `count` blocks that only the index references, in the evictor's order. Returns the number evicted; it
+  // is less than `count` only when there are no more such blocks.
   int64_t evict(int64_t count);
 
   int64_t size() const { return tree_.size(); }
-  int64_t evictable() const;  // blocks that only the index holds
+  int64_t evictable() const;  // blocks that only the index references
   void clear();
   PrefixStats stats() const;
 
@@ -71,7 +71,7 @@ class PrefixIndex {
     PrefixKey key;
     uint64_t tenant = 0;
     std::vector<TokenId> tokens;
-    BlockId block = -1;  // -1: the node is unused
+    BlockId block = -1;  // -1: unused node
   };
   PrefixTree::Node find(const PrefixKey& key, PrefixTree::Node parent, uint64_t tenant,
                         std::span<const TokenId> tokens) const;

@@ -1,9 +1,9 @@
-// PrefixKey: the name of a full block and of all that stands before it. Blocks form chains:
+// PrefixKey: identifies a full block together with everything before it. Blocks form chains:
 //
 //   root(tenant, identity) -> key 0 = hash(root, tokens 0) -> key 1 = hash(key 0, tokens 1) -> ...
 //
-// All 128 bits of the key before enter, so that two chains share a key only where XXH3 gives equal 128-bit hashes. Keys
-// are written to disk by the prefix store: how they are made is frozen with its format's version.
+// All 128 bits of the previous key are hashed, so two chains share a key only if XXH3 yields equal 128-bit hashes. The
+// prefix store writes keys to disk: their computation is frozen with its format version.
 #pragma once
 
 #include <cstdint>
@@ -23,11 +23,11 @@ struct PrefixKeyHash {
   size_t operator()(const PrefixKey& key) const { return key.low; }
 };
 
-// One block of a chain. The tokens belong to somebody else.
+// One block of a chain. Does not own the tokens.
 struct ChainLink {
   PrefixKey key, parent;
   std::span<const TokenId> tokens;
-  float importance = 0;  // the block's attention mass, in even shares; 0: nobody has looked
+  float importance = 0;  // attention mass relative to an even share; 0: never observed
 };
 
 inline PrefixKey root_key(uint64_t tenant, uint64_t identity) { return {tenant, identity}; }

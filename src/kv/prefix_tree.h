@@ -1,8 +1,8 @@
-// PrefixTree: the blocks of a prefix cache as a forest, with what is known of each and the order in which they go. It
-// holds no keys, tokens or blocks: whoever uses it keeps those by node (PrefixIndex), or has only hashes of a trace.
+// PrefixTree: the blocks of a prefix cache as a forest, with each block's usage data and the eviction order. It holds
+// no keys, tokens or blocks: the user stores those by node (PrefixIndex), or has only the hashes of a trace.
 //
-//   [A0]-[A1]-[A2]        leaves A2, A3, B0 may go; A1 after A2 and A3 went. A path from the root is a prompt that
-//           \-[A3]        can be found, so nothing is ever taken out of the middle.
+//   [A0]-[A1]-[A2]        leaves A2, A3, B0 may be evicted; A1 after A2 and A3. A path from the root is a prompt that
+//           \-[A3]        can be found, so inner nodes are never removed.
 //   [B0]
 #pragma once
 
@@ -18,11 +18,11 @@
 namespace millrace {
 
 struct PrefixTreeStats {
-  int64_t stored = 0;  // blocks, ever
+  int64_t stored = 0;  // total number of blocks ever stored
   int64_t erased = 0;
-  AgeHistogram lifetime;   // of erased blocks: since they were stored
-  AgeHistogram idle;       // of erased blocks: since their last use
-  AgeHistogram reuse_gap;  // of uses: since the one before
+  AgeHistogram lifetime;   // of erased blocks: time since they were stored
+  AgeHistogram idle;       // of erased blocks: time since their last use
+  AgeHistogram reuse_gap;  // of uses: time since the previous use
 
   void merge(const PrefixTreeStats& other) {
     stored += other.stored, erased += other.erased;
@@ -37,16 +37,16 @@ class PrefixTree {
 
   explicit PrefixTree(const PrefixEvictor& evictor) : evictor_(&evictor) {}
 
-  // One lookup or store of a prompt; all uses until the next one count as simultaneous.
+  // Begins a lookup or store of a prompt; all uses until the next call count as simultaneous.
   void begin_use(double now_seconds) { ++tick_, now_ = std::max(now_, now_seconds); }
   Node add(Node parent, double keep_until = 0);  // kNone: at the root
   void use(Node node);                           // found by a lookup
-  void refresh(Node node);                       // stored once more: as recent, and no use more
-  void keep(Node node, double until);            // prolongs, never shortens
-  void weigh(Node node, double importance);      // what was observed of it; the most counts
+  void refresh(Node node);                       // stored again: refreshes recency without counting as a use
+  void keep(Node node, double until);            // extends, never shortens
+  void weigh(Node node, double importance);      // observed importance; the maximum counts
 
-  // The leaf that goes first among those that `may_go(node)` allows; kNone when there is none. Leaves that are to be
-  // kept are asked last, those that are to be kept longest at the very end.
+  // The first leaf in eviction order for which `may_go(node)` is true; kNone if there is none. Leaves with a keep time
+  // come last, the longest keep time at the very end.
   template <typename MayGo>
   Node victim(double now_seconds, MayGo&& may_go) {
     release_expired(now_seconds);
@@ -69,10 +69,10 @@ class PrefixTree {
     PrefixUse use;
     Node parent = kNone;
     int32_t children = 0;
-    bool kept = false;  // stands in kept_, when it is a leaf
+    bool kept = false;  // listed in kept_ when it is a leaf
   };
   void touch(Node node, int64_t uses);
-  void list(Node node);  // a leaf, into leaves_ or kept_
+  void list(Node node);  // inserts a leaf into leaves_ or kept_
   void unlist(Node node);
   void release_expired(double now_seconds);
 

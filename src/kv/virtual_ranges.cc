@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kReclaimBlocks = 16;  // given back at a time: a system call a plane, for all of them
+constexpr int64_t kReclaimBlocks = 16;  // per reclaim, with one system call per plane
 
 }  // namespace
 
@@ -48,7 +48,7 @@ BlockId VirtualRanges::find(KvRange& range) {
   return find_anywhere();
 }
 
-// Every range holds something: what others left over is as good, only not contiguous.
+// No range is empty: take any idle or bare block, only not contiguous.
 BlockId VirtualRanges::find_anywhere() {
   BlockId other = -1;
   for (size_t i = 0; i < state_.size(); ++i) {
@@ -83,11 +83,11 @@ void VirtualRanges::release(BlockId block) {
   ++r.idle;
   --r.in_use;
   --in_use_;
-  if (r.open && block == base(index) + r.next - 1) --r.next;  // cut off at its end, it grows there again
+  if (r.open && block == base(index) + r.next - 1) --r.next;  // released at the end of the range: it grows there again
   if (!r.open && r.in_use == 0) empty_.push_back(index);
 }
 
-// Ranges that nobody owns first; the others' idle blocks lie where their owners are about to go.
+// Reclaims from ranges without an owner first; the idle blocks of owned ranges are about to be reused by their owners.
 void VirtualRanges::reclaim(const GiveBack& give_back) {
   for (const bool open : {false, true}) {
     for (size_t i = 0; i < ranges_.size(); ++i) {

@@ -1,16 +1,16 @@
-// VirtualRanges: which block ids a pool of contiguous virtual ranges hands out, and which of them have memory behind
-// them (vAttention, arXiv 2405.04437).
+// VirtualRanges: which block ids a pool of contiguous virtual ranges hands out, and which of them are backed by memory
+// (vAttention, arXiv 2405.04437).
 //
 //   ids      | range 0: one stream's longest | range 1 | range 2 | ...        many more ids than memory
 //              u u u u i i - - - - - - - - -   i i i -   u u - -
 //
 //   u  in use            has its pages
-//   i  idle              nobody's, and its pages are still there: the next stream in this range takes them as they are
-//   -  bare              no page yet, or given back
+//   i  idle              unreferenced, but still has its pages: the next stream in this range reuses them
+//   -  bare              no pages yet, or returned
 //
-// in use + idle = committed <= limit, and free = limit - in use: a free block may be idle or bare, and bare ones get
-// their memory from idle ones elsewhere once the limit is reached, and not before. One block is whole pages of every
-// plane, so these counts are counts of pages. Not thread-safe.
+// in use + idle = committed <= limit, and free = limit - in use: a free block may be idle or bare. Bare blocks take
+// their memory from idle blocks elsewhere only once the limit is reached. One block is whole pages of every plane, so
+// these counts are counts of pages. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -23,7 +23,7 @@ namespace millrace {
 
 using BlockId = int32_t;
 
-// A stream's hold on a range; without one, the pool finds one. Nothing in a pool of pages.
+// A stream's claim on a range; without one, the pool picks a block. Unused in a paged pool.
 struct KvRange {
   int32_t index = -1;
 };
@@ -39,18 +39,18 @@ class VirtualRanges {
   int64_t in_use() const { return in_use_; }
   int64_t committed() const { return committed_; }
 
-  // The next block of the range, or of a new one; in_use() must be below the limit. Where memory is short, `give_back`
-  // is told which idle blocks lose theirs, before.
+  // The next block of the range, or of a new one; in_use() must be below the limit. When memory is short, first calls
+  // `give_back` with the idle blocks that lose their pages.
   BlockId take(KvRange& range, const GiveBack& give_back);
   void release(BlockId block);
-  void close(KvRange& range);  // its blocks stay until they are released
+  void close(KvRange& range);  // its blocks remain until they are released
 
-  Result<void> check() const;  // every count is what it counts
+  Result<void> check() const;  // verifies every count
 
  private:
   enum State : uint8_t { bare = 0, idle = 1, used = 3 };
   struct Range {
-    int32_t next = 0;  // where the owner goes on
+    int32_t next = 0;  // the owner's next position
     int32_t in_use = 0;
     int32_t idle = 0;
     bool open = false;
@@ -69,9 +69,9 @@ class VirtualRanges {
   int64_t committed_ = 0;
   std::vector<State> state_;  // by id
   std::vector<Range> ranges_;
-  std::vector<int32_t> empty_;  // closed ranges with nothing in use; the last one, whose pages are warm, goes first
-  int32_t hand_ = 0;            // the range that is asked next for idle blocks
-  BlockId cursor_ = 0;          // where the search for any block goes on
+  std::vector<int32_t> empty_;  // closed ranges with nothing in use; reused from the back, whose pages are warm
+  int32_t hand_ = 0;            // next range to reclaim idle blocks from
+  BlockId cursor_ = 0;          // where the search for any block continues
 };
 
 }  // namespace millrace

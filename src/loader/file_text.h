@@ -1,4 +1,4 @@
-// Text that comes out of model files: how it is shown in messages, and how it is made safe to keep.
+// Text from model files: quoting it for messages, and making it valid UTF-8.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 
 namespace millrace {
 
-// 'name' in quotes for a message: control characters and invalid UTF-8 as \xNN, cut after 120 bytes.
+// 'name' in quotes for a message: control characters and invalid UTF-8 as \xNN, truncated to 120 bytes.
 std::string quoted_name(std::string_view text);
 
-// The text with every invalid byte replaced by U+FFFD; what is valid is unchanged.
+// The text with every invalid byte replaced by U+FFFD; valid text is unchanged.
 std::string to_valid_utf8(std::string_view text);
 
 }  // namespace millrace

@@ -13,7 +13,7 @@ namespace millrace {
 namespace {
 
 constexpr uint64_t kMaxTensors = uint64_t{1} << 20;
-constexpr uint64_t kMaxNameBytes = 1024;  // the specification says 64; some writers go over it
+constexpr uint64_t kMaxNameBytes = 1024;  // the specification says 64; some writers exceed it
 constexpr uint64_t kLeastInfoBytes = 8 + 4 + 8 + 4 + 8;
 constexpr uint64_t kDefaultAlignment = 32;
 constexpr uint64_t kMaxAlignment = 1 << 20;
@@ -45,7 +45,7 @@ Result<Header> read_header(ByteReader& reader, const std::string& file) {
     return Error::corrupt(fmt::format("{}: file ends inside its header", file));
   }
   if (header.tensors > kMaxTensors || header.tensors > reader.left() / kLeastInfoBytes) {
-    return Error::corrupt(fmt::format("{}: header announces {} tensors, which its {} bytes cannot hold", file,
+    return Error::corrupt(fmt::format("{}: header declares {} tensors, more than its {} bytes can hold", file,
                                       header.tensors, reader.left()));
   }
   return header;
@@ -62,7 +62,7 @@ Result<uint64_t> read_alignment(const GgufMetadata& metadata, const std::string&
   return *alignment;
 }
 
-// One entry of the tensor table. The offset is still relative to the data section.
+// One entry of the tensor table. The offset is relative to the data section at this point.
 class TensorInfoReader {
  public:
   TensorInfoReader(ByteReader& reader, const std::string& file) : reader_(reader), file_(file) {}
@@ -82,7 +82,7 @@ class TensorInfoReader {
     return fmt::format("{}: tensor {} at offset {}", file_, quoted_name(tensor.name), start_);
   }
   Error truncated(const GgufTensor& tensor) const {
-    return Error::corrupt(where(tensor) + ": the file ends inside the tensor table; fetch the file again");
+    return Error::corrupt(where(tensor) + ": the file ends inside the tensor table; download it again");
   }
 
   Result<void> read_name(GgufTensor& tensor) {
@@ -123,7 +123,7 @@ class TensorInfoReader {
     tensor.type = find_gguf_type(id);
     if (!tensor.type) return Error::corrupt(fmt::format("{}: tensor type {} is unknown", where(tensor), id));
     if (tensor.type->block_values == 0) {
-      return Error::unsupported(fmt::format("{}: tensor type {} was withdrawn from GGUF; make the file again",
+      return Error::unsupported(fmt::format("{}: tensor type {} was removed from GGUF; convert the model again",
                                             where(tensor), tensor.type->name));
     }
     int64_t cols = tensor.dims[tensor.rank - 1];
@@ -133,7 +133,7 @@ class TensorInfoReader {
     }
     int64_t bytes = tensor.type->block_bytes;
     bool fits = multiply_checked(bytes, cols / tensor.type->block_values, bytes);
-    int64_t values = cols;  // Tensor::values() must not overflow either
+    int64_t values = cols;  // Tensor::values() must not overflow
     for (int i = 0; i + 1 < tensor.rank; ++i) {
       fits = fits && multiply_checked(bytes, tensor.dims[i], bytes) && multiply_checked(values, tensor.dims[i], values);
     }
@@ -147,7 +147,7 @@ class TensorInfoReader {
   uint64_t start_ = 0;
 };
 
-// Turns offsets in the data section into offsets in the file, and checks them all.
+// Converts offsets in the data section to offsets in the file, and checks them all.
 Result<void> place_tensors(std::vector<GgufTensor>& tensors, uint64_t table_end, uint64_t alignment,
                            uint64_t file_bytes, const std::string& file) {
   uint64_t data =

@@ -4,7 +4,7 @@
 //
 //   tensor info: u64 length, name; u32 rank; u64 dims[rank] (innermost first); u32 type; u64 offset in the data section
 //
-// Parsing allocates in proportion to what it has read, never to what the file announces.
+// Parsing allocates in proportion to the data read, never to the sizes that the file declares.
 #pragma once
 
 #include <array>
@@ -34,8 +34,8 @@ struct GgufFile {
   std::vector<GgufTensor> tensors;  // in file order
 };
 
-// Everything is checked: counts, names, types, dimensions, ranges and overlaps. `file` stands in messages.
-// Errors: corrupt; unsupported (version 1, big-endian, a withdrawn tensor type).
+// Checks everything: counts, names, types, dimensions, ranges and overlaps. `file` is used in messages.
+// Errors: corrupt; unsupported (version 1, big-endian, a removed tensor type).
 Result<GgufFile> parse_gguf(std::span<const uint8_t> image, const std::string& file);
 
 }  // namespace millrace

@@ -50,7 +50,7 @@ TEST(GgufDefects, Header) {
 
 TEST(GgufDefects, AbsurdCounts) {
   for (uint64_t count : {uint64_t{1000}, uint64_t{1} << 40, ~uint64_t{0}}) {
-    EXPECT_CONTAINS(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(count).put(uint64_t{0})), "announces");
+    EXPECT_CONTAINS(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(count).put(uint64_t{0})), "declares");
     EXPECT_NE(error_of(Bytes().raw("GGUF").put(uint32_t{3}).put(uint64_t{0}).put(count)), "(accepted)");
     EXPECT_CONTAINS(error_of(with_key(Bytes().text("a").put(Type::array).put(Type::u8).put(count))), "does not fit");
     EXPECT_CONTAINS(error_of(with_key(Bytes().text("a").put(Type::array).put(Type::string).put(count))),
@@ -88,7 +88,7 @@ TEST(GgufDefects, DeepAndLargeArrays) {
   EXPECT_CONTAINS(error_of(with_key(deep.put(Type::u8).put(uint64_t{0}))), "nest deeper than 8");
   Bytes wide;
   wide.key("a", Type::array).put(Type::u8).put(uint64_t{2} << 20).zeros(2 << 20);
-  EXPECT_CONTAINS(error_of(with_key(wide)), "at most 1048576 together");
+  EXPECT_CONTAINS(error_of(with_key(wide)), "at most 1048576 in total");
 }
 
 TEST(GgufDefects, ArchitectureAndAlignment) {
@@ -118,7 +118,7 @@ TEST(GgufDefects, TensorEntries) {
   EXPECT_CONTAINS(error_of(with_tensor({uint64_t{1} << 32, uint64_t{1} << 32, 1, 2}, 24, 0)), "more than 2^63 bytes");
   EXPECT_CONTAINS(error_of(with_tensor({31}, kQ8_0, 0)), "not whole Q8_0 blocks of 32");
   EXPECT_CONTAINS(error_of(with_tensor({4}, 99, 0)), "tensor type 99 is unknown");
-  EXPECT_CONTAINS(error_of(with_tensor({4}, 4, 0), ErrorKind::unsupported), "Q4_2 was withdrawn");
+  EXPECT_CONTAINS(error_of(with_tensor({4}, 4, 0), ErrorKind::unsupported), "Q4_2 was removed");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info("", {1}, kF32, 0).zeros(64)), "name of 0 bytes");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info(std::string(2000, 'n'), {1}, kF32, 0).zeros(64)), "name of 2000");
   EXPECT_CONTAINS(error_of(Bytes().gguf(1, 0).info("\xc0", {1}, kF32, 0).zeros(64)), "not valid UTF-8");
@@ -129,7 +129,7 @@ TEST(GgufDefects, TensorEntries) {
 }
 
 TEST(GgufDefects, TensorRanges) {
-  EXPECT_CONTAINS(error_of(with_tensor({4, 8}, kF32, 0)), "its 128 bytes go past the end of the file (192 bytes)");
+  EXPECT_CONTAINS(error_of(with_tensor({4, 8}, kF32, 0)), "its 128 bytes extend past the end of the file (192 bytes)");
   EXPECT_CONTAINS(error_of(with_tensor({4}, kF32, 96)), "past the end");
   EXPECT_CONTAINS(error_of(with_tensor({4}, kF32, ~uint64_t{31})), "2^64");
   EXPECT_CONTAINS(error_of(with_tensor({4}, kF32, (~uint64_t{31}) - 128)), "past the end");
@@ -156,7 +156,7 @@ TEST(GgufDefects, NonFiniteValues) {
   std::memcpy(&file.bytes()[data + 32 + 34], &nan, 2);
   EXPECT_EQ(check(),
             "m.gguf: tensor 'q' at offset " + std::to_string(data + 32 + 34) +
-                ": Q8_0 block 1 holds a scale or value that is not finite (NaN or infinite); the file is damaged");
+                ": Q8_0 block 1 has a scale or value that is not finite (NaN or infinite); the file is damaged");
   float infinite = std::numeric_limits<float>::infinity();
   std::memcpy(&file.bytes()[data + 8], &infinite, 4);
   EXPECT_CONTAINS(check(), "tensor 'f' at offset " + std::to_string(data + 8) + ": F32 block 2");
@@ -267,17 +267,17 @@ TEST(GgufSplit, RefusesPartsThatDisagree) {
     auto model = open_model_files(folder.path("m-00001-of-00002.gguf"));
     return model.ok() ? "(accepted)" : model.error().message;
   };
-  EXPECT_CONTAINS(error(part(0, 2, "a"), part(1, 2, "a")), "another part of the split file holds it too");
+  EXPECT_CONTAINS(error(part(0, 2, "a"), part(1, 2, "a")), "another part of the split file also contains it");
   EXPECT_CONTAINS(error(part(0, 2, "a"), part(0, 2, "b")), "'split.no' must be 1 in part 2 of 2");
   EXPECT_CONTAINS(error(part(0, 2, "a"), part(1, 3, "b")), "'split.count' is 3");
-  EXPECT_CONTAINS(error(part(0, 2, "a", 5), part(1, 2, "b")), "hold 2 tensors");
+  EXPECT_CONTAINS(error(part(0, 2, "a", 5), part(1, 2, "b")), "contain 2 tensors");
   EXPECT_CONTAINS(error(part(0, 3, "a"), part(1, 3, "b")), "is one of 3 parts");
   folder.write("whole.gguf", part(0, 2, "a").string());
   EXPECT_CONTAINS(open_model_files(folder.path("whole.gguf")).error().message, "is one of 2 parts");
   folder.write("n-00001-of-00002.gguf", part(0, 2, "a").string());
   EXPECT_CONTAINS(open_model_files(folder.path("n-00001-of-00002.gguf")).error().message,
                   "n-00002-of-00002.gguf: cannot open");
-  EXPECT_CONTAINS(open_gguf_image(part(0, 2, "a").view(), "m").error().message, "must be whole");
+  EXPECT_CONTAINS(open_gguf_image(part(0, 2, "a").view(), "m").error().message, "must not be split");
 }
 
 }  // namespace

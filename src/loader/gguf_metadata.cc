@@ -18,8 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kMaxKeyBytes = 65535;                 // the specification's limit
-constexpr uint64_t kMaxKeys = 65536;                     // real files hold some fifty
-constexpr uint64_t kMaxArrayValues = uint64_t{1} << 20;  // in all arrays kept as JSON; the tokenizer's are not
+constexpr uint64_t kMaxKeys = 65536;                     // real files have about fifty
+constexpr uint64_t kMaxArrayValues = uint64_t{1} << 20;  // total of all arrays stored as JSON; the tokenizer's are not
 constexpr int kMaxArrayDepth = 8;
 
 class MetadataReader {
@@ -35,7 +35,7 @@ class MetadataReader {
     return Error::corrupt(fmt::format("{}: metadata key {} at offset {}: {}", file_, quoted_name(key_), start_, what));
   }
   Error truncated() const {
-    return error(fmt::format("the file ends inside it, {} bytes after offset {}; fetch the file again", reader_.left(),
+    return error(fmt::format("the file ends inside it, {} bytes after offset {}; download it again", reader_.left(),
                              reader_.position()));
   }
 
@@ -54,8 +54,8 @@ class MetadataReader {
 
   ByteReader& reader_;
   const std::string& file_;
-  std::string_view key_;  // being read, for messages
-  uint64_t start_ = 0;    // where its entry begins
+  std::string_view key_;  // current key, for messages
+  uint64_t start_ = 0;    // start of its entry
   uint64_t array_values_ = 0;
 };
 
@@ -78,8 +78,7 @@ Result<std::string_view> MetadataReader::read_string() {
   std::string_view text;
   if (!reader_.read(length)) return truncated();
   if (!reader_.take_text(length, text)) {
-    return error(
-        fmt::format("string of {} bytes does not fit into the {} bytes that are left", length, reader_.left()));
+    return error(fmt::format("string of {} bytes does not fit into the remaining {} bytes", length, reader_.left()));
   }
   return text;
 }
@@ -117,7 +116,7 @@ Result<Json> MetadataReader::read_number(GgufValueType type) {
   }
 }
 
-// Leaves the reader at the first element; the elements' least size is known to fit into the file.
+// Leaves the reader at the first element; ensures that the elements' minimum size fits into the file.
 Result<uint64_t> MetadataReader::read_array_header(GgufValueType& element) {
   uint32_t type = 0;
   uint64_t count = 0;
@@ -126,7 +125,7 @@ Result<uint64_t> MetadataReader::read_array_header(GgufValueType& element) {
   if (!known) return error(fmt::format("array element type {} is unknown", type));
   element = *known;
   if (count > reader_.left() / static_cast<uint64_t>(gguf_value_least_bytes(element))) {
-    return error(fmt::format("array of {} values does not fit into the {} bytes that are left", count, reader_.left()));
+    return error(fmt::format("array of {} values does not fit into the remaining {} bytes", count, reader_.left()));
   }
   return count;
 }
@@ -141,7 +140,7 @@ Result<Json> MetadataReader::read_value(GgufValueType type, int depth) {
   GgufValueType element{};
   MILLRACE_TRY(uint64_t count, read_array_header(element));
   if (count > kMaxArrayValues - array_values_) {
-    return error(fmt::format("array of {} values: arrays outside the tokenizer hold at most {} together", count,
+    return error(fmt::format("array of {} values: arrays outside the tokenizer may have at most {} in total", count,
                              kMaxArrayValues));
   }
   array_values_ += count;
@@ -208,7 +207,7 @@ Result<void> MetadataReader::read_bytes(std::vector<uint8_t>& out) {
   return {};
 }
 
-// True when the entry was one of the tokenizer's arrays, and has been read.
+// True if the entry was one of the tokenizer's arrays, which has then been read.
 Result<bool> MetadataReader::read_tokenizer_array(GgufValueType type, GgufMetadata& metadata) {
   constexpr std::string_view kPrefix = "tokenizer.ggml.";
   if (!key_.starts_with(kPrefix)) return false;
@@ -227,10 +226,10 @@ Result<bool> MetadataReader::read_tokenizer_array(GgufValueType type, GgufMetada
 
 Result<GgufMetadata> MetadataReader::read(uint64_t count) {
   start_ = reader_.position();
-  if (count > kMaxKeys) return error(fmt::format("file announces {} keys; at most {} are read", count, kMaxKeys));
+  if (count > kMaxKeys) return error(fmt::format("file declares {} keys; at most {} are supported", count, kMaxKeys));
   GgufMetadata metadata;
   metadata.values = std::make_shared<Json>(Json::object());
-  // ordered_json looks keys up one by one; the duplicates are found here and the pairs appended unlooked.
+  // ordered_json looks keys up linearly; duplicates are detected here and the pairs appended without lookup.
   auto& object = metadata.values->get_ref<Json::object_t&>();
   std::unordered_set<std::string_view> seen;
   for (uint64_t i = 0; i < count; ++i) {

@@ -4,7 +4,7 @@
 //   type:   u32
 //   value:  a number | u64 length, bytes | u32 element type, u64 count, elements (arrays may nest)
 //
-// Everything ends in one flat JSON object, but for the tokenizer's arrays, which are as long as the vocabulary.
+// Everything is stored in one flat JSON object, except the tokenizer's arrays, which are as long as the vocabulary.
 #pragma once
 
 #include <cstdint>
@@ -21,7 +21,7 @@
 namespace millrace {
 
 struct GgufMetadata {
-  std::shared_ptr<nlohmann::ordered_json> values;  // every key but the arrays below; strings are valid UTF-8
+  std::shared_ptr<nlohmann::ordered_json> values;  // every key except the arrays below; strings are valid UTF-8
   std::vector<std::string> tokens;                 // tokenizer.ggml.tokens
   std::vector<float> scores;                       // tokenizer.ggml.scores
   std::vector<int32_t> token_types;                // tokenizer.ggml.token_type
@@ -29,7 +29,7 @@ struct GgufMetadata {
   std::vector<uint8_t> charsmap;                   // tokenizer.ggml.precompiled_charsmap
 
   bool has(std::string_view key) const;  // among `values`
-  // Typed look-ups; absent when the key is missing or holds another kind of value.
+  // Typed look-ups; empty if the key is missing or has a value of another kind.
   std::optional<uint64_t> unsigned_value(std::string_view key) const;
   std::optional<int64_t> integer(std::string_view key) const;
   std::optional<double> number(std::string_view key) const;
@@ -37,7 +37,7 @@ struct GgufMetadata {
   std::optional<std::string> text(std::string_view key) const;
 };
 
-// Reads `count` entries from `reader`. `file` stands in messages.
+// Reads `count` entries from `reader`. `file` is used in messages.
 Result<GgufMetadata> read_gguf_metadata(ByteReader& reader, uint64_t count, const std::string& file);
 
 }  // namespace millrace

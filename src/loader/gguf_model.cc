@@ -31,8 +31,8 @@ Result<void> append_tensors(ModelFiles& model, const GgufFile& parsed, std::span
     stored.tensor.data = image.data() + source.offset;
     stored.tensor.bytes = static_cast<int64_t>(source.bytes);
     if (!model.tensor_index.emplace(stored.name, model.tensors.size()).second) {
-      return Error::corrupt(fmt::format("{}: tensor {} at offset {}: another part of the split file holds it too", path,
-                                        quoted_name(stored.name), stored.offset));
+      return Error::corrupt(fmt::format("{}: tensor {} at offset {}: another part of the split file also contains it",
+                                        path, quoted_name(stored.name), stored.offset));
     }
     model.tensors.push_back(std::move(stored));
   }
@@ -47,7 +47,7 @@ void read_generation(const GgufMetadata& metadata, GenerationDefaults& generatio
   generation.top_k = metadata.integer("general.sampling.top_k");
 }
 
-// Everything of the model that is not a tensor; the first part of a split file holds it.
+// All non-tensor data of the model; in a split file it is in the first part.
 Result<void> take_metadata(ModelFiles& model, GgufMetadata& metadata, const std::string& path) {
   if (!metadata.has("general.architecture")) {
     return Error::corrupt(fmt::format("{}: metadata key 'general.architecture' is missing", path));
@@ -69,7 +69,7 @@ Result<void> take_metadata(ModelFiles& model, GgufMetadata& metadata, const std:
   return {};
 }
 
-// NAME-00002-of-00003.gguf taken apart.
+// The parts of NAME-00002-of-00003.gguf.
 struct SplitName {
   std::string prefix;  // path up to the first number's dash
   uint64_t part = 0;   // counted from 1
@@ -94,7 +94,7 @@ std::optional<SplitName> parse_split_name(std::string_view path) {
   return SplitName{std::string(path.substr(0, path.size() - kShape.size())), number(1), number(10)};
 }
 
-// How many parts the file says it has; 1 when it is whole.
+// The number of parts according to the file; 1 if it is not split.
 Result<uint64_t> split_count(const GgufMetadata& metadata, const std::string& path) {
   if (!metadata.has("split.count")) return uint64_t{1};
   std::optional<uint64_t> count = metadata.unsigned_value("split.count");
@@ -132,8 +132,9 @@ Result<void> open_parts(ModelFiles& model, const SplitName& name) {
     MILLRACE_TRY_VOID(take_metadata(model, parsed.metadata, path));
   }
   if (expected && *expected != model.tensors.size()) {
-    return Error::corrupt(fmt::format("{}: metadata key 'split.tensors.count' is {}, but the {} parts hold {} tensors",
-                                      name.path(1), *expected, name.parts, model.tensors.size()));
+    return Error::corrupt(
+        fmt::format("{}: metadata key 'split.tensors.count' is {}, but the {} parts contain {} tensors", name.path(1),
+                    *expected, name.parts, model.tensors.size()));
   }
   return {};
 }
@@ -144,7 +145,7 @@ Result<ModelFiles> open_gguf_image(std::span<const uint8_t> image, const std::st
   MILLRACE_TRY(GgufFile parsed, parse_gguf(image, name));
   MILLRACE_TRY(uint64_t parts, split_count(parsed.metadata, name));
   if (parts > 1)
-    return Error::corrupt(fmt::format("{}: is one of {} parts; an image in memory must be whole", name, parts));
+    return Error::corrupt(fmt::format("{}: is one of {} parts; an in-memory image must not be split", name, parts));
   ModelFiles model;
   model.path = name;
   MILLRACE_TRY_VOID(append_tensors(model, parsed, image, 0, name));
@@ -161,8 +162,9 @@ Result<ModelFiles> open_gguf(const std::string& path) {
   if (parts > 1) {
     std::optional<SplitName> name = parse_split_name(path);
     if (!name || name->parts != parts) {
-      return Error::corrupt(fmt::format(
-          "{}: is one of {} parts; name it NAME-00001-of-{:05}.gguf with the others beside it", path, parts, parts));
+      return Error::corrupt(
+          fmt::format("{}: is one of {} parts; name it NAME-00001-of-{:05}.gguf and put the others next to it", path,
+                      parts, parts));
     }
     MILLRACE_TRY_VOID(open_parts(model, *name));
     return model;

@@ -8,7 +8,7 @@
 
 namespace millrace {
 
-// `path` is a GGUF file or any part of a split one (NAME-00001-of-00003.gguf); every part must lie beside it.
+// `path` is a GGUF file or any part of a split one (NAME-00001-of-00003.gguf); all parts must be in the same folder.
 Result<ModelFiles> open_gguf(const std::string& path);
 
 }  // namespace millrace

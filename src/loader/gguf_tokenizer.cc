@@ -19,7 +19,7 @@ bool is_one_of(std::string_view name, std::initializer_list<std::string_view> na
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
-// What holds when a file leaves a flag out, by algorithm and pre-tokenizer.
+// Defaults for flags missing from the file, by algorithm and pre-tokenizer.
 void set_conventions(TokenizerSpec& spec) {
   if (spec.kind == "spm") {
     spec.add_bos = true;
@@ -110,7 +110,7 @@ class SpecReader {
       }
       id = none || !inside ? std::nullopt : std::optional(static_cast<TokenId>(*value));
     }
-    if (id && static_cast<size_t>(*id) >= spec_.tokens.size()) id = std::nullopt;  // a convention that does not fit
+    if (id && static_cast<size_t>(*id) >= spec_.tokens.size()) id = std::nullopt;  // a default outside the vocabulary
     return {};
   }
 
@@ -122,7 +122,7 @@ class SpecReader {
     MILLRACE_TRY_VOID(read_id("unknown_token_id", spec_.unk, false));
     MILLRACE_TRY_VOID(read_id("padding_token_id", spec_.pad, false));
     MILLRACE_TRY_VOID(read_id("separator_token_id", spec_.sep, false));
-    MILLRACE_TRY_VOID(read_id("seperator_token_id", spec_.sep, false));  // the spelling that files use
+    MILLRACE_TRY_VOID(read_id("seperator_token_id", spec_.sep, false));  // [sic]: the spelling in GGUF files
     MILLRACE_TRY_VOID(read_id("cls_token_id", spec_.cls, false));
     MILLRACE_TRY_VOID(read_id("mask_token_id", spec_.mask, false));
     MILLRACE_TRY_VOID(read_id("prefix_token_id", spec_.fim_prefix, false));
@@ -152,7 +152,7 @@ class SpecReader {
     return {};
   }
 
-  // Some converters type the ends of a turn as user-defined; only control tokens are taken by their name alone.
+  // Some converters type end-of-turn tokens as user-defined; only control tokens are recognized by name alone.
   void add_ends_of_turn() {
     infer_end_of_generation(spec_);
     for (size_t i = 0; i < spec_.types.size(); ++i) {

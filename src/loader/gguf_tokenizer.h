@@ -1,4 +1,4 @@
-// TokenizerSpec from the tokenizer.ggml.* keys of a GGUF file, with the conventions that hold where a key is absent.
+// TokenizerSpec from the tokenizer.ggml.* keys of a GGUF file, with defaults for absent keys.
 #pragma once
 
 #include <optional>
@@ -10,9 +10,9 @@
 
 namespace millrace {
 
-// Takes the arrays out of `metadata`. Absent when the file holds no vocabulary (or says "none").
-// Errors: corrupt (lengths that disagree, ids outside the vocabulary). An unknown algorithm or pre-tokenizer keeps
-// its name; Tokenizer::create() refuses it.
+// Moves the arrays out of `metadata`. Empty if the file has no vocabulary (or says "none"). Errors: corrupt
+// (inconsistent lengths, ids outside the vocabulary). An unknown algorithm or pre-tokenizer is passed on by name;
+// Tokenizer::create() rejects it.
 Result<std::optional<TokenizerSpec>> read_gguf_tokenizer(GgufMetadata& metadata, const std::string& file);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Stored tensor types of GGUF (ggml type ids, frozen): their names and geometry, for every type that has an id,
-// whether or not a Format can decode it. What has no Format is still sized, listed, and refused by its name.
+// Tensor types of GGUF (ggml type ids, frozen): their names and geometry, for every assigned id, whether or not a
+// Format can decode it. Tensors without a Format are still sized and listed, and rejected by type name.
 #pragma once
 
 #include <cstdint>
@@ -10,11 +10,11 @@ namespace millrace {
 struct GgufType {
   uint32_t id;
   std::string_view name;  // "Q4_K"
-  int block_values;       // 0: the id was withdrawn; files that use it must be made again
+  int block_values;       // 0: the id was removed; models that use it must be converted again
   int block_bytes;
 };
 
-const GgufType* find_gguf_type(uint32_t id);  // null if no such id was ever given out
+const GgufType* find_gguf_type(uint32_t id);  // null if the id was never assigned
 
 // Value types of GGUF metadata, frozen.
 enum class GgufValueType : uint32_t {
@@ -36,7 +36,7 @@ enum class GgufValueType : uint32_t {
 // Bytes of one value; 0 for strings, arrays and unknown types.
 int gguf_value_bytes(GgufValueType type);
 
-// Least bytes that one value takes on disk (8 for a string's length, 12 for an array's header); 0 for unknown types.
+// Minimum size of one value on disk (8 for a string's length, 12 for an array's header); 0 for unknown types.
 int gguf_value_least_bytes(GgufValueType type);
 
 }  // namespace millrace

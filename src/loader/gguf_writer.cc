@@ -55,7 +55,7 @@ std::string array(GgufValueType element, const std::vector<T>& values) {
   return out;
 }
 
-// A file that takes its name when it is complete, and leaves nothing behind otherwise.
+// A file that gets its name when it is complete, and is removed otherwise.
 class PendingFile {
  public:
   static Result<PendingFile> create(const std::string& path) {
@@ -128,8 +128,8 @@ Result<int64_t> tensor_bytes(const std::string& name, const Format* format, cons
 }  // namespace
 
 struct GgufWriter::Plan {
-  std::string head;            // up to the data section, padded
-  std::vector<int64_t> bytes;  // by tensor
+  std::string head;            // everything before the data section, padded
+  std::vector<int64_t> bytes;  // per tensor
   int64_t total = 0;           // size of the file
 };
 
@@ -221,7 +221,7 @@ Result<void> GgufWriter::write(const std::string& path, const std::function<void
   auto written = static_cast<int64_t>(laid_out.head.size());
   if (progress) progress(written, laid_out.total);
   for (size_t i = 0; i < tensors_.size(); ++i) {
-    int64_t padded = align(laid_out.bytes[i]);  // zero-filled buffer: the padding comes with it
+    int64_t padded = align(laid_out.bytes[i]);  // the buffer is zero-filled, padding included
     MILLRACE_TRY(AlignedBuffer buffer, AlignedBuffer::allocate(padded, tensors_[i].name.c_str()));
     MILLRACE_TRY_VOID(tensors_[i].produce(buffer.data(), laid_out.bytes[i]));
     MILLRACE_TRY_VOID(file.write(buffer.data(), static_cast<size_t>(padded)));

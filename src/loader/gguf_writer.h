@@ -1,6 +1,5 @@
-// Writes GGUF v3 files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, tensors
-// aligned to 32 bytes. The file appears under its name only when it is complete. The layout is drawn in gguf.h.
-// Not for use from several threads at once.
+// Writes GGUF v3 files (https://github.com/ggml-org/ggml/blob/master/docs/gguf.md), little-endian, tensors aligned to
+// 32 bytes. The file appears under its name only when it is complete. gguf.h describes the layout. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -16,7 +15,7 @@ namespace millrace {
 
 class GgufWriter {
  public:
-  // A key set twice keeps its place and takes the later value.
+  // Setting a key again keeps its position and replaces the value.
   void set_u32(std::string_view key, uint32_t value);
   void set_u64(std::string_view key, uint64_t value);
   void set_i32(std::string_view key, int32_t value);
@@ -29,14 +28,14 @@ class GgufWriter {
   void set_bools(std::string_view key, const std::vector<bool>& values);
   void set_bytes(std::string_view key, const std::vector<uint8_t>& values);
 
-  // dims outermost first, as in Tensor (GGUF itself stores them innermost first). `produce` is called once during
-  // write() and fills exactly the tensor's bytes.
+  // dims are outermost first, as in Tensor (GGUF itself stores them innermost first). `produce` is called once during
+  // write() and must fill all of the tensor's bytes.
   using Produce = std::function<Result<void>(uint8_t* destination, int64_t bytes)>;
   void add_tensor(std::string name, const Format* format, std::vector<int64_t> dims, Produce produce);
 
-  // Progress is called with bytes written so far and in all; may be null. Holds one tensor in memory at a time.
-  // Errors: user (a bad tensor, a path that cannot be written), unsupported (a format GGUF has no type for), resource
-  // (disk full), or what `produce` returned. Nothing is left behind then.
+  // Progress is called with the bytes written so far and the total; may be null. Holds one tensor in memory at a time.
+  // Errors: user (an invalid tensor, a path that cannot be written), unsupported (a format without GGUF type), resource
+  // (disk full), or the error of `produce`. On failure nothing is left behind.
   Result<void> write(const std::string& path, const std::function<void(int64_t, int64_t)>& progress = {}) const;
 
  private:
@@ -50,7 +49,7 @@ class GgufWriter {
     std::vector<int64_t> dims;
     Produce produce;
   };
-  struct Plan;  // the file's head and where each tensor goes
+  struct Plan;  // the file's head and the tensors' offsets
 
   void set(std::string_view key, std::string encoded);
   Result<Plan> plan() const;

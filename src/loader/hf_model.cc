@@ -20,14 +20,14 @@ using Json = nlohmann::ordered_json;
 Result<Json> read_config(const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored)) {
-    return Error::corrupt(fmt::format("{}: is missing; a model folder needs it beside the weights", path.string()));
+    return Error::corrupt(fmt::format("{}: is missing; a model folder needs it next to the weights", path.string()));
   }
   MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
   std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   return parse_json_object(text, path);
 }
 
-// architectures[0]; model_type where there is none.
+// architectures[0], or model_type if there is none.
 Result<std::string> read_architecture(const Json& config, const std::string& path) {
   auto list = config.find("architectures");
   if (list != config.end() && list->is_array() && !list->empty() && list->front().is_string()) {
@@ -35,11 +35,11 @@ Result<std::string> read_architecture(const Json& config, const std::string& pat
   }
   auto type = config.find("model_type");
   if (type != config.end() && type->is_string()) return type->get<std::string>();
-  return Error::corrupt(fmt::format("{}: neither 'architectures' nor 'model_type' names an architecture", path));
+  return Error::corrupt(fmt::format("{}: has no architecture in 'architectures' or 'model_type'", path));
 }
 
-// Quantization methods whose tensors this loader understands; the rest is refused by its name, rather than by the
-// tensors that would turn out to be missing.
+// Quantization methods that this loader supports; others are rejected by name, instead of by the tensors that would be
+// missing.
 Result<void> check_quantization(const Json& config, const std::string& path) {
   auto quantization = config.find("quantization_config");
   if (quantization == config.end() || !quantization->is_object()) return {};
@@ -49,8 +49,8 @@ Result<void> check_quantization(const Json& config, const std::string& path) {
   auto format = quantization->find("format");
   bool float_only = format == quantization->end() || *format == "float-quantized" || *format == "naive-quantized";
   if (name == "fp8" || name == "fbgemm_fp8" || (name == "compressed-tensors" && float_only)) return {};
-  return Error::unsupported(
-      fmt::format("{}: quantization method {} is not supported; fp8 and MLX affine are", path, quoted_name(name)));
+  return Error::unsupported(fmt::format("{}: quantization method {} is not supported; supported: fp8 and MLX affine",
+                                        path, quoted_name(name)));
 }
 
 }  // namespace

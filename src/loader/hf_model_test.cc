@@ -112,7 +112,8 @@ TEST(HuggingFace, RefusesABadIndex) {
   EXPECT_CONTAINS(index_error("{"), "not valid JSON at offset");
   EXPECT_CONTAINS(index_error(R"({"weight_map":{"w":1}})"), "its shard is not a string");
   EXPECT_CONTAINS(index_error(R"({"weight_map":{"w":"s.safetensors","w":"s.safetensors"}})"), "key 'w' appears twice");
-  EXPECT_CONTAINS(index_error(R"({"weight_map":{"x":"s.safetensors"}})"), "tensor 'x' is not in shard 's.safetensors'");
+  EXPECT_CONTAINS(index_error(R"({"weight_map":{"x":"s.safetensors"}})"),
+                  "tensor 'x' is not in its shard 's.safetensors'");
   EXPECT_CONTAINS(index_error(R"({"weight_map":{"x":"gone.safetensors"}})"), "gone.safetensors: cannot open");
   for (const char* escape : {"../s.safetensors", "/etc/passwd", "..", "", "a/../../s", "s\\u0000", "d\\\\s"}) {
     EXPECT_CONTAINS(index_error(std::string(R"({"weight_map":{"w":")") + escape + "\"}}"),
@@ -124,20 +125,20 @@ TEST(HuggingFace, RefusesABadFolder) {
   TemporaryFolder folder;
   EXPECT_CONTAINS(error_of(folder.path()), "config.json: is missing");
   folder.write("config.json", R"({"model_type":"llama"})");
-  EXPECT_CONTAINS(error_of(folder.path()), "holds 0 .safetensors files");
+  EXPECT_CONTAINS(error_of(folder.path()), "contains 0 .safetensors files");
   folder.write("pytorch_model.bin", "x");
   EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "pickle");
   folder.write("model.safetensors", small_weights());
   EXPECT_EQ(error_of(folder.path()), "(accepted)");
   folder.write("config.json", R"({"architectures":[],"model_type":3})");
-  EXPECT_CONTAINS(error_of(folder.path()), "names an architecture");
+  EXPECT_CONTAINS(error_of(folder.path()), "has no architecture in");
   folder.write("config.json", "{\"a\":" + std::string(100000, '[') + std::string(100000, ']') + "}");
   EXPECT_CONTAINS(error_of(folder.path()), "nests deeper than 64");
   folder.write("config.json", R"({"model_type":"llama","quantization_config":{"quant_method":"gptq","bits":4}})");
   EXPECT_CONTAINS(error_of(folder.path(), ErrorKind::unsupported), "'gptq'");
   folder.write("config.json", R"({"model_type":"llama"})");
   folder.write("tokenizer_config.json", R"({"chat_template":5})");
-  EXPECT_CONTAINS(error_of(folder.path()), "'chat_template': is not text");
+  EXPECT_CONTAINS(error_of(folder.path()), "'chat_template': is not a string");
   EXPECT_CONTAINS(error_of(folder.path("absent.gguf")), "cannot open");
 }
 

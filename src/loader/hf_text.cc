@@ -20,7 +20,7 @@ constexpr size_t kMaxConfigBytes = size_t{16} << 20;
 constexpr size_t kMaxTemplateBytes = size_t{4} << 20;
 constexpr size_t kMaxTemplates = 64;
 
-// A file that may be absent; the view lives as long as `file`.
+// An optional file; the view is valid as long as `file`.
 struct OptionalFile {
   std::shared_ptr<const MappedFile> file;
   std::string path;
@@ -56,7 +56,7 @@ std::string text_of(const Json& object, const char* key) {
   return found != object.end() && found->is_string() ? found->get<std::string>() : std::string();
 }
 
-// vocab.json + merges.txt do not say how text is split; the architecture and the tokenizer's class do.
+// vocab.json + merges.txt do not define the pre-tokenizer split; the architecture and the tokenizer's class do.
 std::string_view pre_tokenizer_of(const Json& config, const std::optional<Json>& tokenizer_config) {
   std::string type = text_of(config, "model_type");
   std::string tokenizer = tokenizer_config ? text_of(*tokenizer_config, "tokenizer_class") : "";
@@ -94,7 +94,7 @@ Result<std::optional<TokenizerSpec>> read_base_tokenizer(const fs::path& folder,
   return std::optional(std::move(*spec));
 }
 
-// config.json's bos_token_id and eos_token_id, where nothing else has said.
+// Applies config.json's bos_token_id and eos_token_id if no other file sets them.
 void apply_model_config(TokenizerSpec& spec, const Json& config) {
   auto id_of = [&](const Json& value) -> std::optional<TokenId> {
     bool inside = value.is_number_unsigned() && value.get<uint64_t>() < spec.tokens.size();
@@ -117,11 +117,11 @@ void apply_model_config(TokenizerSpec& spec, const Json& config) {
 }
 
 Result<std::string> template_text(const Json& value, const std::string& path) {
-  if (!value.is_string()) return Error::corrupt(fmt::format("{}: key 'chat_template': is not text", path));
+  if (!value.is_string()) return Error::corrupt(fmt::format("{}: key 'chat_template': is not a string", path));
   auto text = value.get<std::string>();
   if (text.size() > kMaxTemplateBytes) {
     return Error::corrupt(
-        fmt::format("{}: key 'chat_template': {} bytes; at most {} are read", path, text.size(), kMaxTemplateBytes));
+        fmt::format("{}: key 'chat_template': {} bytes; at most {} are allowed", path, text.size(), kMaxTemplateBytes));
   }
   return text;
 }
@@ -155,7 +155,7 @@ Result<std::optional<std::string>> read_template_file(const fs::path& path) {
   if (!file) return std::optional<std::string>();
   if (file.text().size() > kMaxTemplateBytes) {
     return Error::corrupt(
-        fmt::format("{}: {} bytes; at most {} are read", file.path, file.text().size(), kMaxTemplateBytes));
+        fmt::format("{}: {} bytes; at most {} are allowed", file.path, file.text().size(), kMaxTemplateBytes));
   }
   if (!is_valid_utf8(file.text())) return Error::corrupt(fmt::format("{}: is not valid UTF-8", file.path));
   return std::optional(std::string(file.text()));

@@ -1,4 +1,4 @@
-// The text side of a Hugging Face folder: tokenizer, chat templates and generation defaults.
+// The text files of a Hugging Face folder: tokenizer, chat templates and generation defaults.
 #pragma once
 
 #include <filesystem>
@@ -9,8 +9,8 @@
 
 namespace millrace {
 
-// tokenizer.json, else tokenizer.model, else vocab.json + merges.txt; then special_tokens_map.json,
-// tokenizer_config.json and generation_config.json over it. model.tokenizer stays absent when the folder has none.
+// Reads tokenizer.json, else tokenizer.model, else vocab.json + merges.txt; then applies special_tokens_map.json,
+// tokenizer_config.json and generation_config.json. model.tokenizer stays empty if the folder has none.
 Result<void> read_huggingface_tokenizer(ModelFiles& model, const std::filesystem::path& folder,
                                         const nlohmann::ordered_json& config);
 

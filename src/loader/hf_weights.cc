@@ -62,7 +62,7 @@ Result<WeightMap> read_index(const fs::path& path) {
   std::string_view text(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
   JsonLimits limits{.bytes = kMaxIndexBytes, .depth = 16, .keys = kMaxIndexKeys, .refuse_duplicates = true};
   MILLRACE_TRY_VOID(check_json_object(text, path, limits));
-  auto index = parse_json<nlohmann::json>(text);  // sorted keys: quick for many
+  auto index = parse_json<nlohmann::json>(text);  // sorted keys: fast for many
   auto map = index.find("weight_map");
   if (map == index.end() || !map->is_object()) {
     return Error::corrupt(fmt::format("{}: key 'weight_map' must be an object", path.string()));
@@ -90,21 +90,21 @@ Result<void> append_shards(ModelFiles& model, const fs::path& index_path) {
   for (const auto& [name, shard] : wanted) shards.emplace(shard, true);
   if (shards.size() > kMaxShards) {
     return Error::corrupt(
-        fmt::format("{}: names {} shards; at most {} are read", index_path.string(), shards.size(), kMaxShards));
+        fmt::format("{}: names {} shards; at most {} are allowed", index_path.string(), shards.size(), kMaxShards));
   }
   for (const auto& [shard, used] : shards) {
     MILLRACE_TRY_VOID(append_file(model, index_path.parent_path() / shard, &wanted));
   }
   for (const auto& [name, shard] : wanted) {
     if (!model.find(name)) {
-      return Error::corrupt(fmt::format("{}: tensor {} is not in shard {}, which should hold it", index_path.string(),
-                                        quoted_name(name), quoted_name(shard)));
+      return Error::corrupt(fmt::format("{}: tensor {} is not in its shard {}", index_path.string(), quoted_name(name),
+                                        quoted_name(shard)));
     }
   }
   return {};
 }
 
-// The only .safetensors file of a folder, under whatever name.
+// The only .safetensors file of a folder, whatever its name.
 Result<fs::path> find_only_file(const fs::path& folder) {
   std::vector<fs::path> found;
   std::error_code error;
@@ -122,7 +122,7 @@ Result<fs::path> find_only_file(const fs::path& folder) {
     return Error::unsupported(
         fmt::format("{}: PyTorch pickle weights are not supported; convert them to safetensors", folder.string()));
   }
-  return Error::corrupt(fmt::format("{}: holds {} .safetensors files and no model.safetensors.index.json",
+  return Error::corrupt(fmt::format("{}: contains {} .safetensors files and no model.safetensors.index.json",
                                     folder.string(), found.size()));
 }
 

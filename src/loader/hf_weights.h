@@ -9,15 +9,15 @@
 
 namespace millrace {
 
-// Fills model.files, tensors and tensor_index. `path` is the folder, a .safetensors file or an index; a file that
-// belongs to a sharded model stands for all of it. Errors: corrupt, unsupported (other weight files).
+// Fills model.files, tensors and tensor_index. `path` is the folder, a .safetensors file or an index; a shard of a
+// sharded model selects the whole model. Errors: corrupt, unsupported (other weight files).
 Result<void> open_safetensors_weights(ModelFiles& model, const std::filesystem::path& path);
 
 // FP8 checkpoints: moves NAME_scale_inv ([128, 128] blocks, or quantization_config.weight_block_size) and NAME_scale
-// (one, or one a row) into the scales of each F8_E4M3 matrix NAME. Errors: corrupt (a shape that does not fit).
+// (one, or one per row) into the scales of each F8_E4M3 matrix NAME. Errors: corrupt (a shape that does not fit).
 Result<void> attach_fp8_scales(ModelFiles& model, const nlohmann::ordered_json& config);
 
-// Takes `absorbed` tensors (by index) out of the list.
+// Removes the `absorbed` tensors (by index) from the list.
 void remove_tensors(ModelFiles& model, const std::vector<bool>& absorbed);
 
 }  // namespace millrace

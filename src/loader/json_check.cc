@@ -13,7 +13,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Sees the tokens of a parse and keeps only the keys of the objects that are open.
+// Receives the tokens of a parse and stores only the keys of the open objects.
 class Checker : public nlohmann::json_sax<Json> {
  public:
   explicit Checker(const JsonLimits& limits) : limits_(limits) {}
@@ -70,7 +70,7 @@ class Checker : public nlohmann::json_sax<Json> {
 
 Result<void> check_json_object(std::string_view text, const std::string& file, const JsonLimits& limits) {
   if (text.size() > limits.bytes) {
-    return Error::corrupt(fmt::format("{}: {} bytes of JSON; at most {} are read", file, text.size(), limits.bytes));
+    return Error::corrupt(fmt::format("{}: {} bytes of JSON; at most {} are allowed", file, text.size(), limits.bytes));
   }
   Checker checker(limits);
   if (!Json::sax_parse(text.begin(), text.end(), &checker)) {

@@ -18,7 +18,7 @@ namespace fs = std::filesystem;
 
 constexpr uint32_t kMagic = 0x616b3432;
 constexpr uint64_t kHeaderBytesV2 = 256;
-// Far above any checkpoint of this kind, and low enough that products of four of them need no more than 128 bits.
+// Far above any checkpoint of this kind, and small enough that products of four of them fit in 128 bits.
 constexpr int32_t kMaxSize = 1 << 24;
 
 constexpr int32_t kMaxLayers = 4096;
@@ -27,7 +27,7 @@ struct Sizes {
   int32_t dim, ffn, layers, heads, kv_heads, vocab, context;
 };
 
-// Hands out consecutive tensors of the file.
+// Takes consecutive tensors from the file.
 class TensorCutter {
  public:
   TensorCutter(Llama2cCheckpoint& checkpoint, std::span<const uint8_t> image, uint64_t start)
@@ -81,9 +81,10 @@ class TensorCutter {
     std::span<const uint8_t> view;
     auto values = static_cast<uint64_t>(count);
     if (values > reader_.left() / bytes || !reader_.take(values * bytes, view)) {
-      return error(tensor, fmt::format("its {} values go past the end of the file; the file is truncated or of another "
-                                       "kind",
-                                       count));
+      return error(tensor,
+                   fmt::format("its {} values extend past the end of the file; the file is truncated or of another "
+                               "kind",
+                               count));
     }
     return view.data();
   }
@@ -142,7 +143,7 @@ Result<void> cut_v0(Llama2cCheckpoint& c, std::span<const uint8_t> image) {
   if (!c.shared_head) MILLRACE_TRY_VOID(cutter.floats("output.weight", {c.vocab, c.dim}));
   if (cutter.left() != 0) {
     return Error::corrupt(
-        fmt::format("{}: {} bytes are left after the last tensor, at offset {}; not a llama2.c checkpoint",
+        fmt::format("{}: {} bytes remain after the last tensor, at offset {}; not a llama2.c checkpoint",
                     c.file->path(), cutter.left(), cutter.position()));
   }
   return {};
@@ -164,7 +165,7 @@ Result<void> cut_v2(Llama2cCheckpoint& c, std::span<const uint8_t> image, int64_
   if (!c.shared_head) MILLRACE_TRY_VOID(cutter.grouped("output.weight", {c.vocab, c.dim}, group));
   if (cutter.left() != 0) {
     return Error::corrupt(
-        fmt::format("{}: {} bytes are left after the last tensor, at offset {}; not a llama2.c checkpoint",
+        fmt::format("{}: {} bytes remain after the last tensor, at offset {}; not a llama2.c checkpoint",
                     c.file->path(), cutter.left(), cutter.position()));
   }
   return {};
@@ -252,7 +253,8 @@ Result<Llama2cCheckpoint> read_llama2c(const std::string& path) {
   uint8_t shared = 0;
   if (!reader.read(version)) return ends_early();
   if (version != 2) {
-    return Error::unsupported(fmt::format("{}: llama2.c version {} is not supported; 0 and 2 are", path, version));
+    return Error::unsupported(
+        fmt::format("{}: llama2.c version {} is not supported; supported: 0 and 2", path, version));
   }
   if (!read_sizes(reader, sizes) || !reader.read(shared) || !reader.read(group) || image.size() < kHeaderBytesV2) {
     return ends_early();

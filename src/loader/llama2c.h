@@ -1,13 +1,13 @@
 // llama2.c checkpoints (https://github.com/karpathy/llama2.c, export.py), little-endian:
 //
 //   v0: i32 dim, ffn, layers, heads, kv_heads, vocab (negative: untied head), context; then F32, all layers of a
-//       kind together: embedding, attention norms, wq, wk, wv, wo, ffn norms, w1, w2, w3, final norm, two RoPE tables
-//       of [context, head_dim / 2] that nothing reads, and the head if it is untied
+//       kind together: embedding, attention norms, wq, wk, wv, wo, ffn norms, w1, w2, w3, final norm, two unused RoPE
+//       tables of [context, head_dim / 2], and the head if it is untied
 //   v2: u32 0x616b3432 ("ak42"), i32 2, the same seven, u8 shared head, i32 group, zeros to byte 256; F32 attention
 //       norms, ffn norms, final norm; then Q8 tensors: embedding, wq, wk, wv, wo, w1, w2, w3 each layer by layer, head
 //       Q8: i8 values, then one F32 scale for each group of consecutive values; value = q * scale
 //
-// RoPE turns adjacent pairs, as in GGUF's llama. Everything is checked against the file's size before it is read.
+// RoPE rotates adjacent pairs, as in GGUF's llama. Everything is checked against the file's size before it is read.
 #pragma once
 
 #include <array>
@@ -26,8 +26,8 @@ namespace millrace {
 struct Llama2cTensor {
   std::string name;                 // GGUF's: "token_embd.weight", "blk.0.attn_q.weight", "output_norm.weight" ...
   std::vector<int64_t> dims;        // outermost first
-  const uint8_t* values = nullptr;  // F32, or int8 when `group` is not 0; maybe unaligned
-  const uint8_t* scales = nullptr;  // F32, one a group
+  const uint8_t* values = nullptr;  // F32, or int8 when `group` is not 0; may be unaligned
+  const uint8_t* scales = nullptr;  // F32, one per group
   int64_t group = 0;
 
   int64_t count() const;
@@ -51,8 +51,8 @@ struct Llama2cCheckpoint {
 // Errors: corrupt (file, what, sizes), unsupported (version 1).
 Result<Llama2cCheckpoint> read_llama2c(const std::string& path);
 
-// The tokenizer.bin that goes with it. Empty `path`: the only file beside `checkpoint_path` that is one (tokenizer.bin,
-// tokN.bin); absent if there is none.
+// The matching tokenizer.bin. Empty `path`: the only such file next to `checkpoint_path` (tokenizer.bin, tokN.bin); the
+// result is empty if there is none.
 Result<std::optional<TokenizerSpec>> read_llama2c_tokenizer_file(const std::string& path,
                                                                  const std::string& checkpoint_path, int64_t vocab);
 

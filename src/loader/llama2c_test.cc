@@ -94,8 +94,8 @@ TEST_F(Llama2c, ReadsVersion2) {
 
 TEST_F(Llama2c, RefusesDamage) {
   EXPECT_CONTAINS(error_of(Bytes().put(1)), "ends inside its header");
-  EXPECT_CONTAINS(error_of(version0().zeros(4)), "are left after the last tensor");
-  EXPECT_CONTAINS(error_of(version2().zeros(1)), "are left after the last tensor");
+  EXPECT_CONTAINS(error_of(version0().zeros(4)), "remain after the last tensor");
+  EXPECT_CONTAINS(error_of(version2().zeros(1)), "remain after the last tensor");
   EXPECT_CONTAINS(error_of(sizes(0)), "vocab_size is 0");
   EXPECT_CONTAINS(error_of(sizes(INT32_MIN)), "vocab_size is");
   EXPECT_CONTAINS(error_of(sizes(1 << 24)), "tensor 'token_embd.weight' at offset 28: its 67108864 values go past");

@@ -24,7 +24,7 @@ struct Packing {
 Result<Packing> read_packing(const Json& object, Packing defaults) {
   auto mode = object.find("mode");
   if (mode != object.end() && *mode != "affine") {
-    return Error::unsupported(fmt::format("config.json: MLX quantization mode {} is not supported; affine is",
+    return Error::unsupported(fmt::format("config.json: MLX quantization mode {} is not supported; supported: affine",
                                           mode->dump(-1, ' ', true, Json::error_handler_t::replace)));
   }
   auto number = [&](const char* key, int64_t value) {
@@ -34,8 +34,8 @@ Result<Packing> read_packing(const Json& object, Packing defaults) {
   };
   Packing packing{number("bits", defaults.bits), number("group_size", defaults.group)};
   if (packing.bits != 2 && packing.bits != 4 && packing.bits != 8) {
-    return Error::unsupported(
-        fmt::format("config.json: MLX quantization with {} bits is not supported; 2, 4 and 8 are", packing.bits));
+    return Error::unsupported(fmt::format(
+        "config.json: MLX quantization with {} bits is not supported; supported: 2, 4 and 8", packing.bits));
   }
   if (packing.group < 1) return Error::corrupt("config.json: key 'quantization.group_size' must be from 1 to 65536");
   return packing;
@@ -105,7 +105,7 @@ class Unpacker {
     int64_t rows = matrix.tensor.values() == 0 ? 0 : matrix.tensor.rows();
     int64_t words = rows == 0 ? 0 : matrix.tensor.cols();
     int64_t per_word = 32 / packing.bits;
-    int64_t cols = words * per_word;  // no overflow: the file holds `words` words, and 16 a word is the most
+    int64_t cols = words * per_word;  // no overflow: the file contains `words` words, and a word has at most 16 columns
     int64_t groups = cols / packing.group;
     if (rows < 1 || groups < 1 || cols % packing.group != 0) {
       return error(matrix, fmt::format("{} columns are not whole groups of {}", cols, packing.group));

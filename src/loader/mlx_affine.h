@@ -3,7 +3,7 @@
 //   word:   32 / bits values, the first in the lowest bits; a row is whole words
 //   value:  scale * q + bias, scale and bias [rows, cols / group_size]
 //
-// No Format stores it, so such a matrix becomes F32 in memory that ModelFiles owns: exact, but 32 / bits times as
+// No Format stores it, so such a matrix is unpacked to F32 in memory owned by ModelFiles: exact, but 32 / bits times as
 // large as the file.
 #pragma once
 
@@ -14,8 +14,8 @@
 
 namespace millrace {
 
-// Unpacks every such matrix when config.json has a "quantization" object; does nothing otherwise.
-// Errors: corrupt (shapes that disagree, a scale that is not finite), unsupported (a mode or width by its name).
+// Unpacks all such matrices if config.json has a "quantization" object; otherwise does nothing. Errors: corrupt
+// (inconsistent shapes, a scale that is not finite), unsupported (a mode or width, named).
 Result<void> unpack_mlx_affine(ModelFiles& model, const nlohmann::ordered_json& config);
 
 }  // namespace millrace

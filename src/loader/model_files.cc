@@ -37,7 +37,7 @@ Result<void> check_tensor_finite(const ModelFiles& model, const StoredTensor& st
     int64_t block = format->find_non_finite(stored.tensor.data, stored.tensor.values());
     if (block >= 0) {
       return Error::corrupt(
-          fmt::format("{}: tensor {} at offset {}: {} block {} holds a scale or value that is not finite (NaN or "
+          fmt::format("{}: tensor {} at offset {}: {} block {} has a scale or value that is not finite (NaN or "
                       "infinite); the file is damaged",
                       file, quoted_name(stored.name),
                       stored.offset + static_cast<uint64_t>(block) * format->block_bytes, stored.type_name, block));

@@ -1,5 +1,5 @@
-// ModelFiles: what every file kind ends in. Tensors keep the names of their file kind (GGUF names or Hugging
-// Face names) and view into mapped files; the architecture (models/arch/) knows both spellings.
+// ModelFiles: the common result of all file kinds. Tensors have the names of their file kind (GGUF or Hugging Face) and
+// view into mapped files; the architecture (models/arch/) knows both spellings.
 #pragma once
 
 #include <memory>
@@ -22,10 +22,10 @@ namespace millrace {
 struct StoredTensor {
   std::string name;
   Tensor tensor;          // tensor.format is null when the stored type has no Format; see type_name
-  std::string type_name;  // as the file calls it: "Q4_K", "BF16", "I64"
+  std::string type_name;  // the file's name for it: "Q4_K", "BF16", "I64"
   size_t file = 0;        // index into ModelFiles::files
   uint64_t offset = 0;    // in that file, for messages; safetensors data may be unaligned
-  BlockScales scales;     // FP8 checkpoints (weight_scale, weight_scale_inv), already read
+  BlockScales scales;     // of FP8 checkpoints (weight_scale, weight_scale_inv), decoded
 };
 
 // generation_config.json, or general.sampling.* of GGUF.
@@ -41,12 +41,12 @@ struct ModelFiles {
   std::string path;  // as given by the user
   std::string
       architecture;  // gguf: general.architecture ("llama"); Hugging Face: architectures[0] ("LlamaForCausalLM")
-  // gguf: every metadata key but the tokenizer's large arrays, flat ("llama.block_count": 16); Hugging Face:
+  // gguf: every metadata key except the tokenizer's large arrays, flat ("llama.block_count": 16); Hugging Face:
   // config.json.
   std::shared_ptr<const nlohmann::ordered_json> config;
   std::vector<StoredTensor> tensors;                             // in file order
   std::unordered_map<std::string, size_t> tensor_index;          // name -> index into tensors
-  std::optional<TokenizerSpec> tokenizer;                        // absent: the files hold none
+  std::optional<TokenizerSpec> tokenizer;                        // empty: not in the files
   std::string chat_template;                                     // empty: none
   std::unordered_map<std::string, std::string> named_templates;  // "tool_use", "rag" ...
   GenerationDefaults generation;
@@ -54,20 +54,20 @@ struct ModelFiles {
   std::vector<std::shared_ptr<const AlignedBuffer>> buffers;  // the same, for tensors that were unpacked at load
 
   const StoredTensor* find(std::string_view name) const;  // null if absent
-  // Pages of mapped files between the two leave this process's memory; they can still be read.
+  // Releases the pages of mapped files between `begin` and `end` from this process's memory; they can still be read.
   void release(const uint8_t* begin, const uint8_t* end) const;
 };
 
-// Opens a GGUF file (any part of a split one), a .safetensors file with its folder, or a Hugging Face folder.
-// Everything is checked here: counts, types, names, ranges and overlaps against the file's size.
-// Errors: corrupt (file, tensor or key, offset; what is wrong), unsupported (a type or version by its name).
+// Opens a GGUF file (any part of a split one), a .safetensors file with its folder, or a Hugging Face folder. Checks
+// everything: counts, types, names, ranges and overlaps against the file's size. Errors: corrupt (file, tensor or key,
+// offset and reason), unsupported (a type or version, named).
 Result<ModelFiles> open_model_files(const std::string& path);
 
-// The same for a GGUF image in memory that outlives the result (the embedded model). `name` stands in messages.
+// The same for a GGUF image in memory that outlives the result (the embedded model). `name` is used in messages.
 Result<ModelFiles> open_gguf_image(std::span<const uint8_t> image, const std::string& name);
 
-// A NaN or infinite scale (or value, for plain floats) in one tensor, or in any. It reads every byte, so opening
-// does not do it: whoever packs a tensor checks it then. Errors: corrupt, naming file, tensor and the block's offset.
+// Checks one tensor for NaN or infinite scales (or values, for plain floats). Reads every byte, so opening does not do
+// it; packing does. Errors: corrupt, naming file, tensor and the block's offset.
 Result<void> check_tensor_finite(const ModelFiles& model, const StoredTensor& stored);
 Result<void> check_finite(const ModelFiles& model);
 

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own bound
+constexpr uint64_t kMaxHeaderBytes = 100'000'000;  // the format's own limit
 constexpr size_t kMaxSafetensors = size_t{1} << 20;
 constexpr size_t kMaxMetadataDepth = 16;
 constexpr size_t kMaxTensorNameBytes = 1024;
@@ -38,7 +38,7 @@ const Dtype* find_dtype(std::string_view name) {
   return found == std::end(kDtypes) ? nullptr : found;
 }
 
-// One entry as the header gives it.
+// One entry of the header.
 struct Entry {
   std::string name;
   const Dtype* dtype = nullptr;
@@ -46,8 +46,8 @@ struct Entry {
   std::vector<uint64_t> offsets;
 };
 
-// The header's grammar, strictly; any deviation ends the parse with `problem()`. Depth 1 is the header, 2 a tensor,
-// 3 one of its lists; below "__metadata__" anything may stand.
+// Strict parser of the header; any deviation ends the parse with `problem()`. Depth 1 is the header, 2 a tensor, 3 one
+// of its lists; below "__metadata__" anything is allowed.
 class HeaderReader : public nlohmann::json_sax<Json> {
  public:
   std::vector<Entry>& entries() { return entries_; }
@@ -56,9 +56,9 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     return fmt::format("tensor {}: {}", quoted_name(entries_.back().name), problem_);
   }
 
-  bool null() override { return metadata_ || fail("null where none belongs"); }
-  bool boolean(bool) override { return metadata_ || fail("a boolean where none belongs"); }
-  bool binary(Json::binary_t&) override { return fail("binary data where none belongs"); }
+  bool null() override { return metadata_ || fail("unexpected null"); }
+  bool boolean(bool) override { return metadata_ || fail("unexpected boolean"); }
+  bool binary(Json::binary_t&) override { return fail("unexpected binary data"); }
   bool number_integer(int64_t value) override { return metadata_ || fail(fmt::format("number {} is negative", value)); }
   bool number_float(double, const std::string& text) override {
     return metadata_ || fail(fmt::format("number {} is not a whole number of 64 bits", quoted_name(text)));
@@ -66,23 +66,23 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool number_unsigned(uint64_t value) override {
     if (metadata_) return true;
-    if (depth_ != 3) return fail(fmt::format("number {} where none belongs", value));
+    if (depth_ != 3) return fail(fmt::format("unexpected number {}", value));
     std::vector<uint64_t>& list = field_ == "shape" ? entries_.back().shape : entries_.back().offsets;
-    if (list.size() >= kMaxRank) return fail(fmt::format("{} holds more than {} numbers", field_, kMaxRank));
+    if (list.size() >= kMaxRank) return fail(fmt::format("{} has more than {} numbers", field_, kMaxRank));
     list.push_back(value);
     return true;
   }
 
   bool string(std::string& value) override {
     if (metadata_) return true;
-    if (depth_ != 2 || field_ != "dtype") return fail(fmt::format("text {} where none belongs", quoted_name(value)));
+    if (depth_ != 2 || field_ != "dtype") return fail(fmt::format("unexpected text {}", quoted_name(value)));
     entries_.back().dtype = find_dtype(value);
-    return entries_.back().dtype || fail(fmt::format("dtype {} is unknown", quoted_name(value)));
+    return entries_.back().dtype || fail(fmt::format("unknown dtype {}", quoted_name(value)));
   }
 
   bool start_object(size_t) override {
     if (metadata_) return deeper();
-    if (depth_ > 1) return fail("an object where none belongs");
+    if (depth_ > 1) return fail("unexpected object");
     fields_.clear();
     ++depth_;
     return true;
@@ -96,7 +96,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   bool start_array(size_t) override {
     if (metadata_) return deeper();
-    if (depth_ != 2 || field_ == "dtype") return fail("a list where none belongs");
+    if (depth_ != 2 || field_ == "dtype") return fail("unexpected list");
     ++depth_;
     return true;
   }
@@ -110,7 +110,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
     if (depth_ == 1) return top_key(name);
     if (metadata_) return true;
     if (name != "dtype" && name != "shape" && name != "data_offsets") {
-      return fail(fmt::format("key {} is unknown", quoted_name(name)));
+      return fail(fmt::format("unknown key {}", quoted_name(name)));
     }
     field_ = name;
     return fields_.insert(name).second || fail(fmt::format("key {} appears twice", quoted_name(name)));
@@ -142,7 +142,7 @@ class HeaderReader : public nlohmann::json_sax<Json> {
 
   std::vector<Entry> entries_;
   std::unordered_set<std::string> names_;
-  std::unordered_set<std::string> fields_;  // seen of the tensor that is open
+  std::unordered_set<std::string> fields_;  // fields of the open tensor
   std::string field_;
   bool metadata_ = false;
   size_t depth_ = 0;
@@ -184,7 +184,7 @@ Result<SafetensorsTensor> place(Entry& entry, uint64_t data, const std::string& 
   return tensor;
 }
 
-// The format promises that the tensors fill the data section exactly.
+// The format requires that the tensors fill the data section exactly.
 Result<void> check_layout(const std::vector<SafetensorsTensor>& tensors, uint64_t data, uint64_t file_bytes,
                           const std::string& file) {
   std::vector<TensorRange> ranges;
@@ -218,8 +218,9 @@ Result<std::vector<SafetensorsTensor>> parse_safetensors(std::span<const uint8_t
                                       header_bytes, kMaxHeaderBytes));
   }
   if (!reader.take_text(header_bytes, header)) {
-    return Error::corrupt(fmt::format("{}: header of {} bytes goes past the end of the file ({} bytes); fetch it again",
-                                      file, header_bytes, image.size()));
+    return Error::corrupt(
+        fmt::format("{}: header of {} bytes extends past the end of the file ({} bytes); download it again", file,
+                    header_bytes, image.size()));
   }
   HeaderReader parsed;
   if (!header.starts_with('{') || !Json::sax_parse(header.begin(), header.end(), &parsed)) {

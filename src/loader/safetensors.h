@@ -2,11 +2,11 @@
 //
 //   | u64 header bytes | JSON header, padded with spaces | tensor data ... |
 //
-//   header: {"NAME": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ..., "__metadata__":
-//   {...}}
+//   header: {"NAME": {"dtype": "BF16", "shape": [rows, cols], "data_offsets": [begin, end]}, ...,
+//            "__metadata__": {...}}
 //
-// Offsets count from the end of the header; the data has neither holes nor overlaps. Data may be unaligned.
-// The header is read token by token: nothing is kept but the tensors, and a duplicate key is seen.
+// Offsets are relative to the end of the header; the data has neither holes nor overlaps. Data may be unaligned. The
+// header is parsed token by token: only the tensors are stored, and duplicate keys are detected.
 #pragma once
 
 #include <array>
@@ -29,8 +29,8 @@ struct SafetensorsTensor {
   uint64_t bytes = 0;
 };
 
-// In file order. Everything is checked: header size, JSON, dtypes, shapes, sizes, ranges, holes and overlaps.
-// `file` stands in messages. Errors: corrupt.
+// In file order. Checks everything: header size, JSON, dtypes, shapes, sizes, ranges, holes and overlaps. `file` is
+// used in messages. Errors: corrupt.
 Result<std::vector<SafetensorsTensor>> parse_safetensors(std::span<const uint8_t> image, const std::string& file);
 
 }  // namespace millrace

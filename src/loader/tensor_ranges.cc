@@ -17,10 +17,10 @@ Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begi
                                         quoted_name(range.name), range.offset, begin));
     }
     if (range.offset > file_bytes || range.bytes > file_bytes - range.offset) {
-      return Error::corrupt(
-          fmt::format("{}: tensor {} at offset {}: its {} bytes go past the end of the file ({} bytes); the file is "
-                      "truncated or damaged, fetch it again",
-                      file, quoted_name(range.name), range.offset, range.bytes, file_bytes));
+      return Error::corrupt(fmt::format(
+          "{}: tensor {} at offset {}: its {} bytes extend past the end of the file ({} bytes); the file is "
+          "truncated or damaged; download it again",
+          file, quoted_name(range.name), range.offset, range.bytes, file_bytes));
     }
   }
   std::sort(ranges.begin(), ranges.end(), [](const TensorRange& a, const TensorRange& b) {

@@ -1,4 +1,4 @@
-// Where tensors lie in a file: checked products, range and overlap checks that GGUF and safetensors share.
+// The ranges of tensors in a file: checked products, range and overlap checks, shared by GGUF and safetensors.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// a * b into `product`; false when it does not fit into an int64_t.
+// a * b into `product`; false if it does not fit into an int64_t.
 inline bool multiply_checked(int64_t a, int64_t b, int64_t& product) { return !__builtin_mul_overflow(a, b, &product); }
 
 struct TensorRange {
@@ -20,7 +20,7 @@ struct TensorRange {
   uint64_t bytes = 0;
 };
 
-// Every range lies in [begin, file_bytes) and no two share a byte. Sorts `ranges` by offset.
+// Checks that every range is within [begin, file_bytes) and no two overlap. Sorts `ranges` by offset.
 // Errors: corrupt, naming file, tensor and offset.
 Result<void> check_tensor_ranges(std::vector<TensorRange>& ranges, uint64_t begin, uint64_t file_bytes,
                                  const std::string& file);

@@ -1,4 +1,4 @@
-// Builders of small model files in memory for the loader's tests, right or wrong on purpose.
+// Builds small model files in memory for the loader's tests, valid or invalid.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +37,7 @@ class Bytes {
     bytes_.resize(bytes_.size() + count);
     return *this;
   }
-  // A GGUF header, with the key every model has.
+  // A GGUF header, with the one key that every model has.
   Bytes& gguf(uint64_t tensors, uint64_t more_keys, uint32_t version = 3) {
     raw("GGUF").put(version).put(tensors).put(more_keys + 1);
     return key("general.architecture", GgufValueType::string).text("llama");
@@ -61,7 +61,7 @@ class Bytes {
   std::vector<uint8_t> bytes_;
 };
 
-// A folder of its own under the system's temporary one, gone with the object.
+// A temporary folder, removed by the destructor.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -86,7 +86,7 @@ class TemporaryFolder {
   std::filesystem::path path_;
 };
 
-// A whole safetensors file from entries whose data follow each other.
+// A complete safetensors file from entries whose data are contiguous.
 class SafetensorsBytes {
  public:
   SafetensorsBytes& add(std::string_view name, std::string_view dtype, std::string_view shape, const Bytes& data) {

@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// What every Llama-like checkpoint calls its tensors.
+// Tensor names shared by all Llama-like checkpoints.
 const std::vector<TensorName> kCommonNames = {
     {"token_embd.weight", "model.embed_tokens.weight"},
     {"output_norm.weight", "model.norm.weight"},
@@ -47,7 +47,7 @@ const std::vector<TensorName> kCommonNames = {
     {"blk.{l}.ffn_down_shexp.weight", "model.layers.{l}.mlp.shared_expert.down_proj.weight"},
 };
 
-// Matches `name` against `pattern` with {l} and {e} standing for digits; fills what they stood for.
+// Matches `name` against `pattern`, where {l} and {e} match digits; returns the matched digits.
 bool match_pattern(std::string_view pattern, std::string_view name, std::string_view& layer, std::string_view& expert) {
   while (!pattern.empty()) {
     if (pattern.starts_with("{l}") || pattern.starts_with("{e}")) {
@@ -95,7 +95,7 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
   for (const auto& rope : spec.ropes) {
     if (!(rope.factor > 0.0)) return bad(fmt::format("rope scaling factor {}", rope.factor));
     if (rope.rotated < 0 || rope.rotated > spec.head_dim || rope.rotated % 2 != 0)
-      return bad(fmt::format("rope turns {} of {} dims", rope.rotated, spec.head_dim));
+      return bad(fmt::format("rope rotates {} of {} dims", rope.rotated, spec.head_dim));
     if (!(rope.theta > 0.0)) return bad(fmt::format("rope base {}", rope.theta));
     for (const auto* factors : {&rope.long_factors, &rope.short_factors}) {
       for (float factor : *factors)
@@ -110,7 +110,7 @@ Result<void> check_spec(const ArchSpec& spec, const std::string& source) {
 }  // namespace
 
 const Arch* find_arch(const ModelFiles& files) {
-  // Qwen3ForSequenceClassification: the family's decoder under a ranking head (models/ranking_head.h).
+  // Qwen3ForSequenceClassification: the family's decoder with a ranking head (models/ranking_head.h).
   if (files.kind == ModelFiles::Kind::huggingface && files.architecture.ends_with("ForSequenceClassification")) {
     const std::string type = ConfigReader(*files.config, files.path).text_or("model_type", "");
     const auto found = std::ranges::find(archs().members(), std::string_view(type),
@@ -146,7 +146,7 @@ Result<ArchSpec> read_arch_spec(const ModelFiles& files) {
     if (arch->read_gguf && meta.status().ok()) arch->read_gguf(meta, spec);
     MILLRACE_TRY_VOID(meta.status());
   } else {
-    // Multimodal checkpoints keep the language model's fields in text_config.
+    // Multimodal checkpoints store the language model's fields in text_config.
     auto text = config.find("text_config");
     ConfigReader reader(text != config.end() && text->is_object() ? *text : config, files.path + "/config.json");
     if (arch->name != "gpt2") read_common_huggingface(reader, spec);

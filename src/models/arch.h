@@ -1,5 +1,5 @@
-// Arch: what one file in models/arch/ declares. Tensors are asked for by their canonical name, which is GGUF's
-// ("blk.3.attn_q.weight"); a member says how Hugging Face spells it.
+// Arch: the declaration of an architecture family, one file each in models/arch/. Tensors are requested by their
+// canonical name, which is GGUF's ("blk.3.attn_q.weight"); a member maps it to the Hugging Face name.
 #pragma once
 
 #include <functional>
@@ -15,7 +15,7 @@
 
 namespace millrace {
 
-// A rule: canonical name -> Hugging Face name. In both {l} is the layer and {e} the expert; a leading ^ says that
+// A rule: canonical name -> Hugging Face name. In both, {l} is the layer and {e} the expert; a leading ^ means that
 // Hugging Face stores the matrix transposed (Conv1D).
 struct TensorName {
   std::string_view canonical;
@@ -25,7 +25,7 @@ struct TensorName {
 struct Arch {
   std::string_view name;                      // GGUF's general.architecture
   std::vector<std::string_view> huggingface;  // class names in config.json's architectures
-  std::string_view huggingface_type;          // config.json's model_type; stands in where no class is named
+  std::string_view huggingface_type;          // config.json's model_type; used if no class is named
   std::string_view summary;
   std::string_view paper;
   RopeStyle gguf_rope = RopeStyle::half;  // GGUF stores llama's Q and K rows permuted for interleaved pairs
@@ -33,11 +33,11 @@ struct Arch {
   void (*read_gguf)(ConfigReader& meta, ArchSpec& spec) = nullptr;
   void (*read_huggingface)(ConfigReader& config, ArchSpec& spec) = nullptr;
   std::vector<TensorName> names = {};  // in addition to, and before, the common ones
-  // Writing (models/convert/). GGUF's architecture where it is another member's; such a member takes a GGUF file whose
-  // spec `takes` accepts, and the member of that name takes the rest.
+  // Writing (models/convert/). GGUF's architecture name if it is another member's; such a member handles the GGUF files
+  // whose spec `takes` accepts, and the member of that name handles the rest.
   std::string_view gguf_name = {};
   bool (*takes)(const ArchSpec& spec) = nullptr;
-  // What the common writers do not say; keys of `meta` have no prefix. Either may be null.
+  // Fields that the common writers do not cover; keys of `meta` have no prefix. Either may be null.
   void (*write_gguf)(const ArchSpec& spec, nlohmann::ordered_json& meta) = nullptr;
   void (*write_huggingface)(const ArchSpec& spec, nlohmann::ordered_json& config) = nullptr;
 };
@@ -45,7 +45,7 @@ struct Arch {
 const Registry<const Arch*>& archs();
 const Arch* find_arch(const ModelFiles& files);  // null if unknown
 
-// Reads and checks the whole spec. Errors: unsupported (unknown architecture or feature, by its name), corrupt (a key).
+// Reads and checks the whole spec. Errors: unsupported (unknown architecture or feature, named), corrupt (a key).
 Result<ArchSpec> read_arch_spec(const ModelFiles& files);
 
 // The Hugging Face name of a canonical tensor name, empty if there is none.

@@ -1,5 +1,5 @@
-// ArchSpec: an architecture as data. One forward pass (models/model.cc, models/blocks/) reads it; a member of the
-// family is a file in models/arch/ that fills it from a GGUF file's metadata or a Hugging Face config.json.
+// ArchSpec: an architecture as data. A single forward pass (models/model.cc, models/blocks/) interprets it; each family
+// has a file in models/arch/ that fills it from a GGUF file's metadata or a Hugging Face config.json.
 #pragma once
 
 #include <cstdint>
@@ -13,13 +13,13 @@ enum class QkNorm : uint8_t { none, head, full };  // none; RMS over each head (
 enum class RopeStyle : uint8_t { half, interleaved };  // pairs (i, i + n/2), or (2i, 2i + 1)
 enum class HiddenActivation : uint8_t { silu, gelu_tanh, gelu_erf, relu };
 
-// One way of rotating; layers refer to it by index. Frequencies are theta^(-2i/rotated), then scaled.
+// One rotation scheme; layers refer to it by index. Frequencies are theta^(-2i/rotated), then scaled.
 struct RopeSpec {
   enum class Scaling : uint8_t { none, linear, llama3, yarn, longrope };
-  int64_t rotated = 0;  // dims of each head that turn
+  int64_t rotated = 0;  // rotated dims of each head
   double theta = 10000.0;
   Scaling scaling = Scaling::none;
-  double factor = 1.0;  // context is stretched by this much
+  double factor = 1.0;  // the context is extended by this factor
   int64_t original_context = 0;
   double low_freq_factor = 1.0;  // llama3
   double high_freq_factor = 4.0;
@@ -38,14 +38,14 @@ struct MoeSpec {
   int64_t hidden = 0;         // width of one expert
   int64_t shared_hidden = 0;  // width of the shared expert; 0: none
   bool shared_gate = false;   // shared expert's output times sigmoid of a learned gate
-  bool normalize = true;      // chosen experts' weights sum to 1
+  bool normalize = true;      // the selected experts' weights sum to 1
 
   bool operator==(const MoeSpec&) const = default;
 };
 
 struct LayerSpec {
   int64_t window = 0;  // keys seen, itself included; 0: all
-  int rope = 0;        // index into ArchSpec::ropes; -1: positions play no part
+  int rope = 0;        // index into ArchSpec::ropes; -1: no positions
   bool moe = false;
 
   bool operator==(const LayerSpec&) const = default;
@@ -53,7 +53,7 @@ struct LayerSpec {
 
 struct ArchSpec {
   std::string arch;  // "llama"
-  std::string name;  // general.name or the folder, for people
+  std::string name;  // general.name or the folder, for display
   int64_t vocab = 0;
   int64_t context = 0;  // trained length
   int64_t width = 0;

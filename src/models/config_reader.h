@@ -1,5 +1,5 @@
-// ConfigReader: typed, bounded reading of a flat GGUF metadata object or a config.json. The first failure sticks:
-// read everything, then ask status() once.
+// ConfigReader: typed, bounds-checked reading of a flat GGUF metadata object or a config.json. Stores the first
+// failure: read everything, then check status() once.
 #pragma once
 
 #include <cstdint>
@@ -14,12 +14,12 @@ namespace millrace {
 
 class ConfigReader {
  public:
-  // `source` stands in messages; `prefix` goes before every key ("llama." for GGUF).
+  // `source` is used in messages; `prefix` is prepended to every key ("llama." for GGUF).
   ConfigReader(const nlohmann::ordered_json& object, std::string source, std::string prefix = "");
 
   bool has(std::string_view key) const;
   bool is_array(std::string_view key) const;
-  // Counts and sizes: an integer in [min, max]. Without a default the key must be there.
+  // Counts and sizes: an integer in [min, max]. Required unless a default is given.
   int64_t count(std::string_view key, int64_t min, int64_t max);
   int64_t count_or(std::string_view key, int64_t otherwise, int64_t min, int64_t max);
   double number(std::string_view key);
@@ -28,7 +28,7 @@ class ConfigReader {
   std::string text_or(std::string_view key, std::string_view otherwise);
   std::vector<double> numbers_or_empty(std::string_view key);
   std::vector<std::string> texts_or_empty(std::string_view key);
-  // The object under `key` as a reader of its own; an empty one when absent or null.
+  // A reader of the object under `key`; empty if absent or null.
   ConfigReader object(std::string_view key) const;
 
   void fail(Error error);

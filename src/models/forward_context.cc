@@ -14,7 +14,7 @@ int64_t widest_row(int64_t cols) {
   return bytes;
 }
 
-// What the buffers' sizes are made of.
+// The dimensions that determine the buffers' sizes.
 struct ForwardSizes {
   int64_t tokens, outputs, rows, width, q_width, kv_width, hidden, widest_row, hidden_row, rotated, partials, vocab,
       experts, expert_rows, expert_row;
@@ -51,7 +51,7 @@ ForwardSizes forward_sizes(const ArchSpec& spec, const ForwardLimits& limits, in
 ForwardBytes ForwardContext::plan(const ArchSpec& spec, const ForwardLimits& limits, int threads,
                                   int64_t block_tokens) {
   const ForwardSizes d = forward_sizes(spec, limits, threads);
-  constexpr int64_t kPage = 4096;  // each buffer ends on one
+  constexpr int64_t kPage = 4096;  // buffers are rounded up to whole pages
   int64_t buffers = 0;
 #define MILLRACE_ADD_BUFFER(name, size) buffers += (size) + kPage;
   MILLRACE_FORWARD_BUFFERS(MILLRACE_ADD_BUFFER)

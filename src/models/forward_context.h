@@ -1,4 +1,4 @@
-// ForwardContext: what one forward pass works with. Sized once, for the largest step; a step allocates nothing.
+// ForwardContext: the working memory of a forward pass. Sized once, for the largest step; a step allocates nothing.
 #pragma once
 
 #include <cstdint>
@@ -24,11 +24,11 @@ struct ForwardLimits {
 };
 
 struct ForwardBytes {
-  int64_t activations = 0;  // everything but
+  int64_t activations = 0;  // everything else
   int64_t logits = 0;
 };
 
-// The scratch of one step, each buffer listed here and nowhere else: name, bytes, shape. What the sizes are made of is
+// The scratch buffers of one step; this is the only list of them: name, bytes, shape. The sizes are computed from
 // ForwardSizes (forward_context.cc).
 // clang-format off
 #define MILLRACE_FORWARD_BUFFERS(ADD) \
@@ -53,7 +53,7 @@ struct ForwardBytes {
 
 class ForwardContext {
  public:
-  // What create() will allocate.
+  // The bytes that create() will allocate.
   static ForwardBytes plan(const ArchSpec& spec, const ForwardLimits& limits, int threads, int64_t block_tokens);
 
   // Errors: resource.
@@ -66,10 +66,10 @@ class ForwardContext {
   const ForwardLimits& limits() const { return limits_; }
   int64_t bytes() const;
 
-  // Called before each layer's keys are read, when set: keys and values of that layer may still be on their way.
+  // If set, called before each layer's keys are read: keys and values of that layer may still be loading.
   std::function<void(int64_t layer)> before_attention;
 
-  // Ends after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.
+  // Stop after the last norm: `normed` holds the final hidden states of the output rows, and no logits are computed.
   bool hidden_only = false;
 
 #define MILLRACE_DECLARE_BUFFER(name, size) AlignedBuffer name;
@@ -80,9 +80,9 @@ class ForwardContext {
   std::vector<int32_t> expert_rows;            // rows grouped by expert
   std::vector<int64_t> expert_begin;           // [experts + 1]
   std::vector<LinearPart> expert_parts;        // [2 * experts]
-  AttentionMass mass;                          // what is to be observed beside the step
-  LoraRows lora;                               // which rows use adapters
-  Batch outputs;                               // the last layer's, when logits of some tokens only are wanted
+  AttentionMass mass;                          // observations requested for the step
+  LoraRows lora;                               // which rows use which adapters
+  Batch outputs;                               // the last layer's batch, when only some tokens need logits
   std::vector<const uint8_t*> block_pointers;  // per worker: 2 * blocks of one stream
 
  private:

@@ -27,7 +27,7 @@ void Model::embed_row(const Batch& batch, int64_t t, ForwardContext& context) co
       ->decode(embedding_.data + batch.tokens[t] * embedding_.format->row_bytes(width), row, width);
   if (spec_.embedding_scale != 1.0f) kernels.scale(row, spec_.embedding_scale, width);
   if (!spec_.learned_positions) return;
-  float* position = context.normed.as<float>() + t * width;  // free until the first norm
+  float* position = context.normed.as<float>() + t * width;  // unused until the first norm
   positions_.format->decode(positions_.data + batch.positions[t] * positions_.format->row_bytes(width), position,
                             width);
   kernels.add(position, row, width);
@@ -52,7 +52,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
   const KernelTable& kernels = context.kernels();
   const float* residual = context.residual.as<float>();
   float* normed = context.normed.as<float>();
-  // One pass over the rows: `before`, then the norm, then rounding for the matrix that comes next.
+  // One pass over the rows: `before`, then the norm, then rounding for the next matrix.
   auto start_block = [&](const NormWeights& norm, const Weight& next, const auto& before) {
     const ActivationRows rows = activation_rows(next.format->activation, tokens, width, context.encoded.data());
     for_rows(context, tokens, 2 * width, [&](int64_t t) {
@@ -75,7 +75,7 @@ void Model::forward(const Batch& all, ForwardContext& context) const {
     if (context.before_attention) context.before_attention(i);
     if (i == context.mass.layer && !context.mass.spans.empty()) observe_attention(spec_, layer, i, all, context);
     const Batch* batch = &all;
-    if (i + 1 == spec_.layer_count()) {  // nobody reads the other tokens' outputs
+    if (i + 1 == spec_.layer_count()) {  // the other tokens' outputs are not used
       if (all.output_rows.empty()) return;
       if (static_cast<int64_t>(all.output_rows.size()) < tokens) batch = &keep_outputs(spec_, all, context);
       tokens = batch->size();

@@ -1,5 +1,5 @@
 // Model: immutable weights and their ArchSpec, shared by engines (and later drafters). forward() is const and
-// thread-compatible: everything it changes is in its ForwardContext and the KvPool.
+// thread-compatible: it modifies only its ForwardContext and the KvPool.
 #pragma once
 
 #include <functional>
@@ -19,7 +19,7 @@
 namespace millrace {
 
 struct NormWeights {
-  std::vector<float> scale;  // empty: no norm here
+  std::vector<float> scale;  // empty: no norm
   std::vector<float> bias;   // LayerNorm only
 };
 
@@ -41,12 +41,12 @@ struct LayerWeights {
 };
 
 struct ModelOptions {
-  int64_t context = 0;  // longest stream this model will be asked for; 0: the trained length, at most kDefaultContext
+  int64_t context = 0;                   // longest stream to support; 0: the trained length, at most kDefaultContext
   std::function<void(double)> progress;  // fraction loaded; may be null
-  std::string packed_cache;  // file that holds the packed weights between starts (models/packed_cache.h); "": none
+  std::string packed_cache;  // file that stores the packed weights between starts (models/packed_cache.h); "": none
   bool verify_packed_cache = false;
   std::function<void(const std::string&)> warn;  // may be null
-  std::shared_ptr<MemoryAccounts> accounts;      // what the weights take is counted there; may be null
+  std::shared_ptr<MemoryAccounts> accounts;      // charged with the weights' memory; may be null
 };
 
 class Model {
@@ -58,14 +58,14 @@ class Model {
   const ArchSpec& spec() const { return spec_; }
   int64_t context() const { return context_; }
   int64_t weight_bytes() const { return weight_bytes_; }       // packed
-  bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights lie in a mapped packed cache
+  bool from_cache() const { return packed_file_ != nullptr; }  // the packed weights are in a mapped packed cache
   int64_t bytes_per_token() const { return token_bytes_; }     // weight bytes that one decode step reads
   std::vector<KvLayer> kv_layers() const;
   const LayerWeights& layer(int64_t index) const { return layers_[static_cast<size_t>(index)]; }
   const Weight& head() const { return head_; }
 
-  // Runs the batch: stores its keys and values, and leaves the logits of batch.output_rows in
-  // context.logits [output_rows, vocab].
+  // Runs the batch: stores its keys and values, and writes the logits of batch.output_rows to context.logits
+  // [output_rows, vocab].
   void forward(const Batch& batch, ForwardContext& context) const;
 
  private:
@@ -79,7 +79,7 @@ class Model {
   int64_t context_ = 0;
   int64_t weight_bytes_ = 0;
   int64_t token_bytes_ = 0;
-  std::shared_ptr<const ModelFiles> files_;        // the embedding table is read where it lies
+  std::shared_ptr<const ModelFiles> files_;        // the embedding table is read in place
   AlignedBuffer packed_;                           // every matrix; the Weights view their parts ...
   std::shared_ptr<const MappedFile> packed_file_;  // ... or those of a packed cache
   Tensor embedding_;

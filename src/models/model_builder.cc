@@ -22,7 +22,7 @@ Result<std::unique_ptr<Model>> ModelBuilder::build(const KernelTable& table, Thr
   const ArchSpec& spec = model_->spec_;
   model_->context_ = options.context > 0 ? options.context : std::min(spec.context, kDefaultContext);
   if (spec.learned_positions && model_->context_ > spec.context) {
-    return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} asked for", files_->path,
+    return Error::user(fmt::format("context: {} has learned positions for {} tokens, {} requested", files_->path,
                                    spec.context, options.context));
   }
   for (const auto& rope : spec.ropes) {
@@ -133,7 +133,7 @@ Result<void> ModelBuilder::load_mlp(const std::string& prefix, LayerWeights& lay
   return {};
 }
 
-// Experts lie in one stacked tensor [experts, rows, cols], or one by one.
+// Experts are stored in one stacked tensor [experts, rows, cols], or individually.
 Result<MlpWeights> ModelBuilder::load_expert(const std::string& prefix, int64_t expert) {
   const ArchSpec& spec = model_->spec_;
   auto load = [&](const char* part, int64_t rows, int64_t cols) -> Result<Weight> {
@@ -156,7 +156,7 @@ Result<void> ModelBuilder::load_moe(const std::string& prefix, LayerWeights& lay
   MILLRACE_TRY(layer.router, loader_.matrix(prefix + "ffn_gate_inp.weight", spec.moe.experts, spec.width));
   for (int64_t e = 0; e < spec.moe.experts; ++e) {
     MILLRACE_TRY(auto expert, load_expert(prefix, e));
-    // moe_block() rounds the layer's input once for all of them, and their inner rows in one pass.
+    // moe_block() rounds the layer's input once for all experts, and their inner rows in one pass.
     if (e > 0 && expert.gate.format->activation != layer.experts[0].gate.format->activation)
       return Error::unsupported(
           fmt::format("{}: tensor {} ({}) does not share activations with the layer's first expert ({})", files_->path,
@@ -193,14 +193,14 @@ std::vector<Weight*> ModelBuilder::all_weights() {
   return all;
 }
 
-// Takes what the weights will hold, and for as long as it is wanted what reading their files holds beside.
+// Takes memory for the weights, and, while the returned hold exists, for reading their files.
 Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const ThreadPool& pool,
                                              const std::shared_ptr<MemoryAccounts>& accounts, int64_t* window) {
   if (!accounts) return MemoryHold();
   const char* advice = "choose a smaller model or format, or raise the budget";
   int64_t unpacked = 0, lying = 0;
   for (const auto& buffer : files_->buffers) unpacked += buffer->bytes();
-  // Tables are read where they lie, a little around each row; of an image in the program's own file, all was read.
+  // Tables are read in place, with a little around each row; for an image embedded in the program, all pages were read.
   for (const auto& stored : files_->tensors)
     if (stored.tensor.format && (files_->files.empty() || stored.tensor.data == model_->embedding_.data ||
                                  stored.tensor.data == model_->positions_.data))
@@ -214,7 +214,7 @@ Result<MemoryHold> ModelBuilder::take_memory(const WeightPacker& packer, const T
   return MemoryHold::take(accounts, "loading", packer.most_in_memory(pool.threads(), *window), advice);
 }
 
-// Maps the packed cache, or packs (and writes the cache where one is wanted).
+// Maps the packed cache, or packs the weights (and writes the cache if one is configured).
 Result<void> ModelBuilder::place_packed(const WeightPacker& packer, const KernelTable& table, ThreadPool& pool,
                                         const ModelOptions& options) {
   const auto warn = [&](const std::string& message) {
@@ -249,10 +249,10 @@ Result<void> ModelBuilder::pack(const KernelTable& table, ThreadPool& pool, cons
   for (const Weight& stored : tables_)
     if (auto added = packer.add_table(stored); !added.ok()) return in_file(added.error());
   packer.arrange();
-  for (const auto& file : files_->files) file->release(0, file->bytes().size());  // metadata that was read
+  for (const auto& file : files_->files) file->release(0, file->bytes().size());  // pages of metadata
   if (auto placed = place_packed(packer, table, pool, options); !placed.ok()) return in_file(placed.error());
   for (const auto& file : files_->files)
-    file->release(0, file->bytes().size());  // what is read from now on are rows of tables
+    file->release(0, file->bytes().size());  // from now on only rows of tables are read
   for (const auto& planned : packer.planned()) model_->weight_bytes_ += planned.bytes;
   const MoeSpec& moe = model_->spec_.moe;
   int64_t idle = 0;

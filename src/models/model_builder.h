@@ -33,7 +33,7 @@ class ModelBuilder {
 
   std::shared_ptr<const ModelFiles> files_;
   WeightLoader loader_;
-  std::vector<Weight> tables_;  // embeddings that are read where they lie: checked, never packed
+  std::vector<Weight> tables_;  // embeddings that are read in place: checked, never packed
   std::unique_ptr<Model> model_;
 };
 

@@ -17,17 +17,17 @@ namespace millrace {
 namespace {
 
 constexpr char kMagic[8] = {'M', 'I', 'L', 'L', 'P', 'A', 'C', 'K'};  // frozen
-constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // what is hashed of each of the model's files: its header, mostly
+constexpr int64_t kIdentityBytesOfFile = 1 << 20;  // hashed at the start of each model file: mostly its header
 constexpr size_t kMatricesTried = 32;
 constexpr int64_t kWriteBytes = int64_t{8} << 20;
-constexpr int64_t kBlockBytes = int64_t{8} << 20;  // frozen; read in and hashed in one go
+constexpr int64_t kBlockBytes = int64_t{8} << 20;  // frozen; read and hashed at once
 
 struct Prelude {  // frozen
   char magic[8];
   uint32_t version;
   uint32_t blocks;
   uint64_t identity_bytes;
-  uint64_t payload_at;  // a multiple of the huge page, so that the mapping can have such
+  uint64_t payload_at;  // a multiple of the huge page size, so that the mapping can use huge pages
   uint64_t payload_bytes;
   uint64_t reserved[2];
   uint64_t hash;  // XXH3-64 of all bytes before the payload, this field taken as 0
@@ -49,7 +49,7 @@ int64_t payload_at(size_t header_bytes) {
   return (static_cast<int64_t>(header_bytes) + kHugePageBytes - 1) / kHugePageBytes * kHugePageBytes;
 }
 
-// The line in which two texts begin to differ.
+// Describes the first line in which two texts differ.
 std::string first_difference(std::string_view wanted, std::string_view found) {
   const auto [a, b] = std::ranges::mismatch(wanted, found);
   const auto line = [](std::string_view text, size_t at) {
@@ -60,7 +60,7 @@ std::string first_difference(std::string_view wanted, std::string_view found) {
                      line(wanted, static_cast<size_t>(a - wanted.begin())));
 }
 
-// A file that goes away again unless it is kept.
+// A file that is removed unless it is kept.
 class TemporaryFile {
  public:
   explicit TemporaryFile(std::string path) : path_(std::move(path)) {
@@ -91,7 +91,7 @@ class TemporaryFile {
     std::string folder = std::filesystem::path(name).parent_path().string();
     if (folder.empty()) folder = ".";
     if (const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC); fd >= 0) {
-      ::fsync(fd);  // some file systems cannot; the worst that comes of it is that the cache is written again
+      ::fsync(fd);  // unsupported by some file systems; at worst the cache is written again
       ::close(fd);
     }
     return true;
@@ -125,7 +125,7 @@ int64_t PackedCache::block_bytes(size_t block) const {
   return std::min(kBlockBytes, packer_.packed_bytes() - static_cast<int64_t>(block) * kBlockBytes);
 }
 
-// All before the payload; `hashes` holds blocks() of them.
+// Everything before the payload; `hashes` holds blocks() of them.
 std::string PackedCache::header(const uint8_t* hashes) const {
   const size_t hash_bytes = blocks() * sizeof(uint64_t);
   Prelude prelude = {};
@@ -150,9 +150,10 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
   if (bytes.size() < sizeof prelude) return Error::corrupt(fmt::format("{}: has only {} bytes", path_, bytes.size()));
   std::memcpy(&prelude, bytes.data(), sizeof prelude);
   if (std::memcmp(prelude.magic, kMagic, sizeof kMagic) != 0)
-    return Error::corrupt(fmt::format("{}: is no packed cache", path_));
+    return Error::corrupt(fmt::format("{}: is not a packed cache", path_));
   if (prelude.version != kPackedCacheVersion)
-    return Error::corrupt(fmt::format("{}: has version {}, this is {}", path_, prelude.version, kPackedCacheVersion));
+    return Error::corrupt(
+        fmt::format("{}: has version {}, this build uses {}", path_, prelude.version, kPackedCacheVersion));
   const uint64_t rest = bytes.size() - sizeof prelude;
   if (prelude.identity_bytes > rest || prelude.blocks > (rest - prelude.identity_bytes) / sizeof(uint64_t))
     return Error::corrupt(fmt::format("{}: the header does not fit in {} bytes", path_, bytes.size()));
@@ -167,8 +168,8 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
   const std::string_view identity = std::string_view(header).substr(sizeof prelude, prelude.identity_bytes);
   if (identity != identity_)
     return Error::corrupt(
-        fmt::format("{}: is of another model or machine: {}", path_, first_difference(identity_, identity)));
-  // The identity holds the matrices and their places: what the prelude says of them can only agree.
+        fmt::format("{}: is for another model or machine: {}", path_, first_difference(identity_, identity)));
+  // The identity contains the matrices and their offsets: the prelude can only agree with it.
   const auto payload = static_cast<uint64_t>(packer_.packed_bytes());
   if (prelude.blocks != blocks() || prelude.payload_at != at || prelude.payload_bytes != payload ||
       bytes.size() != at + payload)
@@ -176,8 +177,8 @@ Result<void> PackedCache::check_header(const MappedFile& file) const {
   return {};
 }
 
-// Packs the first tile of some matrices, or all of every one, and compares: catches a changed layout of the same name,
-// and a model's file that was changed in place.
+// Packs the first tile of some matrices, or all of every matrix, and compares: detects a changed layout of the same
+// name, and a model file that was modified in place.
 Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
   std::vector<uint8_t> again;
   const size_t step = all ? 1 : std::max<size_t>(1, matrices_ / kMatricesTried);
@@ -188,14 +189,14 @@ Result<void> PackedCache::check_rows(const uint8_t* packed, bool all) const {
     const int64_t rows = all ? weight.rows : std::min<int64_t>(weight.rows, weight.kernel->row_tile);
     again.assign(static_cast<size_t>(weight.kernel->packed_bytes(rows, weight.cols)), 0);
     pack_rows(weight, 0, rows, again.data());
-    files_.release(weight.data, weight.data + again.size());  // at least a huge page each, where the file lies in such
+    files_.release(weight.data, weight.data + again.size());  // at least a huge page if mapped in huge pages
     if (std::memcmp(again.data(), packed + planned.offset, again.size()) != 0)
-      return Error::corrupt(fmt::format("{}: {} is not what the model's file gives", path_, weight.name));
+      return Error::corrupt(fmt::format("{}: {} does not match the model's file", path_, weight.name));
   }
   return {};
 }
 
-// Reads every block in and compares its hash with the header's.
+// Reads every block and compares its hash with the header's.
 Result<void> PackedCache::check_blocks(const MappedFile& file, const uint8_t* packed, ThreadPool& pool,
                                        const std::function<void(double)>& progress) const {
   const uint8_t* stored = file.bytes().data() + sizeof(Prelude) + identity_.size();

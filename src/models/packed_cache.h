@@ -1,18 +1,16 @@
-// The packed cache: a file that holds a model's packed weights, so that the next start maps it instead of packing anew.
+// The packed cache: a file with a model's packed weights, so that the next start maps it instead of packing again.
 //
-//   | prelude: 64 bytes | identity text | one XXH3-64 a block | zeros to 2 MiB | packed weights, as WeightPacker has
-//   them |
-//                                                                              |  block: 8 MiB  |  block  |  ...  |
+//   | prelude: 64 bytes | identity text | one XXH3-64 per block | zeros to 2 MiB | packed weights of WeightPacker |
+//                                                                                | block: 8 MiB | block | ...     |
 //
-// The identity says line by line what the payload depends on: instruction set, the size, time and first bytes of each
-// of the model's files, and name, format, layout, shape and place of each matrix. A cache is used only if its identity
-// is, to the letter, the one that would be written now, the prelude's hash fits everything before the payload, each
-// block's hash fits the block, and the first rows of some matrices, packed anew, give the bytes that it holds. So every
-// byte of the file is covered by a hash, and read once before the first answer; what the file holds later, while it is
-// mapped, is in the hands of the system.
+// The identity lists line by line what the payload depends on: instruction set, the size, time and first bytes of each
+// of the model's files, and name, format, layout, shape and offset of each matrix. A cache is used only if its identity
+// equals the current one exactly, the prelude's hash matches everything before the payload, each block's hash matches
+// the block, and the first rows of some matrices, packed again, match the cached bytes. So every byte of the file is
+// covered by a hash, and read once before the first answer; changes to the file while it is mapped are not detected.
 //
 // Written under a temporary name, synced, then renamed: a crash leaves the old file or none. Everything on disk is
-// little-endian and frozen; a change of it needs a new kPackedCacheVersion.
+// little-endian and frozen; any change requires a new kPackedCacheVersion.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +24,7 @@
 
 namespace millrace {
 
-inline constexpr uint32_t kPackedCacheVersion = 2;  // 1 had a hash for each matrix, which was looked at on request only
+inline constexpr uint32_t kPackedCacheVersion = 2;  // version 1 had one hash per matrix, verified only on request
 
 class PackedCache {
  public:
@@ -37,9 +35,9 @@ class PackedCache {
     std::shared_ptr<const MappedFile> file;
     const uint8_t* packed = nullptr;
   };
-  // Maps the file, reads it in and checks every hash; `file` is null where there is none. `verify`: also packs every
-  // matrix anew and compares. Errors: corrupt (damaged, or of another model, machine or version; the message says
-  // which), resource.
+  // Maps the file, reads it and checks every hash; `file` is null if it does not exist. `verify`: also packs every
+  // matrix again and compares. Errors: corrupt (damaged, or of another model, machine or version, as the message
+  // tells), resource.
   Result<Opened> open(ThreadPool& pool, bool verify, const std::function<void(double)>& progress) const;
 
   // Errors: resource (the disk is full, the folder cannot be written).

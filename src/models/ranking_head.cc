@@ -23,7 +23,7 @@ bool is_ranker(const ModelFiles& files) {
   return pooling != files.config->end() && pooling->is_number_integer() && *pooling == kRankPooling;
 }
 
-// By place; "" for those without a name.
+// By index; "" for labels without a name.
 std::vector<std::string> read_labels(const ModelFiles& files, size_t count) {
   std::vector<std::string> labels(count);
   const auto take = [&](size_t place, const Json& name) {
@@ -63,8 +63,9 @@ Result<std::optional<RankingHead>> RankingHead::read(const ModelFiles& files, co
   if (!out) return std::optional<RankingHead>();
   const int64_t count = out->tensor.rows();
   if (count < 1 || count > kMostLabels || out->tensor.cols() != spec.width)
-    return Error::corrupt(fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model has 1 to {} of {}",
-                                      files.path, out->name, count, out->tensor.cols(), kMostLabels, spec.width));
+    return Error::corrupt(
+        fmt::format("{}: tensor {} has {} rows of {}; a ranking head of this model needs 1 to {} of {}", files.path,
+                    out->name, count, out->tensor.cols(), kMostLabels, spec.width));
   RankingHead head;
   MILLRACE_TRY(head.out_, loader.vector(kOut, count * spec.width));
   MILLRACE_TRY(head.out_bias_, loader.optional_vector("cls.output.bias", count));

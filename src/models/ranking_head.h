@@ -1,10 +1,11 @@
-// RankingHead: what a reranker has behind its last norm, beside its output head or in its place. It turns the last
-// token's final hidden state into a number for each label, and those into how relevant a document is.
+// RankingHead: a reranker's head after its last norm, in addition to or instead of its output head. It maps the last
+// token's final hidden state to a logit per label, and those to a document's relevance.
 //
-//   hidden [width] -> dense [width, width] + bias, tanh (where there is one) -> out [labels, width] + bias -> logits
+//   hidden [width] -> dense [width, width] + bias, tanh (optional) -> out [labels, width] + bias -> logits
 //
 // One label: its logit is the score. Several, as in conversions of Qwen3-Reranker with "yes" and "no": softmax over
-// them, and "yes" is the score. Sums are taken in double, one after the other: the same bits on every instruction set.
+// them, and the probability of "yes" is the score. Sums are in double and sequential: the same bits on every
+// instruction set.
 #pragma once
 
 #include <optional>
@@ -20,17 +21,17 @@ namespace millrace {
 
 class RankingHead {
  public:
-  // Null where the files have none: GGUF must say `pooling_type` 4 and hold cls.output.weight, a folder must be of a
-  // class ...ForSequenceClassification and hold score.weight. Errors: corrupt.
-  // It is decoded from where it lies, which is a matter of some thousand numbers.
+  // Null if the files have none: GGUF must have `pooling_type` 4 and cls.output.weight, a folder must be of a class
+  // ...ForSequenceClassification and have score.weight. Errors: corrupt. Decoded directly from the files, because it
+  // has only some thousand numbers.
   static Result<std::optional<RankingHead>> read(const ModelFiles& files, const ArchSpec& spec);
 
-  const std::vector<std::string>& labels() const { return labels_; }  // "" where the files name none
-  // Which label says "relevant"; null: it classifies, and does not rank.
+  const std::vector<std::string>& labels() const { return labels_; }  // "" if the files do not name them
+  // The label that means "relevant"; null: the head classifies and does not rank.
   std::optional<size_t> relevant() const { return relevant_; }
 
-  // `hidden` [width], as the last norm leaves it. Of one label the logit, or with `activated` its sigmoid; of several
-  // the probability of relevant(), which must be there.
+  // `hidden` [width], after the last norm. For one label its logit, or with `activated` its sigmoid; for several, the
+  // probability of relevant(), which must not be null.
   double score(std::span<const float> hidden, bool activated) const;
 
  private:

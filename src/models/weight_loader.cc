@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Prefixes that checkpoints put before, or leave out of, the usual names.
+// Variants of a name with the prefixes that checkpoints add or omit.
 std::vector<std::string> spellings(const std::string& name) {
   std::vector<std::string> out = {name, "language_model." + name};
   for (std::string_view prefix : {"model.", "transformer."}) {

@@ -1,4 +1,4 @@
-// WeightLoader: finds tensors by canonical name in either file kind, checks shapes, and hands out Weights.
+// WeightLoader: finds tensors by canonical name in either file kind, checks shapes, and returns Weights.
 #pragma once
 
 #include <memory>
@@ -17,10 +17,10 @@ class WeightLoader {
  public:
   WeightLoader(const ModelFiles& files, const Arch& arch) : files_(files), arch_(arch) {}
 
-  // The stored tensor, null if absent. `transposed` (may be null) says that the file holds [in, out].
+  // The stored tensor, null if absent. `transposed` (may be null) is set if the file stores [in, out].
   const StoredTensor* find(std::string_view canonical, bool* transposed = nullptr) const;
 
-  // A [rows, cols] matrix; the optional forms give an absent Weight (rows == 0) or empty vector.
+  // A [rows, cols] matrix; the optional forms return an absent Weight (rows == 0) or an empty vector.
   // Errors: corrupt (missing, wrong shape, NaN), unsupported (a type without Format, by its name).
   Result<Weight> matrix(std::string_view canonical, int64_t rows, int64_t cols);
   Result<Weight> optional_matrix(std::string_view canonical, int64_t rows, int64_t cols);

@@ -14,11 +14,11 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kPieceBytes = int64_t{1} << 20;     // of the file: large enough to stream, small enough to balance
-constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: a part of a small L2
+constexpr int64_t kCachedBytes = int64_t{256} << 10;  // checked and packed in turn: part of a small L2
 constexpr int64_t kStretchBytes = int64_t{16}
                                   << 20;  // released together, at most: a release interrupts the other cores
 constexpr int64_t kShortestStretch = int64_t{2} << 20;
-constexpr int64_t kAlignment = 4096;  // of a matrix in the packed memory
+constexpr int64_t kAlignment = 4096;  // of each matrix in the packed memory
 
 int64_t stored_row_bytes(const Weight& weight) {
   return weight.column_format ? weight.cols * weight.column_format->block_bytes : weight.format->row_bytes(weight.cols);
@@ -29,14 +29,14 @@ Error not_finite(const Weight& weight, int64_t row, int64_t block, int64_t byte)
                                     weight.name, row, block, byte));
 }
 
-// Pieces that are neighbours in a file. Whoever finishes the last one gives its pages back.
+// Adjacent pieces of a file. The thread that finishes the last one releases its pages.
 struct Stretch {
   const uint8_t* begin = nullptr;
   const uint8_t* end = nullptr;
   std::atomic<int64_t> left{0};
 };
 
-// The first failure in the order of the weights, whichever thread meets it when.
+// The first failure in weight order, whichever thread finds it when.
 class FirstFailure {
  public:
   void set(size_t order, Error error) {
@@ -63,7 +63,7 @@ struct WeightPacker::Piece {
   int64_t stored_bytes = 0;
   Stretch* stretch = nullptr;
 
-  // Of the file. A transposed matrix's rows are spread over all of its bytes.
+  // Extent in the file. A transposed matrix's rows are spread over all of its bytes.
   const uint8_t* first() const {
     return weight->column_format ? weight->data : weight->data + begin * stored_row_bytes(*weight);
   }
@@ -119,7 +119,7 @@ void WeightPacker::arrange() {
   }
 }
 
-// In the order of the files.
+// In file order.
 std::vector<WeightPacker::Piece> WeightPacker::cut() const {
   std::vector<Piece> pieces;
   for (size_t i = 0; i < planned_.size(); ++i) {
@@ -136,7 +136,7 @@ std::vector<WeightPacker::Piece> WeightPacker::cut() const {
   return pieces;
 }
 
-// A few rows at a time are checked and then packed, while the cache holds them.
+// Checks and then packs a few rows at a time, while they are cached.
 Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const {
   const Weight& weight = *piece.weight;
   const Planned& planned = planned_[piece.planned];
@@ -151,8 +151,8 @@ Result<void> WeightPacker::pack_piece(const Piece& piece, uint8_t* packed) const
   return {};
 }
 
-// Each worker has a range of pieces of its own, so a stretch that lies across two ranges stays until both are there;
-// ranges that others take over end in the middle of one too.
+// Each worker has its own range of pieces, so a stretch that spans two ranges remains until both are done; ranges that
+// other workers take over may also end in the middle of one.
 constexpr int64_t open_stretches(int threads) { return 3 * threads + 1; }
 
 int64_t WeightPacker::stretch_bytes(int threads, int64_t window) const {
@@ -166,7 +166,7 @@ int64_t WeightPacker::most_in_memory(int threads, int64_t window) const {
     stored += bytes;
     if (planned.stored->column_format) transposed = std::max(transposed, bytes);
   }
-  // A page that begins before a stretch, or a huge one, comes whole.
+  // Partial pages at the start of a stretch, and huge pages, are read whole.
   return std::min(
       stored, open_stretches(threads) * (stretch_bytes(threads, window) + kPieceBytes + kHugePageBytes) + transposed);
 }
@@ -208,7 +208,7 @@ void WeightPacker::point_weights(const uint8_t* packed) const {
   for (const Planned& planned : planned_) {
     if (!planned.weight) continue;
     planned.weight->packed = AlignedBuffer::view(packed + planned.offset, planned.bytes);
-    planned.weight->data = nullptr;  // only the packed form is read from here on
+    planned.weight->data = nullptr;  // only the packed form is read from now on
   }
 }
 

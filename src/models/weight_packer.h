@@ -1,12 +1,11 @@
-// WeightPacker: brings the matrices of a model from their files into one block of memory, in the layouts that the
-// kernels read.
+// WeightPacker: packs a model's matrices from its files into one block of memory, in the layouts that the kernels read.
 //
-//   files    | embedding | q | k | v | ... |          mapped, read once from front to end, then given back
+//   files    | embedding | q | k | v | ... |          mapped, read once from front to end, then released
 //                          |   |   |  pieces of about a megabyte, any thread: check for NaN, pack
 //   packed   | q | k | v | ... |                      one buffer in huge pages; each Weight views its part
 //
-// Pieces are taken in the order of the files, so that disk and page cache stream; every few pieces the pages behind are
-// released. So at no time is there more than the packed weights and some megabytes of the files in memory.
+// Pieces are processed in file order, so that disk and page cache stream; every few pieces the pages already packed are
+// released. So memory never holds more than the packed weights and some megabytes of the files.
 #pragma once
 
 #include <cstdint>
@@ -21,11 +20,11 @@ namespace millrace {
 
 class WeightPacker {
  public:
-  static constexpr int64_t kWidestWindow = int64_t{1} << 40;  // as wide as is good for speed
+  static constexpr int64_t kWidestWindow = int64_t{1} << 40;  // wide enough for full speed
   static constexpr int64_t kNarrowestWindow = int64_t{32} << 20;
 
   struct Planned {
-    Weight* weight = nullptr;  // null: a table, which is checked and stays where it lies
+    Weight* weight = nullptr;  // null: a table, which is checked but not packed
     const Weight* stored = nullptr;
     int64_t bytes = 0;   // packed
     int64_t offset = 0;  // in the packed memory
@@ -34,22 +33,22 @@ class WeightPacker {
   // `files` must hold the weights' data and outlive the packer, as must the weights.
   WeightPacker(const ModelFiles& files, const KernelTable& table) : files_(files), table_(table) {}
 
-  // Plans a matrix. Errors: as plan_packing(), corrupt (a scale beside it is not finite).
+  // Plans a matrix. Errors: as plan_packing(), corrupt (a separate scale is not finite).
   Result<void> add(Weight& weight);
-  // A matrix that is read where it lies.
+  // Adds a matrix that is read in place.
   Result<void> add_table(const Weight& weight);
-  // After the last add: gives everything its place, in the order of the files.
+  // After the last add: assigns offsets, in file order.
   void arrange();
 
   int64_t packed_bytes() const { return packed_bytes_; }
-  const std::vector<Planned>& planned() const { return planned_; }  // in the order in which they were added
+  const std::vector<Planned>& planned() const { return planned_; }  // in the order of add()
 
   // Checks and packs everything. `progress` gets the fraction done, on the calling thread; may be null.
-  // Errors: corrupt (NaN or infinity; of the first weight that was added), resource.
-  // Of the files, about `window` bytes are in memory at a time.
+  // Errors: corrupt (NaN or infinity; reports the first weight that was added), resource.
+  // At most about `window` bytes of the files are in memory at a time.
   Result<AlignedBuffer> pack(ThreadPool& pool, const std::function<void(double)>& progress,
                              int64_t window = kWidestWindow) const;
-  // Of the files' bytes, what packing within `window` can have in memory at once: all of a matrix that lies transposed.
+  // Maximum bytes of the files in memory while packing within `window`: all of a matrix that is stored transposed.
   int64_t most_in_memory(int threads, int64_t window) const;
   // Makes every weight's `packed` a view of its part of `packed`, which must outlive them.
   void point_weights(const uint8_t* packed) const;
@@ -65,8 +64,7 @@ class WeightPacker {
   int64_t packed_bytes_ = 0;
 };
 
-// "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; scales beside the matrix are not looked
-// at.
+// "corrupt" error if a value or scale in rows [begin, end) is NaN or infinite; separate scales are not checked.
 Result<void> check_rows_finite(const Weight& weight, int64_t begin, int64_t end);
 
 }  // namespace millrace

@@ -59,7 +59,7 @@ Result<TokenId> draw(SamplingRow& row) {
   Softmax softmax = row.softmax();
   double target = row.uniform(RandomStream::token) * softmax.total;
   double cumulated = 0;
-  const Candidate* last = nullptr;  // the last one with any probability: where rounding at the end of the sum leads
+  const Candidate* last = nullptr;  // the last one with nonzero probability, for rounding at the end of the sum
   for (size_t i = 0; i < list.size(); ++i) {
     const double weight = row.weights()[i];
     if (weight > 0) last = &list[i];

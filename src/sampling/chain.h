@@ -1,5 +1,5 @@
-// SamplerChain: the steps that a request asks for, in order, and the draw at their end. One chain per sequence, used by
-// one thread at a time. A token depends on the logits, the accepted tokens, the seed and the position alone.
+// SamplerChain: the sampling steps of a request, in order, followed by the random draw. One chain per sequence, used by
+// one thread at a time. A token depends only on the logits, the accepted tokens, the seed and the position.
 //
 //   MILLRACE_TRY(auto chain, SamplerChain::create(setup));
 //   for (TokenId token : prompt) chain.accept(token);
@@ -19,23 +19,23 @@ namespace millrace {
 
 class SamplerChain {
  public:
-  // Errors: user (an option out of its bounds, a token id outside the vocabulary).
+  // Errors: user (an option out of range, a token id outside the vocabulary).
   static Result<SamplerChain> create(const SamplerSetup& setup);
 
   SamplerChain(SamplerChain&&) = default;
   SamplerChain& operator=(SamplerChain&&) = default;
-  SamplerChain clone() const;  // independent from here on, e.g. to try a draft
+  SamplerChain clone() const;  // an independent copy, e.g. to try a draft
 
-  // Runs every step: the row is left with the candidates of the final distribution (row.softmax()). Edits `logits`;
-  // take log-probabilities (logprobs.h) before.
+  // Runs every step: the row then holds the candidates of the final distribution (row.softmax()). Modifies `logits`;
+  // compute log-probabilities (logprobs.h) first.
   void apply(std::span<float> logits, int64_t position, SamplingRow& row);
-  // apply() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), those of
-  // steps that cannot go on (SamplerStep::failure).
+  // apply() and the draw. Errors: user (no token is left: all are banned, or all logits are NaN or -inf), and those of
+  // steps that cannot continue (SamplerStep::failure).
   Result<TokenId> sample(std::span<float> logits, int64_t position, SamplingRow& row);
 
   void accept(TokenId token);
   void reset();
-  bool ended() const;  // some step says that nothing can follow
+  bool ended() const;  // a step reports that no token can follow
 
  private:
   SamplerChain() = default;
@@ -43,8 +43,7 @@ class SamplerChain {
   std::vector<std::unique_ptr<SamplerStep>> steps_;
 };
 
-// Draws from the candidates of a row: the first one in its order whose cumulated probability exceeds
-// row.uniform(token).
+// Draws from the candidates of a row: the first one in order whose cumulative probability exceeds row.uniform(token).
 Result<TokenId> draw(SamplingRow& row);
 
 }  // namespace millrace

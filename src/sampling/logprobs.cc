@@ -14,7 +14,7 @@ constexpr double kNone = -std::numeric_limits<double>::infinity();
 
 double finite_or_none(float logit) { return std::isnan(logit) ? kNone : std::min<double>(logit, FLT_MAX); }
 
-// log(sum(exp(logits))) in two parts, so that large logits lose nothing.
+// log(sum(exp(logits))) in two parts, to keep precision with large logits.
 struct Normalizer {
   double max = kNone;
   double log_sum = 0;
@@ -50,7 +50,7 @@ Logprobs compute_logprobs(std::span<const float> logits, TokenId chosen, int64_t
   for (size_t i = 0; wanted > 0 && i < logits.size(); ++i) {
     double logit = finite_or_none(logits[i]);
     if (logit == kNone || (best.size() == wanted && !(logit > best.front().logit))) continue;
-    if (best.size() == wanted) {  // a heap with its worst in front
+    if (best.size() == wanted) {  // a heap with the worst in front
       std::pop_heap(best.begin(), best.end(), better);
       best.pop_back();
     }

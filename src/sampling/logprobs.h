@@ -1,4 +1,4 @@
-// Log-probabilities of the model's own distribution, before any sampling step. Pure functions.
+// Log-probabilities of the model's unmodified distribution, before any sampling step. Pure functions.
 #pragma once
 
 #include <cstdint>
@@ -14,11 +14,11 @@ struct Logprobs {
   std::vector<TokenLogprob> top;  // best first, ties by lower id; tokens with a NaN or -inf logit are left out
 };
 
-// log softmax over the whole vocabulary for `chosen` and the k best tokens. The sum is in double, by ascending id. NaN
-// reads as -inf; a chosen token without probability gets -inf.
+// log softmax over the whole vocabulary for `chosen` and the k best tokens. Summed in double, by ascending id. NaN is
+// treated as -inf; a chosen token without probability gets -inf.
 Logprobs compute_logprobs(std::span<const float> logits, TokenId chosen, int64_t k);
 
-// log(sum(exp(logits))), as above; -inf if there is nothing finite.
+// log(sum(exp(logits))), as above; -inf if no logit is finite.
 double log_sum_exp(std::span<const float> logits);
 
 }  // namespace millrace

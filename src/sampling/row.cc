@@ -10,7 +10,7 @@ namespace millrace {
 namespace {
 
 constexpr float kMasked = -std::numeric_limits<float>::infinity();
-constexpr size_t kFew = 4096;  // tokens that are taken out of a dense row instead of the others being struck from it
+constexpr size_t kFew = 4096;  // up to this many tokens are gathered from a dense row instead of striking the others
 
 // Largest of a block, NaN ignored. Eight lanes, so that the loop becomes vector code on any machine.
 float block_max(const float* x, size_t n) {
@@ -112,8 +112,8 @@ void SamplingRow::keep_best(size_t k) {
     return;
   }
   dense_ = false;
-  // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins. Soon
-  // few blocks hold any that does, and the others cost a vector comparison each.
+  // Collects up to 2k that beat the k-th best so far, then halves. Ids ascend, so a later equal logit never wins. After
+  // a while few blocks contain such a token, and the others cost one vector comparison each.
   constexpr size_t kBlock = 64;
   float bar = kMasked;
   for (size_t at = 0; at < logits_.size(); at += kBlock) {
@@ -168,7 +168,7 @@ void SamplingRow::keep_bits(std::span<const uint64_t> bits) {
   }
 }
 
-// Sixty-four at a time: nothing, the struck ones one by one, or all of them but the kept ones.
+// 64 tokens at a time: strikes nothing, the struck ones one by one, or all except the kept ones.
 void SamplingRow::strike(std::span<const uint64_t> bits) {
   for (size_t at = 0; at < logits_.size(); at += 64) {
     const uint64_t kept = at / 64 < bits.size() ? bits[at / 64] : 0;  // rows may be wider than the vocabulary

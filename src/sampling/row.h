@@ -1,16 +1,16 @@
-// SamplingRow: the logits of one position on their way to a token. It starts dense, as logits over the whole
-// vocabulary, where steps edit them; the first step that truncates turns it into a list of candidates, which is what
-// later steps see.
+// SamplingRow: the logits of one position while they are turned into a token. It starts dense, as logits over the whole
+// vocabulary, which steps edit in place; the first truncating step turns it into a list of candidates for the later
+// steps.
 //
 //   dense   logits  [vocabulary]                 penalties, bias, bans: edited in place
 //   list    candidates {logit, token} ...        top-k, top-p ...: fewer and fewer; leading `sorted` ones are the best
 //
-// Every operation does the same to both: on a list it is as if all other logits were -inf, and no operation brings back
-// a token that is no candidate, but for force() on a dense row. So steps need not know which form they get.
+// Every operation has the same effect on both forms: a list behaves as if all other logits were -inf, and no operation
+// restores a token that is not a candidate, except force() on a dense row. So steps need not know the form.
 //
-// Order among candidates is by logit, ties by lower token id, everywhere. NaN reads as -inf, -inf is no candidate, +inf
-// reads as the largest float. Sums are in double in the order of the candidates. Not thread-safe; reuse one row for
-// many positions to keep its memory.
+// Candidates are ordered by logit everywhere, ties by lower token id. NaN is treated as -inf, -inf is not a candidate,
+// +inf is treated as the largest float. Sums are in double in candidate order. Not thread-safe; reuse one row for many
+// positions to reuse its memory.
 #pragma once
 
 #include <cstdint>
@@ -32,10 +32,11 @@ inline bool better(const Candidate& a, const Candidate& b) {
   return a.logit > b.logit || (a.logit == b.logit && a.token < b.token);
 }
 
-// Streams of random numbers, one per step that draws. Frozen: another number means other tokens for the same seed.
+// Streams of random numbers, one per step that draws. Frozen: a different number yields different tokens for the same
+// seed.
 enum class RandomStream : uint64_t { token = 0, xtc = 1 };
 
-// Softmax over the candidates at hand: p = exp(logit - max) / total.
+// Softmax over the current candidates: p = exp(logit - max) / total.
 struct Softmax {
   double max = 0;
   double total = 0;
@@ -54,7 +55,7 @@ class SamplingRow {
 
   bool dense() const { return dense_; }
 
-  // Changes one candidate's logit; a token that is none stays none, and ids outside the vocabulary are ignored.
+  // Changes one candidate's logit; other tokens are ignored, as are ids outside the vocabulary.
   template <typename Edit>
   void edit(TokenId token, Edit change) {
     if (token < 0 || static_cast<size_t>(token) >= logits_.size()) return;
@@ -67,31 +68,31 @@ class SamplingRow {
     if (logit > -std::numeric_limits<float>::infinity()) logit = change(logit);
   }
 
-  // The candidates; makes the list of a dense row first.
+  // The candidates; converts a dense row to a list first.
   std::vector<Candidate>& candidates();
   size_t sorted() const { return sorted_; }
 
-  // Makes the list the `k` best of a row in order; all of them if there are fewer.
+  // Reduces the row to its `k` best candidates, in order; all of them if there are fewer.
   void keep_best(size_t k);
-  // Makes the list those of these tokens (ascending, no duplicates) that are candidates.
+  // Reduces the row to those of these tokens (ascending, no duplicates) that are candidates.
   void keep_tokens(std::span<const TokenId> tokens);
-  // Makes this token the one candidate. A dense row has every token, even one with the logit -inf: bans stand below. A
-  // list without it is left empty.
+  // Makes this token the only candidate. A dense row contains every token, even one with logit -inf: force() overrides
+  // bans. A list without it becomes empty.
   void force(TokenId token);
-  // Keeps the tokens whose bit is set in bits[token / 64]; what is behind the bits goes. A row that many are kept of
-  // stays dense.
+  // Keeps the tokens whose bit is set in bits[token / 64]; tokens beyond the bits are dropped. A row stays dense if
+  // many are kept.
   void keep_bits(std::span<const uint64_t> bits);
-  // Makes the list those with logit >= threshold.
+  // Reduces the row to the candidates with logit >= threshold.
   void keep_above(double threshold);
-  // Makes the list the one best candidate.
+  // Reduces the row to the single best candidate.
   void keep_argmax();
-  // Puts the `n` best of the list first, in order.
+  // Moves the `n` best of the list to the front, in order.
   void sort_prefix(size_t n);
   void truncate(size_t n);
   void drop_front(size_t n);
   void set_unsorted() { sorted_ = 0; }
 
-  // Calls visit(i) for candidates in order, sorting as far as it goes on; visit returns false to stop.
+  // Calls visit(i) for candidates in order, sorting only as far as needed; visit returns false to stop.
   template <typename Visit>
   void visit_sorted(Visit visit) {
     auto& list = candidates();
@@ -101,15 +102,15 @@ class SamplingRow {
     }
   }
 
-  float max_logit() const;                                      // -inf when there is no candidate
+  float max_logit() const;                                      // -inf without candidates
   Softmax softmax();                                            // over candidates()
-  std::span<const double> weights() const { return weights_; }  // exp(logit - max) of each, of the last softmax()
+  std::span<const double> weights() const { return weights_; }  // exp(logit - max) per candidate, from softmax()
 
  private:
-  size_t place_of(TokenId token) const;       // in the list; its size: it is not there
-  void set_logit(size_t place, float logit);  // -inf and NaN take it from the list
+  size_t place_of(TokenId token) const;       // index in the list; its size if absent
+  void set_logit(size_t place, float logit);  // -inf and NaN remove it from the list
   template <typename Keep>
-  void keep_if(Keep keep);  // of the list, in its order
+  void keep_if(Keep keep);  // filters the list, in order
   void strike(std::span<const uint64_t> bits);
 
   std::span<float> logits_;

@@ -33,33 +33,33 @@ constexpr size_t kMaxBreakerBytes = 1024;
 // clang-format off
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
-      {{"seed", Type::integer, "0", 0, 18446744073709551615.0, "seed of the random draws; a token depends on it and its position alone"}, &Options::seed},
+      {{"seed", Type::integer, "0", 0, 18446744073709551615.0, "seed of the random draws; a token depends only on the seed and its position"}, &Options::seed},
       {{"repetition_penalty", Type::number, "1", 0.01, 100, "divides positive and multiplies negative logits of recent tokens; 1: off"}, &Options::repetition_penalty},
       {{"frequency_penalty", Type::number, "0", -100, 100, "subtracted per recent occurrence of a token; 0: off"}, &Options::frequency_penalty},
       {{"presence_penalty", Type::number, "0", -100, 100, "subtracted once from tokens that occurred recently; 0: off"}, &Options::presence_penalty},
       {{"penalty_window", Type::integer, "64", -1, kMaxTokens, "tokens the penalties look back; 0: none, -1: all"}, &Options::penalty_window},
       {{"dry_multiplier", Type::number, "0", 0, 1000, "strength of DRY, which penalises repeated sequences; 0: off"}, &Options::dry_multiplier},
       {{"dry_base", Type::number, "1.75", 1, 100, "growth of the DRY penalty per token of the repeated sequence"}, &Options::dry_base},
-      {{"dry_allowed_length", Type::integer, "2", 1, kMaxTokens, "tokens of a repetition from which on DRY penalises"}, &Options::dry_allowed_length},
+      {{"dry_allowed_length", Type::integer, "2", 1, kMaxTokens, "shortest repetition that DRY penalises, in tokens"}, &Options::dry_allowed_length},
       {{"dry_window", Type::integer, "-1", -1, kMaxTokens, "tokens DRY looks back; 0: none, -1: all"}, &Options::dry_window},
       {{"dry_breakers", Type::text, R"(["\n", ":", "\"", "*"])", 0, 0, "JSON array of strings that no repeated sequence crosses"}, &Options::dry_breakers},
       {{"logit_bias", Type::text, "", 0, 0, "ID:BIAS,ID:BIAS added to the logits of tokens; -inf bans one"}, &Options::logit_bias},
-      {{"banned_tokens", Type::text, "", 0, 0, "ID,ID of tokens that are never chosen"}, &Options::banned_tokens},
-      {{"allowed_tokens", Type::text, "", 0, 0, "ID,ID of the only tokens that may be chosen; empty: all"}, &Options::allowed_tokens},
+      {{"banned_tokens", Type::text, "", 0, 0, "ID,ID of tokens that are never sampled"}, &Options::banned_tokens},
+      {{"allowed_tokens", Type::text, "", 0, 0, "ID,ID of the only tokens that may be sampled; empty: all"}, &Options::allowed_tokens},
       {{"top_n_sigma", Type::number, "-1", -1, 1000, "keeps logits within n standard deviations of the largest; 0 or less: off"}, &Options::top_n_sigma},
       {{"top_k", Type::integer, "40", -1, kMaxTokens, "keeps the k most likely tokens; 0 or less: off"}, &Options::top_k},
       {{"typical_p", Type::number, "1", 0, 1, "keeps the most typical tokens up to this mass; 1: off"}, &Options::typical_p},
       {{"top_p", Type::number, "0.95", 0, 1, "keeps the most likely tokens up to this mass; 1: off"}, &Options::top_p},
-      {{"min_p", Type::number, "0.05", 0, 1, "keeps tokens at least this times as likely as the best; 0: off"}, &Options::min_p},
+      {{"min_p", Type::number, "0.05", 0, 1, "keeps tokens at least this fraction as likely as the best; 0: off"}, &Options::min_p},
       {{"xtc_probability", Type::number, "0", 0, 1, "how often XTC drops the top choices; 0: off"}, &Options::xtc_probability},
-      {{"xtc_threshold", Type::number, "0.1", 0, 1, "probability from which on a token is a top choice; above 0.5: off"}, &Options::xtc_threshold},
+      {{"xtc_threshold", Type::number, "0.1", 0, 1, "minimum probability of a top choice; above 0.5: off"}, &Options::xtc_threshold},
       {{"temperature", Type::number, "0.8", 0, 1000, "divides the logits: higher is more varied; 0: greedy"}, &Options::temperature},
       {{"dynamic_temperature_range", Type::number, "0", 0, 1000, "temperature moves within t - range .. t + range by entropy; 0: off"}, &Options::dynamic_temperature_range},
       {{"dynamic_temperature_exponent", Type::number, "1", 0, 100, "power of the relative entropy in dynamic temperature"}, &Options::dynamic_temperature_exponent},
       {{"mirostat", Type::integer, "0", 0, 2, "2: mirostat v2 instead of the truncating steps; 0: off"}, &Options::mirostat},
-      {{"mirostat_tau", Type::number, "5", 0, 100, "surprise that mirostat aims at, in bits"}, &Options::mirostat_tau},
+      {{"mirostat_tau", Type::number, "5", 0, 100, "mirostat's target surprise, in bits"}, &Options::mirostat_tau},
       {{"mirostat_eta", Type::number, "0.1", 0, 10, "learning rate of mirostat"}, &Options::mirostat_eta},
-      {{"logprobs", Type::integer, "-1", -1, 1000, "log-probabilities of the chosen token and this many best; -1: none"}, &Options::logprobs},
+      {{"logprobs", Type::integer, "-1", -1, 1000, "log-probabilities of the sampled token and this many best tokens; -1: none"}, &Options::logprobs},
   };
   return table;
 }
@@ -92,7 +92,7 @@ Result<void> check_breakers(const OptionSpec& spec, const std::vector<std::strin
   for (const auto& breaker : breakers) {
     if (breaker.empty() || breaker.size() > kMaxBreakerBytes) {
       return Error::user(
-          fmt::format("{}: each string has 1 to {} bytes, got {}", spec.name, kMaxBreakerBytes, breaker.size()));
+          fmt::format("{}: each string must have 1 to {} bytes, got {}", spec.name, kMaxBreakerBytes, breaker.size()));
     }
   }
   return {};
@@ -100,15 +100,15 @@ Result<void> check_breakers(const OptionSpec& spec, const std::vector<std::strin
 
 Result<void> check_token(const OptionSpec& spec, TokenId token, int64_t vocab_size) {
   if (token < 0 || token >= vocab_size) {
-    return Error::user(
-        fmt::format("{}: token ids are 0 to {} in this vocabulary, got {}", spec.name, vocab_size - 1, token));
+    return Error::user(fmt::format("{}: token ids must be between 0 and {} in this vocabulary, got {}", spec.name,
+                                   vocab_size - 1, token));
   }
   return {};
 }
 
 Result<void> check_bias(const OptionSpec& spec, double bias) {
   if (std::isnan(bias) || bias > 1e6) {
-    return Error::user(fmt::format("{}: a bias is a number up to 1e6 or -inf, got {}", spec.name, bias));
+    return Error::user(fmt::format("{}: a bias must be a number up to 1e6 or -inf, got {}", spec.name, bias));
   }
   return {};
 }
@@ -122,7 +122,7 @@ Result<void> set_number(const OptionSpec& spec, const char* expected, std::strin
   return {};
 }
 
-// Calls item(text) for each part between commas; an empty text has none.
+// Calls item(text) for each comma-separated part; an empty text has none.
 template <typename Item>
 Result<void> for_each_item(std::string_view text, Item item) {
   while (!text.empty()) {
@@ -235,7 +235,7 @@ Result<void> set_sampling_option(SamplingOptions& options, std::string_view name
   for (const auto& row : rows()) {
     if (row.spec.name == name) return std::visit(SetField{row.spec, options, value}, row.field);
   }
-  return Error::user(fmt::format("{}: no such sampling option; `millrace techniques` lists them", name));
+  return Error::user(fmt::format("{}: unknown sampling option; `millrace techniques` lists them", name));
 }
 
 namespace {

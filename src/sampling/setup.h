@@ -1,4 +1,4 @@
-// From a request and a tokenizer to what the sampling steps are made from.
+// Builds the input of the sampling steps from a request and a tokenizer.
 #pragma once
 
 #include <span>
@@ -13,8 +13,8 @@ namespace millrace {
 
 SamplerSetup make_sampler_setup(const Request& request, const Tokenizer& tokenizer);
 
-// The tokens that break a DRY sequence: every token whose text contains one of the strings, by itself, and the token
-// sequence of each string that takes several tokens. Looks at the whole vocabulary.
+// The tokens that break a DRY sequence: every token whose text contains one of the strings, as a sequence of one, and
+// the tokenization of each string that takes several tokens. Scans the whole vocabulary.
 std::vector<std::vector<TokenId>> tokenize_breakers(const std::vector<std::string>& breakers,
                                                     const Tokenizer& tokenizer);
 

@@ -1,5 +1,5 @@
-// SamplerStep: one way to change or narrow the choice of the next token. One file each under steps/ and one line in
-// builtin.cc; the lines' order is the order in which steps run. A step belongs to one sequence.
+// SamplerStep: one operation on the distribution of the next token. One file each under steps/ and one line in
+// builtin.cc, whose order is the order in which steps run. A step belongs to one sequence.
 #pragma once
 
 #include <memory>
@@ -15,18 +15,18 @@ namespace millrace {
 
 class Tokenizer;
 
-// Everything a step may be made from: the request's options and what the caller knows of the model.
+// Everything a step may be created from: the request's options and the caller's knowledge of the model.
 struct SamplerSetup {
   SamplingOptions options;
-  int64_t min_tokens = 0;                          // end-of-generation tokens are held back before that many
+  int64_t min_tokens = 0;                          // end-of-generation tokens are suppressed before that many
   bool ignore_eos = false;                         // ... or always
   std::vector<TokenId> end_of_generation;          // every id that ends a generation
   std::vector<std::vector<TokenId>> dry_breakers;  // options.dry_breakers as token sequences (setup.h)
   std::vector<std::vector<TokenId>> bad_words;     // sequences that are never completed
   ThinkingBudget thinking;
-  const Tokenizer* tokenizer = nullptr;  // of thinking's marks; outlives the steps. Null: no budget is kept
+  const Tokenizer* tokenizer = nullptr;  // for the thinking tags; outlives the steps. Null: no thinking budget
   int32_t vocab_size = 0;
-  std::optional<CompiledGrammar> grammar;  // what the request's constraint was compiled to
+  std::optional<CompiledGrammar> grammar;  // compiled from the request's constraint
 
   bool greedy() const { return options.temperature == 0; }
   // Truncating steps do nothing for greedy decoding, and mirostat replaces them.
@@ -37,14 +37,14 @@ class SamplerStep {
  public:
   virtual ~SamplerStep() = default;
   virtual void apply(SamplingRow& row) = 0;
-  virtual void accept(TokenId /*token*/) {}                 // a token of the prompt, or the one chosen after apply()
+  virtual void accept(TokenId /*token*/) {}                 // a token of the prompt, or the one sampled after apply()
   virtual void reset() {}                                   // back to before the first accept()
-  virtual bool ended() const { return false; }              // nothing can follow what was accepted
-  virtual const Error* failure() const { return nullptr; }  // why no further token can be chosen
+  virtual bool ended() const { return false; }              // no token can follow the accepted ones
+  virtual const Error* failure() const { return nullptr; }  // why no further token can be sampled
   virtual std::unique_ptr<SamplerStep> clone() const = 0;
 };
 
-// Makes the step, or null when the options leave it without effect.
+// Creates the step, or returns null if the options make it a no-op.
 using SamplerFactory = std::unique_ptr<SamplerStep> (*)(const SamplerSetup& setup);
 
 const Registry<SamplerFactory>& samplers();

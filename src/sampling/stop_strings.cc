@@ -30,7 +30,7 @@ Result<StopMatcher> StopMatcher::create(std::vector<std::string> stop, bool keep
   out.keep_ = keep;
   for (auto& text : stop) {
     if (text.empty() || text.size() > kMaxBytes) {
-      return Error::user(fmt::format("stop: each string has 1 to {} bytes, got {}", kMaxBytes, text.size()));
+      return Error::user(fmt::format("stop: each string must have 1 to {} bytes, got {}", kMaxBytes, text.size()));
     }
     auto border = borders(text);
     out.patterns_.push_back({std::move(text), std::move(border), 0});
@@ -59,7 +59,7 @@ std::string StopMatcher::push(std::string_view text) {
       return std::exchange(held_, {});
     }
   }
-  size_t open = 0;  // bytes at the end that begin some stop string
+  size_t open = 0;  // bytes at the end that may begin a stop string
   for (const auto& pattern : patterns_) open = std::max<size_t>(open, pattern.state);
   std::string ready = held_.substr(0, held_.size() - open);
   held_.erase(0, ready.size());

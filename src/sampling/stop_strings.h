@@ -1,6 +1,6 @@
-// StopMatcher: lets generated text through until a stop string occurs, and never shows a stop string or the beginning
-// of one: text that could still become a match is held back until it cannot. A text of n bytes costs O(n * stop
-// strings) (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
+// StopMatcher: passes generated text through until a stop string occurs. It never shows a stop string or the beginning
+// of one: text that could become a match is held back until it cannot. A text of n bytes costs O(n * stop strings)
+// (Knuth, Morris and Pratt, 1977). One per sequence; copyable.
 //
 //   stop "END"      push("the E") -> "the "   push("N") -> ""   push("Ding") -> ""        stopped()
 //                   push("the E") -> "the "   push("gg") -> "Egg"  flush() -> ""
@@ -21,12 +21,12 @@ class StopMatcher {
  public:
   StopMatcher() = default;  // no stop strings: everything passes
   // Errors: user (an empty stop string, more than 256 of them, one longer than 4096 bytes).
-  // `keep`: the stop string that matched is shown, as the text's end.
+  // `keep`: the matched stop string is included at the end of the text.
   static Result<StopMatcher> create(std::vector<std::string> stop, bool keep = false);
 
-  // Takes more text; returns what may be shown now. After a match nothing comes any more.
+  // Consumes more text; returns what may be shown now. After a match it returns nothing.
   std::string push(std::string_view text);
-  // At the end of a generation: returns what was held back (nothing after a match).
+  // Ends the generation: returns the text that was held back (nothing after a match).
   std::string flush();
 
   bool stopped() const { return matched_ >= 0; }

@@ -1,4 +1,4 @@
-// The built-in scheduling policies and predictors of answer lengths, one line each.
+// The built-in scheduling policies and answer length predictors, one line each.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 #include "schedule/predictors/factories.h"
@@ -10,8 +10,7 @@ namespace {
 using Type = OptionSpec::Type;
 
 OptionSpec preempt_option() {
-  return {
-      "preempt", Type::boolean, "true", 0, 1, "a waiting stream takes the place of a running one that comes after it"};
+  return {"preempt", Type::boolean, "true", 0, 1, "a waiting stream may preempt a running one that ranks below it"};
 }
 
 }  // namespace
@@ -25,28 +24,28 @@ const Registry<PolicyFactory>& policies() {
         {reserve_option("prompt")}}, make_prefill_first},
       {{"policy", "decode_first", "dynamic split-fuse: every step runs the same number of tokens", "Holmes et al., 2024, DeepSpeed-FastGen",
         {{"step_tokens", Type::integer, "0", 0, 65536, "tokens in a step; 0: the engine's batch tokens"}, reserve_option("prompt")}}, make_decode_first},
-      {{"policy", "stall_free", "prompts in chunks that keep the time between tokens of those that decode", "Agrawal et al., 2024, Sarathi-Serve",
-        {{"tbt_ms", Type::number, "100", 0.01, 1e6, "wanted time between tokens, milliseconds"},
+      {{"policy", "stall_free", "prompts in chunks sized to bound the time between tokens of decoding streams", "Agrawal et al., 2024, Sarathi-Serve",
+        {{"tbt_ms", Type::number, "100", 0.01, 1e6, "target time between tokens, milliseconds"},
          {"chunk", Type::integer, "0", 0, 65536, "tokens in a step with decodes; 0: by the cost model from tbt_ms"},
-         {"least", Type::integer, "16", 1, 65536, "prompt tokens that always run"}, reserve_option("prompt")}}, make_stall_free},
-      {{"policy", "skip_join_mlfq", "multi-level feedback queue: what has run for long gives way to what is new", "Wu et al., 2023, FastServe",
-        {{"quantum_ms", Type::number, "50", 0.001, 1e6, "run time at the first level; each further one's is double"},
+         {"least", Type::integer, "16", 1, 65536, "prompt tokens that run in every step"}, reserve_option("prompt")}}, make_stall_free},
+      {{"policy", "skip_join_mlfq", "multi-level feedback queue: long-running streams yield to new ones", "Wu et al., 2023, FastServe",
+        {{"quantum_ms", Type::number, "50", 0.001, 1e6, "run time at the first level; doubles with each level"},
          {"levels", Type::integer, "8", 1, 32, "queues"},
-         {"starve_ms", Type::number, "60000", 1, 1e9, "who did not run for so long starts again at the first level"},
-         {"headroom", Type::number, "0.05", 0, 1, "part of the KV blocks that is kept free by swapping out the last in order"}, reserve_option("prompt")}}, make_skip_join_mlfq},
+         {"starve_ms", Type::number, "60000", 1, 1e9, "a stream that has not run for this long returns to the first level"},
+         {"headroom", Type::number, "0.05", 0, 1, "fraction of the KV blocks kept free by swapping out the last stream in order"}, reserve_option("prompt")}}, make_skip_join_mlfq},
       {{"policy", "vtc", "fair shares of service among tenants by virtual token counters", "Sheng et al., 2024, Fairness in Serving Large Language Models",
         {{"prompt_cost", Type::number, "1", 0, 1000, "service of a prompt token"},
          {"answer_cost", Type::number, "2", 0, 1000, "service of an answer token"},
-         {"weights", Type::text, "", 0, 0, "TENANT:WEIGHT;TENANT:WEIGHT; 1 where not given"}, reserve_option("prompt")}}, make_vtc},
-      {{"policy", "priority", "the request's priority, higher first; takes place and blocks from lower ones", "",
+         {"weights", Type::text, "", 0, 0, "TENANT:WEIGHT;TENANT:WEIGHT; default weight 1"}, reserve_option("prompt")}}, make_vtc},
+      {{"policy", "priority", "the request's priority, higher first; preempts lower ones", "",
         {preempt_option(), reserve_option("prompt")}}, make_priority},
-      {{"policy", "deadline", "earliest deadline first; refuses what cannot be met", "Liu and Layland, 1973, Scheduling Algorithms for Multiprogramming",
-        {preempt_option(), {"refuse", Type::boolean, "true", 0, 1, "refuse requests whose deadline the cost model says cannot be met"}, reserve_option("prompt")}}, make_deadline},
+      {{"policy", "deadline", "earliest deadline first; rejects deadlines that cannot be met", "Liu and Layland, 1973, Scheduling Algorithms for Multiprogramming",
+        {preempt_option(), {"refuse", Type::boolean, "true", 0, 1, "reject requests whose deadline cannot be met according to the cost model"}, reserve_option("prompt")}}, make_deadline},
       {{"policy", "shortest_predicted", "shortest predicted answer first, by buckets of lengths", "Jin et al., 2023, S3; Hu et al., 2024, TetriInfer",
-        {{"predictor", Type::text, "history", 0, 0, "who predicts: oracle, constant:tokens=N, history"},
-         {"bucket", Type::integer, "64", 1, 1 << 20, "answer tokens of a bucket"},
-         {"patience_ms", Type::number, "60000", 1, 1e9, "who has waited for so long goes first"}}}, make_shortest_predicted},
-      {{"policy", "orca", "iteration-level, whole prompts, KV reserved ahead in one piece: the baseline of the vLLM paper", "Yu et al., 2022, Orca; Kwon et al., 2023, vLLM",
+        {{"predictor", Type::text, "history", 0, 0, "predictor: oracle, constant:tokens=N, history"},
+         {"bucket", Type::integer, "64", 1, 1 << 20, "answer tokens per bucket"},
+         {"patience_ms", Type::number, "60000", 1, 1e9, "a stream that has waited this long goes first"}}}, make_shortest_predicted},
+      {{"policy", "orca", "iteration-level, whole prompts, KV reserved at admission in one piece: the baseline of the vLLM paper", "Yu et al., 2022, Orca; Kwon et al., 2023, vLLM",
         {{"room", Type::text, "max", 0, 0, "answer tokens reserved: max, pow2 (above the true length) or oracle (the true length)"}}}, make_orca},
   });
   return registry;
@@ -54,9 +53,9 @@ const Registry<PolicyFactory>& policies() {
 
 const Registry<PredictorFactory>& predictors() {
   static const Registry<PredictorFactory> registry({
-      {{"predictor", "oracle", "the true length of the answer, where a trace tells it", "", {}}, make_oracle},
+      {{"predictor", "oracle", "the true length of the answer, where the trace has it", "", {}}, make_oracle},
       {{"predictor", "constant", "the same length for every answer", "", {{"tokens", Type::number, "128", 1, 1e9, "tokens"}}}, make_constant},
-      {{"predictor", "history", "decaying mean over the tenant's answers to prompts of like size", "",
+      {{"predictor", "history", "decaying mean over the tenant's answers to prompts of similar size", "",
         {{"decay", Type::number, "0.02", 0.0001, 1, "weight of the newest answer"}}}, make_history},
   });
   return registry;

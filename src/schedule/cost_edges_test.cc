@@ -59,9 +59,9 @@ void try_bounds(const Json& good, std::initializer_list<Bound> bounds) {
           << bound.name << " " << value;
     }
     json[bound.name] = "1";
-    EXPECT_EQ(refused(json), fmt::format("file: cost model wants a number for '{}'", bound.name));
+    EXPECT_EQ(refused(json), fmt::format("file: cost model's '{}' must be a number", bound.name));
     json.erase(bound.name);
-    EXPECT_EQ(refused(json), bound.needed ? fmt::format("file: cost model lacks '{}'", bound.name) : "");
+    EXPECT_EQ(refused(json), bound.needed ? fmt::format("file: cost model has no '{}'", bound.name) : "");
   }
 }
 
@@ -153,17 +153,17 @@ TEST(CostEdges, TablesOnBetweenAndBeyondTheirLines) {
 TEST(CostEdges, ShapesOfTheLists) {
   Json json = kTable;
   json["tokens"] = {1, 11, 11};
-  EXPECT_EQ(refused(json), "file: cost model's grid must ascend");
+  EXPECT_EQ(refused(json), "file: cost model's grid must be ascending");
   json = kTable;
   json["keys"] = {100, 0};
-  EXPECT_EQ(refused(json), "file: cost model's grid must ascend");
+  EXPECT_EQ(refused(json), "file: cost model's grid must be ascending");
   json = kTable;
   json.erase("seconds");
   EXPECT_NE(refused(json).find("one row for each of its 3 tokens"), std::string::npos);
   json["seconds"] = {{1, 2}, {3, 6}};
   EXPECT_NE(refused(json).find("one row for each of its 3 tokens"), std::string::npos);
   json["seconds"] = {{1, 2}, {3, 6}, {4}};
-  EXPECT_NE(refused(json).find("wants rows of 2 seconds"), std::string::npos);
+  EXPECT_NE(refused(json).find("rows must have 2 seconds"), std::string::npos);
   for (const Json& bad : {Json(0), Json(1e5), Json("1"), Json(-1)}) {
     json["seconds"] = {{1, 2}, {3, 6}, Json::array({4, bad})};
     EXPECT_NE(refused(json).find("must be above 0 and below 1e5"), std::string::npos) << bad;
@@ -172,13 +172,13 @@ TEST(CostEdges, ShapesOfTheLists) {
   EXPECT_EQ(refused(json), "");
   Json curve = kPiecewise;
   curve["tokens"]["at"] = {1, 11, 11};
-  EXPECT_EQ(refused(curve), "file: tokens: cost model's 'at' must ascend");
+  EXPECT_EQ(refused(curve), "file: tokens: cost model's 'at' must be ascending");
   curve["tokens"]["at"] = {1, 11};
-  EXPECT_NE(refused(curve).find("as many 'seconds' as 'at'"), std::string::npos);
+  EXPECT_NE(refused(curve).find("'seconds' and 'at' must have equal length"), std::string::npos);
   curve["tokens"]["at"] = Json::array();
   EXPECT_NE(refused(curve).find("a list of 1 to 4096 numbers"), std::string::npos);
   curve["tokens"] = 5;
-  EXPECT_NE(refused(curve).find("to be an object"), std::string::npos);
+  EXPECT_NE(refused(curve).find("must be an object"), std::string::npos);
   for (size_t count : {4096, 4097}) {
     std::vector<double> at(count), seconds(count, 1);
     for (size_t i = 0; i < count; ++i) at[i] = static_cast<double>(i);
@@ -203,7 +203,7 @@ TEST(CostEdges, FilesAreReadUpToSixteenMegabytes) {
   ::unlink(path.c_str());
   EXPECT_NE(load_cost_model("/nowhere")
                 .error()
-                .message.find("no file /nowhere; built in are llama3-70b-8xa800, llama-7b-a100, "),
+                .message.find("no file /nowhere; built-in models: llama3-70b-8xa800, llama-7b-a100, "),
             std::string::npos);
 }
 

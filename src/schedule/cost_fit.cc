@@ -11,20 +11,20 @@
 namespace millrace {
 namespace {
 
-constexpr int kReweights = 6;      // rounds in which outliers lose weight
+constexpr int kReweights = 6;      // rounds of reweighting outliers
 constexpr int kSweeps = 20000;     // of coordinate descent, at most
 constexpr double kOutlier = 0.05;  // relative error above which a step counts less
 
-// One curve of the model as its rises: over each piece between two knots, so many seconds, none of them below 0.
+// One curve of the model as its increments: the seconds added by each piece between two knots, none of them negative.
 struct Terms {
   const char* name;
   double (*of)(const StepShape&);
   bool constant;  // the curve begins above 0, at its first knot
   std::vector<double> knots;
-  size_t first = 0;  // its place among all unknowns
+  size_t first = 0;  // its index among all unknowns
 
   size_t unknowns() const { return knots.size() - 1 + constant; }
-  // What a step has of each rise: 1 when it lies beyond the piece.
+  // The fraction of each increment that applies to a step: 1 when the step is beyond the piece.
   void fill(const StepShape& shape, std::vector<double>& row) const {
     const double x = of(shape);
     size_t at = first;
@@ -37,7 +37,7 @@ struct Terms {
   }
 };
 
-// Knots at powers of `base` up to the largest value that was measured.
+// Knots at powers of `base` up to the largest measured value.
 std::vector<double> knots_up_to(double first, double base, double most) {
   std::vector<double> knots = {first};
   for (double x = std::max(1.0, first) * base; x < most; x *= base) knots.push_back(x);
@@ -99,7 +99,7 @@ std::vector<double> solve(const std::vector<std::vector<double>>& rows, const st
 
 std::vector<double> fit(const std::vector<Terms>& terms, std::span<const MeasuredStep> steps) {
   const size_t unknowns = terms.back().first + terms.back().unknowns();
-  std::vector<std::vector<double>> rows;  // over the measured time, so that the right side is 1
+  std::vector<std::vector<double>> rows;  // divided by the measured time, so that the right side is 1
   for (const MeasuredStep& step : steps) {
     auto& row = rows.emplace_back(unknowns);
     for (const Terms& t : terms) t.fill(step.shape, row);
@@ -150,14 +150,14 @@ Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> byte
       return Error::user(fmt::format("disk: {} bytes took {} s", bytes, seconds));
     sizes[bytes].push_back(seconds);
   }
-  if (sizes.size() < 2) return Error::user("disk: loads of two sizes or more must be measured");
+  if (sizes.size() < 2) return Error::user("disk: loads of at least two sizes must be measured");
   auto median = [](std::vector<double>& times) {
     std::ranges::sort(times);
     return times[times.size() / 2];
   };
   const double few = sizes.begin()->first, many = sizes.rbegin()->first;
   const double fast = median(sizes.begin()->second), slow = median(sizes.rbegin()->second);
-  if (!(slow > fast)) return DiskSpeed{many / slow, 0};  // noise: all that can be said is how fast the large ones were
+  if (!(slow > fast)) return DiskSpeed{many / slow, 0};  // noise: only the speed of large loads is known
   const double rate = (slow - fast) / (many - few);
   return DiskSpeed{1 / rate, std::max(0.0, fast - rate * few)};
 }

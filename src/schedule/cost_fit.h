@@ -1,5 +1,5 @@
-// Fits a piecewise cost model (costs/piecewise.cc) to measured steps. What it minimizes is the relative error, with
-// outliers counted less: a neighbour on the machine slows some steps down and speeds none up.
+// Fits a piecewise cost model (costs/piecewise.cc) to measured steps. Minimizes the relative error with outliers
+// weighted down: other load on the machine slows some steps down and speeds none up.
 #pragma once
 
 #include <span>
@@ -23,15 +23,15 @@ struct SwapSpeed {
 
 struct DiskSpeed {
   double bytes_per_second = 0;  // 0: not known
-  double overhead_seconds = 0;  // of any load
+  double overhead_seconds = 0;  // per load
 };
 
-// What loads from a disk take by their bytes: a straight line through the medians of the smallest and the largest size
-// that were measured, each several times. Errors: user (fewer than two sizes, times that are none).
+// Fits load time from disk as a linear function of bytes: the line through the medians of the smallest and the largest
+// measured size, each measured several times. Errors: user (fewer than two sizes, invalid times).
 Result<DiskSpeed> fit_disk_speed(std::span<const std::pair<double, double>> bytes_and_seconds);
 
-// The model as JSON that parse_cost_model() reads. No curve falls: more work never takes less time. Errors: user (fewer
-// than 8 steps, or one whose time is not above 0).
+// The model as JSON that parse_cost_model() reads. All curves are non-decreasing: more work never takes less time.
+// Errors: user (fewer than 8 steps, or a step time that is not above 0).
 Result<std::string> fit_cost_model(std::span<const MeasuredStep> steps, const SwapSpeed& swap = {},
                                    const DiskSpeed& disk = {});
 

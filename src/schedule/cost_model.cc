@@ -35,7 +35,7 @@ Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_na
   constexpr size_t kMost = 16 << 20;
   std::ifstream file(path_or_name, std::ios::binary);
   if (!file)
-    return Error::user(fmt::format("cost model: no file {}; built in are {}", path_or_name, builtin_cost_names()));
+    return Error::user(fmt::format("cost model: no file {}; built-in models: {}", path_or_name, builtin_cost_names()));
   std::string text(kMost + 1, '\0');
   file.read(text.data(), static_cast<std::streamsize>(text.size()));
   text.resize(static_cast<size_t>(file.gcount()));

@@ -1,5 +1,5 @@
-// CostModel: what a step takes, for policies that promise times and for the simulator, which runs on it. One file each
-// in costs/. Times are seconds.
+// CostModel: how long a step takes, for policies with latency targets and for the simulator. One file each in costs/.
+// Times are in seconds.
 #pragma once
 
 #include <cstdint>
@@ -10,14 +10,14 @@
 
 namespace millrace {
 
-// What matters of a step for its cost.
+// The properties of a step that determine its cost.
 struct StepShape {
-  int64_t tokens = 0;   // that run
+  int64_t tokens = 0;   // tokens that run
   int64_t outputs = 0;  // sampled chunks
-  int64_t keys = 0;     // whose KV is read: over the chunks, the tokens of the stream up to the chunk's end
-  double pairs = 0;     // (token, earlier key) pairs that attention looks at
+  int64_t keys = 0;     // keys read: summed over the chunks, the stream's tokens up to the end of the chunk
+  double pairs = 0;     // (token, earlier key) pairs in attention
 
-  // Adds a chunk of `count` tokens behind `first` stored ones.
+  // Adds a chunk of `count` tokens after `first` stored ones.
   void add(int64_t first, int64_t count, bool sample) {
     tokens += count;
     outputs += sample;
@@ -30,23 +30,23 @@ class CostModel {
  public:
   virtual ~CostModel() = default;
   virtual double step_seconds(const StepShape& shape) const = 0;
-  virtual double swap_seconds(int64_t tokens) const = 0;  // of moving that many tokens' keys and values one way
-  // The same from the disk, where prefixes are stored.
+  virtual double swap_seconds(int64_t tokens) const = 0;  // moving that many tokens' keys and values one way
+  // The same from the disk of the prefix store.
   virtual double load_seconds(int64_t tokens) const { return swap_seconds(tokens); }
-  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // a load that was done
-  virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a step that was run
+  virtual void observe_load(int64_t /*tokens*/, double /*seconds*/) {}     // a completed load
+  virtual void observe(const StepShape& /*shape*/, double /*seconds*/) {}  // a completed step
 
-  // Computing the tokens [0, count) of a stream in steps of `chunk`, nobody beside it.
+  // Computing the tokens [0, count) of a stream in steps of `chunk`, with nothing else running.
   double prefill_seconds(int64_t count, int64_t chunk) const;
 };
 
-// Made for given hardware. `text` is JSON; see costs/analytic.cc, costs/piecewise.cc and costs/table.cc for the fields.
-// Errors: user.
+// Parses the cost model of given hardware. `text` is JSON; see costs/analytic.cc, costs/piecewise.cc and costs/table.cc
+// for the fields. Errors: user.
 Result<std::unique_ptr<CostModel>> parse_cost_model(const std::string& text, const std::string& source);
-// A file, or the name of a machine that is built in (costs/analytic.cc). Errors: user.
+// Loads a file or a built-in machine by name (costs/analytic.cc). Errors: user.
 Result<std::unique_ptr<CostModel>> load_cost_model(const std::string& path_or_name);
 
-// Learns from the steps of the engine that asks it (costs/learned.cc).
+// Learns from the steps of the engine that uses it (costs/learned.cc).
 std::unique_ptr<CostModel> make_learned_cost();
 
 }  // namespace millrace

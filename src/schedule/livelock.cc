@@ -26,7 +26,7 @@ void LivelockWatch::observe(const ScheduleEvent& event) {
     case ScheduleEvent::Kind::queued: streams_at_once_ = std::max(streams_at_once_, ++streams_); break;
     case ScheduleEvent::Kind::left:
       --streams_;
-      preemptions_ = 0;  // somebody came to an end
+      preemptions_ = 0;  // a stream finished
       break;
     case ScheduleEvent::Kind::ran:
       if (event.kept == 0) break;

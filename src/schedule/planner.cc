@@ -17,7 +17,7 @@ double again_seconds(const CostModel& cost, const Sequence& stream) {
 }
 double swap_seconds(const CostModel& cost, const Sequence& stream) { return 2 * cost.swap_seconds(stream.stored()); }
 
-// Swapping out and in again, or computing again?
+// Whether swapping out and in is faster than recomputing.
 bool swaps_cheaper(const ScheduleView& view, const Sequence& stream) {
   return view.cost && stream.stored() > 0 && swap_seconds(*view.cost, stream) < again_seconds(*view.cost, stream);
 }
@@ -43,7 +43,7 @@ bool Planner::remains(const Sequence& stream) const {
   return std::ranges::find(residents_, &stream) != residents_.end();
 }
 
-// The policy sees those that may be made to give way, and can name no other. Null: nobody does.
+// The policy sees only streams that may be preempted, and can name no other. Null: no victim.
 const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wanting) {
   movable_.clear();
   const bool newcomer = wanting.phase == StreamPhase::waiting || wanting.phase == StreamPhase::swapped;
@@ -55,7 +55,7 @@ const Sequence* Planner::ask_victim(const ScheduleView& view, const Sequence& wa
   return std::ranges::find(movable_, victim) != movable_.end() ? victim : nullptr;
 }
 
-// The victim's blocks become spare, at once or when they have reached the tier. Blocks that others share do not count.
+// The victim's blocks become spare, at once or when they have reached the tier. Shared blocks do not count.
 PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& victim, Account& account) {
   const bool swap = account.swap_tokens >= victim.stored() && swaps_cheaper(view, victim);
   const int64_t blocks = held(victim) - victim.kv.shared_blocks;
@@ -69,7 +69,7 @@ PlannedPreemption Planner::send_away(const ScheduleView& view, const Sequence& v
   return {victim.id, swap};
 }
 
-// Whether it is worth what it costs to make the victim give way to one that waits.
+// Whether preempting the victim for a waiting stream gains more than it costs.
 bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Sequence& candidate,
                    const Account& account) const {
   if (!view.cost || victim.stored() == 0) return true;
@@ -78,11 +78,12 @@ bool Planner::pays(const ScheduleView& view, const Sequence& victim, const Seque
          acting().gain_seconds(victim, candidate);
 }
 
-// Makes room for one stream of the queue, if the policy's victims and the free blocks are enough for it.
+// Makes room for one queued stream, if the policy's victims and the free blocks suffice.
 bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account& account, StepPlan& plan) {
   const PlannerLimits& limits = view.limits;
   int64_t needed = promised_blocks(candidate, limits) - candidate.kv.shared_blocks;
-  // Streams that were promised less than they may need grow: leave them a little, or they would soon be preempted.
+  // Streams that were promised less than they may need will grow: leave them some blocks, or they would soon be
+  // preempted.
   if (account.streams > 0 && needed + candidate.kv.shared_blocks < blocks_needed(candidate, limits))
     needed += limits.total_blocks / 100;
   const Account before = account;
@@ -91,7 +92,7 @@ bool Planner::place(const ScheduleView& view, const Sequence& candidate, Account
   const auto full = [&] { return account.streams + candidate.width > limits.residents(); };
   while (full() || needed > account.spare) {
     const bool only_wait = !full() && needed <= account.spare + account.arriving;
-    if (only_wait) return false;  // what was sent away is on its way out
+    if (only_wait) return false;  // the preempted streams' blocks are still being moved out
     const Sequence* victim = ask_victim(view, candidate);
     if (!victim || !pays(view, *victim, candidate, account)) {
       account = before;
@@ -122,7 +123,7 @@ void Planner::observe_step(bool ran, bool moves) {
   watch_.begin_anew();
 }
 
-// The policy has its say again when those who were there are gone.
+// Returns to the policy when the streams of the live-lock have finished.
 void Planner::end_livelock(const ScheduleView& view) {
   const auto there = [this](const Sequence* stream) { return stream->arrival <= until_arrival_; };
   if (until_arrival_ > 0 && std::ranges::none_of(view.waiting, there) && std::ranges::none_of(view.running, there))
@@ -132,7 +133,8 @@ void Planner::end_livelock(const ScheduleView& view) {
 void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
   end_livelock(view);
   Account account = open_account(view);
-  // What running streams lack for what they hold now is not given away: somebody may have left memory for it.
+  // Blocks that running streams lack for their current tokens are not given away: a stream may have left memory for
+  // them.
   for (const Sequence* stream : view.running)
     account.spare -= std::max<int64_t>(
         0, blocks_of(*stream, stream->size(), view.limits) - std::max(held(*stream), stream->kv.reserved_blocks));
@@ -142,7 +144,7 @@ void Planner::plan_places(const ScheduleView& view, StepPlan& plan) {
   if (!queue_.empty()) {
     acting().rank(queue_, view);
     for (const Sequence* candidate : queue_)
-      if (!place(view, *candidate, account, plan)) break;  // nobody overtakes
+      if (!place(view, *candidate, account, plan)) break;  // no overtaking
   }
   if (account.swap_tokens == 0) return;
   std::erase_if(residents_, [](const Sequence* stream) { return !may_be_victim(*stream, true); });
@@ -167,14 +169,14 @@ void Planner::squeeze(const ScheduleView& view, const Sequence& victim, Account&
   plan.preempted_for_blocks.push_back(send_away(view, victim, account));
 }
 
-// Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have given way
+// Finds `lacking` spare blocks for a running stream. False: it does not run in this step, and may have been preempted
 // itself.
 bool Planner::find_blocks(const ScheduleView& view, const Sequence& stream, int64_t lacking, Account& account,
                           StepPlan& plan) {
   while (account.spare < lacking) {
-    if (account.spare + account.arriving >= lacking) return false;  // soon
+    if (account.spare + account.arriving >= lacking) return false;  // blocks will soon arrive
     const Sequence* victim = ask_victim(view, stream);
-    if (!victim && stream.non_preemptible) return false;  // cannot be: it was promised all that it may need
+    if (!victim && stream.non_preemptible) return false;  // cannot happen: it was promised all that it may need
     if (!victim) victim = &stream;
     squeeze(view, *victim, account, plan);
     if (victim == &stream) return false;

@@ -1,15 +1,15 @@
-// The planner: queue, running streams and a policy in, StepPlan out. It looks at plain data only, so that a plan can be
-// compared, printed and replayed, and the same code plans for the real engine and for a simulated one.
+// The planner turns queue, running streams and a policy into a StepPlan. It works on plain data only, so that plans can
+// be compared, printed and replayed, and the same code plans for the real engine and for the simulator.
 //
-// A step is planned in two halves, because who is admitted may find part of its prompt in the prefix index:
+// A step is planned in two halves, because an admitted stream may find part of its prompt in the prefix index:
 //   1. places: which queued streams are admitted, and which running ones are preempted for them
-//   2. chunks: how many tokens of each running stream; a stream that lacks a block takes it from the policy's victim
+//   2. chunks: how many tokens of each running stream; a stream that needs a block preempts the policy's victim
 //
-// Blocks are counted so that no admitted stream ever fails for lack of them. Every running stream is promised
-// reserved_blocks; what it needs beyond that it takes from unpromised blocks, or from a victim, or it is preempted
-// itself: its tokens stay, and it is admitted again when there is room. A preempted stream is spared for a while
-// (preemption.h), whatever the policy says. Where steps make no progress all the same (livelock.h), the open streams
-// run to their end in order of arrival; then the policy decides again.
+// Block accounting guarantees that no admitted stream ever fails for lack of blocks. Every running stream is promised
+// reserved_blocks; beyond that it takes unpromised blocks, preempts a victim, or is preempted itself: it retains its
+// tokens and is admitted again when there is room. A preempted stream is protected for a while (preemption.h), whatever
+// the policy. If steps still make no progress (livelock.h), the open streams run to their end in order of arrival; then
+// the policy takes over again.
 //
 //   total = held by streams + leaving (on their way to a tier) + free or cached
 //                                                                 = promised, not yet taken + spare
@@ -31,25 +31,25 @@ class Planner {
       : policy_(std::move(policy)), to_the_end_(make_run_to_completion()) {}
   SchedulerPolicy& policy() { return *policy_; }
 
-  // What became of a stream, for the policy and the watch.
+  // Reports a stream's event to the policy and the watch.
   void observe(const ScheduleEvent& event);
-  // After each step: whether anybody ran, and whether blocks are on their way to or from somewhere.
+  // After each step: whether any stream ran, and whether blocks are in transit.
   void observe_step(bool ran, bool moves);
   int64_t livelocks() const { return livelocks_; }
-  const std::string& last_livelock() const { return last_livelock_; }  // what it was, in words
+  const std::string& last_livelock() const { return last_livelock_; }  // description for logs
 
-  // Blocks that `stream` is promised if it is admitted now.
+  // Blocks that `stream` would be promised if it were admitted now.
   int64_t promised_blocks(const Sequence& stream, const PlannerLimits& limits) const;
 
   // Fills plan.preempted and plan.admitted.
   void plan_places(const ScheduleView& view, StepPlan& plan);
-  // Fills plan.preempted_for_blocks and plan.chunks; `view` shows the streams after the first half took place.
+  // Fills plan.preempted_for_blocks and plan.chunks; `view` reflects the first half of the plan.
   void plan_chunks(const ScheduleView& view, StepPlan& plan);
 
  private:
   struct Account {
-    int64_t spare = 0;     // blocks that nobody is promised
-    int64_t arriving = 0;  // of streams that are leaving memory, soon spare
+    int64_t spare = 0;     // blocks that no stream is promised
+    int64_t arriving = 0;  // blocks of streams that are being moved out, soon spare
     int64_t swap_tokens = 0;
     int64_t streams = 0;  // resident
   };

@@ -1,8 +1,9 @@
-// SchedulerPolicy: who comes first, who gets how much of a step, and who gives way. One file each under policies/ and
-// one line in builtin.cc. The planner (planner.h) turns a policy's wishes into a StepPlan that fits the machine: a
-// policy cannot overdraw tokens or blocks, and no stream's output depends on it, only its time.
+// SchedulerPolicy: the order of streams, their share of a step, and the victims of preemption. One file each under
+// policies/ and one line in builtin.cc. The planner (planner.h) turns a policy's decisions into a StepPlan within the
+// limits: a policy cannot overcommit tokens or blocks, and affects only the timing of a stream's output, never its
+// content.
 //
-// A policy belongs to one engine and is called on its thread alone. It may keep state of its own by stream id.
+// A policy belongs to one engine and is called only on its thread. It may keep state per stream id.
 #pragma once
 
 #include <limits>
@@ -15,56 +16,56 @@
 
 namespace millrace {
 
-// At most so many tokens for a running stream in this step.
+// Token limit of a running stream in this step.
 struct Share {
   const Sequence* stream = nullptr;
   int64_t tokens = 0;
 };
 
-// What became of a stream; told after the fact.
+// An event of a stream, reported after the fact.
 struct ScheduleEvent {
   enum class Kind { queued, admitted, ran, preempted, left };
   Kind kind = Kind::queued;
   const Sequence* stream = nullptr;
-  int64_t tokens = 0;    // ran: of its chunk
-  bool sampled = false;  // ran: the step chose a token for it
+  int64_t tokens = 0;    // ran: in its chunk
+  bool sampled = false;  // ran: the step sampled a token for it
   double seconds = 0;    // ran: of the whole step
-  bool whole = false;    // left: its answer came to its own end
-  int64_t kept = 0;      // ran: of its tokens, those that had never been computed
-  int64_t lost = 0;      // preempted: tokens that will be computed again
+  bool whole = false;    // left: its answer completed normally
+  int64_t kept = 0;      // ran: tokens computed for the first time
+  int64_t lost = 0;      // preempted: tokens that must be recomputed
 };
 
 class SchedulerPolicy {
  public:
   virtual ~SchedulerPolicy() = default;
 
-  // Puts the queue, given in order of arrival, in the order in which streams shall be admitted. Whoever does not fit
-  // holds up those behind it.
+  // Sorts the queue, given in order of arrival, into the order of admission. A stream that does not fit blocks those
+  // behind it.
   virtual void rank(std::vector<const Sequence*>& /*queue*/, const ScheduleView& /*view*/) {}
 
-  // Appends who of view.running runs in the next step, in the order in which tokens and blocks are handed out. Who is
-  // left out pauses and keeps its blocks.
+  // Appends the streams of view.running that run in the next step, in the order in which tokens and blocks are handed
+  // out. Streams that are left out pause and retain their blocks.
   virtual void share(const ScheduleView& view, int64_t token_budget, std::vector<Share>& out) = 0;
 
-  // Who of view.running gives its blocks (or its place) to `wanting`, which is running and lacks a block, or waits and
-  // is the next to be admitted. Null: nobody; then a running one gives way itself and a waiting one waits. To come to
-  // an end, victims must stand behind `wanting` in one order that does not turn around.
+  // Selects the stream of view.running that is preempted for `wanting`, which is either running and needs a block, or
+  // is the next waiting stream to be admitted. Null: none; then a running `wanting` is preempted itself and a waiting
+  // one waits. For termination, victims must come after `wanting` in a fixed total order.
   virtual const Sequence* victim(const ScheduleView& view, const Sequence& wanting) = 0;
 
-  // For a waiting `wanting`: seconds that are gained when the victim makes room for it, by the policy's own guess. A
-  // preemption that costs more is not made. By default the order counts, whatever it costs.
+  // For a waiting `wanting`: the policy's estimate of the seconds gained by preempting the victim. A preemption that
+  // costs more is not made. By default the order decides, whatever the cost.
   virtual double gain_seconds(const Sequence& /*victim*/, const Sequence& /*wanting*/) const {
     return std::numeric_limits<double>::infinity();
   }
 
-  // Tokens whose blocks a stream is promised when it is admitted. What it needs beyond them it may have to take from a
+  // Tokens whose blocks a stream is promised at admission. For what it needs beyond that it may have to preempt a
   // victim.
   virtual int64_t promise(const Sequence& stream, const PlannerLimits& /*limits*/) const { return stream.max_total; }
 
-  // Who of view.running leaves memory ahead of need, so that admissions find room; null: nobody.
+  // A stream of view.running to move out of memory early, so that admissions find room; null: none.
   virtual const Sequence* leave_early(const ScheduleView& /*view*/) { return nullptr; }
 
-  // Refuses a new stream, with the reason: it cannot be served as it asks. Errors: resource.
+  // Rejects a new stream that cannot be served as requested, with the reason. Errors: resource.
   virtual Result<void> accept(const Sequence& /*stream*/, const ScheduleView& /*view*/) { return {}; }
 
   virtual void observe(const ScheduleEvent& /*event*/) {}

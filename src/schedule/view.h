@@ -1,4 +1,4 @@
-// ScheduleView: all that a policy and the planner see of the engine, as plain data.
+// ScheduleView: everything that a policy and the planner see of the engine, as plain data.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct PlannerLimits {
   int64_t max_streams = 8;  // chunks in one step
   int64_t total_blocks = 0;
   int64_t block_tokens = 16;
-  int64_t resident_streams = 0;  // that hold blocks; 0: max_streams
+  int64_t resident_streams = 0;  // streams that hold blocks; 0: max_streams
   int64_t context = 0;           // tokens of the longest stream
 
   int64_t blocks_for(int64_t tokens) const { return (tokens + block_tokens - 1) / block_tokens; }
@@ -26,9 +26,9 @@ struct ScheduleView {
   std::span<const Sequence* const> waiting;  // new or preempted, in order of arrival
   std::span<const Sequence* const> running;  // hold blocks; in order of admission
   int64_t now_ns = 0;
-  int64_t free_blocks = 0;       // free, or given back by the prefix index on demand
-  int64_t leaving_blocks = 0;    // of streams that are on their way to a tier
-  int64_t swap_tokens_free = 0;  // room in the tier
+  int64_t free_blocks = 0;       // free, or evictable from the prefix index
+  int64_t leaving_blocks = 0;    // of streams that are being moved to a tier
+  int64_t swap_tokens_free = 0;  // free space in the tier
   PlannerLimits limits;
   const CostModel* cost = nullptr;  // never null in the engine
 };

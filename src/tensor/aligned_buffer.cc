@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kLarge = 2 * kHugePageBytes;  // below, huge pages would waste as much as they give
+constexpr int64_t kLarge = 2 * kHugePageBytes;  // below this, huge pages would waste as much as they gain
 
 // Maps `bytes` from an address that is a multiple of `alignment` (a power of two, at least a page).
 void* map_aligned(size_t bytes, size_t alignment, int flags = 0) {

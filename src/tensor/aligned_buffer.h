@@ -1,6 +1,6 @@
 // AlignedBuffer: owned, 64-byte aligned, zero-filled memory for packed weights, activations and KV.
-// It comes from mmap, so that the pages are really zero and really returned; large buffers start on a huge page and ask
-// for such. view() makes one that owns nothing, for parts of a larger memory.
+// Uses mmap, so that pages are really zeroed and really returned; large buffers are aligned to huge pages and request
+// them. view() creates a non-owning buffer, for parts of a larger one.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// Of a huge page on every machine that matters here: large memory starts at multiples of it.
+// Huge page size of all supported machines; large buffers are aligned to it.
 inline constexpr int64_t kHugePageBytes = int64_t{2} << 20;
 
 class AlignedBuffer {
@@ -25,13 +25,13 @@ class AlignedBuffer {
     return *this;
   }
 
-  // Errors: resource, naming `what` and the bytes wanted.
+  // Errors: resource, naming `what` and the requested bytes.
   static Result<AlignedBuffer> allocate(int64_t bytes, const char* what);
-  // Addresses without memory: pages come when they are written, read as zeros before, and go with give_back(). With
-  // `huge` they come in huge pages, otherwise never, so that no more is there than was touched.
-  // Errors: resource, when the process may not have as many addresses.
+  // Reserves addresses without memory: pages are allocated on first write, read as zeros before, and are freed by
+  // give_back(). With `huge` they are huge pages, otherwise never, so that only touched pages use memory.
+  // Errors: resource, when the process may not map that many addresses.
   static Result<AlignedBuffer> reserve(int64_t bytes, const char* what, bool huge);
-  // `data` must be 64-byte aligned and outlive the view. It may be read-only memory: then only read it.
+  // `data` must be 64-byte aligned and outlive the view. It may be read-only memory if it is only read.
   static AlignedBuffer view(const uint8_t* data, int64_t bytes);
 
   uint8_t* data() { return data_; }
@@ -45,7 +45,7 @@ class AlignedBuffer {
     return reinterpret_cast<const T*>(data_);
   }
   int64_t bytes() const { return bytes_; }
-  // Whole pages of [offset, offset + bytes) of an own buffer lose their memory and are zero from then on.
+  // Frees the whole pages of [offset, offset + bytes) of an owned buffer; they read as zeros afterwards.
   void give_back(int64_t offset, int64_t bytes);
 
  private:

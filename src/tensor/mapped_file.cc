@@ -31,8 +31,8 @@ Result<std::shared_ptr<const MappedFile>> MappedFile::open(const std::string& pa
   int map_errno = errno;
   ::close(fd);
   if (data != MAP_FAILED) {
-    // Where the file system has large folios, what is read from the disk then lies in huge pages and is mapped as such:
-    // half the time of mapping it page by page.
+    // On file systems with large folios, data read from the disk is then in huge pages and mapped as such, in half the
+    // time of mapping it page by page.
     madvise(data, static_cast<size_t>(info.st_size), MADV_HUGEPAGE);
   }
   if (data == MAP_FAILED) return Error::resource(fmt::format("{}: cannot map: {}", path, std::strerror(map_errno)));

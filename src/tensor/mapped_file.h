@@ -1,5 +1,5 @@
-// MappedFile: a whole file mapped read-only. Shared by everything that views into it. Its pages come and go: release()
-// gives back those that have been read to the end, and what is read again comes from the page cache.
+// MappedFile: a whole file mapped read-only. Shared by all views of it. release() unmaps pages that are no longer
+// needed; reading them again maps them from the page cache.
 #pragma once
 
 #include <cstdint>
@@ -23,9 +23,9 @@ class MappedFile {
   std::span<const uint8_t> bytes() const { return {data_, size_}; }
   int64_t modified_ns() const { return modified_ns_; }  // since 1970, when the file was opened
 
-  // Reads every page of [begin, begin + bytes) in, as far as the system does that on request.
+  // Prefaults every page of [begin, begin + bytes), as far as the system supports it.
   void populate(size_t begin, size_t bytes) const;
-  // Whole pages of [begin, begin + bytes) leave this process's memory.
+  // Releases the whole pages of [begin, begin + bytes) from this process's memory.
   void release(size_t begin, size_t bytes) const;
 
  private:

@@ -1,4 +1,4 @@
-// Weight: a matrix with all its parts; the only thing linear() takes. y[rows] = W[rows, cols] x[cols].
+// Weight: a matrix with all its parts; the only input type of linear(). y[rows] = W[rows, cols] x[cols].
 #pragma once
 
 #include <cstdint>
@@ -12,7 +12,7 @@ namespace millrace {
 
 struct MatmulKernel;  // kernels/kernel_table.h
 
-// Scales stored beside the matrix (FP8 checkpoints): value = stored * scale[row / block_rows][col / block_cols].
+// Scales stored alongside the matrix (FP8 checkpoints): value = stored * scale[row / block_rows][col / block_cols].
 struct BlockScales {
   std::vector<float> values;  // [ceil(rows / block_rows), ceil(cols / block_cols)]; empty: none
   int64_t block_rows = 0;
@@ -26,12 +26,12 @@ struct Weight {
   int64_t cols = 0;               // inputs
   const uint8_t* data = nullptr;  // stored rows in a mapped file, row after row
   BlockScales scales;
-  // Where the file holds the transpose, `data` is this matrix's first column of stored numbers in `column_format` (one
-  // value a block), each column_stride bytes from the last; `format` is then f32, which packing decodes them to.
+  // If the file stores the transpose, `data` is this matrix's first column of stored numbers in `column_format` (one
+  // value per block), with columns column_stride bytes apart; `format` is then f32, to which packing decodes them.
   const Format* column_format = nullptr;
   int64_t column_stride = 0;
 
-  // Filled by pack_weight() (kernels/linear.h), or a view of what a model keeps for all its weights: the layout that
+  // Filled by pack_weight() (kernels/linear.h), or a view of the model's buffer for all weights: the layout that
   // `kernel` reads.
   const MatmulKernel* kernel = nullptr;
   AlignedBuffer packed;

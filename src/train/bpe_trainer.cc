@@ -19,7 +19,7 @@ size_t utf8_length(unsigned char lead) {
   return lead >= 0xc0 ? 2 : 1;
 }
 
-// A character ends early where a continuation byte is missing: broken text never swallows the sign after it.
+// A character ends early if a continuation byte is missing: broken text never swallows the next character.
 std::vector<std::string> characters(std::string_view s) {
   std::vector<std::string> out;
   for (size_t i = 0; i < s.size();) {
@@ -40,7 +40,8 @@ Kind kind_of(const std::string& c) {
   return lead < 0x80 ? Kind::sign : Kind::letter;
 }
 
-// Runs within which merges are learned: letters; signs; each digit alone; a leading U+2581 stays with its run.
+// Runs within which merges are learned: letters; other characters; each digit alone; a leading U+2581 stays with its
+// run.
 void count_runs(const std::string& text, std::unordered_map<std::string, int64_t>& runs) {
   std::string run;
   bool has_kind = false;
@@ -75,7 +76,7 @@ struct PairHash {
   }
 };
 
-// Pair counts over the distinct runs, kept up to date while runs are merged.
+// Pair counts over the distinct runs, updated as runs are merged.
 class MergeLearner {
  public:
   explicit MergeLearner(const std::unordered_map<std::string, int64_t>& runs) {
@@ -95,7 +96,7 @@ class MergeLearner {
 
   const std::map<std::string, int64_t>& character_counts() const { return character_counts_; }
 
-  // The best pair's text, merged everywhere; empty when nothing is left to merge.
+  // Merges the best pair everywhere and returns its text; empty if no pair remains.
   std::string next() {
     Pair best{-1, -1};
     int64_t best_count = 0;
@@ -188,7 +189,7 @@ Result<TokenizerSpec> train_bpe(const std::vector<std::string>& texts, int vocab
   for (const std::string& text : texts) count_runs(text, runs);
   MergeLearner learner(runs);
   TokenizerSpec spec = specials_and_bytes();
-  // A character seen in fewer than three places is better off as bytes; printable ASCII is always there.
+  // A character with fewer than three occurrences is better represented as bytes; printable ASCII is always included.
   std::vector<std::string> alphabet;
   std::unordered_set<std::string> single;
   for (char c = '!'; c <= '~'; ++c) {
@@ -205,17 +206,17 @@ Result<TokenizerSpec> train_bpe(const std::vector<std::string>& texts, int vocab
   if (merges < 0) {
     return Error::user(
         "the vocabulary is too small for 259 special and byte tokens and the characters of the text; "
-        "ask for more tokens: " +
+        "increase it: " +
         std::to_string(vocab_size));
   }
   std::unordered_set<std::string> known;
   for (int64_t i = 0; i < merges;) {
     std::string piece = learner.next();
     if (piece.empty()) {
-      return Error::user("the text is too small for the vocabulary; it yields this many merges of those needed: " +
+      return Error::user("the text is too small for the vocabulary; merges found of merges needed: " +
                          std::to_string(i) + " of " + std::to_string(merges));
     }
-    if (!known.insert(piece).second) continue;  // two ways to the same piece: one token
+    if (!known.insert(piece).second) continue;  // two ways to form the same piece: one token
     bool rare = false;
     for (const std::string& c : characters(piece)) rare |= single.count(c) == 0;
     if (rare) continue;
@@ -252,7 +253,7 @@ std::string BpeEncoder::escape(std::string_view text) const {
   return out;
 }
 
-// The pair with the best score first, the leftmost of equals; what is no token in the end falls back to bytes.
+// Merges the best-scored pair first, the leftmost of equals; pieces that are not tokens fall back to bytes.
 std::vector<TokenId> BpeEncoder::merge(std::string_view escaped) const {
   std::vector<std::string> symbols = characters(escaped);
   while (symbols.size() > 1) {

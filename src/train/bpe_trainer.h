@@ -1,11 +1,11 @@
-// Learns a SentencePiece-style BPE vocabulary with byte fallback and encodes with it. (Sennrich et al. 2016,
-// "Neural Machine Translation of Rare Words with Subword Units"; Kudo & Richardson 2018, "SentencePiece".)
+// Learns a SentencePiece-style BPE vocabulary with byte fallback, and encodes with it. (Sennrich et al. 2016, "Neural
+// Machine Translation of Rare Words with Subword Units"; Kudo & Richardson 2018, "SentencePiece".)
 //
 //   id 0 <unk>, 1 <s>, 2 </s>, 3..258 <0x00>..<0xFF>, then merged pieces by order of merging, then
-//   single characters. Score = -(id - 259) for pieces: what was merged first wins.
+//   single characters. Score = -(id - 259) for pieces: the earliest merge wins.
 //
-// A space is U+2581, and a word carries the space before it. A merge joins letters with letters, or other
-// signs with other signs, and never crosses a word start or a line end: a newline is always byte <0x0A>.
+// A space is U+2581, and a word includes the space before it. A merge joins letters with letters, or other characters
+// with other characters, and never crosses a word start or a line end: a newline is always byte <0x0A>.
 #pragma once
 
 #include <string>
@@ -20,23 +20,22 @@ namespace millrace {
 
 constexpr TokenId kUnkId = 0, kBosId = 1, kEosId = 2, kFirstByteId = 3, kFirstPieceId = 259;
 
-// Errors: user when the text has more characters, or fewer pairs to merge, than `vocab_size` asks for.
+// Errors: user if the text has too many characters, or too few pairs to merge, for `vocab_size`.
 Result<TokenizerSpec> train_bpe(const std::vector<std::string>& texts, int vocab_size = 4096);
 
 // The vocabulary with these pieces from id 259 on.
 TokenizerSpec vocabulary_of(const std::vector<std::string>& pieces);
 
-// Encodes with a spm vocabulary exactly as the SentencePiece BPE algorithm does over the whole text, one
-// word at a time with a cache: valid because no piece of train_bpe holds U+2581 but in front.
-// Thread-safety: one thread (the cache).
+// Encodes with a spm vocabulary exactly like the SentencePiece BPE algorithm over the whole text, but one word at a
+// time with a cache: valid because pieces of train_bpe contain U+2581 only at the front. Not thread-safe (the cache).
 class BpeEncoder {
  public:
   explicit BpeEncoder(const TokenizerSpec& spec);
 
-  // Space prefix as the spec says; no BOS or EOS.
+  // Adds a space prefix if the spec says so; no BOS or EOS.
   std::vector<TokenId> encode(std::string_view text);
 
-  // The same without cutting into words, in quadratic time: what encode() must equal.
+  // The same without splitting into words, in quadratic time: the reference for encode().
   std::vector<TokenId> encode_whole(std::string_view text) const;
 
   std::string decode(const std::vector<TokenId>& ids) const;

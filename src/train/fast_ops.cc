@@ -20,7 +20,7 @@ class Bf16Linear : public torch::autograd::Function<Bf16Linear> {
   }
 };
 
-// out[i] = x[i] * scale where the hash of i says keep, else 0. A 32-bit finalizer (Murmur3) on a counter.
+// out[i] = x[i] * scale if the hash of i says keep, else 0. A 32-bit finalizer (Murmur3) on a counter.
 torch::Tensor drop(const torch::Tensor& x, double share, uint64_t seed) {
   torch::Tensor source = x.contiguous(), out = torch::empty_like(source);
   const float* from = source.data_ptr<float>();

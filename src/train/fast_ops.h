@@ -1,4 +1,4 @@
-// Two operations of the training step with gradients of their own, where libtorch's would take a third of the time.
+// Two operations of the training step with custom gradients; libtorch's versions would take a third of the step.
 // Thread-safety: stateless.
 #pragma once
 
@@ -8,15 +8,15 @@
 
 namespace millrace {
 
-// True where the processor multiplies bfloat16 in hardware; elsewhere bf16_linear() would be slower than linear.
+// True if the processor multiplies bfloat16 in hardware; otherwise bf16_linear() would be slower than linear.
 bool has_fast_bf16();
 
 // x [rows, in] times weight [out, in] transposed -> [rows, out], all F32; factors are rounded to bfloat16, sums are
-// F32, and what comes out is rounded to bfloat16 once. Weights and the optimizer stay F32.
+// F32, and the result is rounded to bfloat16 once. Weights and the optimizer stay F32.
 torch::Tensor bf16_linear(const torch::Tensor& x, const torch::Tensor& weight);
 
-// Zeroes a share of the values and scales the rest up. Which ones follows from `seed` and the position alone
-// (a hash, no generator), so the backward pass needs no stored mask.
+// Zeroes a share of the values and scales up the rest. The choice depends only on `seed` and the position (a hash, no
+// generator), so the backward pass needs no stored mask.
 torch::Tensor seeded_dropout(const torch::Tensor& x, double share, uint64_t seed);
 
 }  // namespace millrace

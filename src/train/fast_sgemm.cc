@@ -1,9 +1,8 @@
-// sgemm_ for libtorch. Debian's libtorch calls the BLAS of the system through the Fortran symbol
-// `sgemm_`; where that is the reference BLAS (one scalar loop), training would be some twenty times
-// slower than the machine. libtorch always brings oneDNN along, whose C API has a generated sgemm for
-// the CPU at hand, so this file defines `sgemm_` in the program (the program's symbol goes before the
-// library's) and forwards. Without oneDNN it falls back to the next `sgemm_` in the process.
-// Thread-safety: stateless after the first call.
+// sgemm_ for libtorch. Debian's libtorch calls the system's BLAS through the Fortran symbol `sgemm_`; with the
+// reference BLAS (one scalar loop), training would be some twenty times slower than the machine allows. libtorch always
+// includes oneDNN, whose C API has an sgemm generated for the current CPU, so this file defines `sgemm_` in the program
+// (the program's symbol takes precedence over the library's) and forwards to it. Without oneDNN it falls back to the
+// next `sgemm_` in the process. Thread-safety: stateless after the first call.
 #include "train/fast_sgemm.h"
 
 #include <dlfcn.h>
@@ -28,7 +27,7 @@ DnnlSgemm dnnl_sgemm() {
 
 bool millrace::has_fast_sgemm() { return dnnl_sgemm() != nullptr; }
 
-// Column-major in Fortran is the transposed row-major problem: swap A with B and M with N.
+// A column-major Fortran product is the transposed row-major product: swap A with B and M with N.
 extern "C" void sgemm_(const char* transa, const char* transb, const int* m, const int* n, const int* k,
                        const float* alpha, const float* a, const int* lda, const float* b, const int* ldb,
                        const float* beta, float* c, const int* ldc) {

@@ -3,7 +3,7 @@
 
 namespace millrace {
 
-// True when oneDNN's is used. Calling it also makes the linker keep our `sgemm_`.
+// True if oneDNN's is used. Calling it also makes the linker include our `sgemm_`.
 bool has_fast_sgemm();
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ Result<FinishReport> finish_stories(const FinishOptions& options) {
   const std::string& out = options.run.out;
   MILLRACE_TRY(TokenizerSpec spec, read_vocabulary(out + "/vocabulary.txt"));
   if (static_cast<int64_t>(spec.tokens.size()) != options.run.model.vocab)
-    return Error::corrupt("the vocabulary has another size than the model: " + out + "/vocabulary.txt");
+    return Error::corrupt("the vocabulary's size differs from the model's: " + out + "/vocabulary.txt");
   MILLRACE_TRY(StoryCorpus corpus, read_corpus(options.run.data));
   StoryModel model(options.run.model, options.run.seed);
   MILLRACE_TRY_VOID(load_weights(model, out + "/best.pt"));

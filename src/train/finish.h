@@ -1,5 +1,5 @@
-// What comes after training: the best weights of a run become a GGUF file, a picture of the loss curve and a
-// short report (held-out bits per byte, sample stories).
+// Finishes a training run: exports the best weights as a GGUF file, and writes a picture of the loss curve and a short
+// report (held-out bits per byte, sample stories).
 #pragma once
 
 #include <string>
@@ -20,12 +20,12 @@ struct FinishOptions {
 struct FinishReport {
   std::string gguf;
   int64_t parameters = 0;
-  double bits_per_byte = 0;  // of all held-out stories, each on its own
+  double bits_per_byte = 0;  // of all held-out stories, each scored separately
   double nats_per_token = 0;
   std::vector<std::string> stories;
 };
 
-// Errors: user (nothing trained in `out` yet), corrupt (weights of another shape).
+// Errors: user (no trained weights in `out` yet), corrupt (weights of another shape).
 Result<FinishReport> finish_stories(const FinishOptions& options);
 
 }  // namespace millrace

@@ -23,7 +23,7 @@ struct Frame {
   double y(double loss) const { return kTop + (high - loss) / (high - low) * (kHeight - kTop - kBottom); }
 };
 
-// A round step (1, 2 or 5 times a power of ten) that gives some six marks.
+// A round step (1, 2 or 5 times a power of ten) that gives about six ticks.
 double round_step(double span) {
   const double raw = span / 6, power = std::pow(10.0, std::floor(std::log10(raw)));
   for (double factor : {1.0, 2.0, 5.0})
@@ -31,8 +31,8 @@ double round_step(double span) {
   return 10 * power;
 }
 
-// The first steps fall from ln(vocabulary) and would flatten the rest: the scale leaves out
-// the highest twentieth of the points, and lines above are clipped to the frame.
+// The first steps fall from ln(vocabulary) and would flatten the rest: the scale excludes the highest twentieth of the
+// points, and lines above it are clipped to the frame.
 Frame frame_of(const std::vector<LossPoint>& points) {
   Frame frame;
   std::vector<double> losses;
@@ -81,14 +81,14 @@ Result<std::vector<LossPoint>> read_loss_csv(const std::string& path) {
     double step = 0, epoch = 0;
     LossPoint p;
     if (std::sscanf(line.c_str(), "%lf,%lf,%lf,%lf,%lf", &step, &p.tokens, &epoch, &p.train, &p.held_out) != 5)
-      return Error::corrupt("the loss curve has a line that is no row of numbers: " + path + ": " + line);
+      return Error::corrupt("the loss curve has a line that is not a row of numbers: " + path + ": " + line);
     points.push_back(p);
   }
   return points;
 }
 
 Result<void> draw_loss_png(const std::vector<LossPoint>& points, const std::string& title, const std::string& path) {
-  if (points.size() < 2) return Error::user("the loss curve needs two evaluations or more: " + path);
+  if (points.size() < 2) return Error::user("the loss curve needs at least two evaluations: " + path);
   const Frame frame = frame_of(points);
   PixelCanvas canvas(kWidth, kHeight, kPaper);
   draw_axes(canvas, frame, title);

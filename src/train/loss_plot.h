@@ -1,5 +1,5 @@
-// Draws a loss curve: reads the loss.csv of a run and writes a PNG with axes, a grid, two lines (training,
-// held-out) and labels. Thread-safety: stateless.
+// Draws a loss curve: reads a run's loss.csv and writes a PNG with axes, a grid, two lines (training, held-out) and
+// labels. Thread-safety: stateless.
 #pragma once
 
 #include <string>
@@ -14,7 +14,7 @@ struct LossPoint {
   double train = 0, held_out = 0;  // nats per token
 };
 
-// Errors: user (no such file), corrupt (a line that is no row of numbers).
+// Errors: user (no such file), corrupt (a line that is not a row of numbers).
 Result<std::vector<LossPoint>> read_loss_csv(const std::string& path);
 
 Result<void> draw_loss_png(const std::vector<LossPoint>& points, const std::string& title, const std::string& path);

@@ -1,4 +1,4 @@
-// A small RGB canvas with lines and a 5x7 font, written as PNG: what a plot needs and no more.
+// A small RGB canvas with lines and a 5x7 font, written as PNG: just what a plot needs.
 //
 //   x to the right, y downwards, (0, 0) top left. Everything outside is clipped.
 #pragma once
@@ -24,10 +24,10 @@ class PixelCanvas {
   int height() const { return height_; }
   Colour at(int x, int y) const;
 
-  // Thickness in pixels, smoothed at the edges.
+  // Thickness in pixels; edges are smoothed.
   void line(double x0, double y0, double x1, double y1, double thickness, Colour colour);
 
-  // Letters, digits and . , - / ( ) : % of a 5x7 font, `scale` pixels a dot; (x, y) is the top left corner.
+  // Draws letters, digits and . , - / ( ) : % in a 5x7 font, `scale` pixels per dot; (x, y) is the top left corner.
   void text(int x, int y, std::string_view s, int scale, Colour colour);
   static int text_width(std::string_view s, int scale) { return static_cast<int>(s.size()) * 6 * scale - scale; }
 

@@ -16,15 +16,15 @@ namespace {
 
 constexpr std::string_view kSeparator = "<|endoftext|>";
 constexpr size_t kMinStoryBytes = 120;
-constexpr size_t kLongParagraph = 60;  // normalized bytes; shorter ones ("He was happy.") are nobody's own
+constexpr size_t kLongParagraph = 60;  // normalized bytes; shorter ones ("He was happy.") identify no story
 
 bool ends_with(std::string_view s, std::string_view tail) {
   return s.size() >= tail.size() && s.substr(s.size() - tail.size()) == tail;
 }
 
-// Curly quotes and dashes have an ASCII twin everywhere in this text; two spellings would waste vocabulary.
+// Curly quotes and dashes have ASCII equivalents in this text; two spellings would waste vocabulary.
 std::string straighten(std::string_view s) {
-  // The second half: quotes whose UTF-8 was once read as Windows-1252; the longest first.
+  // The second half: quotes whose UTF-8 was misread as Windows-1252; the longest first.
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 17> kTwins{{{"\u201c", "\""},
                                                                                          {"\u201d", "\""},
                                                                                          {"\u2018", "'"},
@@ -61,7 +61,7 @@ std::string straighten(std::string_view s) {
   return out;
 }
 
-// Letters and digits only, lower case: what two copies of a text share whatever their spacing and quotes.
+// Letters and digits only, lower case: equal for copies that differ in spacing and quotes.
 std::string fingerprint(std::string_view s) {
   std::string out;
   for (unsigned char c : s)
@@ -106,7 +106,7 @@ std::vector<std::string> split_unseparated(const std::string& part) {
     current += line;
     current += '\n';
   }
-  return stories;  // the last piece may be cut: dropped too
+  return stories;  // the last piece may be truncated: also dropped
 }
 
 }  // namespace

@@ -1,9 +1,9 @@
-// Stories for training: reads text parts (plain or .xz), splits them into stories, cleans them, drops
-// doubles and holds some stories out. Thread-safety: a value, filled once.
+// Stories for training: reads text parts (plain or .xz), splits them into stories, cleans them, removes duplicates and
+// holds some stories out. Thread-safety: a value, filled once.
 //
-// A part holds stories separated by a line `<|endoftext|>`. A part without any separator is split
-// before each paragraph that opens like a story ("Once upon a time"), and its first piece is dropped,
-// since it may begin in the middle.
+// A part contains stories separated by a line `<|endoftext|>`. A part without any separator is split before each
+// paragraph that opens like a story ("Once upon a time"), and its first piece is dropped, since it may begin in the
+// middle.
 #pragma once
 
 #include <cstdint>
@@ -16,9 +16,9 @@ namespace millrace {
 
 struct StoryCorpus {
   std::vector<std::string> train;
-  std::vector<std::string> held_out;  // no story shares a long paragraph with any of `train`
+  std::vector<std::string> held_out;  // no story shares a long paragraph with any in `train`
   int64_t parts = 0;
-  int64_t doubles = 0;  // stories dropped because their text was there already
+  int64_t doubles = 0;  // duplicate stories that were dropped
   int64_t too_short = 0;
 };
 
@@ -28,14 +28,14 @@ std::string clean_story(const std::string& raw);
 // Splits one part into cleaned stories.
 std::vector<std::string> split_stories(const std::string& part);
 
-// Puts the stories of several parts together: doubles out, one in `held_out_every` kept aside (by hash of
-// its text, so the choice does not move when parts are added).
+// Combines the stories of several parts: removes duplicates and holds out one in `held_out_every` (by hash of its text,
+// so the choice does not change when parts are added).
 StoryCorpus make_corpus(const std::vector<std::string>& parts, int held_out_every = 32);
 
-// Reads every *.txt and *.txt.xz of a folder, in order of name.
+// Reads every *.txt and *.txt.xz in a folder, in order of name.
 Result<StoryCorpus> read_corpus(const std::string& folder, int held_out_every = 32);
 
-// Reads a file, unpacking it when its name ends in .xz. At most `limit_bytes` after unpacking.
+// Reads a file, decompressing it if its name ends in .xz. At most `limit_bytes` after decompression.
 Result<std::string> read_text_file(const std::string& path, size_t limit_bytes = size_t{1} << 30);
 
 }  // namespace millrace

@@ -50,7 +50,7 @@ void add_tensor(GgufWriter& writer, const std::string& name, const torch::Tensor
   torch::Tensor values = tensor.detach().to(torch::kFloat32).contiguous();
   writer.add_tensor(name, format, dims, [values, format, name](uint8_t* destination, int64_t bytes) -> Result<void> {
     if (format->row_bytes(values.numel()) != bytes)
-      return Error::internal("the writer asks for another size than the tensor has: " + name);
+      return Error::internal("the writer expects a different size for tensor: " + name);
     format->encode(values.data_ptr<float>(), destination, values.numel());
     return {};
   });

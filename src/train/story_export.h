@@ -15,8 +15,8 @@ struct StoryExport {
   std::string path;
 };
 
-// Rows of one head from halves (i with i + head_dim/2) to interleaved pairs (2i, 2i+1), for every head.
-// weight [heads * head_dim, columns] -> the same shape.
+// Permutes the rows of every head from halves (i with i + head_dim/2) to interleaved pairs (2i, 2i+1). weight [heads *
+// head_dim, columns] -> the same shape.
 torch::Tensor interleave_heads(const torch::Tensor& weight, int64_t heads);
 
 // Errors: user (the path cannot be written), unsupported (this build lacks F16 or F32).

@@ -54,7 +54,7 @@ torch::Tensor StoryModel::norm(const torch::Tensor& x, const torch::Tensor& weig
   return x * scale * weight;
 }
 
-// Evaluation is always in F32: what is reported is what the exported weights give.
+// Evaluation always uses F32: the reported loss is that of the exported weights.
 torch::Tensor StoryModel::linear(const torch::Tensor& x, const torch::Tensor& weight) const {
   return is_training() && bf16_ ? bf16_linear(x, weight) : torch::matmul(x, weight.t());
 }
@@ -66,7 +66,7 @@ torch::Tensor StoryModel::rotate(const torch::Tensor& x, int64_t tokens) const {
   return torch::cat({halves[0] * c - halves[1] * s, halves[1] * c + halves[0] * s}, -1);
 }
 
-// [tokens, tokens]: 0 where a query may look, -inf where the key lies ahead of it.
+// [tokens, tokens]: 0 where a query may attend, -inf for later keys.
 torch::Tensor StoryModel::mask(int64_t tokens) {
   if (!mask_.defined() || mask_.size(0) != tokens)
     mask_ = torch::full({tokens, tokens}, -std::numeric_limits<float>::infinity()).triu(1);
@@ -76,7 +76,7 @@ torch::Tensor StoryModel::mask(int64_t tokens) {
 torch::Tensor StoryModel::attention(const StoryLayer& layer, const torch::Tensor& x, int64_t batch, int64_t tokens) {
   const int64_t hd = config_.head_dim(), kv = config_.kv_heads, group = config_.heads / kv;
   torch::Tensor qkv = linear(x, layer.qkv).view({batch, tokens, config_.heads + 2 * kv, hd});
-  // Rotate queries and keys in one go, then let the `group` queries of a KV head share its keys as more rows.
+  // Rotate queries and keys together, then let the `group` queries of a KV head share its keys as additional rows.
   torch::Tensor rotated = rotate(qkv.narrow(2, 0, config_.heads + kv), tokens).transpose(1, 2);
   torch::Tensor q = rotated.narrow(1, 0, config_.heads).reshape({batch * kv, group * tokens, hd});
   torch::Tensor k = rotated.narrow(1, config_.heads, kv).reshape({batch * kv, tokens, hd});

@@ -1,9 +1,9 @@
-// The model that is trained: llama's block (RMSNorm, RoPE, grouped-query attention, SwiGLU) with a tied head,
-// in libtorch. (Touvron et al. 2023, "LLaMA"; Ainslie et al. 2023, "GQA"; Su et al. 2021, "RoFormer".)
+// The trained model: Llama's block (RMSNorm, RoPE, grouped-query attention, SwiGLU) with a tied head, in libtorch.
+// (Touvron et al. 2023, "LLaMA"; Ainslie et al. 2023, "GQA"; Su et al. 2021, "RoFormer".)
 //
 // Queries and keys are rotated in halves (element i with i + head_dim/2), the cheaper layout here; the exporter
-// permutes their rows to the interleaved pairs (2i, 2i+1) that GGUF's llama architecture means.
-// Thread-safety: none, one thread trains.
+// permutes their rows to the interleaved pairs (2i, 2i+1) of GGUF's llama architecture. Thread-safety: none, one thread
+// trains.
 #pragma once
 
 #include <torch/torch.h>
@@ -24,7 +24,7 @@ struct StoryModelConfig {
   double rope_base = 10000.0;
   double norm_epsilon = 1e-5;
   double dropout = 0.1;
-  bool bf16 = true;  // multiply the blocks' matrices in bfloat16 while training, where the processor can
+  bool bf16 = true;  // multiply the blocks' matrices in bfloat16 while training, if the processor supports it
 
   int64_t head_dim() const { return dim / heads; }
   int64_t parameters() const;
@@ -46,7 +46,7 @@ class StoryModel : public torch::nn::Module {
   // ids [batch, tokens] -> logits [batch * tokens, vocab].
   torch::Tensor forward(const torch::Tensor& ids);
 
-  // Dropout goes through a sequence of its own; a resumed run starts it at another place.
+  // Dropout has its own random sequence; a resumed run starts it at a different position.
   void seed_dropout(uint64_t seed) { dropout_seed_ = seed << 32; }
 
   const StoryModelConfig& config() const { return config_; }
@@ -69,7 +69,7 @@ class StoryModel : public torch::nn::Module {
   torch::Tensor final_norm_;  // [dim]
   std::vector<StoryLayer> layers_;
   torch::Tensor cos_, sin_;  // [context, 1, head_dim / 2]
-  torch::Tensor mask_;       // of the last length asked for
+  torch::Tensor mask_;       // of the last requested length
 };
 
 }  // namespace millrace

@@ -16,7 +16,7 @@ torch::Tensor orthogonalize(const torch::Tensor& gradient) {
   const bool tall = gradient.size(0) > gradient.size(1);
   torch::Tensor x = (tall ? gradient.t() : gradient).contiguous();
   x = x / (x.norm() + 1e-7);
-  if (has_fast_bf16()) x = x.to(torch::kBFloat16);  // singular values end in 0.7..1.2 either way
+  if (has_fast_bf16()) x = x.to(torch::kBFloat16);  // singular values end up in 0.7..1.2 either way
   for (int i = 0; i < 5; ++i) {
     torch::Tensor a = torch::mm(x, x.t());
     torch::Tensor b = torch::addmm(a, a, a, /*beta=*/-4.7750, /*alpha=*/2.0315);

@@ -1,7 +1,7 @@
-// The optimizer: AdamW for embeddings and norms, and for the matrices of the blocks either AdamW too or Muon:
-// momentum whose update is brought to an orthogonal matrix by five Newton-Schulz steps, which learns more from
-// each pass over a small text. (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization"; Jordan et al.
-// 2024, "Muon: An optimizer for hidden layers in neural networks".) Thread-safety: none.
+// The optimizer: AdamW for embeddings and norms, and for the matrices of the blocks either AdamW or Muon: momentum
+// whose update is orthogonalized by five Newton-Schulz steps, which learns more from each pass over a small text.
+// (Loshchilov & Hutter 2019, "Decoupled Weight Decay Regularization"; Jordan et al. 2024, "Muon: An optimizer for
+// hidden layers in neural networks".) Thread-safety: none.
 #pragma once
 
 #include <torch/torch.h>
@@ -17,15 +17,16 @@ struct StoryOptimizerConfig {
   bool muon = true;
   double adam_rate = 3e-3;
   double muon_rate = 0.02;
-  double weight_decay = 0.1;  // of matrices; none on norms and embeddings
-  double clip = 1.0;          // of the gradient's norm over all parameters
+  double weight_decay = 0.1;  // for matrices; none for norms and embeddings
+  double clip = 1.0;          // maximum norm of the gradient over all parameters
 };
 
 class StoryOptimizer {
  public:
   StoryOptimizer(StoryModel& model, const StoryOptimizerConfig& config);
 
-  // One update with the rates times `schedule` (0..1); clears the gradients. Returns the gradient's norm.
+  // Performs one update with the learning rates times `schedule` (0..1); clears the gradients. Returns the gradient's
+  // norm.
   double step(double schedule);
 
   void save(torch::serialize::OutputArchive& archive) const;
@@ -37,7 +38,7 @@ class StoryOptimizer {
     torch::Tensor parameter, first, second;  // `second` is not used by Muon
     bool muon = false;
     double decay = 0;
-    std::vector<int64_t> parts;  // rows of the matrices that lie stacked in this one
+    std::vector<int64_t> parts;  // rows of the matrices that are stacked in this one
   };
   void adam(Slot& slot, double rate);
   void muon(Slot& slot, double rate);

@@ -1,5 +1,5 @@
-// Reads a trained model back: held-out bits per byte, and sample stories for the model card. A plain recomputing
-// loop, good enough for a few hundred tokens; serving is the engine's business.
+// Evaluates a trained model: held-out bits per byte, and sample stories for the model card. A simple loop without a KV
+// cache, good enough for a few hundred tokens; the engine does the serving.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +13,15 @@ namespace millrace {
 
 struct HeldOutScore {
   int64_t bytes = 0, tokens = 0;
-  double nats = 0;  // of the text's own tokens; the end-of-story token is left out, no byte stands for it
+  double nats = 0;  // of the text's own tokens; excludes the end-of-story token, which has no bytes
   double bits_per_byte() const;
   double nats_per_token() const { return tokens > 0 ? nats / static_cast<double>(tokens) : 0.0; }
 };
 
-// Each story on its own, after <s>; longer ones than the context are cut to it.
+// Scores each story separately, after <s>; stories longer than the context are truncated.
 HeldOutScore score_stories(StoryModel& model, BpeEncoder& encoder, const std::vector<std::string>& stories);
 
-// Goes on from `prompt` until </s> or `max_tokens`.
+// Continues `prompt` until </s> or `max_tokens`.
 std::string sample_story(StoryModel& model, BpeEncoder& encoder, const std::string& prompt, int64_t max_tokens,
                          double temperature, uint64_t seed);
 

@@ -1,6 +1,5 @@
-// Batches of windows from tokenized stories: documents in a new order each epoch, laid end to end as
-// <s> story </s> <s> story </s> ..., cut into windows. The state is two numbers, so a run can be resumed.
-// Thread-safety: none.
+// Batches of windows from tokenized stories: documents in a new order each epoch, concatenated as <s> story </s> <s>
+// story </s> ..., and split into windows. The state is two numbers, so a run can be resumed. Thread-safety: none.
 #pragma once
 
 #include <torch/torch.h>

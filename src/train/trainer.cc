@@ -80,7 +80,7 @@ double TrainRun::train_step(double progress) {
   return loss.item<double>();
 }
 
-// Nats per token over the same windows of the held-out stories each time.
+// Nats per token, always over the same windows of the held-out stories.
 double TrainRun::evaluate() {
   torch::NoGradGuard no_gradient;
   model_.eval();
@@ -119,7 +119,7 @@ Result<void> TrainRun::record(double train_loss, double rate, double speed) {
   return save();
 }
 
-// Written aside and renamed: a run killed while it writes keeps the checkpoint before.
+// Written to a temporary file and renamed: a run killed while writing keeps the previous checkpoint.
 Result<void> TrainRun::save() const {
   torch::serialize::OutputArchive archive;
   model_.save(archive);
@@ -136,7 +136,7 @@ Result<void> TrainRun::save() const {
 
 Result<void> TrainRun::restore() {
   if (!std::filesystem::exists(path("checkpoint.pt")))
-    return Error::user("no checkpoint to resume from (leave --resume out to start): " + path("checkpoint.pt"));
+    return Error::user("no checkpoint to resume from (omit --resume to start a new run): " + path("checkpoint.pt"));
   torch::serialize::InputArchive archive;
   archive.load_from(path("checkpoint.pt"));
   model_.load(archive);
@@ -198,7 +198,7 @@ Result<StoryModelConfig> story_model_config(const std::string& size) {
     config.dropout = 0.0;
     return config;
   }
-  return Error::user("unknown model size (--size), take main or draft: " + size);
+  return Error::user("unknown model size (--size); available: main, draft: " + size);
 }
 
 Result<void> write_vocabulary(const std::string& path, const TokenizerSpec& spec) {
@@ -217,7 +217,7 @@ Result<TokenizerSpec> read_vocabulary(const std::string& path) {
 }
 
 Result<void> load_weights(StoryModel& model, const std::string& path) {
-  if (!std::filesystem::exists(path)) return Error::user("no such file of weights: " + path);
+  if (!std::filesystem::exists(path)) return Error::user("weights file not found: " + path);
   try {
     torch::serialize::InputArchive archive;
     archive.load_from(path);
@@ -229,17 +229,17 @@ Result<void> load_weights(StoryModel& model, const std::string& path) {
 }
 
 Result<TrainReport> train_stories(const TrainOptions& options) {
-  // libtorch asks for and gives back the same large tensors each step: keep them in the heap instead of
-  // mapping and clearing fresh pages every time.
+  // libtorch allocates and frees the same large tensors each step: keep them in the heap instead of mapping and
+  // clearing fresh pages every time.
   mallopt(M_MMAP_MAX, 0);
   mallopt(M_TRIM_THRESHOLD, -1);
   torch::set_num_threads(options.threads);
-  if (!has_fast_sgemm()) fmt::print("note: no oneDNN in this libtorch, products go through the system's BLAS\n");
+  if (!has_fast_sgemm()) fmt::print("note: no oneDNN in this libtorch, using the system's BLAS\n");
   std::error_code failed;
   std::filesystem::create_directories(options.out, failed);
   if (failed) return Error::user("cannot make the output folder (--out): " + options.out);
   MILLRACE_TRY(StoryCorpus corpus, read_corpus(options.data));
-  fmt::print("{} stories to train on, {} held out; dropped {} doubles, {} too short\n", corpus.train.size(),
+  fmt::print("{} stories to train on, {} held out; dropped {} duplicates, {} too short\n", corpus.train.size(),
              corpus.held_out.size(), corpus.doubles, corpus.too_short);
   std::string vocabulary = options.vocabulary;
   if (vocabulary.empty() && options.resume) vocabulary = options.out + "/vocabulary.txt";
@@ -247,7 +247,7 @@ Result<TrainReport> train_stories(const TrainOptions& options) {
       vocabulary.empty() ? train_bpe(corpus.train, static_cast<int>(options.model.vocab)) : read_vocabulary(vocabulary);
   if (!spec.ok()) return spec.error();
   if (static_cast<int64_t>(spec->tokens.size()) != options.model.vocab)
-    return Error::user("the vocabulary has another size than the model: " + std::to_string(spec->tokens.size()));
+    return Error::user("the vocabulary's size differs from the model's: " + std::to_string(spec->tokens.size()));
   MILLRACE_TRY_VOID(write_vocabulary(options.out + "/vocabulary.txt", *spec));
   try {
     return std::make_unique<TrainRun>(options, std::move(corpus), *spec)->run();

@@ -23,7 +23,7 @@ Result<void> scale_arrivals(std::vector<WorkloadRequest>& requests, double scale
   if (rate > 0 && requests.size() > 1) {
     const double last = requests.back().arrival_seconds;
     if (!(last > 0))
-      return Error::user("rate: the trace has no arrival times to stretch; draw them with --arrivals poisson");
+      return Error::user("rate: the trace has no arrival times to rescale; generate them with --arrivals poisson");
     factor = static_cast<double>(requests.size() - 1) / rate / last;
   }
   for (auto& request : requests) request.arrival_seconds *= factor;
@@ -34,7 +34,7 @@ Result<ArrivalSpec::Kind> find_arrival_kind(const std::string& name) {
   if (name == "poisson") return ArrivalSpec::Kind::poisson;
   if (name == "gamma") return ArrivalSpec::Kind::gamma;
   if (name == "uniform") return ArrivalSpec::Kind::uniform;
-  return Error::user(fmt::format("arrivals '{}'; there are: poisson, gamma, uniform", name));
+  return Error::user(fmt::format("arrivals: unknown '{}'; available: poisson, gamma, uniform", name));
 }
 
 void draw_arrivals(std::vector<WorkloadRequest>& requests, const ArrivalSpec& spec) {
@@ -43,7 +43,7 @@ void draw_arrivals(std::vector<WorkloadRequest>& requests, const ArrivalSpec& sp
     requests[i].arrival_seconds = now;
     requests[i].id = i;
     RandomStream random(spec.seed, RandomStream::Purpose::arrivals, i);
-    double gap = 1;  // of mean 1
+    double gap = 1;  // with mean 1
     if (spec.kind == ArrivalSpec::Kind::poisson) gap = random.exponential();
     if (spec.kind == ArrivalSpec::Kind::gamma) gap = random.gamma(spec.burstiness) / spec.burstiness;
     now += gap / spec.rate;

@@ -12,7 +12,7 @@ class NodeCache {
  public:
   NodeCache(const PrefixEvictor& evictor, int64_t capacity) : tree_(evictor), capacity_(capacity) {}
 
-  // How many of the blocks would be found now.
+  // Number of leading blocks that would be found now.
   size_t match(std::span<const PromptBlock> blocks) const {
     PrefixTree::Node parent = PrefixTree::kNone;
     for (size_t at = 0; at < blocks.size(); ++at) {
@@ -23,7 +23,7 @@ class NodeCache {
     return blocks.size();
   }
 
-  // Looks the prompt up and writes it; what it found is added to `result`.
+  // Looks the prompt up and stores it; adds the hits to `result`.
   void serve(const WorkloadRequest& request, std::span<const PromptBlock> blocks, CacheResult& result) {
     given_ += request.prompt_tokens;
     const double now = request.arrival_seconds;
@@ -41,7 +41,7 @@ class NodeCache {
       result.hit_tokens += blocks[at].tokens;
     }
     for (; at < blocks.size(); ++at) {
-      if (nodes_.contains(blocks[at].name)) return;  // one name under two parents: the trace contradicts itself
+      if (nodes_.contains(blocks[at].name)) return;  // one name under two parents: an inconsistent trace
       if (capacity_ > 0 && tree_.size() >= capacity_ && !make_room(parent, now)) return;
       parent = tree_.add(parent);
       names_.resize(static_cast<size_t>(tree_.slots()));
@@ -54,7 +54,7 @@ class NodeCache {
   int64_t given() const { return given_; }  // prompt tokens so far
 
  private:
-  // The chain that is being written ends in the leaf `end`, which must stay.
+  // The chain being stored ends in the leaf `end`, which must not be evicted.
   bool make_room(PrefixTree::Node end, double now) {
     const auto victim = tree_.victim(now, [&](PrefixTree::Node node) { return node != end; });
     if (victim == PrefixTree::kNone) return false;

@@ -1,8 +1,8 @@
-// CacheModel: what a prefix cache of a given size and policy would have found in a load. It is the prefix index of the
-// engine without tokens and blocks: the same PrefixTree, the same evictors.
+// CacheModel: the hits that a prefix cache of a given size and policy would have had on a load. It is the engine's
+// prefix index without tokens and blocks: the same PrefixTree and the same evictors.
 //
-// A request is looked up and then written, both at the moment of its arrival. With several nodes each has a cache of
-// its own; a global cache is one node with the sum of the capacities.
+// A request is looked up and then stored, both at its arrival. With several nodes each has its own cache; a global
+// cache is one node with the sum of the capacities.
 #pragma once
 
 #include <span>
@@ -14,9 +14,9 @@ namespace millrace {
 
 // Which node a request goes to.
 enum class CacheRoute {
-  in_turn,  // request i to node i mod N: what a router that knows nothing of caches does
-  prefix,   // to the node that has most of the prompt, when that is half of it or more; else to the one that was given
-            // the fewest prompt tokens so far: what cache-aware routers do
+  in_turn,  // request i to node i mod N, like a router that is not cache-aware
+  prefix,   // the node that has most of the prompt, if that is at least half of it; else the node with
+            // the fewest prompt tokens so far, like cache-aware routers
 };
 
 struct CacheSpec {
@@ -31,7 +31,7 @@ struct CacheResult {
   int64_t blocks = 0, hit_blocks = 0;
   int64_t tokens = 0, hit_tokens = 0;  // of all prompts
   PrefixTreeStats stored;              // over all nodes
-  double load_ratio = 1;               // prompt tokens of the node that got most, over their mean
+  double load_ratio = 1;               // prompt tokens of the busiest node relative to the mean
 
   double block_ratio() const { return blocks ? static_cast<double>(hit_blocks) / static_cast<double>(blocks) : 0; }
   double token_ratio() const { return tokens ? static_cast<double>(hit_tokens) / static_cast<double>(tokens) : 0; }

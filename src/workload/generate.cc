@@ -29,13 +29,13 @@ std::vector<std::string> split(std::string_view text, char separator) {
   }
 }
 
-// Hash of block `index` of the prefix that group `group` shares.
+// Hash of block `index` of the prefix shared by group `group`.
 uint64_t prefix_hash(uint64_t seed, uint64_t group, uint64_t index) {
   const auto r = philox4x32(seed, index, group ^ uint64_t{0x67726f75} << 32);
   return uint64_t{r[0]} << 32 | r[1];
 }
 
-// Group drawn with weights (g + 1)^-skew, by inversion of their sums.
+// Draws a group with weights (g + 1)^-skew, by inverting their cumulative sums.
 uint64_t draw_group(const std::vector<double>& sums, double uniform) {
   return static_cast<uint64_t>(std::upper_bound(sums.begin(), sums.end() - 1, uniform * sums.back()) - sums.begin());
 }
@@ -70,7 +70,7 @@ Result<LengthDistribution> LengthDistribution::parse(const std::string& name, co
     return out;
   }
   return Error::user(
-      fmt::format("{}: '{}'; there are fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA, pareto:ALPHA:MIN:MAX, "
+      fmt::format("{}: unknown '{}'; available: fixed:N, uniform:MIN:MAX, lognormal:MU:SIGMA, pareto:ALPHA:MIN:MAX, "
                   "sharegpt_prompt, sharegpt_output",
                   name, text));
 }
@@ -89,19 +89,19 @@ int64_t LengthDistribution::draw(RandomStream& random) const {
 const std::vector<OptionSpec>& generator_schema() {
   using Type = OptionSpec::Type;
   static const std::vector<OptionSpec> schema = {
-      {"requests", Type::integer, "1000", 1, static_cast<double>(kMaxTraceRequests), "how many"},
-      {"seed", Type::integer, "0", 0, 9e15, "of every draw"},
+      {"requests", Type::integer, "1000", 1, static_cast<double>(kMaxTraceRequests), "number of requests"},
+      {"seed", Type::integer, "0", 0, 9e15, "random seed"},
       {"arrivals", Type::text, "poisson", 0, 0, "poisson, gamma or uniform"},
-      {"rate", Type::number, "1", 1e-6, 1e9, "requests a second"},
-      {"burstiness", Type::number, "1", 1e-3, 1e3, "gamma: its shape; below 1 is burstier than Poisson"},
-      {"prompt", Type::text, "sharegpt_prompt", 0, 0, "length distribution of what no other prompt shares, tokens"},
-      {"output", Type::text, "sharegpt_output", 0, 0, "length distribution of the answers, tokens"},
+      {"rate", Type::number, "1", 1e-6, 1e9, "requests per second"},
+      {"burstiness", Type::number, "1", 1e-3, 1e3, "shape of the gamma distribution; below 1 is burstier than Poisson"},
+      {"prompt", Type::text, "sharegpt_prompt", 0, 0, "length distribution of the unshared part of prompts, tokens"},
+      {"output", Type::text, "sharegpt_output", 0, 0, "length distribution of answers, tokens"},
       {"prefix_tokens", Type::integer, "0", 0, 1 << 20, "length of the shared prefixes, rounded down to whole blocks"},
-      {"prefix_groups", Type::integer, "1", 1, 1 << 20, "different shared prefixes"},
-      {"prefix_share", Type::number, "1", 0, 1, "fraction of the requests that begin with one"},
-      {"prefix_skew", Type::number, "0", 0, 10, "Zipf exponent of the prefixes' popularity; 0: all alike"},
-      {"block", Type::integer, "16", 1, 65536, "tokens to a block of the prefixes"},
-      {"tenants", Type::integer, "1", 1, 1 << 16, "requests belong to t0, t1 ... at random"},
+      {"prefix_groups", Type::integer, "1", 1, 1 << 20, "number of different shared prefixes"},
+      {"prefix_share", Type::number, "1", 0, 1, "fraction of requests that begin with a shared prefix"},
+      {"prefix_skew", Type::number, "0", 0, 10, "Zipf exponent of the prefixes' popularity; 0: uniform"},
+      {"block", Type::integer, "16", 1, 65536, "tokens per prefix block"},
+      {"tenants", Type::integer, "1", 1, 1 << 16, "number of tenants; requests are assigned to t0, t1 ... at random"},
   };
   return schema;
 }

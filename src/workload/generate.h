@@ -1,7 +1,7 @@
-// Generated loads: arrivals, lengths and shared prefixes drawn from distributions, every draw a function of the seed
-// and the request's place.
+// Generated loads: arrivals, lengths and shared prefixes drawn from distributions. Every draw is a function of the seed
+// and the request's index.
 //
-// A load is written "gen:key=value,..." wherever a trace's path may stand:
+// A load "gen:key=value,..." can be used wherever a trace's path can:
 //   gen:requests=200,rate=4,arrivals=gamma,burstiness=0.3,prompt=lognormal:5.5:0.7,output=pareto:1.1:8:2048
 #pragma once
 

@@ -92,8 +92,8 @@ TEST(Generate, RefusesWhatMakesNoSense) {
             "output: 'uniform:5:3' is not uniform:MIN:MAX with lengths from 1 to 16777216");
   EXPECT_EQ(refused("output=pareto:1:2"),
             "output: 'pareto:1:2' is not pareto:ALPHA:MIN:MAX with lengths from 1 to 16777216");
-  EXPECT_NE(refused("output=zipf:1").find("output: 'zipf:1'; there are fixed:N"), std::string::npos);
-  EXPECT_EQ(refused("arrivals=often"), "arrivals 'often'; there are: poisson, gamma, uniform");
+  EXPECT_NE(refused("output=zipf:1").find("output: unknown 'zipf:1'; available: fixed:N"), std::string::npos);
+  EXPECT_EQ(refused("arrivals=often"), "arrivals: unknown 'often'; available: poisson, gamma, uniform");
   EXPECT_NE(refused("request=5").find("request"), std::string::npos);
 }
 

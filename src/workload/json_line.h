@@ -1,5 +1,4 @@
-// One line of a trace as a JSON object, with fields that are there, of their type and within bounds, or an error that
-// names file, line and field.
+// One line of a trace as a JSON object. Reads fields with type and bounds checks; errors name file, line and field.
 #pragma once
 
 #include <initializer_list>
@@ -11,12 +10,12 @@ namespace millrace {
 
 using Json = nlohmann::json;
 
-// The whole text is an object that holds all these keys: what recognisers ask.
+// Whether the text is an object with all these keys; used to recognize formats.
 bool is_object_with(std::string_view text, std::initializer_list<const char*> keys);
 
 Result<Json> parse_json_line(const TraceLine& line);
 
-// Field `key` of `object`; `what` in front of its name in errors ("requests[3].").
+// Field `key` of `object`; `what` precedes its name in errors ("requests[3].").
 Result<int64_t> json_integer(const TraceLine& line, const Json& object, const char* key, int64_t min, int64_t max,
                              const std::string& what = "");
 Result<double> json_number(const TraceLine& line, const Json& object, const char* key, double min, double max,

@@ -107,7 +107,7 @@ Result<bool> LineSource::fill() {
 }
 
 Result<bool> LineSource::next(std::string_view& line) {
-  size_t searched = 0;  // of the unused bytes
+  size_t searched = 0;  // offset in the unused bytes
   for (;;) {
     const size_t end = buffer_.find('\n', at_ + searched);
     const bool found = end != std::string::npos;

@@ -1,5 +1,5 @@
-// LineSource: the lines of a file, unpacked on the way when the file is packed with xz. Bounded memory whatever the
-// file says: one line at most kMaxTraceLineBytes, the unpacker at most 256 MB.
+// LineSource: the lines of a file, decompressed on the fly if it is packed with xz. Memory is bounded for any input: at
+// most kMaxTraceLineBytes per line and 256 MB for the decoder.
 #pragma once
 
 #include <cstdio>
@@ -24,21 +24,21 @@ class LineSource {
   Result<bool> next(std::string_view& line);
 
   const std::string& name() const { return name_; }
-  int64_t number() const { return number_; }  // of the line that next() gave last; the first is 1
+  int64_t number() const { return number_; }  // of the line last returned by next(); the first is 1
 
  private:
   struct Unpacker;
   explicit LineSource(std::string name);
-  Result<bool> fill();  // more bytes behind buffer_; false at the end
+  Result<bool> fill();  // appends bytes to buffer_; false at the end
   size_t read_raw(char* to, size_t size);
 
   std::string name_;
   std::FILE* file_ = nullptr;
-  std::string_view bytes_;  // where there is no file
+  std::string_view bytes_;  // used if there is no file
   std::unique_ptr<Unpacker> unpacker_;
   bool started_ = false, raw_ended_ = false;
   std::string buffer_;
-  size_t at_ = 0;  // first byte of buffer_ that no line has used
+  size_t at_ = 0;  // first unconsumed byte of buffer_
   int64_t number_ = 0;
 };
 

@@ -37,7 +37,7 @@ LoadMetrics measure_load(std::span<const RequestRecord> records, const GoodputLi
     lag.push_back(record.sent - record.arrival);
     if (!record.ok()) {
       ++out.failed;
-      ++out.errors[record.error.empty() ? "no token came" : record.error];
+      ++out.errors[record.error.empty() ? "no token received" : record.error];
       last = std::max(last, record.finished);
       continue;
     }

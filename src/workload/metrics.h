@@ -1,8 +1,7 @@
-// What a replay measured, in the terms of `vllm bench serve`.
+// The metrics of a replay, as defined by `vllm bench serve`.
 //
 //   arrival .. sent .. first token ... last token
-//   |- TTFT -----------|                             from the planned arrival: a load generator that is late is no
-//   excuse
+//   |- TTFT -----------|                             from the planned arrival: a late load generator is no excuse
 //   |- E2E ------------------------------------|
 //                      |- (E2E - TTFT) / (n-1) = TPOT of the request; each gap between tokens is an ITL
 #pragma once
@@ -16,16 +15,16 @@
 
 namespace millrace {
 
-// One request's fate. Times are seconds since the start of the run.
+// The outcome of one request. Times are seconds since the start of the run.
 struct RequestRecord {
-  double arrival = 0;  // when it was to be sent
+  double arrival = 0;  // planned sending time
   double sent = 0;
-  std::vector<double> tokens;  // when each token came
+  std::vector<double> tokens;  // arrival time of each token
   double finished = 0;
   int64_t prompt_tokens = 0;
-  int64_t cached_tokens = 0;  // of the prompt, found in a prefix cache
-  int64_t output_tokens = 0;  // as the other side counts them, where several may come at a time; 0: one a time
-  std::string error;          // empty: it went well
+  int64_t cached_tokens = 0;  // prompt tokens found in a prefix cache
+  int64_t output_tokens = 0;  // as counted by the server, if several may come at a time; 0: one at a time
+  std::string error;          // empty: success
   std::string tenant;
 
   bool ok() const { return error.empty() && !tokens.empty(); }
@@ -35,7 +34,7 @@ struct RequestRecord {
   double tpot() const { return count() > 1 ? (tokens.back() - tokens.front()) / static_cast<double>(count() - 1) : 0; }
 };
 
-// A request is good when it kept every limit that is set; 0: no limit.
+// A request is good if it met all limits that are set; 0: no limit.
 struct GoodputLimits {
   double ttft = 0, tpot = 0, e2e = 0;  // seconds
 
@@ -47,17 +46,17 @@ struct LoadMetrics {
   int64_t requests = 0, completed = 0, failed = 0;
   double seconds = 0;                                               // from the first arrival to the last token
   int64_t prompt_tokens = 0, cached_tokens = 0, output_tokens = 0;  // of completed requests
-  double request_rate = 0;                                          // completed a second
-  double output_rate = 0;                                           // tokens a second
-  double total_rate = 0;                                            // with the prompts' tokens
+  double request_rate = 0;                                          // completed per second
+  double output_rate = 0;                                           // tokens per second
+  double total_rate = 0;                                            // including prompt tokens
   Summary ttft, tpot, itl, e2e;  // seconds; TPOT over requests with two tokens or more
-  Summary lag;                   // sent - arrival: how late the generator was
-  int64_t good = 0;              // requests within the limits, when any are set
-  double goodput = 0;            // of those, a second
+  Summary lag;                   // sent - arrival: delay of the generator
+  int64_t good = 0;              // requests within the limits, if any are set
+  double goodput = 0;            // of those, per second
   std::map<std::string, int64_t> errors;
 };
 
-// One figure of a run beside what was predicted of it.
+// One measured figure next to its prediction.
 struct ComparedFigure {
   const char* name;  // "TTFT p99, ms"
   const char* key;   // "ttft_p99"

@@ -67,7 +67,7 @@ TEST(Metrics, ErrorsAreCountedByTheirText) {
   EXPECT_EQ(m.failed, 3);
   EXPECT_EQ(m.completed, 1);
   EXPECT_EQ(m.errors.at("queue full"), 2);
-  EXPECT_EQ(m.errors.at("no token came"), 1);
+  EXPECT_EQ(m.errors.at("no token received"), 1);
 }
 
 TEST(Report, IsOneWholeFileThatRunsNothing) {

@@ -1,4 +1,4 @@
-// The blocks of a prompt as names: equal names are equal prompts up to the block's end.
+// The blocks of a prompt as names: equal names mean equal prompts up to the block's end.
 #pragma once
 
 #include "workload/request.h"
@@ -10,8 +10,8 @@ struct PromptBlock {
   int64_t tokens = 0;  // of the prompt; the last block of a recorded trace may be partly filled
 };
 
-// From prefix_hashes, in their block size; else from tokens, whole blocks of `token_block` only. Empty: nothing is
-// known.
+// From prefix_hashes, with their block size; else from tokens, only whole blocks of `token_block`. Empty: no
+// information.
 std::vector<PromptBlock> prompt_blocks(const WorkloadRequest& request, int64_t token_block);
 
 // The block size that prompt_blocks() uses for this request.

@@ -1,5 +1,5 @@
-// RandomStream: the draws that belong to one item of a load (its gap, its length ...), from a counter-based generator:
-// item i of a purpose is the same whatever else is drawn, so that changing the rate leaves the lengths alone.
+// RandomStream: the draws for one item of a load (its gap, its length ...), from a counter-based generator: item i of a
+// purpose does not depend on other draws, so changing the rate does not change the lengths.
 #pragma once
 
 #include <cmath>

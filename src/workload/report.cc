@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-constexpr int kWindows = 60;  // of the run, for what is told by time
+constexpr int kWindows = 60;  // of the run, for charts over time
 
 constexpr const char* kHead = R"(<!doctype html>
 <html lang="en"><head><meta charset="utf-8"><meta name="viewport" content="width=device-width"><title>{}</title><style>
@@ -39,7 +39,7 @@ SvgSeries over_time(const std::string& name, const Timeline& timeline, const Win
   return out;
 }
 
-// Fraction of the values that are at most x.
+// The cumulative distribution of the values.
 SvgSeries distribution(const std::string& name, std::vector<double> values) {
   std::sort(values.begin(), values.end());
   SvgSeries out{name, {}, false};

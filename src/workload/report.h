@@ -1,5 +1,5 @@
-// A replay as one HTML file: its figures, and how they went over time, as drawings. Nothing is loaded from elsewhere
-// and nothing runs in it.
+// A replay as a single HTML file: its figures, and charts of their course over time. It loads nothing from elsewhere
+// and contains no scripts.
 #pragma once
 
 #include <span>
@@ -18,6 +18,6 @@ struct ReportFacts {
 
 std::string replay_report_html(const ReportFacts& facts, std::span<const RequestRecord> records,
                                const LoadMetrics& metrics,
-                               const LoadMetrics* predicted = nullptr);  // of the same run, beside what was measured
+                               const LoadMetrics* predicted = nullptr);  // of the same run, shown next to the figures
 
 }  // namespace millrace

@@ -7,7 +7,7 @@
 namespace millrace {
 namespace {
 
-// Keeps what is drawn for hashes apart from what is drawn for requests.
+// Separates the draws for hashes from the draws for requests.
 constexpr uint64_t kHashStream = 0x70726566'69780000, kPrivateStream = 0x70726976'61746500;
 
 void fill(uint64_t key, uint64_t stream, int64_t begin, int64_t end, int64_t vocab, std::vector<TokenId>& out) {

@@ -1,4 +1,4 @@
-// Summary: what is told of many measurements.
+// Summary: statistics of a set of measurements.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ struct Summary {
   double mean = 0, min = 0, p50 = 0, p90 = 0, p99 = 0, max = 0;
 };
 
-// Value at the quantile q of sorted values, linear between neighbours, as numpy's default.
+// The quantile q of sorted values, with linear interpolation, as numpy's default.
 inline double quantile(const std::vector<double>& sorted, double q) {
   if (sorted.empty()) return 0;
   const double at = q * static_cast<double>(sorted.size() - 1);

@@ -9,7 +9,7 @@ namespace millrace {
 namespace {
 
 constexpr double kWidth = 620, kHeight = 240, kLeft = 64, kRight = 14, kTop = 34, kBottom = 40;
-constexpr size_t kMaxPoints = 4000;  // of one series; more are thinned
+constexpr size_t kMaxPoints = 4000;  // per series; larger ones are thinned
 
 // The largest of 1, 2, 5 times a power of ten that gives about `count` steps.
 double tick_step(double span, double count) {

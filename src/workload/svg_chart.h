@@ -1,4 +1,4 @@
-// SvgChart: lines and dots over two axes, as an SVG element. Colours are the page's: classes s0, s1, s2.
+// SvgChart: lines and dots over two axes, as an SVG element. Colours are defined by the page: classes s0, s1, s2.
 #pragma once
 
 #include <string>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Text as it may stand in HTML and SVG.
+// Escapes text for HTML and SVG.
 std::string html_escape(const std::string& text);
 
 struct SvgSeries {

@@ -1,4 +1,4 @@
-// Reads whole traces: recognises the format, drives its reader, puts the requests in order.
+// Reads whole traces: detects the format, runs its reader, sorts the requests.
 #include <algorithm>
 #include <cmath>
 
@@ -32,22 +32,20 @@ Result<const TraceFormat*> choose_format(const TraceOptions& options, std::strin
     known += fmt::format("{}{}", known.empty() ? "" : ", ", format->name);
   if (!options.format.empty()) {
     if (const TraceFormat* format = find_trace_format(options.format)) return format;
-    return Error::user(fmt::format("trace format '{}'; there are: {}", options.format, known));
+    return Error::user(fmt::format("trace format: unknown '{}'; available: {}", options.format, known));
   }
   for (const TraceFormat* format : trace_formats().members())
     if (format->recognises(first_line)) return format;
-  return Error::user(fmt::format("{}: its first line is that of no known trace; there are: {}", name, known));
+  return Error::user(fmt::format("{}: its first line matches no known trace format; available: {}", name, known));
 }
 
 Result<void> check_request(const TraceLine& line, const WorkloadRequest& request) {
   if (!std::isfinite(request.arrival_seconds)) return line.defect("arrival: is not a finite number");
   if (request.prompt_tokens < 1 || request.prompt_tokens > kMaxTraceTokens) {
-    return line.defect(
-        fmt::format("prompt: must be of 1 to {} tokens, is of {}", kMaxTraceTokens, request.prompt_tokens));
+    return line.defect(fmt::format("prompt: must have 1 to {} tokens, has {}", kMaxTraceTokens, request.prompt_tokens));
   }
   if (request.output_tokens < 0 || request.output_tokens > kMaxTraceTokens) {
-    return line.defect(
-        fmt::format("output: must be of 0 to {} tokens, is of {}", kMaxTraceTokens, request.output_tokens));
+    return line.defect(fmt::format("output: must have 0 to {} tokens, has {}", kMaxTraceTokens, request.output_tokens));
   }
   return {};
 }
@@ -74,7 +72,7 @@ Result<std::vector<WorkloadRequest>> read_lines(LineSource& source, const TraceO
           fmt::format("{}:{}: more than {} requests", source.name(), source.number(), kMaxTraceRequests));
     }
   }
-  if (requests.empty()) return Error::corrupt(fmt::format("{}: holds no request", source.name()));
+  if (requests.empty()) return Error::corrupt(fmt::format("{}: contains no requests", source.name()));
   order_by_arrival(requests);
   if (options.limit > 0 && options.limit < static_cast<int64_t>(requests.size()))
     requests.resize(static_cast<size_t>(options.limit));

@@ -1,5 +1,5 @@
-// What one published trace format is to the reader: how its first line looks, and how a line becomes requests. A format
-// is one file in readers/ plus its line in readers/builtin.cc.
+// A trace format: how to recognize its first line, and how a line becomes requests. A format is one file in readers/
+// plus its line in readers/builtin.cc.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// One line and where it stands.
+// One line and its location.
 struct TraceLine {
   std::string_view text;
   const std::string& file;
@@ -22,15 +22,15 @@ struct TraceLine {
   Error defect(std::string_view what) const { return Error::corrupt(fmt::format("{}:{}: {}", file, number, what)); }
 };
 
-// Reads the lines of one file, in order. Not reused for a second one.
+// Reads the lines of one file, in order. Not reused for a second file.
 class TraceReader {
  public:
   virtual ~TraceReader() = default;
-  // Appends the line's requests. Of each, arrival_seconds may count from any fixed moment; id is set by the caller.
+  // Appends the line's requests. arrival_seconds may be relative to any fixed moment; the caller sets id.
   virtual Result<void> read(const TraceLine& line, std::vector<WorkloadRequest>& out) = 0;
 
  protected:
-  // Seconds since the first stamp that was asked about: whole nanoseconds since 1970 do not fit in a double.
+  // Seconds since the first timestamp passed in: whole nanoseconds since 1970 do not fit in a double.
   double since_first(int64_t ns) {
     if (!first_ns_) first_ns_ = ns;
     return static_cast<double>(ns - *first_ns_) * 1e-9;
@@ -49,13 +49,13 @@ struct TraceFormat {
 };
 
 const Registry<const TraceFormat*>& trace_formats();
-const TraceFormat* find_trace_format(std::string_view name);  // null: there is none
+const TraceFormat* find_trace_format(std::string_view name);  // null: unknown name
 
-// Nanoseconds since 1970 from "2023-11-16 18:17:03.9799600", with a space or a T, up to nine digits of a second, and
-// Z, an offset as +01:00 or nothing behind it (read as UTC). Empty: not such a stamp, or a year outside [1970, 2200].
+// Nanoseconds since 1970 from "2023-11-16 18:17:03.9799600", with a space or a T, up to nine fractional digits, and Z,
+// an offset like +01:00 or nothing at the end (read as UTC). Empty: not a timestamp, or a year outside [1970, 2200].
 std::optional<int64_t> parse_timestamp(std::string_view text);
 
-// Fills prompt_tokens, prefixes and, where options.encode is there, tokens. `known_tokens` < 0: from the text.
+// Fills prompt_tokens, prefixes and, if options.encode is set, tokens. `known_tokens` < 0: counted from the text.
 Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens,
                              const TraceOptions& options);
 Result<int64_t> count_tokens(std::string_view text, const TraceOptions& options);

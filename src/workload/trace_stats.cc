@@ -26,7 +26,7 @@ ArrivalStats arrival_stats(std::span<const WorkloadRequest> requests) {
   if (out.seconds <= 0) return out;
   out.rate = static_cast<double>(gaps.size()) / out.seconds;
   out.gap_cv = std::sqrt(variance(gaps, out.gap_seconds.mean)) / out.gap_seconds.mean;
-  // Whole windows only: a cut one would look like a lull.
+  // Only whole windows: a partial one would look like a lull.
   std::vector<double> windows(static_cast<size_t>(std::min(out.seconds / kWindowSeconds, 1e7)));
   for (const auto& request : requests) {
     const double at = (request.arrival_seconds - requests.front().arrival_seconds) / kWindowSeconds;

@@ -1,4 +1,4 @@
-// What a load is like: lengths, arrivals, and how much of it a prefix cache could save.
+// Statistics of a load: lengths, arrivals, and how much of it a prefix cache could save.
 #pragma once
 
 #include <span>
@@ -11,25 +11,25 @@ namespace millrace {
 struct ArrivalStats {
   double seconds = 0;     // from the first arrival to the last
   double rate = 0;        // (n - 1) / seconds; 0 when all arrive at once
-  double gap_cv = 0;      // standard deviation of the gaps over their mean: 1 for Poisson, 0 for a clock
+  double gap_cv = 0;      // standard deviation of the gaps over their mean: 1 for Poisson, 0 for regular arrivals
   double dispersion = 0;  // variance over mean of the arrivals in 10 s windows: 1 for Poisson
-  double peak_rate = 0;   // of the busiest 10 s window
+  double peak_rate = 0;   // in the busiest 10 s window
   Summary gap_seconds;
 };
 
-// With an unlimited cache that every request is written to when it arrives. A block hits when it and all before it in
-// its prompt were seen in an earlier request; the blocks of one request do not hit each other.
+// With an unlimited cache that stores every request on arrival. A block hits if it and everything before it in its
+// prompt occurred in an earlier request; blocks of one request do not hit each other.
 struct ReuseStats {
-  int64_t block_tokens = 0;  // 0: the load says nothing of prefixes
+  int64_t block_tokens = 0;  // 0: the load has no prefix information
   int64_t blocks = 0, distinct_blocks = 0, hit_blocks = 0;
-  int64_t tokens = 0, hit_tokens = 0;  // of all prompts; a partly filled block counts with the tokens it has
-  // Had the first block that missed been matched token by token: half a block more for each request on average, and
-  // block_tokens - 1 more at most.
+  int64_t tokens = 0, hit_tokens = 0;  // in all prompts; a partly filled block counts with its actual tokens
+  // If the first missing block were matched token by token: half a block more per request on average, and at most
+  // block_tokens - 1 more.
   int64_t hit_tokens_expected = 0, hit_tokens_at_most = 0;
   double mean_request_blocks = 0;  // the hit ratio of a request in blocks, averaged over requests
   double mean_request_tokens = 0;
   int64_t requests_with_hit = 0;
-  int64_t reused_blocks = 0;  // distinct ones that hit at least once
+  int64_t reused_blocks = 0;  // distinct blocks that hit at least once
   int64_t most_uses = 0;      // of one block
   Summary gap_seconds;        // between two uses of a block, over all hits
   Summary gap_requests;       // the same in requests
@@ -38,7 +38,7 @@ struct ReuseStats {
 struct TraceStats {
   int64_t requests = 0;
   int64_t without_output = 0;
-  int64_t sessions = 0, tenants = 0;  // different ones that have a name
+  int64_t sessions = 0, tenants = 0;  // distinct names
   Summary prompt_tokens, output_tokens;
   int64_t total_prompt = 0, total_output = 0;
   ArrivalStats arrivals;

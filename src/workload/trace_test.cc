@@ -151,15 +151,16 @@ TEST(Trace, DefectsNameFileLineAndField) {
   EXPECT_EQ(defect(azure + "2023-11-16 18:17:03.0,1"), "sample:2: has 2 fields, the header 3");
   EXPECT_EQ(defect(azure + "2023-11-16 18:17:03.0,1e3,1"),
             "sample:2: ContextTokens: must be a whole number from 1 to 16777216, is '1e3'");
-  EXPECT_EQ(defect(azure), "sample: holds no request");
+  EXPECT_EQ(defect(azure), "sample: contains no requests");
   EXPECT_EQ(defect("arrived_at,num_prefill_tokens,num_decode_tokens\nnan,1,1"),
             "sample:2: arrived_at: must be a number from 0 to 100000000000, is 'nan'");
   EXPECT_EQ(defect(R"({"input_toks":2,"output_toks":70,"arrival_time_ns":4,"input_tok_ids":[7]})"),
             "sample:1: input_tok_ids: has 1 tokens, input_toks says 2");
   EXPECT_EQ(defect(R"({"timestamp": 1, "input": 7, "output": "x"})"), "sample:1: input: must be text, is 7");
-  EXPECT_EQ(defect("hello"),
-            "sample: its first line is that of no known trace; there are: mooncake, azure, vidur, burstgpt, token_ids, "
-            "agent, aibrix, otel");
+  EXPECT_EQ(
+      defect("hello"),
+      "sample: its first line matches no known trace format; available: mooncake, azure, vidur, burstgpt, token_ids, "
+      "agent, aibrix, otel");
   TraceOptions options;
   options.format = "azure";
   EXPECT_EQ(defect(good, options), "sample:1: the header has no column 'TIMESTAMP'");
@@ -176,7 +177,7 @@ TEST(Trace, LimitScaleAndRate) {
   options.rate = 4;
   EXPECT_EQ(read(sample, options)[2].arrival_seconds, 0.5);
   EXPECT_EQ(defect("num_prefill_tokens,num_decode_tokens\n1,1\n2,2\n", options),
-            "rate: the trace has no arrival times to stretch; draw them with --arrivals poisson");
+            "rate: the trace has no arrival times to rescale; generate them with --arrivals poisson");
   options.scale = 0;
   EXPECT_EQ(defect(sample, options), "scale: must be above 0 and at most 1e9, got 0");
 }

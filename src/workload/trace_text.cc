@@ -1,4 +1,4 @@
-// What several readers need of text: time stamps, and prompts given as text.
+// Text utilities for the readers: timestamps, and prompts given as text.
 #include <xxhash.h>
 
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Digits only; empty when there are others.
+// Parses digits; empty if there are other characters.
 std::optional<int64_t> digits(std::string_view text) {
   int64_t value = 0;
   if (text.empty() || text.size() > 9) return std::nullopt;
@@ -79,7 +79,7 @@ Result<int64_t> count_tokens(std::string_view text, const TraceOptions& options)
 
 Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, int64_t known_tokens,
                              const TraceOptions& options) {
-  // A call whose text was not recorded, or was empty, had a start token at least.
+  // A call whose text was not recorded, or was empty, had at least a start token.
   if (options.encode) {
     MILLRACE_TRY(request.tokens, options.encode(text));
     request.prompt_tokens = std::max<int64_t>(1, static_cast<int64_t>(request.tokens.size()));
@@ -88,7 +88,7 @@ Result<void> set_text_prompt(WorkloadRequest& request, std::string_view text, in
   MILLRACE_TRY(const int64_t estimate, count_tokens(text, options));
   request.prompt_tokens = known_tokens >= 0 ? known_tokens : std::max<int64_t>(1, estimate);
   request.hash_block_tokens = options.text_block_tokens;
-  // Whole blocks only: what a tail shares with another prompt cannot be told from lengths.
+  // Only whole blocks: lengths do not tell what a tail shares with another prompt.
   const auto block_bytes = static_cast<size_t>(
       std::max(1.0, std::round(static_cast<double>(options.text_block_tokens) * options.bytes_per_token)));
   const auto blocks =

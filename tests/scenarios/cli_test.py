@@ -143,7 +143,7 @@ class StoredNumbers(unittest.TestCase):
             none = os.path.join(folder, "none.gguf")
             done = millrace("convert", narrow, none, "--format", "q4_k", "--tokenizer", "none")
             self.assertEqual(done.returncode, 4, done.stdout.decode())
-            self.assertIn("--format q4_k: nothing of", done.stderr.decode())
+            self.assertIn("--format q4_k: no matrix of", done.stderr.decode())
             self.assertFalse(os.path.exists(none))
             self.assertEqual(millrace("convert", narrow, none, "--tokenizer", "none").returncode, 0)
 

@@ -1,5 +1,5 @@
 // Rounds activation rows to f32, bf16 or q8 (layout: kernels/activation.h). Portable; every instruction set gives the
-// same bits: magnitudes are compared as integers, and the scale, its inverse and the rounding are single IEEE
+// same bits, because magnitudes are compared as integers, and the scale, its inverse and the rounding are single IEEE
 // operations.
 #include <algorithm>
 #include <bit>
@@ -12,8 +12,8 @@
 namespace millrace {
 namespace {
 
-constexpr uint32_t kTinyBits = 0x0d800000;      // 2^-100: below, zeros
-constexpr uint32_t kInfinityBits = 0x7f800000;  // and above: NaN
+constexpr uint32_t kTinyBits = 0x0d800000;      // 2^-100: zeros below this
+constexpr uint32_t kInfinityBits = 0x7f800000;  // NaN from here on
 
 // Round to nearest, ties to even, for |value| < 2^22.
 inline int round_even(float value) { return static_cast<int>((value + 12582912.0f) - 12582912.0f); }
@@ -25,14 +25,14 @@ uint32_t largest_of(const float* x, int64_t n) {
   return largest;
 }
 
-// What a group is divided by, and how the record says it.
+// A group's divisor and its representation in the record.
 struct GroupScale {
   float inverse = 0;
   int shift = 0;
   float scale = 0;
 };
 
-// Of q8: the group's own.
+// q8: the group's own scale.
 GroupScale own_scale(uint32_t largest) {
   if (largest < kTinyBits) return {};
   if (largest >= kInfinityBits) return {.scale = std::bit_cast<float>(0x7fc00000u)};
@@ -40,8 +40,8 @@ GroupScale own_scale(uint32_t largest) {
   return {.inverse = 127.0f / magnitude, .scale = magnitude / 127.0f};
 }
 
-// Of q8_shift, a power of two of the row's. The difference of the bits is a logarithm: its upper part says how often
-// the group's largest value could be doubled.
+// q8_shift: a power of two times the row's scale. The difference of the bits is a logarithm: its upper part is the
+// number of times the group's largest value could be doubled.
 GroupScale shifted_scale(uint32_t largest, uint32_t row_largest) {
   const uint32_t doublings = std::min<uint32_t>((row_largest - largest) >> 23, kQ8MostShift);
   const int shift = kQ8MostShift - static_cast<int>(doublings);
@@ -50,7 +50,7 @@ GroupScale shifted_scale(uint32_t largest, uint32_t row_largest) {
           .scale = static_cast<float>(1 << shift)};
 }
 
-// One group of n <= 32 values into its record, which is zero so far.
+// Encodes one group of n <= 32 values into its zero-initialized record.
 void encode_group(const float* x, int64_t n, const GroupScale& by, uint8_t* record) {
   auto* q = reinterpret_cast<int8_t*>(record);
   auto* negated_sums = reinterpret_cast<int32_t*>(record + kQ8SumsAt);

@@ -1,4 +1,4 @@
-// Portable matmul for F32, F16, BF16 and FP8 E4M3 weights: stored rows as they are, each followed by one f32 scale a
+// Portable matmul for F32, F16, BF16 and FP8 E4M3 weights: stored rows unchanged, each followed by one f32 scale per
 // fold. A fold of 128 columns is summed in 16 interleaved partial sums (so that compilers vectorize), which are then
 // added in order; folds are added in order.
 //
@@ -67,7 +67,7 @@ void pack(const uint8_t* stored, const BlockScales* scales, int64_t rows, int64_
   }
 }
 
-// w, x: [kFoldColumns]; beyond the row's end w is zero.
+// w, x: [kFoldColumns]; w is zero beyond the row's end.
 template <typename X>
 float dot_fold(const float* w, const typename X::Stored* x, int64_t count) {
   float partial[kPartials] = {};

@@ -1,5 +1,5 @@
-// Portable matmul for the quantized formats: stored rows as they are, each block taken apart once and multiplied with
-// every token. The definition that the other instruction sets must match bit for bit (see quant_shape.h).
+// Portable matmul for the quantized formats: stored rows unchanged, each block split once and multiplied with every
+// token. The definition that the other instruction sets must match bit for bit (see quant_shape.h).
 #include <cmath>
 #include <cstring>
 #include <utility>
@@ -70,7 +70,7 @@ float add_group(const QuantShape& shape, const ReadyBlock& block, int g, const u
   return std::fma(*reinterpret_cast<const float*>(x + kQ8ScaleAt), inner, y);
 }
 
-// One format, by its position in kQuantShapes, so that each format's kernel is a plain function pointer.
+// One format, by its index in kQuantShapes, so that each format's kernel is a plain function pointer.
 template <int kIndex>
 struct QuantRef {
   static const QuantSource& source() { return *quant_source_at(kIndex); }

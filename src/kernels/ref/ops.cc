@@ -1,5 +1,5 @@
-// The reference level of everything but matmul (portable C++, sums in double, no thought of speed), and
-// registration by format name.
+// The reference level of everything except matmul (portable C++, sums in double, not optimized), and registration by
+// format name.
 #include "kernels/ops.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-// The portable loops of bandwidth.h: plain multiply and add, as the reference kernels use.
+// The portable loops of bandwidth.h: plain multiply and add, as in the reference kernels.
 #include <cstring>
 
 #include "kernels/bandwidth.h"

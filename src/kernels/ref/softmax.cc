@@ -1,5 +1,5 @@
-// Reference softmax, in place, by its maximum. A row whose values are all -inf becomes zeros; so a fully
-// masked row is no row rather than NaN.
+// Reference softmax, in place, relative to the maximum. A row whose values are all -inf becomes zeros, so a fully
+// masked row has no weight instead of NaN.
 #include <cmath>
 #include <limits>
 

@@ -1,4 +1,4 @@
-// Rounds activation rows for AVX2; the same bits as ref/activation_ref.cc (see there for why they are).
+// Rounds activation rows for AVX2; bit-identical to ref/activation_ref.cc, which explains why.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -16,7 +16,7 @@ namespace {
 constexpr int kTinyBits = 0x0d800000;  // 2^-100
 constexpr int kInfinityBits = 0x7f800000;
 
-// 8 values of a row of n from position i; beyond the row zero.
+// 8 values of a row of n from position i; zero beyond the row.
 inline __m256 load_values(const float* x, int64_t i, int64_t n) {
   if (i + 8 <= n) return _mm256_loadu_ps(x + i);
   if (i >= n) return _mm256_setzero_ps();
@@ -41,7 +41,7 @@ inline int sum_bytes(__m128i q) {
   return _mm_cvtsi128_si32(sums) + _mm_extract_epi16(sums, 4) - 16 * 128;
 }
 
-// 32 values, and the bits of their largest magnitude.
+// 32 values and the bits of their largest magnitude.
 struct Values {
   __m256 v[4];
   int largest;
@@ -57,7 +57,7 @@ struct Values {
 
 inline bool usable(int largest) { return largest >= kTinyBits && largest < kInfinityBits; }
 
-// Writes a record; usable values times `inverse` are the levels.
+// Writes a record; the levels are the values times `inverse`.
 inline void write_group(const Values& values, float inverse, int shift, float scale, uint8_t* record) {
   const __m256 by = _mm256_set1_ps(inverse);
   __m256i level[4];
@@ -76,7 +76,7 @@ inline void write_group(const Values& values, float inverse, int shift, float sc
   negated_sums[1] = -sum1;
 }
 
-// A record of zeros, or of a NaN.
+// Writes a record of zeros or NaN.
 inline void write_unusable(float scale, uint8_t* record) {
   std::memset(record, 0, kQ8GroupBytes);
   *reinterpret_cast<float*>(record + kQ8ScaleAt) = scale;

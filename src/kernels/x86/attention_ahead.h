@@ -1,8 +1,8 @@
-// Asking memory for what an attention kernel reads next. Include after simd_avx2.h or simd_avx512.h.
+// Prefetches the memory that an attention kernel reads next. Include after simd_avx2.h or simd_avx512.h.
 //
-// One partition is read as: keys, values, then the next partition's first keys. A core has some two dozen lines in
-// flight: a burst of more makes it wait, so lines are asked for one by one between the arithmetic, a fixed number of
-// bytes before they are read. Blocks that follow each other in memory are one piece.
+// A partition is read in this order: keys, values, then the next partition's first keys. A core can have some two dozen
+// lines in flight, and a longer burst stalls it, so lines are prefetched one by one between the arithmetic, a fixed
+// number of bytes before they are read. Adjacent blocks form one piece.
 #pragma once
 
 #include <cstdint>
@@ -14,8 +14,8 @@ constexpr int64_t kAheadBytes = 8192;  // twice what is in flight at full bandwi
 
 class Ahead {
  public:
-  // Slots [begin, end) of the partition are read. What the call before asked for already is skipped; where there was
-  // none, it is asked for at once: nothing can be worked out before it comes.
+  // Slots [begin, end) of the partition are read. Skips lines that the previous call prefetched; without a previous
+  // call, prefetches them immediately, because no computation can start before they arrive.
   void start(const AttentionArgs& a, int64_t begin, int64_t end) {
     pieces_ = 0;
     add(a, a.k_blocks, a.key_begin + begin, a.key_begin + end);
@@ -37,7 +37,7 @@ class Ahead {
     }
   }
 
-  // About as many lines are read by what follows; rather too many than too few.
+  // kLines approximates the number of lines read by the code that follows; too many is better than too few.
   template <int kLines>
   void ask() {
     if (at_ < end_) {
@@ -80,7 +80,7 @@ class Ahead {
     }
   }
 
-  static constexpr int64_t kMaxPieces = 160;  // with smaller blocks than the usual, the last are not asked for
+  static constexpr int64_t kMaxPieces = 160;  // with smaller blocks than usual, the last ones are not prefetched
   Piece piece_at_[kMaxPieces];
   int64_t pieces_, piece_;
   const uint8_t* at_;

@@ -1,4 +1,4 @@
-// Attention for AVX2. The shared sources are written in the vectors included first.
+// Attention for AVX2. The shared sources are compiled with the vector type included first.
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx2.h"

@@ -1,28 +1,28 @@
-// Attention over one partition of keys with products of bf16 and sums of f32 (vdpbf16ps), for the KV formats that hold
-// no more than 16 bits a value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h,
-// attention_bf16_tiles.h and attention_bf16_weights.h.
+// Attention over one partition of keys with bf16 products and f32 sums (vdpbf16ps), for the KV formats with at most 16
+// bits per value. Include after simd_avx512.h, attention_kernel.h, attention_ahead.h, attention_bf16_tiles.h and
+// attention_bf16_weights.h.
 //
-// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums
+// The arithmetic: queries, keys, weights and values are rounded to bf16 (to nearest even); products are exact, sums are
 // f32.
 //
 //   score   s = sum over pairs of dims, ascending
-//   weight  p = bf16(2^(s log2(e) - m)), m the least integer above the partition's largest s log2(e)
-//   sum     of the rounded weights, so that they add up to one whatever the rounding did
+//   weight  p = bf16(2^(s log2(e) - m)), m the smallest integer above the partition's largest s log2(e)
+//   sum     of the rounded weights, so that they add up to one despite the rounding
 //   value   acc = sum over pairs of keys, ascending, of p v
 //
-// m being an integer, another m would only move exponents: which keys share a partition does not show in the rounding
-// of the weights. The whole partition is one tile, so no row is rescaled inside it.
+// Since m is an integer, a different m only changes exponents: the rounding of the weights does not depend on which
+// keys share a partition. The whole partition is one tile, so no row is rescaled inside it.
 //
 //   for each block of up to 12 rows (query x head)
 //     scores   keys transposed [32 keys a chunk][dims / 2], 12 x 2 registers     -> s [rows][256]
 //     weights  one pass for the maximum, one for exp                              -> p [rows][256]
 //     values   [32 dims a group][keys / 2], 12 x 2 registers                      -> acc [rows][head_dim]
 //
-// Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero, and adds
-// exactly nothing; where a value is not finite, that would not hold, and each query is worked on alone.
+// Same bits: a row's sums take the same steps in every block. A key that a row does not see has weight zero and adds
+// exactly nothing; this fails if a value is not finite, and then each query is processed alone.
 //
-// Many rows share one decoding of the partition into tiles; few rows (decode) take 64 keys at a time and read values as
-// they are stored. Both ask for memory ahead as they go (attention_ahead.h). Stateless; scratch is on the stack.
+// Many rows share one decoding of the partition into tiles; few rows (decode) process 64 keys at a time and read values
+// as stored. Both prefetch as they go (attention_ahead.h). Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +35,7 @@ constexpr int64_t kScoreStride = kAttentionPartition + 16;  // floats; not a mul
 constexpr int64_t kWeightStride = kAttentionPartition * 2 + 64;
 constexpr int64_t kQueryStride = kBf16MaxHeadDim * 2 + 64;
 constexpr int64_t kSumStride = kBf16MaxHeadDim + 16;  // floats
-constexpr int64_t kStrip = 64;                        // keys that few rows take at a time
+constexpr int64_t kStrip = 64;                        // keys that few rows process at a time
 
 struct Bf16Scratch {
   alignas(64) uint8_t keys[kAttentionPartition * kBf16MaxHeadDim * 2];
@@ -55,7 +55,7 @@ inline KeyRange seen_by(const AttentionArgs& a, int64_t query) {
   return {begin > 0 ? begin : 0, end};
 }
 
-// Seen by any of the queries [first, last].
+// Keys seen by any of the queries [first, last].
 inline KeyRange seen_by(const AttentionArgs& a, int64_t first, int64_t last) {
   return {seen_by(a, first).begin, seen_by(a, last).end};
 }
@@ -66,7 +66,7 @@ inline __m512i broadcast_word(const uint8_t* p) {
   return _mm512_set1_epi32(word);
 }
 
-// Scores of kRows rows against kVectors vectors of keys, from `chunk` on.
+// Scores of kRows rows against kVectors vectors of keys, starting at `chunk`.
 template <int kRows, int kVectors, int kAsk = 0>
 void score_block(const uint8_t* query, const uint8_t* chunk, int64_t padded, float* score, Ahead* ahead = nullptr) {
   const int64_t chunk_bytes = padded / 2 * kPairBytes;
@@ -153,7 +153,7 @@ void in_twelves(int64_t rows, const Body& body) {
   if (row < rows) body.template operator()<1>(row);
 }
 
-// A block's queries as bf16, zeros behind the head.
+// A block's queries as bf16, zero-padded behind the head.
 inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int64_t padded, uint8_t* out) {
   for (int64_t r = row; r < row + rows; ++r, out += kQueryStride) {
     const float* q = a.q + r / a.group * a.q_stride + r % a.group * a.head_dim;
@@ -167,7 +167,7 @@ inline void round_queries(const AttentionArgs& a, int64_t row, int64_t rows, int
   }
 }
 
-// First every row's maximum, which has a long way from its vectors to one number, then every row's weights.
+// First every row's maximum, because its horizontal reduction has a long latency, then every row's weights.
 inline void weigh_rows(const AttentionArgs& a, int64_t row, int64_t rows, KeyRange chunks, Bf16Scratch& s) {
   float shift[kBlockRows];
   for (int64_t r = 0; r < rows; ++r) {
@@ -189,7 +189,7 @@ inline KeyRange whole_chunks(KeyRange keys) {
   return {keys.begin / kKeyChunk * kKeyChunk, (keys.end + kKeyChunk - 1) / kKeyChunk * kKeyChunk};
 }
 
-// Pointers to the stored rows of `keys`; all others of its chunks are rows of zeros.
+// Pointers to the stored rows of `keys`; the other rows of their chunks are zero rows.
 inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* blocks, KeyRange keys,
                                 const uint8_t** out) {
   const KeyRange chunks = whole_chunks(keys);
@@ -202,7 +202,7 @@ inline void find_partition_rows(const AttentionArgs& a, const uint8_t* const* bl
     const uint8_t* row = blocks[block++] + within * a.row_bytes;
     const int64_t left = a.block_tokens - within;
     const int64_t end = left < keys.end - j ? j + left : keys.end;
-    for (; j < end; j += 8, row += 8 * a.row_bytes) {  // up to 7 too many, which what follows writes over
+    for (; j < end; j += 8, row += 8 * a.row_bytes) {  // up to 7 too many, which the code below overwrites
       _mm512_storeu_si512(out + j, _mm512_add_epi64(_mm512_set1_epi64(reinterpret_cast<int64_t>(row)), steps));
     }
     j = end;
@@ -342,7 +342,7 @@ void attend_partition(const AttentionArgs& a, Bf16Scratch& s) {
   }
 }
 
-// `Wide` reads the same format for heads that are too large for the tiles, which f32 arithmetic takes.
+// `Wide` reads the same format for heads that are too large for the tiles; these use f32 arithmetic.
 template <typename Kv, typename Wide>
 void attend_bf16(const AttentionArgs& a) noexcept {
   if (a.head_dim > kBf16MaxHeadDim) return attend<Wide>(a);

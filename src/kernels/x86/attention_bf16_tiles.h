@@ -1,6 +1,5 @@
-// How stored keys and values reach the registers of the bf16 attention kernel (attention_bf16.h): read as bf16, keys
-// transposed, values interleaved. Include after simd_avx512.h and
-// attention_ahead.h.
+// Loads stored keys and values into the registers of the bf16 attention kernel (attention_bf16.h): read as bf16, keys
+// transposed, values interleaved. Include after simd_avx512.h and attention_ahead.h.
 //
 // A word is two bf16: vdpbf16ps multiplies the words of two vectors and adds both products to an f32 lane.
 //
@@ -9,7 +8,7 @@
 //   values  a group is 32 dims: for each pair of keys, the words of 16 dims and of the other 16
 //             [group of 32 dims][keys 2j, 2j + 1][low 16][high 16]    a lane per dim, the weights' word broadcast
 //
-// "Low" and "high" are what two unpack instructions give, so dims are out of order until the sums are stored:
+// "Low" and "high" are the results of two unpack instructions, so dims are out of order until the sums are stored:
 //
 //   low   dims 0-3   8-11  16-19  24-27
 //   high  dims 4-7  12-15  20-23  28-31
@@ -28,10 +27,10 @@ constexpr int64_t kPairs = kAttentionPartition / 2;   // of keys in a partition
 constexpr int64_t kPairBytes = 128;                   // of a pair of dims of a chunk, of a pair of keys of a group
 constexpr int64_t kGroupBytes = kPairs * kPairBytes;  // one group of dims of a partition's values
 
-// 32 stored values, or the last n of a row and zeros behind them, as bf16 rounded to nearest even.
+// 32 stored values, or the last n of a row padded with zeros, as bf16 rounded to nearest even.
 struct ReadBf16 {
   static constexpr const char* kName = "bf16";
-  static constexpr int kLines = 2;  // of memory that 64 values are
+  static constexpr int kLines = 2;  // cache lines per 64 values
   static __m512i load(const uint8_t* row, int64_t d) { return _mm512_loadu_si512(row + d * 2); }
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t n) {
     return _mm512_maskz_loadu_epi16((1u << n) - 1, row + d * 2);
@@ -72,8 +71,8 @@ struct ReadQ8 {  // blocks of 32 values in 34 bytes: f16 scale, then 32 int8
   static __m512i load_n(const uint8_t* row, int64_t d, int64_t) { return load(row, d); }  // rows are whole blocks
 };
 
-// Lane c of row[r] and lane r of row[c] change places: words between neighbouring rows, pairs of words between rows two
-// apart, then whole quarters.
+// Swaps lane c of row[r] with lane r of row[c]: words between adjacent rows, pairs of words between rows two apart,
+// then whole quarters.
 inline void transpose_16(__m512i* row) {
   __m512i t[16];
 #pragma GCC unroll 16
@@ -101,7 +100,7 @@ inline void transpose_16(__m512i* row) {
   }
 }
 
-// 16 keys into their half of a chunk; asks for kAsk lines four times for 32 dims.
+// Transposes 16 keys into their half of a chunk; prefetches kAsk lines four times per 32 dims.
 template <typename Kv, int kAsk>
 void transpose_keys(const uint8_t* const* keys, int64_t head_dim, int64_t padded, uint8_t* chunk, Ahead& ahead) {
   for (int64_t d = 0; d < padded; d += kDimGroup, chunk += kDimGroup / 2 * kPairBytes) {
@@ -123,7 +122,7 @@ inline void interleave_keys(__m512i even, __m512i odd, __m512i& low, __m512i& hi
   high = _mm512_unpackhi_epi16(even, odd);
 }
 
-// Values of the pairs [begin, end) into their groups. Returns whether all are finite.
+// Writes the values of the pairs [begin, end) to their groups. Returns whether all are finite.
 template <typename Kv>
 bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, int64_t head_dim, uint8_t* groups,
                        Ahead& ahead) {
@@ -148,9 +147,9 @@ bool interleave_values(const uint8_t* const* value, int64_t begin, int64_t end, 
   return wild == 0;
 }
 
-// Where the value kernel finds its words: in a tile, or straight in the stored rows when few query rows use them.
+// Where the value kernel reads its words: from a tile, or directly from the stored rows when few query rows use them.
 struct TileValues {
-  static constexpr int kLines = 0;  // to ask memory for
+  static constexpr int kLines = 0;  // to prefetch
   const uint8_t* group;
   void load(int64_t pair, int64_t g, __m512i& low, __m512i& high) const {
     const uint8_t* words = group + g * kGroupBytes + pair * kPairBytes;

@@ -1,7 +1,7 @@
-// From scores to weights for the bf16 attention kernel (attention_bf16.h): masks, maxima and exponentials of one row of
-// a partition. Include after simd_avx512.h, simd_math.h and attention_bf16_tiles.h.
+// Converts scores to weights for the bf16 attention kernel (attention_bf16.h): masks, maxima and exponentials of one
+// row of a partition. Include after simd_avx512.h, simd_math.h and attention_bf16_tiles.h.
 //
-// A row's scores are f32, 256 at most, in whole chunks of 32; those it does not see become kUnseen, whose weight is
+// A row's scores are f32, 256 at most, in whole chunks of 32; scores of unseen keys become kUnseen, whose weight is
 // zero.
 #pragma once
 
@@ -28,8 +28,8 @@ inline __m512 multiply_add(__m512 sum, __m512i a, __m512i b) {
   return _mm512_dpbf16_ps(sum, x, y);
 }
 
-// 2^x for weights, zero below 2^-125: to 4e-6 of itself, some 2^-10 of what rounding to bf16 takes. x is split into an
-// integer, which the addition of 1.5 2^23 leaves in the low bits of `shifted`, and the rest, for a polynomial.
+// 2^x for weights, zero below 2^-125, with a relative error of 4e-6, some 2^-10 of the bf16 rounding error. x is split
+// into an integer, which adding 1.5 2^23 leaves in the low bits of `shifted`, and a rest for a polynomial.
 inline __m512 power_of_two(__m512 x) {
   const __m512 magic = _mm512_set1_ps(12582912.0f);
   const __m512 shifted = _mm512_add_ps(x, magic);
@@ -63,7 +63,7 @@ inline float largest_score(const float* score, KeyRange chunks) {
   return Simd::largest(Simd::max(top[0], top[1]));
 }
 
-// Scores of a row become weights relative to 2^shift; returns their sum.
+// Converts a row's scores to weights relative to 2^shift; returns their sum.
 inline float weigh_row(const float* score, uint8_t* weight, KeyRange chunks, __m512 shift) {
   const __m512 log2_e = _mm512_set1_ps(kLog2E);
   const __m512i ones = _mm512_set1_epi16(0x3f80);

@@ -1,19 +1,18 @@
-// Flash-style attention over one partition of keys, written once for both vector widths. Include after
-// simd_avx2.h or simd_avx512.h, simd_math.h and row_decode.h.
+// Flash-style attention over one partition of keys, written once for both vector widths. Include after simd_avx2.h or
+// simd_avx512.h, simd_math.h and row_decode.h.
 //
 // Dao et al., 2022, "FlashAttention"; Milakov and Gimelshein, 2018, "Online normalizer calculation".
 //
-// Keys are taken in tiles of 32 at absolute slots. For a chunk of rows (query x head) a tile's keys are
-// decoded and transposed once, its values decoded once, and then each small block of rows does:
+// Keys are processed in tiles of 32 at absolute slots. For a chunk of rows (query x head) a tile's keys are decoded and
+// transposed once, its values are decoded once, and then each small block of rows does:
 //
 //   scores   kt [head_dim][32 keys]   a lane per key, q broadcast        -> p [rows][32]
 //   softmax  running max and sum per row; p = exp(p - max)
 //   values   v [32 keys][head_dim]    a lane per dim, p broadcast        -> acc [rows][head_dim]
 //
-// Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores
-// are summed over dims in segments of 16, values over keys in ascending order; rows share loads, never
-// sums. Keys a row does not see are neither multiplied nor added, and keys no row sees are not read.
-// Stateless; scratch is on the stack.
+// Same bits: everything a row does depends on the row, its tile and its own range of visible keys. Scores are summed
+// over dims in segments of 16, values over keys in ascending order; rows share loads, never sums. Keys that a row does
+// not see are neither multiplied nor added, and keys that no row sees are not read. Stateless; scratch is on the stack.
 #pragma once
 
 #include <cstdint>
@@ -26,7 +25,7 @@ namespace {
 
 constexpr int64_t kTile = 32;
 constexpr int64_t kSegment = 16;      // dims summed before they join a score
-constexpr int64_t kMaxHeadDim = 512;  // larger heads take the reference kernel
+constexpr int64_t kMaxHeadDim = 512;  // larger heads use the reference kernel
 constexpr int64_t kRowChunk = 96;     // rows that share one decoding of a tile
 constexpr int kTileVectors = static_cast<int>(kTile) / Simd::kLanes;
 constexpr int kScoreVectors = 2;  // key vectors per pass of the score kernel
@@ -42,22 +41,22 @@ struct TileRange {
 struct AttentionScratch {
   alignas(64) float kt[kMaxHeadDim * kTile];           // [dim][key]
   alignas(64) float v[kTile * kMaxHeadDim];            // [key][padded]
-  alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before they are transposed
+  alignas(64) float rows[Simd::kLanes * kMaxHeadDim];  // keys before transposing
   alignas(64) float p[Simd::kRows * kTile];            // scores, then weights
   float rescale[Simd::kRows];
   const uint8_t* key[kTile];    // stored rows; zeros for keys outside the tile's range
   const uint8_t* value[kTile];  // stored rows, or rows of v
 };
 
-// What keys that nobody sees are transposed as.
+// Substitutes for the rows of unseen keys when transposing.
 alignas(64) constexpr uint8_t kZeroRow[kMaxHeadDim * 4] = {};
 
-// How the value kernel reads a row: as stored, or decoded beforehand when many rows share the tile.
+// How the value kernel reads a row: as stored, or already decoded when many rows share the tile.
 struct Decoded {
   static Simd::F load(const uint8_t* row, int64_t d) { return Simd::load(reinterpret_cast<const float*>(row) + d); }
 };
 
-// What slot `slot` sees of the tile starting at `tile`.
+// The keys of the tile starting at `tile` that slot `slot` sees.
 inline TileRange visible(const AttentionArgs& a, int64_t slot, int64_t tile) {
   int64_t end = (slot + 1 < a.key_end ? slot + 1 : a.key_end) - tile;
   int64_t begin = a.window > 0 ? slot + 1 - a.window - tile : 0;
@@ -74,7 +73,7 @@ inline void find_rows(const AttentionArgs& a, const uint8_t* const* blocks, int6
   }
 }
 
-// Asks for the rows of the next tile while this one is worked on.
+// Prefetches the rows of the next tile while this one is processed.
 inline void prefetch_rows(const AttentionArgs& a, const uint8_t* const* blocks, int64_t tile, int64_t bytes) {
   const TileRange seen = visible(a, a.first_query + a.queries - 1, tile);  // by the last query
   if (seen.empty()) return;
@@ -147,8 +146,8 @@ void score_rows(const float* const* q, const float* kt, int64_t head_dim, float*
   }
 }
 
-// Scores of one row become weights; its running maximum and sum follow. Returns what its acc is to be
-// multiplied by.
+// Converts one row's scores to weights and updates its running maximum and sum. Returns the factor by which its acc
+// must be rescaled.
 inline float soften_row(float* p, TileRange keys, float softcap, float& max, float& sum) {
   Simd::F v[kTileVectors];
   for (int c = 0; c < kTileVectors; ++c) {

@@ -1,4 +1,4 @@
-// Elementwise arithmetic on rows in vectors: the same bits as the reference. Include after simd_avx2.h or
+// Elementwise arithmetic on rows in vectors; bit-identical to the reference. Include after simd_avx2.h or
 // simd_avx512.h.
 #pragma once
 

@@ -1,4 +1,4 @@
-// FP8 E4M3 matmul of both x86 levels: f32 activations, weights decoded in registers, one f32 scale a row and fold of
+// FP8 E4M3 matmul of both x86 levels: f32 activations, weights decoded in registers, one f32 scale per row and fold of
 // 128 columns (kernels/fold.h). A panel is a run of folds:
 //
 //   | quad 0: `lanes` rows x 4 columns | quad 1 | ... | quad 31 | `lanes` float scales |
@@ -84,8 +84,8 @@ void multiply_rows(const MatmulArgs& a, int64_t token) {
   }
 }
 
-// Takes tokens in as few tiles as kTile allows, of nearly equal size. Tiles are outermost, so that a tile of x stays in
-// cache while the panels pass.
+// Splits the tokens into as few tiles as kTile allows, of nearly equal size. Tiles are the outermost loop, so that a
+// tile of x stays in cache while the panels stream past.
 template <typename W, typename Tiles>
 void run_tiles(const MatmulArgs& a) {
   if (a.tokens == 1) return multiply_rows<W, Tiles, W::kOnePanels, 1>(a, 0);

@@ -1,17 +1,17 @@
 // The float matmul of both x86 levels (F32, F16, BF16 weights), written over a weight type W (see the *_avx512.cc and
-// *_avx2.cc files): lanes are rows, steps of W::kStep columns run along memory. A panel (matmul_pack.h) is W::kPanels
+// *_avx2.cc files): lanes are rows, steps of W::kStep columns are contiguous. A panel (matmul_pack.h) is W::kPanels
 // vectors of rows, step by step, so that any number of tokens reads one stream.
 //
-// A register tile of one panel by T tokens: per step R weight vectors and T broadcasts feed R * T fused multiply-adds.
-// One and two tokens, whose few chains of multiply-adds would be waited for, take P panels together, each a stream of
-// its own.
+// A register tile of one panel by T tokens: per step, R weight vectors and T broadcasts feed R * T fused multiply-adds.
+// One and two tokens have too few chains of multiply-adds to hide their latency and process P panels together, each its
+// own stream.
 //
 //             token 0  token 1 ... token T-1
 //   vector 0   acc      acc          acc
 //   vector R-1 acc      acc          acc
 //
-// Many tokens take the columns in blocks, which stay in L2 while every token passes; the sums wait in y, and the last
-// tile of a block asks for the next one.
+// Many tokens process the columns in blocks, which stay in L2 while every token passes; the sums are kept in y, and the
+// last tile of a block prefetches the next one.
 //
 // Every accumulator takes the steps in ascending order, so the bits do not depend on R, T, P, blocks or the number of
 // tokens. Included only by files compiled for one instruction set; all of it is in an unnamed namespace.
@@ -32,17 +32,18 @@ template <typename W>
   return (cols + W::kStep - 1) / W::kStep;
 }
 
-inline constexpr int64_t kBlockBytes = 256 << 10;  // of a panel
-inline constexpr int64_t kPrefetchFloat = 8192;    // bytes ahead, of all panels that are taken together
-// Tiles of a block that ask for the next block, each for its share: memory works all the time, not in bursts. With two
-// tiles of 8 tokens this took the sums from 360 to 505 GFLOP/s on a core that streams its weights from memory.
+inline constexpr int64_t kBlockBytes = 256 << 10;  // per panel
+inline constexpr int64_t kPrefetchFloat = 8192;    // distance in bytes, over all panels that are processed together
+// Tiles of a block that prefetch the next block, each its share: this keeps memory busy all the time instead of in
+// bursts. With two tiles of 8 tokens this increased throughput from 360 to 505 GFLOP/s on a core that streams its
+// weights from memory.
 inline constexpr int64_t kPrefetchTiles = 4;
 
-// Columns of a panel, and what memory is asked for meanwhile.
+// Columns of a panel, and what to prefetch meanwhile.
 struct Steps {
   int64_t begin, end;
   int64_t prefetch;       // bytes from the first step
-  int64_t prefetch_step;  // bytes a step; 0: none
+  int64_t prefetch_step;  // bytes per step; 0: none
 };
 
 // Columns [steps.begin, steps.end) of P panels, the first of which starts at `row`, times T tokens.
@@ -66,7 +67,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
   for (int64_t s = steps.begin; s < steps.end; ++s, w += kStepBytes, x += 4) {
     auto ask = [&]() __attribute__((always_inline)) {
       if ((T == 1 && !W::kAsksForOne) || steps.prefetch_step == 0) return;
-      // The neighbours are in hand: behind a panel's end come the panels behind all of them.
+      // The adjacent panels are already being read: at a panel's end, skip to the panels after all of them.
       if (P > 1 && s == steps.end - steps.prefetch / kStepBytes) ahead += (P - 1) * panel_bytes;
 #pragma GCC unroll 16
       for (int p = 0; p < P; ++p) {
@@ -81,8 +82,8 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
     if constexpr (R > T) ask();
     unroll<W::kColumnParts>([&](auto part) __attribute__((always_inline)) {
       if constexpr (part > 0)
-        asm("" : "+r"(x), "+r"(w));  // or what was loaded before is kept, and sums are spilled for it
-      if constexpr (R > T) {         // what there is less of stays in registers
+        asm("" : "+r"(x), "+r"(w));  // otherwise earlier loads stay live, and sums are spilled for them
+      if constexpr (R > T) {         // the smaller operand stays in registers
         typename W::V values[T];
 #pragma GCC unroll 16
         for (int t = 0; t < T; ++t) values[t] = W::template broadcast<part>(x + t * a.x_stride);
@@ -114,7 +115,7 @@ void multiply_tile(const MatmulArgs& a, int64_t row, int64_t token, Steps steps)
 }
 
 // Columns of one block of one panel times every token, three or more, in as few tiles as kTile allows, of nearly equal
-// size: none has fewer than three.
+// size: none has fewer than three tokens.
 template <typename W>
 void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles) {
   [&]<int... i>(std::integer_sequence<int, i...>) {
@@ -136,7 +137,7 @@ void multiply_block(const MatmulArgs& a, int64_t row, Steps steps, int64_t tiles
   (std::make_integer_sequence<int, W::kTile - 2>{});
 }
 
-// All rows from `row` on times T tokens, one or two, P panels together, and what is left by fewer.
+// All rows from `row` on times T tokens, one or two, P panels together, and the remaining panels in smaller groups.
 template <typename W, int T, int P>
 void multiply_together(const MatmulArgs& a, int64_t row) {
   constexpr int64_t kRows = W::kPanels * W::kLanes;

@@ -14,9 +14,9 @@ struct Lanes8 {
   static constexpr int kLanes = 8;
   static constexpr int kTile = 6;  // tokens: 2 x 6 accumulators, 2 weights and a broadcast fill 15 of 16 registers
   static constexpr int kPanels = 2;
-  static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together, and whether one token asks for lines ahead. Four for one are faster
-  // out of cache and slower from memory; figures in docs/performance.md.
+  static constexpr int kColumnParts = 1;  // number of parts in which a step's columns are multiplied
+  // Panels that one and two tokens process together, and whether one token prefetches. For one token, four are faster
+  // in cache and slower from memory; figures in docs/performance.md.
   static constexpr int kOnePanels = 2;
   static constexpr int kTwoPanels = 2;
   static constexpr bool kAsksForOne = true;
@@ -24,7 +24,7 @@ struct Lanes8 {
   static F zero() { return _mm256_setzero_ps(); }
   static F multiply_scale(F scale, F part, F acc) { return _mm256_fmadd_ps(scale, part, acc); }
   static F load_scales(const uint8_t* p) { return _mm256_loadu_ps(reinterpret_cast<const float*>(p)); }
-  // The sums of the columns so far; count may be 0 or less.
+  // The sums of the previous columns; count may be 0 or less.
   static F load_sum(const float* y, int64_t count) {
     return count >= kLanes ? _mm256_loadu_ps(y) : _mm256_maskload_ps(y, lanes(count));
   }
@@ -67,7 +67,7 @@ struct F16Avx2 : F32Avx2 {
   }
 };
 
-// Pairs are widened one column at a time, for two of each vector would not fit beside 12 sums.
+// Pairs are widened one column at a time, because two columns per vector would not fit in registers with 12 sums.
 struct Bf16Avx2 : Lanes8 {
   using V = __m256;
   static constexpr const char* kFormat = "bf16";
@@ -90,7 +90,7 @@ struct Bf16Avx2 : Lanes8 {
   }
   static F multiply_add(V w, V x, F acc) {
     acc = _mm256_fmadd_ps(w, x, acc);
-    asm volatile("" : "+x"(acc));  // in this order, or broadcasts are gathered and sums spilled for them
+    asm volatile("" : "+x"(acc));  // fixes the order, otherwise broadcasts are hoisted and sums spilled
     return acc;
   }
 };
@@ -100,11 +100,11 @@ struct Pair {
   __m256 even, odd;
 };
 
-// E4M3 codes to f32 by way of f16: shifted into place an E4M3 is the f16 of 2^-8 times its value, subnormals too. The
-// factor comes back, exactly, with the fold's scale. NaN codes are in the scale already (pack_f8_panels).
+// Converts E4M3 codes to f32 via f16: shifted into place an E4M3 is the f16 of 2^-8 times its value, including
+// subnormals. The fold's scale restores the factor exactly. NaN codes are already in the scale (pack_f8_panels).
 struct F8Avx2 : Lanes8 {
   using V = Pair;
-  static constexpr int kOnePanels = 2;  // with one token, sums in flight hide the latency of the adds
+  static constexpr int kOnePanels = 2;  // with one token, enough sums in flight to hide the latency of the adds
   static constexpr int kTile = 8;
   static constexpr int kPanels = 1;
   static constexpr const char* kLayout = "panels8";

@@ -1,6 +1,6 @@
 // Float matmul for AVX-512: 16 rows a vector; F32 and F16 by fused multiply-add, BF16 by vdpbf16ps in pairs of columns.
 #if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers set vectors from undefined ones
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -18,9 +18,9 @@ struct Lanes16 {
   static constexpr int kLanes = 16;
   static constexpr int kTile = 12;  // tokens: 2 x 12 accumulators, 2 weights and a broadcast fill 27 registers
   static constexpr int kPanels = 2;
-  static constexpr int kColumnParts = 1;  // in which a step's columns are multiplied
-  // Panels that one and two tokens take together: two for two are faster out of cache and slower from memory; figures
-  // in docs/performance.md. Whether one token asks for lines ahead: the hardware's prefetch does better.
+  static constexpr int kColumnParts = 1;  // number of parts in which a step's columns are multiplied
+  // Panels that one and two tokens process together: for two tokens, two are faster in cache and slower from memory;
+  // figures in docs/performance.md. Whether one token prefetches: the hardware prefetcher does better.
   static constexpr int kOnePanels = 4;
   static constexpr int kTwoPanels = 1;
   static constexpr bool kAsksForOne = false;
@@ -28,7 +28,7 @@ struct Lanes16 {
   static F zero() { return _mm512_setzero_ps(); }
   static F multiply_scale(F scale, F part, F acc) { return _mm512_fmadd_ps(scale, part, acc); }
   static F load_scales(const uint8_t* p) { return _mm512_loadu_ps(p); }
-  // The sums of the columns so far; count may be 0 or less.
+  // The sums of the previous columns; count may be 0 or less.
   static F load_sum(const float* y, int64_t count) {
     return count >= kLanes ? _mm512_loadu_ps(y) : _mm512_maskz_loadu_ps(lanes(count), y);
   }
@@ -61,8 +61,8 @@ struct F32Avx512 : Lanes16 {
 
 struct F16Avx512 : F32Avx512 {
   static constexpr const char* kFormat = "f16";
-  // Conversions are in the way of the hardware's prefetch: from memory 0.76 and 0.89 of plain reads without asking, one
-  // core and two, and 0.91 and 0.94 so.
+  // Conversions hinder the hardware prefetcher: relative to plain reads from memory, 0.76 (one core) and 0.89 (two
+  // cores) without software prefetch, 0.91 and 0.94 with it.
   static constexpr int kOnePanels = 2;
   static constexpr bool kAsksForOne = true;
   static constexpr int kVectorBytes = 32;
@@ -89,7 +89,7 @@ struct Bf16Avx512 : Lanes16 {
   static F multiply_add(V w, V x, F acc) { return _mm512_dpbf16_ps(acc, (__m512bh)w, (__m512bh)x); }
 };
 
-// The bf16 of each of the 128 E4M3 magnitudes, as low and high bytes: what vpermi2b looks codes up in. 127 is NaN.
+// The bf16 of each of the 128 E4M3 magnitudes, as low and high bytes: the look-up tables for vpermi2b. 127 is NaN.
 struct E4m3Bytes {
   alignas(64) uint8_t low[128];
   alignas(64) uint8_t high[128];
@@ -118,7 +118,7 @@ struct Pair {
 
 struct F8Avx512 : Lanes16 {
   using V = Pair;
-  static constexpr int kOnePanels = 4;  // with one token, sums in flight hide the latency of the adds
+  static constexpr int kOnePanels = 4;  // with one token, enough sums in flight to hide the latency of the adds
   static constexpr int kTile = 6;
   static constexpr const char* kLayout = "panels16";
   static void load_quad(const uint8_t* p, V (&out)[2]) {

@@ -1,10 +1,9 @@
 // Fills the quantized panels described in matmul_pack.h. Runs once at load, on all threads (each packs its own panels),
-// straight from stored blocks to planes, a cell of 32 rows at a time:
+// directly from stored blocks to planes, a cell of 32 rows at a time:
 //
-//   stored blocks of 32 rows                    words: what the planes hold of each row           planes
-//   row 0  | scale | levels ... |   levels()    row 0  | p0 | p1 | ... |   transpose of           p0  | r0 | r1 | ... |
-//   r31 | row 1  | scale | levels ... |   --------->  row 1  | p0 | p1 | ... |   4-byte words  ------>  p1  | r0 | r1 |
-//   ... | r31 |
+//   stored blocks of 32 rows                 words: each row's share of the planes        planes
+//   row 0  | scale | levels ... |  levels()  row 0  | p0 | p1 | ... |  transpose of       p0  | r0 | r1 | ... | r31 |
+//   row 1  | scale | levels ... |  ------->  row 1  | p0 | p1 | ... |  4-byte words --->  p1  | r0 | r1 | ... | r31 |
 //
 // Written with SSE2, which every x86-64 has: wider vectors would not make memory faster.
 #include "kernels/x86/matmul_pack.h"
@@ -39,7 +38,7 @@ inline __m128i field(__m128i v, int bits, int mask) {
 
 inline __m128i or_left(__m128i low, __m128i high, int bits) { return _mm_or_si128(low, _mm_slli_epi16(high, bits)); }
 
-// The 32 levels of a group: values 0..15 and 16..31, a byte each.
+// The 32 levels of a group: values 0..15 and 16..31, one byte each.
 struct GroupLevels {
   __m128i low, high;
 };
@@ -72,7 +71,7 @@ inline GroupLevels join(GroupLevels low, GroupLevels high, int bits) {
   return {or_left(low.low, high.low, bits), or_left(low.high, high.high, bits)};
 }
 
-// Group g of a stored block, as the split functions of quant_shape.cc have it.
+// Group g of a stored block, in the order of the split functions of quant_shape.cc.
 template <int N>
 inline GroupLevels levels(const uint8_t* b, int g) {
   constexpr std::string_view kFormat = kQuantFormatNames[N];
@@ -105,14 +104,14 @@ inline GroupLevels levels(const uint8_t* b, int g) {
   }
 }
 
-// Words of a row: of each plane one, rounded up to whole vectors of four.
+// Words per row: one for each plane, rounded up to whole vectors of four.
 template <int N>
 constexpr int kPlanes = kQuantShapes[N].low_bits + kQuantShapes[N].high_bits;
 template <int N>
 constexpr int kWords = (kPlanes<N> + 3) / 4 * 4;
 
 // Planes of the low (or high) bits of one row's group: W[j], j = 0..7, are the words of v.low and v.high, and plane p
-// takes W[p], W[p + n] ... side by side, n planes of n bits.
+// packs W[p], W[p + n] ... side by side, n planes of n bits.
 template <int n>
 inline void store_planes(GroupLevels v, uint32_t* words) {
   if constexpr (n == 8) {
@@ -142,7 +141,7 @@ inline void row_words(const uint8_t* block, int g, uint32_t* words) {
   }
 }
 
-// Word p of every row becomes plane p.
+// Writes word p of every row to plane p.
 template <int N>
 inline void store_group(const uint32_t (&words)[kRows][kWords<N>], uint8_t* planes) {
   for (int p = 0; p < kWords<N>; p += 4) {
@@ -155,7 +154,7 @@ inline void store_group(const uint32_t (&words)[kRows][kWords<N>], uint8_t* plan
   }
 }
 
-// The scales of one row's block go where lane `row` of the cell has them; `group` is the block's first one in the cell.
+// Writes the scales of one row's block to lane `row` of the cell; `group` is the block's first group in the cell.
 template <int N>
 inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];
@@ -167,7 +166,7 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
     std::memcpy(out + at * 2, block, 2);
     if constexpr (kShape.has_min) {
       out[kCell.min_at + at * 2] = block[2];
-      out[kCell.min_at + at * 2 + 1] = block[3] ^ 0x80;  // what is subtracted
+      out[kCell.min_at + at * 2 + 1] = block[3] ^ 0x80;  // the value to subtract
     }
   } else {
     QuantBlock raw;
@@ -197,7 +196,7 @@ inline void place_scales(const uint8_t* block, int64_t group, int row, uint8_t* 
   }
 }
 
-// One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` how many there are.
+// One cell of `rows` rows, the rest zero; `block` is the first row's first block in it, `blocks` their number.
 template <int N>
 void pack_cell(const uint8_t* block, int64_t row_bytes, int64_t block_bytes, int64_t blocks, int rows, uint8_t* out) {
   static constexpr QuantShape kShape = kQuantShapes[N];

@@ -1,11 +1,11 @@
 // Fills the float panels described in matmul_pack.h and those of FP8 (matmul_f8.h). Runs once at load, on all threads
-// (each packs its own panels). Steps of four and of two bytes are moved by transposing tiles in registers:
+// (each packs its own panels). Steps of four and two bytes are moved by transposing tiles in registers:
 //
 //   stored rows                                panel
 //   row 0  | s0 | s1 | s2 | s3 | ...           step 0  | r0 | r1 | r2 | r3 | ...
 //   row 1  | s0 | s1 | s2 | s3 | ...   ----->  step 1  | r0 | r1 | r2 | r3 | ...
 //
-// A cache line of every row is used up before the next: rows may lie a power of two apart, and then share a cache set.
+// A cache line of every row is consumed before the next: rows may be a power of two apart, and then share a cache set.
 #include <algorithm>
 #include <cstring>
 #include <limits>
@@ -23,7 +23,7 @@ inline void store(void* p, __m128i v) { _mm_storeu_si128(static_cast<__m128i*>(p
 
 constexpr int64_t kLine = 64;
 
-// Rows a multiple of four, line of each at `row`; step s of row r goes to out + (s * lanes + r) * 4.
+// `rows` is a multiple of four, `row` points to a line of each; step s of row r goes to out + (s * lanes + r) * 4.
 void move_words(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out) {
   for (int r = 0; r < lanes; r += 4) {
     const uint8_t* from = row + r * row_bytes;
@@ -36,7 +36,7 @@ void move_words(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out) 
   }
 }
 
-// The same for steps of two bytes and rows a multiple of eight.
+// The same for steps of two bytes, with rows a multiple of eight.
 void move_halves(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out) {
   for (int r = 0; r < lanes; r += 8) {
     const uint8_t* from = row + r * row_bytes;
@@ -49,8 +49,8 @@ void move_halves(const uint8_t* row, int64_t row_bytes, int lanes, uint8_t* out)
   }
 }
 
-// Where column k (0..3) of a lane sits in an FP8 quad. AVX2: column after column. AVX-512: each 128-bit part holds four
-// rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
+// Position of column k (0..3) of a lane in an FP8 quad. AVX2: column after column. AVX-512: each 128-bit part holds
+// four rows' first pairs, then their second pairs, so that byte unpacking leaves every row in its own lane.
 int quad_byte(int lanes, int lane, int k) {
   if (lanes == 16) return lane / 4 * 16 + k / 2 * 8 + lane % 4 * 2 + k % 2;
   return k * lanes + lane;
@@ -79,7 +79,7 @@ void pack_value_panels(int value_bytes, int k_step, int lanes, const uint8_t* st
     if (move != nullptr && first + lanes <= rows) {
       for (; done + kLine <= row_bytes; done += kLine) move(from + done, row_bytes, lanes, panel + done * lanes);
     }
-    for (int64_t lane = 0; lane < lanes; ++lane) {  // what is left, step by step
+    for (int64_t lane = 0; lane < lanes; ++lane) {  // the remainder, step by step
       for (int64_t at = done; at < steps * step_bytes; at += step_bytes) {
         const int64_t here = first + lane < rows ? std::min(step_bytes, row_bytes - at) : 0;
         uint8_t* out = panel + at * lanes + lane * step_bytes;
@@ -108,7 +108,7 @@ void pack_f8_panels(int lanes, const uint8_t* stored, const BlockScales* scales,
         for (int64_t k = 0; k < here; ++k) {
           uint8_t code = row[begin + k];
           out[k / 4 * 4 * lanes + quad_byte(lanes, lane, static_cast<int>(k % 4))] = code;
-          if ((code & 0x7f) == 0x7f) scale = std::numeric_limits<float>::quiet_NaN();  // so that decoders need not look
+          if ((code & 0x7f) == 0x7f) scale = std::numeric_limits<float>::quiet_NaN();  // decoders need not check
         }
         std::memcpy(out + kFoldColumns * lanes + lane * 4, &scale, 4);
       }

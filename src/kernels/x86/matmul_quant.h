@@ -1,17 +1,18 @@
 // The quantized matmul of both x86 levels, written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc):
-// lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are taken together.
+// lanes are rows, R vectors of a panel's rows ("parts", see matmul_pack.h) are processed together.
 //
-// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then meet every token of the
-// tile, T = V::kTileTokens at a time so that T R independent chains of dots hide each other's latency (bytes that need
-// no unpacking are taken from where they lie by one token, on AVX2 by up to eight):
+// For each group of 32 columns the level vectors W[0..7] of R parts are unpacked once and then multiplied with every
+// token of the tile, T = V::kTileTokens at a time, so that T R independent chains of dots hide each other's latency
+// (bytes that need no unpacking are read in place, by one token, on AVX2 by up to eight):
 //
 //   for j in 0..7:                  W[j] of part 0     W[j] of part 1         AVX-512: 16 registers of levels,
 //     x[0][4j..4j+3] broadcast      dot(0, 0) +=       dot(0, 1) +=           10 of dots, the rest for x and scales
 //     x[1] ...                      dot(1, 0) +=       dot(1, 1) +=
 //     ...                           ...                ...
-//   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) wait in L1
+//   acc(t, part) = fma(scale, dot << shift, acc)   the f32 sums of (token, part) are kept in L1
 //
-// A row's sum takes groups in ascending order whatever R, T, the tile or the number of tokens: always the same bits.
+// A row's sum processes groups in ascending order whatever R, T, the tile or the number of tokens: always the same
+// bits.
 // The arithmetic is defined in kernels/quant_shape.h. Included only by files compiled for one instruction set;
 // everything is in an unnamed namespace so that nothing is shared between them.
 #pragma once
@@ -25,11 +26,11 @@ namespace {
 
 inline constexpr int64_t kTokenTile = 32;
 inline constexpr int64_t kFewTiles = 2;  // of tokens: Meets::few
-// From so many tokens on, y is more than the caches near a core hold, and its rows are often a multiple of 4096 bytes
-// apart: the stores of a tile would all miss in a few sets, and the next panel's sums wait behind them. They go around
-// the caches.
+// From this many tokens on, y is larger than the caches near a core, and its rows are often a multiple of 4096 bytes
+// apart: the stores of a tile would all miss in a few sets and delay the next panel's sums. Streaming stores bypass the
+// caches.
 inline constexpr int64_t kManyTokens = 128;
-inline constexpr int64_t kTileBytes = 640 << 10;  // of a token tile's activations: well inside an L2 of 1 MB
+inline constexpr int64_t kTileBytes = 640 << 10;  // a token tile's activations: well within an L2 of 1 MB
 
 // acc[t][r] += one group of R parts times T tokens; x: the group's record in the first token's row.
 template <int T, typename V, int N, int R, Meets kMeets, int kLines>
@@ -98,7 +99,8 @@ template <int T, typename V, int N, int R, Meets kMeets, int kLines>
   }
 }
 
-// How many tokens are cut into tiles of at most `most`: as even as can be, so that no tile has a chain or two alone.
+// Splits a number of tokens into tiles of at most `most`, as evenly as possible, so that no tile has only one or two
+// chains.
 struct TileCut {
   int64_t tiles = 0;   // of all sizes
   int64_t longer = 0;  // the first so many have one token more than `size`
@@ -109,7 +111,7 @@ inline TileCut cut_tiles(int64_t tokens, int64_t most) {
   return {tiles, tokens % tiles, tokens / tiles};
 }
 
-// The same for any number of tokens from two on.
+// The same for two or more tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void multiply_tokens(const Group<V, N, R, kMeets, kLines>& group, const uint8_t* x,
                                                    int64_t x_stride, const TileCut& cut, typename V::F (*acc)[R]) {
@@ -125,7 +127,7 @@ template <typename V, int N, int R, Meets kMeets, int kLines>
   }
 }
 
-// The activations that a panel meets.
+// The activations that a panel is multiplied with.
 struct Tokens {
   const uint8_t* x = nullptr;
   int64_t stride = 0;   // bytes
@@ -138,7 +140,7 @@ struct Tokens {
   }
 };
 
-// acc = the first `most_turns` times R parts of a panel times the tokens, R parts in turn, so that memory is one
+// acc = the first `most_turns` times R parts of a panel times the tokens, R parts at a time, so that memory is one
 // stream.
 template <typename V, int N, int R, Meets kMeets>
 void multiply_panel(const uint8_t* cell, int64_t cells, int most_turns, const Tokens& tokens, const TileCut& cut,
@@ -209,8 +211,8 @@ struct QuantKernel {
     pack_quant_panels(N, stored, rows, cols, row_begin, row_end, packed);
   }
 
-  // Token tiles outermost: a tile of x stays in L2 (and a group's records of it in L1) while the piece's panels stream
-  // past.
+  // Token tiles are the outermost loop: a tile of x stays in L2 (and a group's records of it in L1) while the panels
+  // stream past.
   static void run(const MatmulArgs& a) {
     const int64_t panel_bytes = quant_panel_bytes(kCell, a.cols);
     const uint8_t* weights = a.weights + a.row_begin / kPanelRows * panel_bytes;
@@ -229,14 +231,14 @@ struct QuantKernel {
     if (past_caches) V::fence();
   }
 
-  // y[t][0..rows) = panel times token t; stored past the caches where that is asked for and y lies in whole vectors.
+  // y[t][0..rows) = panel times token t; uses streaming stores if requested and if y is in whole vectors.
   static void run_panel(const uint8_t* panel, int64_t cols, const Tokens& tokens, float* y, int64_t y_stride,
                         int64_t rows, bool past_caches) {
     const int64_t cells = quant_cells(kCell, cols);
     past_caches = past_caches && rows >= kPanelRows && reinterpret_cast<uintptr_t>(y) % 64 == 0 && y_stride % 16 == 0;
     if (tokens.count == 1) {
       typename V::F acc[kPanelRows / V::kLanes];
-      // Bytes that are multiplied as they lie are taken in the order of memory.
+      // Bytes that are multiplied in place are processed in memory order.
       constexpr int kAll = kPanelRows / V::kLanes;
       multiply_one<V, N, S.low_bits == 8 ? kAll : R>(panel, cells, tokens.x, acc);
       const typename V::F unit = tokens.template unit<V>(0);
@@ -249,7 +251,7 @@ struct QuantKernel {
     const int turns = rows <= R * V::kLanes ? 1 : kTurns;
     typename V::F acc[kTurns][kTokenTile][R];
     const TileCut cut = cut_tiles(tokens.count, V::template kTileTokens<Levels<V, N>>);
-    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // others need not tell
+    constexpr Meets kFew = Levels<V, N>::kSigned ? Meets::few : Meets::many;  // irrelevant for the others
     if (cut.tiles <= kFewTiles) {
       multiply_panel<V, N, R, kFew>(panel, cells, turns, tokens, cut, acc);
     } else {

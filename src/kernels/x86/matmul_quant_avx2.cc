@@ -1,7 +1,7 @@
-// Quantized matmul for AVX2: 8 rows a vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels
-// in L1 or where they lie, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16
-// bits, and as many results are added in 16 bits as the largest level allows before widening. Formats with levels above
-// 127 stay signed and multiply |level| with the activation carrying the sign: at most 2 * 128 * 127.
+// Quantized matmul for AVX2: 8 rows per vector, 16 rows and 3 or 4 tokens together (their sums in registers, the levels
+// in L1 or in place, each loaded for all tokens). Products of bytes are exact: vpmaddubsw sums two of them in 16 bits,
+// and as many results are added in 16 bits as the largest level allows before widening. Formats with levels above 127
+// stay signed and multiply |level| with the sign-adjusted activation: at most 2 * 128 * 127.
 #if defined(__x86_64__)
 #include <immintrin.h>
 
@@ -15,15 +15,15 @@ struct VectorAvx2 {
   using I = __m256i;
   using F = __m256;
   static constexpr int kLanes = 8;
-  static constexpr int kParts = 2;  // vectors of rows taken together
+  static constexpr int kParts = 2;  // vectors of rows processed together
   template <typename Kind>
   static constexpr int kTileTokens = Kind::kSigned ? 4 : 3;
   static constexpr bool kPrefersSigned = true;
   static constexpr int64_t kPrefetchOne8 =
-      8192;  // ahead, one token of 8-bit levels; 3 KB: one core 7 % less, two cores the same
+      8192;  // distance for one token of 8-bit levels; with 3 KB, one core is 7 % slower, two cores the same
 
   static I abs8(I v) { return _mm256_abs_epi8(v); }
-  // In a register from here on.
+  // Forces the value into a register.
   static I kept(I v) {
     asm("" : "+x"(v));
     return v;
@@ -73,7 +73,7 @@ struct VectorAvx2 {
   static I broadcast32(const void* p) { return _mm256_set1_epi32(*static_cast<const int*>(p)); }
   static I dot_pairs(I a, I b) { return _mm256_madd_epi16(a, b); }
 
-  // How many vpmaddubsw results fit in 16 bits together.
+  // Number of vpmaddubsw results that can be added in 16 bits.
   template <typename Kind>
   static constexpr int safe_sums() {
     int sums = 32767 / (2 * 127 * Kind::kLargest);
@@ -104,7 +104,7 @@ struct VectorAvx2 {
           unroll<R>([&](auto r) __attribute__((always_inline)) {
             I product = _mm256_maddubs_epi16(group.part[r].w[j], quad);
             words[t][r] = i == 0 ? product : _mm256_add_epi16(words[t][r], product);
-            asm("" : "+x"(words[t][r]));  // or the sums become a tree, and all products live (and spill) at once
+            asm("" : "+x"(words[t][r]));  // otherwise the sums become a tree, with all products live (and spilled)
           });
         });
       });
@@ -124,7 +124,7 @@ struct VectorAvx2 {
       I w[R], magnitude[R];
       unroll<R>([&](auto r) __attribute__((always_inline)) {
         w[r] = group.template level<j, r>();
-        if constexpr (Group::kDirect) w[r] = kept(w[r]);  // else from L1 with every product
+        if constexpr (Group::kDirect) w[r] = kept(w[r]);  // otherwise loaded from L1 for every product
         magnitude[r] = kept(group.template magnitude<j, r>(w[r]));
       });
       unroll<T>([&](auto t) __attribute__((always_inline)) {
@@ -137,7 +137,7 @@ struct VectorAvx2 {
     });
   }
 
-  static void store_past(float* y, F v) { _mm256_stream_ps(y, v); }  // around the caches; until fence() in any order
+  static void store_past(float* y, F v) { _mm256_stream_ps(y, v); }  // streaming store; unordered until fence()
   static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {

@@ -1,7 +1,7 @@
-// Quantized matmul for AVX-512 with VNNI: 16 rows a vector, vpdpbusd with unsigned levels and signed activations (the
-// offset comes back exactly through the activation sums), the 32 rows of a panel and 4 tokens together.
+// Quantized matmul for AVX-512 with VNNI: 16 rows per vector, vpdpbusd with unsigned levels and signed activations (the
+// offset is undone exactly through the activation sums), the 32 rows of a panel and 4 tokens together.
 #if defined(__x86_64__)
-#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers set vectors from undefined ones
+#if defined(__GNUC__) && !defined(__clang__)  // GCC 12's own headers initialize vectors from undefined ones
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #endif
@@ -17,12 +17,12 @@ struct VectorAvx512 {
   using I = __m512i;
   using F = __m512;
   static constexpr int kLanes = 16;
-  static constexpr int kParts = 2;  // vectors of rows taken together
+  static constexpr int kParts = 2;  // vectors of rows processed together
   template <typename Kind>
   static constexpr int kTileTokens = 5;
   static constexpr bool kPrefersSigned = false;
-  // One token of 8-bit levels, which come at a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3
-  // KB in the order of memory, where a plain read had 39.5.
+  // One token of 8-bit levels, which need a line every few cycles: 36.0 GB/s at 8 KB, 37.0 at 3 to 5 KB, 37.7 at 3 KB
+  // in memory order, where a plain read had 39.5.
   static constexpr int64_t kPrefetchOne8 = 3072;
 
   static I load(const uint8_t* p) { return _mm512_loadu_si512(p); }
@@ -84,7 +84,7 @@ struct VectorAvx512 {
       });
     });
   }
-  static void store_past(float* y, F v) { _mm512_stream_ps(y, v); }  // around the caches; until fence() in any order
+  static void store_past(float* y, F v) { _mm512_stream_ps(y, v); }  // streaming store; unordered until fence()
   static void fence() { _mm_sfence(); }
   static void store(float* y, F v, int64_t count) {
     if (count >= kLanes) {

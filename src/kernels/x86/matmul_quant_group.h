@@ -1,4 +1,4 @@
-// One group of 32 columns of a quantized panel (matmul_pack.h) made ready to multiply: levels unpacked from their
+// One group of 32 columns of a quantized panel (matmul_pack.h), ready to multiply: levels unpacked from their
 // planes, scales and sub-scales as f32. Written over a vector type V (matmul_quant_avx512.cc, matmul_quant_avx2.cc,
 // which bring the intrinsics of AVX2). Included only by files compiled for one instruction set; everything is in an
 // unnamed namespace so that nothing is shared between them.
@@ -14,11 +14,11 @@
 namespace millrace {
 namespace {
 
-// What V wants to know about the level vectors that it multiplies.
+// The requirements of V on the level vectors that it multiplies.
 template <typename V, int N>
 struct Levels {
   static constexpr QuantShape S = kQuantShapes[N];
-  // Levels above 127 are kept signed where V has no unsigned dot product that is safe for them.
+  // Levels above 127 stay signed if V has no unsigned dot product that is safe for them.
   static constexpr bool kSigned = V::kPrefersSigned && (S.low_bits == 8 || S.table == LevelTable::iq4);
   static constexpr int kOffset = kSigned ? 0 : S.offset;
   static constexpr int kOffsetBits = kOffset == 0 ? 0 : std::countr_zero(static_cast<unsigned>(kOffset));
@@ -28,7 +28,7 @@ struct Levels {
                                                                : (1 << (S.low_bits + S.high_bits)) - 1;
 };
 
-// Bytes of the 16-entry tables, raised by the offset where levels are unsigned.
+// Bytes of the 16-entry tables, raised by the offset if levels are unsigned.
 struct TableBytes {
   alignas(16) uint8_t at[16];
 };
@@ -41,35 +41,36 @@ constexpr TableBytes kIq4Signed = table_bytes(kIq4Levels, 0);
 constexpr TableBytes kIq4Raised = table_bytes(kIq4Levels, 128);
 constexpr TableBytes kFp4Raised = table_bytes(kFp4Levels, 16);
 
-// How many bytes ahead of the group in hand weights are asked for. Panels follow each other, so the end of one asks for
-// the start of the next.
+// Prefetch distance in bytes from the current group. Panels are contiguous, so the end of one prefetches the start of
+// the next.
 inline constexpr int64_t kPrefetchQuant = 8192;
 
-// Not a constant for the compiler: it would count the lines from the cell's end, and schedule them out of order.
+// Hides the constant from the compiler, which would otherwise count the lines from the cell's end and schedule them out
+// of order.
 [[gnu::always_inline]] inline int64_t prefetch_distance(int64_t distance) {
   asm("" : "+r"(distance));
   return distance;
 }
 
-// How many lines a group of a cell has, its share of the scales counted.
+// Number of cache lines per group of a cell, including its share of the scales.
 template <int N>
 inline constexpr int kGroupLines = (quant_cell(kQuantShapes[N]).bytes / quant_cell(kQuantShapes[N]).groups + 63) / 64;
 
-// kLines of them, to be asked for while other levels are loaded.
+// kLines of them, to be prefetched while other levels are loaded.
 template <int kLines>
 struct Ahead {
   const uint8_t* lines = nullptr;
 
-  // In ascending order; the compiler spreads them among the loads of the group in hand. In another order, or in a row
-  // before or behind the loads, Q6_K was up to a fifth slower.
+  // In ascending order; the compiler spreads them among the loads of the current group. In another order, or in a block
+  // before or after the loads, Q6_K was up to a fifth slower.
   [[gnu::always_inline]] void ask() const {
     unroll<kLines>([&](auto line) __attribute__((always_inline)) { __builtin_prefetch(lines + line * 64); });
   }
 
-  // Part i of n of them, here: the built-in is moved by compilers. Each stands at a multiple of 16 bytes: in the loop
-  // of one token of Q8_0 on AVX-512, pairs of a load and a request that took 15 or 17 bytes had 0.76 to 0.90 of plain
-  // reads on Zen 5 where 16 had 0.94 to 0.99, probably because the hardware's own prefetch tells loads apart by their
-  // address and then gets in the way. Elsewhere it makes no difference.
+  // Prefetches part i of n at this point; compilers would move the built-in. Each instruction is aligned to 16 bytes:
+  // in the loop of one token of Q8_0 on AVX-512, load and prefetch pairs of 15 or 17 bytes reached 0.76 to 0.90 of
+  // plain reads on Zen 5, while 16 bytes reached 0.94 to 0.99, probably because the hardware prefetcher identifies
+  // loads by their address and then interferes. Elsewhere it makes no difference.
   template <int i, int n>
   [[gnu::always_inline]] void ask_part() const {
     constexpr int kFirst = i * kLines / n;
@@ -79,17 +80,17 @@ struct Ahead {
   }
 };
 
-// What nobody has asked for yet when a piece of work begins.
+// Prefetches the start of a piece of work, which no previous group has prefetched.
 [[gnu::always_inline]] inline void prefetch_start(const uint8_t* cell, int64_t bytes) {
   for (int64_t at = 0; at < bytes; at += 64) __builtin_prefetch(cell + at);
 }
 
-// How many tokens a group meets.
+// How many tokens a group is multiplied with.
 enum class Meets { one, few, many };
 
-// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: the products of one
-// token take them from where they lie, and those of few where they are signed, whose two operands would not fit into
-// registers (unsigned ones do). Signed levels are multiplied by their magnitudes, which are kept for many tokens.
+// One group of R parts (vectors of rows) of a panel, ready to multiply. Bytes need no unpacking: one token multiplies
+// them in place, and so do few tokens if they are signed, because their two operands would not fit into registers
+// (unsigned ones do). Signed levels are multiplied by their magnitudes, which are stored for many tokens.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 struct Group {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -108,12 +109,12 @@ struct Group {
   const uint8_t* planes = nullptr;  // kDirect
   Ahead<kLines> ahead;              // kDirect
 
-  // W[j] of part r. kDirect: and asks for a share of the lines, again in every tile (few are two at most).
+  // W[j] of part r. kDirect: also prefetches a share of the lines, again in every tile (few are two at most).
   template <int j, int r>
   [[gnu::always_inline]] I level() const {
     if constexpr (kDirect) {
       I bytes = V::load(planes + j * quant_cell(S).plane_bytes + r * V::kLanes * 4);
-      asm volatile("" : "+v"(bytes));  // or the load sinks, and all requests of the group come in a row
+      asm volatile("" : "+v"(bytes));  // otherwise the load sinks, and all prefetches of the group come in one burst
       ahead.template ask_part<j * R + r, 8 * R>();
       return kSigned ? V::bit_xor(bytes, V::set1_8(-128)) : bytes;
     } else {
@@ -121,7 +122,7 @@ struct Group {
     }
   }
 
-  // |W[j]| of part r, which is `level`.
+  // |W[j]| of part r, whose value is `level`.
   template <int j, int r>
   [[gnu::always_inline]] I magnitude(I level) const {
     if constexpr (kMagnitudes) return part[r].magnitudes[j];
@@ -153,7 +154,7 @@ template <typename V, int N, typename Next>
     typename V::I high[H];
     unroll<H>([&](auto p) __attribute__((always_inline)) { high[p] = V::load(planes + (L + p) * kPlane); });
     unroll<8>([&](auto j) __attribute__((always_inline)) {
-      constexpr int kBit = j / H * H;  // where the field is; it belongs at bit L
+      constexpr int kBit = j / H * H;  // position of the field; it belongs at bit L
       w[j] = V::or_and(w[j], V::template shift_right<kBit - L>(high[j % H]), V::set1_8(((1 << H) - 1) << L));
     });
   }
@@ -164,8 +165,8 @@ template <typename V, int N, typename Next>
   }
 }
 
-// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are taken apart together, once for
-// the eight groups; widened lane by lane this was a third of what one token executes with Q4_K on AVX2.
+// The sub-scale fields of a cell, a byte each: [field][row]. Bytes of all 32 rows are split together, once for the
+// eight groups; widening them lane by lane was a third of the instructions of one token with Q4_K on AVX2.
 template <int N>
 struct CellFields {
   static constexpr QuantShape S = kQuantShapes[N];
@@ -173,7 +174,7 @@ struct CellFields {
   static constexpr bool kPacked = S.sub_bits == 4 || S.sub_bits == 6;
   alignas(64) uint8_t bytes[kPacked ? S.sub_fields() * kPanelRows : 1];
 
-  // Does nothing for fields of 8 bits: they are read where they are.
+  // Does nothing for fields of 8 bits, which are read in place.
   [[gnu::always_inline]] const uint8_t* read(const uint8_t* cell) {
     auto load = [](const uint8_t* p) { return _mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)); };
     unroll<kPacked ? S.sub_fields() / 2 : 0>([&](auto pair) __attribute__((always_inline)) {
@@ -228,9 +229,9 @@ template <typename V, int N, typename Part>
   }
 }
 
-// R parts of group g, rows from `lane` on, one part after the other. Asks in between for kLines lines of group g of the
-// cell at `next_cell`, from line `first` on: 8-bit levels have 17 lines, which come 2 to 5 % faster one by one between
-// the loads.
+// R parts of group g, rows from `lane` on, one part after the other. In between, prefetches kLines lines of group g of
+// the cell at `next_cell`, starting at line `first`: 8-bit levels have 17 lines, which arrive 2 to 5 % faster when
+// prefetched one by one between the loads.
 template <typename V, int N, int R, Meets kMeets, int kLines>
 [[gnu::always_inline]] inline void load_group(const uint8_t* cell, const uint8_t* fields, int64_t g, int64_t lane,
                                               const uint8_t* next_cell, int64_t first,

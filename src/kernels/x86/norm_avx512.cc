@@ -1,4 +1,4 @@
-// Norms for AVX-512. The shared sources are written in the vectors included first.
+// Norms for AVX-512. The shared source is compiled with the vector type included first.
 #if defined(__x86_64__)
 // clang-format off
 #include "kernels/x86/simd_avx512.h"

@@ -1,4 +1,4 @@
-// Registers the x86 levels of everything but matmul. Compiled for the baseline.
+// Registers the x86 levels of everything except matmul. Compiled for the baseline.
 #include "kernels/ops.h"
 
 #if defined(__x86_64__)

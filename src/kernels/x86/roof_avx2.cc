@@ -36,7 +36,7 @@ float fma(int64_t rounds) {
   return _mm256_cvtss_f32(sum[0]);
 }
 
-// Unsigned by signed bytes to 16 bits to 32: three instructions for 32 products.
+// Unsigned times signed bytes to 16 bits to 32: three instructions for 32 products.
 int32_t int8(int64_t rounds) {
   constexpr int kSums = 6;
   __m256i sum[kSums];
@@ -46,7 +46,7 @@ int32_t int8(int64_t rounds) {
   const __m256i ones = _mm256_set1_epi16(1);
   for (int64_t i = 0; i < rounds; ++i) {
     for (__m256i& s : sum) {
-      asm volatile("" : "+x"(a));  // or the products would be taken once
+      asm volatile("" : "+x"(a));  // otherwise the products would be computed once
       s = _mm256_add_epi32(s, _mm256_madd_epi16(_mm256_maddubs_epi16(a, b), ones));
     }
   }

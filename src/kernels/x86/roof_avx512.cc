@@ -1,6 +1,6 @@
 // The AVX-512 loops of bandwidth.h. Twelve independent chains hide the latency of the multiply-adds.
 #if defined(__x86_64__)
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for a mistake.
+// GCC 12 warns about the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -53,7 +53,7 @@ int32_t int8(int64_t rounds) {
   return _mm_cvtsi128_si32(_mm512_castsi512_si128(sum[0]));
 }
 
-// Two products a lane: 32 a vector.
+// Two products per lane: 32 per vector.
 float bf16(int64_t rounds) {
   __m512 sum[kChains];
   for (int c = 0; c < kChains; ++c) sum[c] = _mm512_set1_ps(static_cast<float>(c));

@@ -14,7 +14,7 @@ constexpr float kLargestBf16 = 0x1.FEp127f;
 constexpr float kLargestF32 = 0x1.FFFFFEp127f;
 constexpr float kLargestInBlock = 0x1p30f;  // as the block formats clamp their input
 
-// NaN becomes 0, anything beyond the limit the limit.
+// NaN becomes 0; values are clamped to the limit.
 inline Simd::F clean(Simd::F x, float limit) {
   return Simd::min(Simd::set(limit), Simd::max(Simd::set(-limit), Simd::zero_nan(x)));
 }
@@ -45,8 +45,8 @@ inline void encode_bf16(const float* source, uint8_t* destination, int64_t n) no
   encode_16_bit<Simd::store_bf16>(source, destination, n, kLargestBf16);
 }
 
-// Scale max|x| / 127 stored as f16; values are divided by the exact scale unless f16 holds it badly
-// (subnormal or clamped): then by the stored one.
+// The scale max|x| / 127 is stored as f16; values are divided by the exact scale, or by the stored one if f16
+// represents it badly (subnormal or clamped).
 inline void encode_q8_block(const float* source, uint8_t* block) {
   constexpr int kCount = 32 / Simd::kLanes;
   Simd::F x[kCount];
@@ -77,7 +77,7 @@ inline void decode_f32(const uint8_t* source, float* destination, int64_t n) noe
   std::memcpy(destination, source, static_cast<size_t>(n) * sizeof(float));
 }
 
-// Vectors that hold NaN are widened bit by bit: the processor would quieten a signalling one.
+// Vectors with NaN are widened bit by bit: the processor would quieten a signalling one.
 inline Simd::F widen_f16(const uint8_t* source) {
   const Simd::F v = Simd::load_f16(source);
   if (!Simd::any_nan(v)) return v;

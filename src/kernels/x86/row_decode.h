@@ -1,5 +1,5 @@
-// Vector readers of the KV formats. Include after simd_avx2.h or simd_avx512.h. A row is whole blocks, the
-// last one filled up. Each reader offers, with the same exact values:
+// Vector readers of the KV formats. Include after simd_avx2.h or simd_avx512.h. A row is whole blocks, the last one
+// padded. Each reader offers, with the same exact values:
 //
 //   decode(row, out, n)          the first n values; reads no byte outside the row, writes up to the next 32
 //   load(row, d)                 one vector from value d on, d a multiple of the lanes; all inside the row

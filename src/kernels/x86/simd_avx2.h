@@ -27,7 +27,7 @@ struct Simd {
   static F load_n(const float* p, int64_t n) { return _mm256_maskload_ps(p, tail(n)); }  // n < kLanes; rest 0
   static void store(float* p, F v) { _mm256_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm256_maskstore_ps(p, tail(n), v); }
-  // Not the intrinsic: a function of nothing but prefetches counts as pure for GCC, which drops calls of it.
+  // Not the intrinsic: GCC treats a function that only prefetches as pure and drops calls of it.
   static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
   static float first(F v) { return _mm256_cvtss_f32(v); }
 

@@ -3,7 +3,7 @@
 // with these flags can be linked into another file. simd_avx2.h has the same operations with 8 lanes.
 #pragma once
 
-// GCC 12 takes the deliberately undefined operands inside its own intrinsics for a mistake.
+// GCC 12 warns about the deliberately undefined operands in its own intrinsics.
 #pragma GCC diagnostic push
 #pragma GCC diagnostic ignored "-Wuninitialized"
 #pragma GCC diagnostic ignored "-Wmaybe-uninitialized"
@@ -29,7 +29,7 @@ struct Simd {
   static F load_n(const float* p, int64_t n) { return _mm512_maskz_loadu_ps(tail(n), p); }  // n < kLanes; rest 0
   static void store(float* p, F v) { _mm512_storeu_ps(p, v); }
   static void store_n(float* p, F v, int64_t n) { _mm512_mask_storeu_ps(p, tail(n), v); }
-  // Not the intrinsic: a function of nothing but prefetches counts as pure for GCC, which drops calls of it.
+  // Not the intrinsic: GCC treats a function that only prefetches as pure and drops calls of it.
   static void prefetch(const uint8_t* p) { asm volatile("prefetcht0 %0" : : "m"(*p)); }
   static float first(F v) { return _mm512_cvtss_f32(v); }
 

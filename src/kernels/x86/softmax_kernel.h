@@ -1,5 +1,5 @@
-// Softmax of a row in place, in vectors. Include after simd_math.h. A row of -inf becomes zeros. The sum is
-// taken lane by lane from the first vector to the last, then by a fixed tree.
+// Softmax of a row in place, in vectors. Include after simd_math.h. A row of -inf becomes zeros. The sum is accumulated
+// lane by lane from the first vector to the last, then by a fixed tree.
 #pragma once
 
 #include <cstring>

@@ -1,6 +1,6 @@
-// By what requests look at: of two blocks that are used alike, the one that the prompts' last tokens pay less attention
-// to goes first. A block's importance is the attention mass that it gets, in even shares: 1 is what every block would
-// get if attention were spread evenly; what nobody has looked at counts as that.
+// Evicts by attention: of two equally used blocks, the one that receives less attention from the last tokens of prompts
+// is evicted first. A block's importance is its attention mass relative to an even share: 1 is what every block would
+// get if attention were spread evenly; a block that was never observed counts as 1.
 #include <algorithm>
 #include <cmath>
 
@@ -10,7 +10,7 @@ namespace millrace {
 
 const PrefixEvictor kImportance = {
     .name = "importance",
-    .summary = "drops the block with the least uses x attention mass, of equal ones the oldest",
+    .summary = "evicts the block with the lowest uses x attention mass; ties: the oldest",
     .paper =
         "Chen et al., 2025, IMPRESS: An Importance-Informed Multi-Tier Prefix KV Storage System for Large Language "
         "Model Inference",

@@ -1,12 +1,12 @@
-// Like lfu, but of equally used blocks those go first that stand later in their prompts: fewer requests reach them, and
-// each one that misses loses less.
+// Like lfu, but among equally used blocks the deepest in its prompt is evicted first: fewer requests reach it, and each
+// miss loses less.
 #include "kv/evictors/records.h"
 
 namespace millrace {
 
 const PrefixEvictor kLengthAware = {
     .name = "length_aware",
-    .summary = "drops the block that was used least often, of equal ones the one deepest in its prompt",
+    .summary = "evicts the least frequently used block; ties: the deepest in its prompt",
     .paper =
         "Qin et al., 2024, Mooncake: A KVCache-centric Disaggregated Architecture for LLM Serving (LengthAwareCache)",
     .rank =

@@ -1,11 +1,11 @@
-// Least frequently used, equal ones by recency. Counts never fade: what was popular once stays.
+// Least frequently used, ties by recency. Counts never decay: a block that was once popular stays.
 #include "kv/evictors/records.h"
 
 namespace millrace {
 
 const PrefixEvictor kLfu = {
     .name = "lfu",
-    .summary = "drops the block that was used least often, of equal ones the oldest",
+    .summary = "evicts the least frequently used block; ties: the oldest",
     .paper = "",
     .rank =
         [](const PrefixUse& use) {

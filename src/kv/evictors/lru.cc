@@ -1,11 +1,11 @@
-// Least recently used; of one prompt's blocks the last one first.
+// Least recently used; within one prompt, the last block first.
 #include "kv/evictors/records.h"
 
 namespace millrace {
 
 const PrefixEvictor kLru = {
     .name = "lru",
-    .summary = "drops the block that was used longest ago",
+    .summary = "evicts the least recently used block",
     .paper = "",
     .rank =
         [](const PrefixUse& use) {

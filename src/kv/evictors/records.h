@@ -1,4 +1,4 @@
-// The prefix evictors, for builtin.cc alone.
+// The prefix evictors; included only by builtin.cc.
 #pragma once
 
 #include "kv/prefix_evictor.h"

@@ -1,4 +1,4 @@
-// The bytes of one block in one layer, in the order in which tiers keep them: [K, V][head][token in block][row bytes].
+// The bytes of one block in one layer, in the order in which tiers store them: [K, V][head][token in block][row bytes].
 #pragma once
 
 #include <cstring>
@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// use(uint8_t* row, size_t bytes) for every run of bytes that lies in one piece in the pool.
+// Calls use(uint8_t* row, size_t bytes) for every contiguous run of bytes in the pool.
 template <typename Use>
 void each_run_of(KvPool& pool, int64_t layer, BlockId block, Use&& use) {
   const auto bytes = static_cast<size_t>(pool.layout().block_tokens * pool.row_bytes(layer));

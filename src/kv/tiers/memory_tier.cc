@@ -20,7 +20,7 @@ class MemoryTier final : public KvTier {
 
   Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) override {
     const auto count =
-        static_cast<int64_t>(blocks.size());  // whole blocks are copied, however little of the last is used
+        static_cast<int64_t>(blocks.size());  // whole blocks are copied, even if the last one is partly used
     if (tokens > free_tokens_ || count > free_blocks_)
       return Error::resource(fmt::format("KV tier: {} tokens in {} blocks do not fit, {} and {} are free", tokens,
                                          count, free_tokens_, free_blocks_));

@@ -1,6 +1,5 @@
-// Host memory as a tier of its own, for streams that had to give way. Copies at once: a block is a few hundred
-// kilobytes, and on this side of a bus there is nothing to overlap with. Every ticket carries a checksum that is looked
-// at when it comes back.
+// Host memory as a tier for preempted streams. Copies synchronously: a block is a few hundred kilobytes, and without a
+// device bus there is nothing to overlap with. Every ticket carries a checksum that is verified when it is read back.
 #pragma once
 
 #include <memory>
@@ -9,7 +8,7 @@
 
 namespace millrace {
 
-// Holds at most `tokens` tokens; takes memory as tickets come. `pool` must outlive it. Errors: user (tokens below 0).
+// Holds at most `tokens` tokens; allocates memory per ticket. `pool` must outlive it. Errors: user (tokens below 0).
 Result<std::unique_ptr<KvTier>> make_memory_tier(KvPool& pool, int64_t tokens);
 
 }  // namespace millrace

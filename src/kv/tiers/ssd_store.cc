@@ -29,10 +29,10 @@ class SsdStore final : public PrefixStore {
     index_.forget_all();
     scan_ = std::make_unique<StoreScan>(file_);
   }
-  ~SsdStore() override { flush(); }  // then the reader stops, the writer finishes
+  ~SsdStore() override { flush(); }  // then the reader stops and the writer finishes
 
-  // Waits for the records, so long. What is written before all of them are known is numbered by the clock, above those
-  // that are not. False: the file cannot be read.
+  // Waits up to `seconds` for the records. Writes made before all records are known are numbered by the clock, above
+  // the unknown ones. False: the file cannot be read.
   bool open(double seconds) {
     if (!scan_) return true;
     scan_->wait(seconds);
@@ -52,7 +52,7 @@ class SsdStore final : public PrefixStore {
       if (slot < 0) break;
       found_.push_back(slot);
     }
-    for (size_t i = found_.size(); i-- > 0;) index_.use(found_[i]);  // the first block is the last to go
+    for (size_t i = found_.size(); i-- > 0;) index_.use(found_[i]);  // the first block is evicted last
     return static_cast<int64_t>(found_.size());
   }
 
@@ -71,7 +71,7 @@ class SsdStore final : public PrefixStore {
     copy(block, bytes);
     staged_.push_back(
         {link.key, link.parent, {link.tokens.begin(), link.tokens.end()}, link.importance, std::move(bytes)});
-    // Staged blocks hold buffers that a put() may be waiting for: never all of them.
+    // Staged blocks hold buffers that a put() may be waiting for, so they must never hold all of them.
     if (file_.geometry().chunk_slots == 1 || std::ssize(staged_) >= std::max<int64_t>(1, buffers_ / 2)) flush();
   }
 
@@ -167,7 +167,7 @@ class SsdStore final : public PrefixStore {
  private:
   struct Load {
     std::shared_ptr<StoreLoad> load;
-    bool settled = false;  // its end is in the accounts
+    bool settled = false;  // its result has been accounted for
   };
 
   void copy(BlockId block, AlignedBuffer& to) {
@@ -176,14 +176,14 @@ class SsdStore final : public PrefixStore {
       copy_out(pool_, layer, block, to.data() + g.part_at[static_cast<size_t>(layer)]);
   }
 
-  // The block is stored, and here are its bytes. Nobody may have looked at the stored ones since the file was opened:
-  // then the writer does, and replaces what is damaged.
+  // The block is stored, and these are its bytes. If the stored bytes have not been verified since the file was opened,
+  // the writer verifies them and replaces damaged ones.
   void check(int64_t slot, BlockId block, bool wait) {
     index_.use(slot);
     if (index_.seen_whole(slot)) return;
     AlignedBuffer bytes = writer_.take(wait);
-    if (bytes.data() == nullptr) return;  // another time
-    if (!index_.check(slot)) {            // a load looks at it
+    if (bytes.data() == nullptr) return;  // no buffer: try another time
+    if (!index_.check(slot)) {            // a load is verifying it
       writer_.give_back(std::move(bytes));
       return;
     }
@@ -191,7 +191,7 @@ class SsdStore final : public PrefixStore {
     writer_.push({slot, true, true, index_.record(slot), std::move(bytes)});
   }
 
-  // What was read of the records. False: not all of them, and there will be no more.
+  // Adds scanned records to the index. False: not all of them could be read, and no more will come.
   bool take_records() {
     StoreScan::Found found = scan_->take();
     for (auto& [slot, record] : found.records) index_.restore(slot, std::move(record));
@@ -202,7 +202,7 @@ class SsdStore final : public PrefixStore {
     return !found.failed;
   }
 
-  // What the writer has ended.
+  // Collects completed writes.
   void collect() {
     if (scan_) take_records();
     writer_.collect(written_);
@@ -225,13 +225,13 @@ class SsdStore final : public PrefixStore {
     loading_blocks_ -= static_cast<int64_t>(load.blocks.size());
   }
 
-  // A load that has ended: nobody changes it any more. Damaged blocks leave the store.
+  // Settles a completed load, which no longer changes. Damaged blocks leave the store.
   void settle(Load& load) {
     load.settled = true;
     for (size_t i = 0; i < load.load->blocks.size(); ++i) {
       const StoreLoad::Block& block = load.load->blocks[i];
       if (load.load->bad[i]) {
-        // Two loads may have read it: it goes once, and is counted once.
+        // Two loads may have read it: drop and count it only once.
         if (index_.record(block.slot).key == block.key && !index_.record(block.slot).sums.empty()) {
           index_.drop(block.slot);
           ++stats_.corrupt_blocks;
@@ -264,7 +264,7 @@ class SsdStore final : public PrefixStore {
 }  // namespace
 
 Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& options) {
-  constexpr int64_t kSlotBytes = 512;  // state, keys and places of one block, beside its tokens and sums
+  constexpr int64_t kSlotBytes = 512;  // state, keys and locations of one block, in addition to its tokens and sums
   MILLRACE_TRY(const StoreGeometry geometry, StoreGeometry::create(layout, options.bytes, options.order));
   const int64_t index = geometry.capacity * (kSlotBytes + 4 * geometry.block_tokens + 8 * geometry.layers());
   const int64_t writes =

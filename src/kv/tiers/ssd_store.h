@@ -1,10 +1,10 @@
-// The prefix store in a file, on a disk that is fast enough to be worth it: store_format.h has the file, store_index.h
-// what is where, store_writer.h and store_reader.h the two threads that move bytes. Direct I/O through io_uring, or
-// buffered, or pread and pwrite, whichever the file system and the kernel allow; stats() says which.
+// The prefix store in a file on a fast disk: store_format.h defines the file, store_index.h tracks what is stored
+// where, store_writer.h and store_reader.h are the two threads that move bytes. Uses direct I/O through io_uring,
+// buffered I/O, or pread and pwrite, depending on the file system and the kernel; stats() reports which.
 //
-//   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record     all buffers busy: dropped
-//                                                  \-> by importance: stays until flush(), which packs
-//   load: queue -> reader -> sums compared -> pool, layer by layer
+//   put: pool -> a buffer (on the caller's thread) -> queue -> writer -> slot, record    dropped if buffers are busy
+//                                                  \-> by importance: staged until flush(), which packs
+//   load: queue -> reader -> verify sums -> pool, layer by layer
 #pragma once
 
 #include <memory>
@@ -17,23 +17,22 @@ namespace millrace {
 
 struct SsdStoreOptions {
   std::string path;
-  int64_t bytes = 0;          // of the file at most
-  std::string identity_text;  // what model and arithmetic the bytes are of; with the pool's layout it names the content
-  bool uring = true;          // false: not even tried
+  int64_t bytes = 0;          // maximum file size
+  std::string identity_text;  // model and arithmetic; together with the pool's layout it identifies the content
+  bool uring = true;          // false: do not try io_uring
   bool direct = true;
   StoreOrder order = StoreOrder::arrival;
-  double lock_seconds = 4;  // how long to wait for an engine that is just ending
-  double scan_seconds =
-      1;  // ... and for the records of a file that was there; the rest is read beside the engine's work
-  int64_t write_bytes = int64_t{32} << 20;  // that wait to be written, at most; one block always may
+  double lock_seconds = 4;  // how long to wait for a previous engine that is shutting down
+  double scan_seconds = 1;  // ... and for the records of an existing file; the rest is scanned in the background
+  int64_t write_bytes = int64_t{32} << 20;  // limit of queued writes; one block is always allowed
 };
 
-// Memory that a store of so many bytes on disk takes at most: its buffers, and what it knows of each block. Errors:
-// user (not even one block fits).
+// Upper bound of the memory used by a store of this size: its buffers and its index. Errors: user (not even one block
+// fits).
 Result<int64_t> ssd_store_memory(const KvLayout& layout, const SsdStoreOptions& options);
 
-// `pool` must outlive it. What the file holds of the same model and layout is found again; another's is overwritten.
-// The destructor finishes what is being written. Errors: user, resource (StoreFile::open).
+// `pool` must outlive it. Blocks of the same model and layout that are in the file are found again; a file of another
+// model or layout is overwritten. The destructor completes pending writes. Errors: user, resource (StoreFile::open).
 Result<std::unique_ptr<PrefixStore>> make_ssd_store(KvPool& pool, const SsdStoreOptions& options);
 
 }  // namespace millrace

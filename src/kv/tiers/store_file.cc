@@ -23,8 +23,8 @@ Error cannot(const std::string& path, const char* what) {
   return Error::resource(fmt::format("KV store: {} cannot be {}: {}", path, what, std::strerror(errno)));
 }
 
-// A process that was killed holds its lock until the kernel is done with the writes that it had under way, which is
-// after its parent has heard of its end. The lock is what keeps those writes from a file that was opened again.
+// A killed process holds its lock until the kernel has finished its writes in flight, which may be after its parent has
+// reaped it. The lock keeps those writes from corrupting a file that was opened again.
 bool lock(int fd, double seconds) {
   const auto end = std::chrono::steady_clock::now() + std::chrono::duration<double>(seconds);
   for (;;) {
@@ -34,7 +34,7 @@ bool lock(int fd, double seconds) {
   }
 }
 
-// What the layout adds to the model's identity.
+// The layout's part of the identity text.
 std::string describe_layout(const KvLayout& layout) {
   std::string out = fmt::format("KV {} in blocks of {} tokens, {} layers:", layout.format->name, layout.block_tokens,
                                 layout.layers.size());
@@ -52,7 +52,7 @@ std::string describe_layout(const KvLayout& layout) {
 }  // namespace
 
 StoreFile::~StoreFile() {
-  if (fd_ >= 0) ::close(fd_);  // which unlocks
+  if (fd_ >= 0) ::close(fd_);  // also unlocks
 }
 
 StoreFile& StoreFile::operator=(StoreFile&& other) noexcept {
@@ -68,7 +68,7 @@ bool StoreFile::sync() const { return ::fdatasync(fd_) == 0; }
 
 Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout) {
   StoreFile file;
-  // Model, then layout: the front of it, as much as the header has room for, is what people read there.
+  // Model, then layout: the header stores as much of the text as fits, for people to read.
   const std::string text = describe_layout(layout) + options.identity_text;
   const std::string hashed =
       text.size() <= 2048 ? text : text.substr(0, 1024) + fmt::format("\n... {:016x}\n", store_identity(text).low);
@@ -77,8 +77,8 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   file.fd_ = ::open(options.path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0600);
   if (file.fd_ < 0) return cannot(options.path, "opened");
   struct stat info;
-  if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "looked at");
-  if (!S_ISREG(info.st_mode)) return Error::user(fmt::format("KV store: {} is no regular file", options.path));
+  if (::fstat(file.fd_, &info) != 0) return cannot(options.path, "examined");
+  if (!S_ISREG(info.st_mode)) return Error::user(fmt::format("KV store: {} is not a regular file", options.path));
   if (!lock(file.fd_, options.lock_seconds))
     return Error::user(fmt::format("KV store: {} is in use by another engine; give each its own", options.path));
 
@@ -94,7 +94,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
     MILLRACE_TRY_VOID(file.make_anew(options, hashed));
     file.made_anew_ = true;
   }
-  // From here on past the page cache, if the file system lets us: what is read was evicted from memory on purpose.
+  // Bypass the page cache from here on, if the file system allows it: the blocks were evicted from memory on purpose.
   const int flags = ::fcntl(file.fd_, F_GETFL);
   if (options.direct && flags >= 0 && ::fcntl(file.fd_, F_SETFL, flags | O_DIRECT) == 0) {
     file.direct_ = move_bytes(file.fd_, {false, 0, page.data(), kStorePage, 0});
@@ -103,7 +103,7 @@ Result<StoreFile> StoreFile::open(const Options& options, const KvLayout& layout
   return file;
 }
 
-// The header comes first: a file that was begun is known as ours whatever happens, and the wrong size gives it away.
+// Writes the header first: an incomplete file is then recognized as ours by its wrong size.
 Result<void> StoreFile::make_anew(const Options& options, const std::string& text) {
   std::vector<uint8_t> page(static_cast<size_t>(kStorePage));
   encode_header(geometry_, text, page);
@@ -114,9 +114,9 @@ Result<void> StoreFile::make_anew(const Options& options, const std::string& tex
     if (errno == ENOSPC || errno == EFBIG) {
       const int error = errno;
       (void)!::ftruncate(fd_, 0);
-      return Error::resource(fmt::format("KV store: {} wants {} bytes: {}", options.path, bytes, std::strerror(error)));
+      return Error::resource(fmt::format("KV store: {} needs {} bytes: {}", options.path, bytes, std::strerror(error)));
     }
-    if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "made so large");  // with holes, then
+    if (::ftruncate(fd_, bytes) != 0) return cannot(options.path, "resized");  // sparse
   }
   if (::fsync(fd_) != 0) return cannot(options.path, "synced");
   return {};

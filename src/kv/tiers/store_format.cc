@@ -28,7 +28,7 @@ struct RecordHead {  // frozen; then tokens (int32), then sums (uint64), then ze
   uint32_t magic;
   uint32_t tokens;
   uint32_t layers;
-  float importance;  // 0 in files that were written before anybody looked
+  float importance;  // 0 in files that predate this field
   uint64_t sequence;
   uint64_t key_low, key_high, parent_low, parent_high;
   uint64_t sum;  // XXH3-64 of the record, this field taken as 0
@@ -70,7 +70,7 @@ uint64_t part_sum(const PrefixKey& key, int64_t layer, std::span<const uint8_t> 
 Result<StoreOrder> find_store_order(std::string_view name) {
   if (name == "arrival") return StoreOrder::arrival;
   if (name == "importance") return StoreOrder::importance;
-  return Error::user(fmt::format("KV store: order '{}'; there are: arrival, importance", name));
+  return Error::user(fmt::format("KV store: unknown order '{}'; available: arrival, importance", name));
 }
 
 Result<StoreGeometry> StoreGeometry::create(const KvLayout& layout, int64_t bytes, StoreOrder order) {
@@ -178,7 +178,7 @@ RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& id
   std::memcpy(record.tokens.data(), at, record.tokens.size() * sizeof(TokenId));
   at += record.tokens.size() * sizeof(TokenId);
   std::memcpy(record.sums.data(), at, record.sums.size() * sizeof(uint64_t));
-  // The key is a function of parent and tokens: a record that says otherwise was not written by this program.
+  // The key is a function of parent and tokens: a record with any other key was not written by this program.
   return next_key(record.parent, record.tokens) == record.key ? RecordState::good : RecordState::bad;
 }
 

@@ -1,27 +1,26 @@
-// The file of the prefix store, versions 1 and 2. Frozen: every number is little endian, and a reader of another
-// version makes the file anew.
+// The file format of the prefix store, versions 1 and 2. Frozen: all numbers are little endian, and a reader of another
+// version recreates the file.
 //
 //   | header | record 0 | record 1 | ... | record C-1 | slot 0 | slot 1 | ... | slot C-1 |
 //     4 KiB    R bytes each                             S bytes each          all multiples of 4 KiB, for direct I/O
 //
-//   header: magic, version, sizes, identity of model and layout, the same as text for people, XXH3-64 of all that
+//   header: magic, version, sizes, identity of model and layout, the identity as readable text, XXH3-64 of all that
 //   record: magic, importance (0: not known), sequence number, key, parent key, the block's tokens, XXH3-64 of each
-//   part
-//           of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero: the slot
-//           is free
+//           part of the slot, XXH3-64 of the record with its slot number and the file's identity as seed; all zero:
+//           the slot is free
 //   slot:   | layer 0 | layer 1 | ... |  a part each: [K, V][head][token in block][row bytes], zeros to 4 KiB
 //
-// Version 2 is for blocks that are packed by importance: G neighbouring slots are a chunk, and in it the parts of one
-// layer stand together, so that one request reads a layer of several blocks (the last chunk may have fewer slots):
+// Version 2 is for blocks that are packed by importance: G adjacent slots form a chunk, in which the parts of one layer
+// are contiguous, so that one request reads a layer of several blocks (the last chunk may have fewer slots):
 //
 //   | layer 0 of slots 0 .. G-1 | layer 1 of slots 0 .. G-1 | ... | layer 0 of slots G .. 2G-1 | ...
 //
-// A part's sum is seeded with its block's key and layer, so that neither bytes of another block nor of another layer
-// pass for it. How a block gets in, so that a crash at any moment leaves a whole record or none:
+// A part's sum is seeded with its block's key and layer, so bytes of another block or layer do not match. A block is
+// written in this order, so that a crash at any moment leaves a complete record or none:
 //
 //   zero the record (if it held one) -> sync -> write the slot -> sync -> write the record
 //
-// What is torn all the same does not pass its sums, and is a free slot or a block that is computed again.
+// A torn write fails its checksums; the slot is then free, or the block is recomputed.
 #pragma once
 
 #include <algorithm>
@@ -40,28 +39,28 @@ namespace millrace {
 inline constexpr int64_t kStorePage = 4096;
 inline constexpr int64_t kStoreChunkBytes = 256 << 10;  // of one layer, in a chunk of version 2; frozen
 
-// In what order blocks are given slots, and fetched.
+// The order in which blocks are assigned slots and loaded.
 enum class StoreOrder {
-  arrival,     // as they leave memory; fetched as they stand in the prompt
-  importance,  // those that leave together by falling attention mass; fetched so too (Chen et al., 2025, IMPRESS)
+  arrival,     // in eviction order; loaded in prompt order
+  importance,  // blocks evicted together by falling attention mass; loaded so too (Chen et al., 2025, IMPRESS)
 };
 Result<StoreOrder> find_store_order(std::string_view name);  // Errors: user
 
-// What model and layout the bytes of a file belong to.
+// Model and layout of the bytes in a file.
 struct StoreIdentity {
   uint64_t low = 0, high = 0;  // hash of the text
   bool operator==(const StoreIdentity&) const = default;
 };
 StoreIdentity store_identity(std::string_view text);
 
-// Sizes and places in a file, from the pool's layout and the bytes that it may have.
+// Sizes and offsets in a file, from the pool's layout and the maximum file size.
 struct StoreGeometry {
   int64_t block_tokens = 0;
-  std::vector<int64_t> part_bytes;  // of each layer, without the zeros behind it
-  std::vector<int64_t> part_at;     // in the slot; one more than layers, the last is slot_bytes
+  std::vector<int64_t> part_bytes;  // of each layer, without the trailing zeros
+  std::vector<int64_t> part_at;     // offset in the slot; one more than layers, the last is slot_bytes
   int64_t record_bytes = 0, slot_bytes = 0;
   int64_t capacity = 0;     // slots
-  int64_t chunk_slots = 1;  // above 1: the parts of so many slots stand together, layer by layer
+  int64_t chunk_slots = 1;  // above 1: the parts of so many slots are stored together, layer by layer
 
   uint32_t version() const { return chunk_slots > 1 ? 2 : 1; }
   int64_t layers() const { return static_cast<int64_t>(part_bytes.size()); }
@@ -71,8 +70,7 @@ struct StoreGeometry {
   int64_t record_at(int64_t slot) const { return kStorePage + slot * record_bytes; }
   int64_t slots_at() const { return kStorePage + capacity * record_bytes; }
   int64_t file_bytes() const { return slots_at() + capacity * slot_bytes; }
-  // Where a slot's part lies. In version 1 a slot's parts follow each other, in version 2 a layer's parts of a chunk
-  // do.
+  // Offset of a slot's part. Version 1 stores a slot's parts contiguously, version 2 a chunk's parts of one layer.
   int64_t place(int64_t slot, int64_t layer) const {
     const int64_t first = slot / chunk_slots * chunk_slots, members = std::min(chunk_slots, capacity - first);
     return slots_at() + first * slot_bytes + members * part_at[static_cast<size_t>(layer)] +
@@ -84,13 +82,13 @@ struct StoreGeometry {
   static Result<StoreGeometry> create(const KvLayout& layout, int64_t bytes, StoreOrder order = StoreOrder::arrival);
 };
 
-// One stored block, as its record says.
+// One stored block, as described by its record.
 struct StoreRecord {
   uint64_t sequence = 0;  // ascends with every write to the file
   PrefixKey key, parent;
   std::vector<TokenId> tokens;
   std::vector<uint64_t> sums;  // of each part
-  float importance = 0;        // attention mass, in even shares; 0: not known
+  float importance = 0;        // attention mass relative to an even share; 0: not known
 };
 
 enum class HeaderState { blank, good, stale, foreign };  // stale: ours, of another version or identity, or damaged
@@ -103,7 +101,7 @@ void encode_record(const StoreGeometry& geometry, const StoreIdentity& identity,
                    const StoreRecord& record, std::span<uint8_t> out);
 RecordState decode_record(const StoreGeometry& geometry, const StoreIdentity& identity, int64_t slot,
                           std::span<const uint8_t> bytes, StoreRecord& record);
-// Puts the right sum into a record whose other bytes somebody changed; for tests and fuzzing.
+// Recomputes the sum of a record whose other bytes were modified; for tests and fuzzing.
 void seal_record(const StoreIdentity& identity, int64_t slot, std::span<uint8_t> bytes);
 
 uint64_t part_sum(const PrefixKey& key, int64_t layer, std::span<const uint8_t> part);

@@ -30,7 +30,7 @@ void StoreIndex::restored(int64_t slots) {
   known_ = std::max(known_, slots);
   for (; counted_ < static_cast<int64_t>(slots_.size()); ++counted_) {
     if (slot_at(counted_).state != State::free) continue;
-    // What is on disk there is nothing that counts, or was torn: zero it before it is used.
+    // The slot's record on disk is irrelevant or torn: zero it before the slot is used.
     slot_at(counted_).dirty = true;
     free_.push_back(counted_);
   }
@@ -72,7 +72,7 @@ int64_t StoreIndex::take_slot() {
     slots_.emplace_back();
     counted_ = slot + 1;
   } else if (unknown() > 0) {
-    return -1;  // there may be free ones yet: nobody has to go for the block
+    return -1;  // free slots may still be unscanned: evict nothing for this block
   } else {
     const auto oldest = std::ranges::find_if(order_, [&](const auto& one) { return slot_at(one.second).pins == 0; });
     if (oldest == order_.end()) return -1;

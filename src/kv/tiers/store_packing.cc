@@ -6,7 +6,7 @@
 namespace millrace {
 
 void pack_by_importance(std::vector<StagedBlock>& blocks) {
-  // A block's chain is that of the first block that came before it and stands next to it.
+  // A block joins the chain of the first earlier block that is adjacent to it.
   std::vector<size_t> chain(blocks.size()), order(blocks.size());
   for (size_t i = 0; i < blocks.size(); ++i) {
     chain[i] = i;

@@ -1,7 +1,7 @@
-// In which order blocks that are written together get their slots: IMPRESS (Chen et al., FAST 2025) packs the keys and
-// values that prompts look at into as few chunks of the disk as hold them.
+// The order in which blocks that are written together are assigned slots: IMPRESS (Chen et al., FAST 2025) packs the
+// keys and values that prompts attend to into as few disk chunks as possible.
 //
-//   put:    a3 a2 a1 a0 | b1 b0            as they leave the prefix index, the deepest of a prompt first
+//   put:    a3 a2 a1 a0 | b1 b0            in eviction order, the deepest block of a prompt first
 //   packed: a0 a2 a3 a1 | b0 b1            prompt by prompt, by falling attention mass
 #pragma once
 
@@ -19,7 +19,7 @@ struct StagedBlock {
   AlignedBuffer bytes;
 };
 
-// Keeps chains together, in order of their first block's arrival; equal masses stay as they came.
+// Keeps chains together, in the order in which their first blocks arrived; equal masses keep their order.
 void pack_by_importance(std::vector<StagedBlock>& blocks);
 
 }  // namespace millrace

@@ -9,8 +9,8 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kReadBytes = 128 << 10;            // parts of neighbouring layers are read together up to this
-constexpr int64_t kBufferBytes = int64_t{16} << 20;  // of all reads that are under way
+constexpr int64_t kReadBytes = 128 << 10;            // parts of adjacent layers are read together up to this size
+constexpr int64_t kBufferBytes = int64_t{16} << 20;  // of all reads in flight
 constexpr int64_t kMostReads = 64;
 
 }  // namespace
@@ -98,7 +98,7 @@ void StoreReader::loop() {
   }
 }
 
-// What is read by one request each, in the order of the requests.
+// Groups the load into one extent per request, in request order.
 void StoreReader::order(const StoreLoad& load) {
   const StoreGeometry& g = file_.geometry();
   const auto slot = [&](size_t i) { return load.blocks[i].slot; };
@@ -146,7 +146,7 @@ void StoreReader::run(StoreLoad& load) {
     return load.given_up || stop_;
   };
   while (under_way > 0 || next < all) {
-    if (next < all && given_up()) next = all;  // what is under way comes to its end
+    if (next < all && given_up()) next = all;  // let the reads in flight complete
     for (; next < all && !free_buffers_.empty(); ++next, ++under_way)
       start(load, next % extents_.size(), next / extents_.size());
     const int64_t n = under_way > 0 ? io_->wait(done) : 0;
@@ -158,8 +158,8 @@ void StoreReader::run(StoreLoad& load) {
   }
 }
 
-// Compares outside the lock, copies under it: give_up() must be able to say that nothing more is written. A damaged
-// part becomes zeros, so that a step that is computed over it has numbers, which nobody will look at.
+// Verifies outside the lock and copies under it: after give_up() nothing more is written. A damaged part is zeroed, so
+// that a step computed over it sees finite numbers; its result is discarded.
 void StoreReader::take_part(StoreLoad& load, const Part& part, bool read) {
   const StoreGeometry& g = file_.geometry();
   const Extent& extent = extents_[part.extent];

@@ -1,7 +1,7 @@
-// StoreReader: brings blocks from the prefix store's file into the pool, on a thread of its own, layer by layer over
-// all blocks of a load, so that the first layers can be used while the last are on their way. Every part is compared
-// with its sum before a byte of it reaches the pool. Where the file packs blocks by importance (store_format.h, version
-// 2), blocks in neighbouring slots are read by one request, the most important first.
+// StoreReader: reads blocks from the prefix store's file into the pool, on its own thread, layer by layer over all
+// blocks of a load, so that the first layers can be used while later ones are still loading. Every part is verified
+// against its sum before any of its bytes reach the pool. Where the file packs blocks by importance (store_format.h,
+// version 2), blocks in adjacent slots are read by one request, the most important first.
 #pragma once
 
 #include <condition_variable>
@@ -17,7 +17,7 @@
 
 namespace millrace {
 
-// One load. What it shall do is const once it is pushed; how it stands is under the reader's mutex.
+// One load. Its parameters are const once it is pushed; its progress is guarded by the reader's mutex.
 struct StoreLoad {
   struct Block {
     int64_t slot = 0;
@@ -30,8 +30,8 @@ struct StoreLoad {
 
   bool given_up = false;
   bool done = false;
-  int64_t layers = 0;     // the first so many of all blocks are in the pool, or never will be
-  std::vector<char> bad;  // of each block
+  int64_t layers = 0;     // number of leading layers that are in the pool for all blocks, or have failed
+  std::vector<char> bad;  // per block
   double seconds = 0;
 };
 
@@ -43,22 +43,22 @@ class StoreReader {
 
   std::string_view io() const { return io_->name(); }
   void push(std::shared_ptr<StoreLoad> load);
-  // From the return on no byte of the load reaches the pool.
+  // After the return no byte of the load reaches the pool.
   void give_up(StoreLoad& load);
-  // Runs `look` while nothing of a load changes.
+  // Runs `look` while no load changes.
   template <typename Look>
   void look_at(Look&& look) {
     std::lock_guard lock(mutex_);
     look();
   }
   void wait_layer(const StoreLoad& load, int64_t layer);
-  void wait_a_little();  // until some load moves on
+  void wait_a_little();  // until some load makes progress
 
  private:
-  // Blocks in neighbouring slots of one chunk, by their places in run_: [first, end).
+  // Blocks in adjacent slots of one chunk, as indices into run_: [first, end).
   struct Extent {
     size_t first = 0, end = 0;
-    float importance = 0;  // the most of any
+    float importance = 0;  // the maximum of its blocks
   };
   struct Part {
     size_t extent = 0;
@@ -73,13 +73,13 @@ class StoreReader {
 
   const StoreFile& file_;
   KvPool& pool_;
-  std::vector<int64_t> cuts_;  // layers between which a read ends: small parts are read together
+  std::vector<int64_t> cuts_;  // layer boundaries at which a read ends: small parts are read together
   std::unique_ptr<BlockIo> io_;
   int64_t buffer_bytes_ = 0;
   AlignedBuffer buffers_;  // [depth][buffer_bytes]
   std::vector<int64_t> free_buffers_;
-  std::vector<Part> parts_;  // under way, by tag
-  std::vector<size_t> run_;  // the running load's blocks, as they are read
+  std::vector<Part> parts_;  // in flight, by tag
+  std::vector<size_t> run_;  // the current load's blocks, in reading order
   std::vector<Extent> extents_;
   std::vector<size_t> damaged_;  // of one part
 
@@ -87,7 +87,7 @@ class StoreReader {
   std::condition_variable wake_, moved_;
   bool stop_ = false;
   std::deque<std::shared_ptr<StoreLoad>> queue_;
-  std::vector<int64_t> left_;  // of the running load: parts of each layer group that are not there yet
+  std::vector<int64_t> left_;  // of the current load: parts still missing in each layer group
   std::thread thread_;
 };
 

@@ -10,7 +10,7 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kScanBytes = int64_t{4} << 20;  // at once
+constexpr int64_t kScanBytes = int64_t{4} << 20;  // per read
 
 }  // namespace
 

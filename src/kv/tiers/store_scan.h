@@ -1,6 +1,5 @@
-// StoreScan: reads the records of a prefix store's file, from the first slot on, on a thread of its own, so that nobody
-// has to wait for the whole of a large file before the engine starts. Whoever takes what was read fills an index with
-// it.
+// StoreScan: reads the records of a prefix store's file, starting at the first slot, on its own thread, so that the
+// engine can start before a large file is scanned. The caller adds the results to an index.
 #pragma once
 
 #include <condition_variable>
@@ -17,18 +16,18 @@ namespace millrace {
 class StoreScan {
  public:
   struct Found {
-    std::vector<std::pair<int64_t, StoreRecord>> records;  // slot and what it holds, ascending
-    int64_t slots = 0;                                     // all slots below were read
-    int64_t bad = 0;                                       // records that did not pass their sums
-    bool failed = false;                                   // the file cannot be read any further
+    std::vector<std::pair<int64_t, StoreRecord>> records;  // slot and its record, ascending
+    int64_t slots = 0;                                     // all slots below have been read
+    int64_t bad = 0;                                       // records with a wrong checksum
+    bool failed = false;                                   // the rest of the file cannot be read
   };
 
   explicit StoreScan(const StoreFile& file);
-  ~StoreScan();  // leaves the rest unread
+  ~StoreScan();  // abandons the rest of the scan
 
-  // Waits until all is read, but no longer than that. Whether it is.
+  // Waits up to `seconds` until the scan is complete; returns whether it is.
   bool wait(double seconds);
-  // What was read since the last call.
+  // Records read since the last call.
   Found take();
 
  private:

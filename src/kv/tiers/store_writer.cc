@@ -113,7 +113,7 @@ bool StoreWriter::sync_or_fail() {
   return false;
 }
 
-// Whether what lies in the job's slot passes the sums of its record.
+// Whether the bytes in the job's slot match the sums of its record.
 bool StoreWriter::is_whole(const Job& job) {
   const StoreGeometry& g = file_.geometry();
   if (std::ssize(job.record.sums) != g.layers()) return false;
@@ -163,7 +163,7 @@ void StoreWriter::write(std::vector<Job>& jobs) {
   auto record_of = [&](size_t i) { return records_.data() + static_cast<int64_t>(i) * g.record_bytes; };
   std::memset(records_.data(), 0, jobs.size() * static_cast<size_t>(g.record_bytes));
 
-  // Nobody may find the old block's record above the new one's bytes.
+  // The old block's record must never be found together with the new block's bytes.
   pieces_.clear();
   for (size_t i = 0; i < jobs.size(); ++i)
     if (jobs[i].dirty && !whole_[i])

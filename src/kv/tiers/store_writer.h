@@ -1,5 +1,5 @@
-// StoreWriter: puts blocks into the prefix store's file, on a thread of its own. Blocks that arrive while a batch is
-// being written make the next batch, so that the two syncs of a batch are shared (store_format.h says why they are).
+// StoreWriter: writes blocks to the prefix store's file, on its own thread. Blocks that arrive while a batch is being
+// written form the next batch, so that its two syncs are shared (store_format.h explains them).
 #pragma once
 
 #include <condition_variable>
@@ -18,29 +18,29 @@ class StoreWriter {
  public:
   struct Job {
     int64_t slot = 0;
-    bool dirty = false;   // the slot's record on disk is another block's
-    bool check = false;   // the block is stored, with record.sums: to be written only where its bytes do not pass them
-    StoreRecord record;   // without the sums, but for a check
-    AlignedBuffer bytes;  // the slot's, as they will lie in the file
+    bool dirty = false;   // the slot's record on disk belongs to another block
+    bool check = false;   // the block is stored, with record.sums: written only if its bytes do not match them
+    StoreRecord record;   // without the sums, except for a check
+    AlignedBuffer bytes;  // the slot's bytes, as laid out in the file
   };
   struct Written {
     int64_t slot = 0;
     bool ok = false;
-    bool was_stored = false;  // a check it was
-    bool was_whole = false;   // ... that found nothing to do
+    bool was_stored = false;  // it was a check
+    bool was_whole = false;   // ... that found the block intact
     std::vector<uint64_t> sums;
   };
 
   StoreWriter(const StoreFile& file, int64_t buffers, bool uring);
-  ~StoreWriter();  // after all that was pushed is written
+  ~StoreWriter();  // writes all that was pushed first
 
   std::string_view io() const { return io_->name(); }
-  // Memory for a slot's bytes, zeros behind each part; without data when all of it is on its way to the disk.
+  // A buffer for a slot's bytes, with zeros behind each part; without data if all buffers are in use.
   AlignedBuffer take(bool wait);
-  bool has_room();  // take() would give some now
+  bool has_room();  // take() would succeed now
   void give_back(AlignedBuffer bytes);
   void push(Job job);
-  void collect(std::vector<Written>& out);  // what has ended since the last call
+  void collect(std::vector<Written>& out);  // what has completed since the last call
 
  private:
   void loop();
@@ -57,8 +57,8 @@ class StoreWriter {
   AlignedBuffer records_;  // [most_buffers][record_bytes]
   std::vector<IoPiece> pieces_;
   std::vector<char> ok_;     // of the batch
-  std::vector<char> whole_;  // ... what a check found to be so: not written
-  AlignedBuffer read_;       // a slot's parts, to be checked
+  std::vector<char> whole_;  // ... blocks that a check found intact: not written
+  AlignedBuffer read_;       // a slot's parts, for checks
 
   std::mutex mutex_;
   std::condition_variable wake_, room_;

@@ -1,6 +1,6 @@
-// KvTier: where keys and values go that do not fit into the pool. Moves are tickets: put() and get() begin one, poll()
-// tells how it stands, and no call waits for the other memory. A failed move is no error of a request: its tokens are
-// computed again. Not thread-safe.
+// KvTier: storage for keys and values that do not fit into the pool. Moves are tickets: put() and get() begin one,
+// poll() returns its state, and no call waits for the other memory. A failed move is not a request error: its tokens
+// are recomputed. Not thread-safe.
 #pragma once
 
 #include <cstdint>
@@ -18,15 +18,15 @@ class KvTier {
   virtual ~KvTier() = default;
   virtual int64_t free_tokens() const = 0;
 
-  // Begins to copy the blocks of `tokens` tokens out of the pool. They must not change before the ticket is ready; then
-  // the pool may have them back. Errors: resource (no room).
+  // Begins to copy the blocks of `tokens` tokens out of the pool. They must not change until the ticket is ready; then
+  // the pool may reuse them. Errors: resource (no room).
   virtual Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) = 0;
-  // Begins to copy a ready ticket's bytes into as many blocks. Errors: internal (no such ticket, other number of
+  // Begins to copy a ready ticket's bytes into as many blocks. Errors: internal (no such ticket, different number of
   // blocks).
   virtual Result<void> get(TierTicket ticket, std::span<const BlockId> into) = 0;
-  // Of the last put or get of the ticket.
+  // State of the ticket's last put or get.
   virtual TierState poll(TierTicket ticket) = 0;
-  // Forgets the ticket; a move that is under way is given up and leaves the blocks alone from now on.
+  // Discards the ticket; a move in flight is abandoned and no longer touches the blocks.
   virtual void erase(TierTicket ticket) = 0;
 };
 

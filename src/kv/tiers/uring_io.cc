@@ -1,5 +1,5 @@
-// BlockIo on io_uring (Axboe, "Efficient IO with io_uring", 2019): pieces go to the kernel in one queue and come back
-// in another, as many at once as the disk likes, from one thread and without a system call for each.
+// BlockIo on io_uring (Axboe, "Efficient IO with io_uring", 2019): requests and completions pass through two queues,
+// with many pieces in flight from one thread and without a system call for each.
 #include <liburing.h>
 
 #include <algorithm>
@@ -24,7 +24,7 @@ class UringIo final : public BlockIo {
   }
   ~UringIo() override {
     IoDone done;
-    while (open_ && under_way() > 0) wait({&done, 1});  // the kernel writes into somebody's memory until then
+    while (open_ && under_way() > 0) wait({&done, 1});  // the kernel writes into the caller's buffers until then
     if (open_) io_uring_queue_exit(&ring_);
   }
 
@@ -36,8 +36,7 @@ class UringIo final : public BlockIo {
     free_.pop_back();
     pieces_[static_cast<size_t>(place)] = piece;
     io_uring_sqe* entry = io_uring_get_sqe(&ring_);
-    if (entry ==
-        nullptr) {  // the queue has as many entries as there are pieces: cannot be, and is no reason to lose one
+    if (entry == nullptr) {  // cannot happen: the queue has an entry for every piece; but do not lose one
       finished_.push_back({place, move_bytes(fd_, piece)});
       return;
     }
@@ -63,7 +62,7 @@ class UringIo final : public BlockIo {
     }
     while (io_uring_sq_ready(&ring_) > 0)
       if (io_uring_submit(&ring_) < 0 && under_way() > static_cast<int64_t>(io_uring_sq_ready(&ring_)))
-        break;  // busy: take something first
+        break;  // busy: reap completions first
     while (under_way() > 0 && filled < most) {
       io_uring_cqe* entry = nullptr;
       const int error = filled == 0 ? io_uring_wait_cqe(&ring_, &entry) : io_uring_peek_cqe(&ring_, &entry);
@@ -87,7 +86,7 @@ class UringIo final : public BlockIo {
   int64_t under_way() const { return static_cast<int64_t>(pieces_.size() - free_.size()); }
   static bool may_go_on(int result) {
     return result > 0 || result == -EINTR || result == -EAGAIN;
-  }  // short, or not now
+  }  // short, or would block
 
   bool knows_read_and_write() {
     io_uring_probe* probe = io_uring_get_probe_ring(&ring_);
@@ -101,7 +100,7 @@ class UringIo final : public BlockIo {
   io_uring ring_{};
   bool open_ = false;
   std::vector<IoPiece> pieces_;
-  std::vector<int64_t> free_;  // places in pieces_
+  std::vector<int64_t> free_;  // indices into pieces_
   std::vector<Finished> finished_;
 };
 

@@ -1,4 +1,4 @@
-// The members of models/arch/; each is defined in the file of its name.
+// The members of models/arch/; each is defined in the file of the same name.
 #pragma once
 
 #include "models/arch.h"

@@ -22,7 +22,7 @@ void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files)
   rope.rotated = meta.count_or("rope.dimension_count", spec.head_dim, 0, kMaxWidth);
   rope.theta = meta.number_or("rope.freq_base", 10000.0);
   rope.factor = meta.number_or("rope.scaling.factor", meta.number_or("rope.scale_linear", 1.0));
-  if (rope.factor == 0.0) rope.factor = 1.0;  // some writers say 0 for no scaling
+  if (rope.factor == 0.0) rope.factor = 1.0;  // some writers store 0 for no scaling
   rope.original_context = meta.count_or("rope.scaling.original_context_length", spec.context, 0, kMaxContext);
   rope.attention_factor = meta.number_or("rope.scaling.attn_factor", 0.0);
   rope.beta_fast = meta.number_or("rope.scaling.yarn_beta_fast", rope.beta_fast);
@@ -32,7 +32,7 @@ void read_gguf_rope(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files)
     rope.scaling = RopeSpec::Scaling::linear;
   } else if (scaling == "yarn") {
     rope.scaling = RopeSpec::Scaling::yarn;
-    // GGUF's factor comes on top of the method's own 1 + 0.1 ln(factor); Hugging Face's stands in its place.
+    // GGUF's factor multiplies the method's own 1 + 0.1 ln(factor); Hugging Face's replaces it.
     if (rope.attention_factor > 0.0 && rope.factor > 1.0) rope.attention_factor *= 0.1 * std::log(rope.factor) + 1.0;
   } else if (scaling == "longrope") {
     rope.scaling = RopeSpec::Scaling::longrope;

@@ -1,4 +1,4 @@
-// Fields that nearly every architecture reads the same way, from either file kind.
+// Fields that nearly all architectures read the same way, from either file kind.
 #pragma once
 
 #include "formats/format.h"
@@ -15,13 +15,13 @@ inline constexpr int64_t kMaxExperts = 65536;
 void read_common_gguf(ConfigReader& meta, ArchSpec& spec, const ModelFiles& files);
 void read_common_huggingface(ConfigReader& config, ArchSpec& spec);
 
-// The `rope_scaling` / `rope_parameters` object of a config.json into `rope`.
+// Reads the `rope_scaling` / `rope_parameters` object of a config.json into `rope`.
 void read_rope_scaling(ConfigReader& config, ConfigReader scaling, RopeSpec& rope);
 
-// Every `pattern`-th layer sees all keys, the others only `window`.
+// Every `pattern`-th layer sees all keys, the others only the last `window`.
 void alternate_windows(ArchSpec& spec, int64_t window, int64_t pattern);
 
-// window and sliding-layer choice from config.json's sliding_window and layer_types, where present.
+// Window and sliding-layer pattern from config.json's sliding_window and layer_types, where present.
 void read_huggingface_windows(ConfigReader& config, ArchSpec& spec, int64_t default_pattern);
 
 // Mixture-of-experts fields of config.json.

@@ -1,4 +1,4 @@
-// Gemma 1, 2 and 3 (text). Hugging Face stores norm weights minus one; GGUF stores them whole.
+// Gemma 1, 2 and 3 (text). Hugging Face stores norm weights minus one; GGUF stores the full weights.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -34,7 +34,7 @@ void read_gemma2_gguf(ConfigReader& meta, ArchSpec& spec) {
   set_common(spec);
   spec.post_norm = true;
   alternate_windows(spec, meta.count_or("attention.sliding_window", 4096, 0, kMaxContext), 2);
-  // GGUF does not carry query_pre_attn_scalar; only the 27B model (46 layers) departs from head_dim.
+  // GGUF does not store query_pre_attn_scalar; only the 27B model (46 layers) deviates from head_dim.
   if (spec.attention_scale == 0.0f && spec.layer_count() == 46)
     set_query_scale(spec, static_cast<double>(spec.width) / static_cast<double>(spec.heads));
 }
@@ -48,7 +48,7 @@ void read_gemma2(ConfigReader& config, ArchSpec& spec) {
   read_huggingface_windows(config, spec, 2);
 }
 
-// Global layers use the long-context rope, local ones a plain one of their own base.
+// Global layers use the long-context rope, local ones a plain one with its own base.
 void split_ropes(ArchSpec& spec, double local_theta) {
   RopeSpec local;
   local.rotated = spec.ropes[0].rotated;
@@ -78,7 +78,7 @@ void read_gemma3(ConfigReader& config, ArchSpec& spec) {
   read_gemma2(config, spec);
   spec.qk_norm = QkNorm::head;
   if (config.texts_or_empty("layer_types").empty()) read_huggingface_windows(config, spec, kGemma3Pattern);
-  // Newer configs keep both ropes under rope_parameters.
+  // Newer configs store both ropes under rope_parameters.
   ConfigReader parameters = config.object("rope_parameters");
   double local_theta = config.number_or("rope_local_base_freq", 10000.0);
   if (parameters.has("full_attention")) {
@@ -96,7 +96,7 @@ const std::vector<TensorName> kPrePostNames = {
     {"blk.{l}.post_ffw_norm.weight", "model.layers.{l}.post_feedforward_layernorm.weight"},
 };
 
-// Gemma's scale of queries, as the number whose root it is the inverse of.
+// Gemma's query scale is the inverse square root of this number.
 void write_query_scale(const ArchSpec& spec, nlohmann::ordered_json& config) {
   const double scalar = 1.0 / (static_cast<double>(spec.attention_scale) * spec.attention_scale);
   const double whole = std::round(scalar);
@@ -159,7 +159,8 @@ const Arch kGemma3 = {
     .name = "gemma3",
     .huggingface = {"Gemma3ForCausalLM", "Gemma3ForConditionalGeneration"},
     .huggingface_type = "gemma3_text",
-    .summary = "Gemma with QK-norm, five local layers to a global one, a rope for each kind (text part)",
+    .summary =
+        "Gemma with QK-norm, five local layers per global one, separate ropes for local and global layers (text part)",
     .paper = "Gemma Team, 2025, Gemma 3 Technical Report",
     .read_gguf = read_gemma3_gguf,
     .read_huggingface = read_gemma3,

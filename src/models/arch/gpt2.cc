@@ -19,7 +19,7 @@ void set_common(ArchSpec& spec) {
 
 void read_gguf(ConfigReader&, ArchSpec& spec) { set_common(spec); }
 
-// config.json of GPT-2 has names of its own, so nothing common was read.
+// GPT-2's config.json uses its own names, so the common fields were not read.
 void read_huggingface(ConfigReader& config, ArchSpec& spec) {
   spec.vocab = config.count("vocab_size", 1, kMaxVocab);
   spec.width = config.count("n_embd", 1, kMaxWidth);

@@ -1,4 +1,4 @@
-// Llama 1, 2 and 3.x, and everything that took its shape (SmolLM, TinyLlama, Yi ...).
+// Llama 1, 2 and 3.x, and all models of the same architecture (SmolLM, TinyLlama, Yi ...).
 #include <fmt/format.h>
 
 #include "models/arch/builtin.h"

@@ -1,4 +1,4 @@
-// OLMo 2: no norm before a block, one after it; RMSNorm over the whole query and key vectors.
+// OLMo 2: norms after each block instead of before; RMSNorm over the whole query and key vectors.
 #include "models/arch/builtin.h"
 #include "models/arch/common.h"
 

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// use_sliding_window is off in every published dense checkpoint; layers from max_window_layers on would slide.
+// use_sliding_window is off in all published dense checkpoints; if on, layers from max_window_layers on are sliding.
 void read_windows(ConfigReader& config, ArchSpec& spec) {
   if (!config.flag_or("use_sliding_window", false)) return;
   if (!config.texts_or_empty("layer_types").empty()) {
@@ -28,7 +28,7 @@ void read_qwen3(ConfigReader& config, ArchSpec& spec) {
   read_windows(config, spec);
 }
 
-// Layers named in mlp_only_layers, and those off the sparse step, keep a dense MLP.
+// Layers in mlp_only_layers, and those off the sparse step, have a dense MLP.
 void read_moe_layers(ConfigReader& config, ArchSpec& spec) {
   int64_t step = config.count_or("decoder_sparse_step", 1, 1, kMaxLayers);
   for (int64_t i = 0; i < spec.layer_count(); ++i) spec.layers[i].moe = (i + 1) % step == 0;

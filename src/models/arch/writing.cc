@@ -18,7 +18,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 using Scaling = RopeSpec::Scaling;
 
-constexpr double kRelative = 1e-5;  // numbers that passed through 32-bit floats
+constexpr double kRelative = 1e-5;  // tolerance for numbers that passed through 32-bit floats
 
 bool close(double a, double b) { return std::abs(a - b) <= kRelative * std::max(std::abs(a), std::abs(b)) + 1e-12; }
 
@@ -34,7 +34,7 @@ const char* activation_name(HiddenActivation activation) {
   return "silu";
 }
 
-// What Llama 3's scaling divides each frequency by.
+// The divisor of each frequency under Llama 3's scaling.
 std::vector<float> frequency_divisors(const RopeSpec& rope) {
   RopeSpec plain;
   plain.rotated = rope.rotated;
@@ -57,7 +57,7 @@ void write_gguf_rope(const RopeSpec& rope, Json& meta, std::vector<FactorTensor>
   if (rope.scaling != Scaling::none && rope.original_context > 0)
     meta["rope.scaling.original_context_length"] = rope.original_context;
   if (rope.scaling == Scaling::yarn) {
-    // On top of the method's own factor, see read_gguf_rope() in common.cc.
+    // Relative to the method's own factor, see read_gguf_rope() in common.cc.
     const double own = rope.factor > 1.0 ? 0.1 * std::log(rope.factor) + 1.0 : 1.0;
     if (rope.attention_factor > 0.0) meta["rope.scaling.attn_factor"] = rope.attention_factor / own;
     if (rope.beta_fast != 32.0) meta["rope.scaling.yarn_beta_fast"] = rope.beta_fast;
@@ -79,9 +79,9 @@ bool same_frequencies(const RopeSpec& left, const RopeSpec& right, int64_t conte
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), close);
 }
 
-// GGUF keeps Llama 3's scaling as divisors only. A divisor d of a wavelength w in the blend has
-// 1/d = (1 - s) / factor + s with s = (context / w - low) / (high - low), a line in 1/w: with low = 1 two of them give
-// the other numbers. With fewer, the published ones are tried.
+// GGUF stores Llama 3's scaling as divisors only. A divisor d of a wavelength w in the blend has 1/d = (1 - s) / factor
+// + s with s = (context / w - low) / (high - low), a line in 1/w: with low = 1, two divisors determine the other
+// numbers. With fewer, the published numbers are tried.
 std::optional<RopeSpec> find_llama3(const RopeSpec& rope) {
   RopeSpec found = rope;
   found.scaling = Scaling::llama3;
@@ -119,7 +119,7 @@ void write_huggingface_rope(const RopeSpec& given, Json& config) {
   RopeSpec rope = given;
   if (rope.scaling == Scaling::none && !rope.long_factors.empty()) {
     auto found = find_llama3(rope);
-    if (!found) return;  // spec_difference() will say so
+    if (!found) return;  // spec_difference() will report it
     rope = *found;
   }
   if (rope.scaling == Scaling::none) return;
@@ -152,7 +152,7 @@ void write_huggingface_rope(const RopeSpec& given, Json& config) {
 std::string layer_difference(const ArchSpec& left, const ArchSpec& right) {
   for (size_t i = 0; i < left.layers.size(); ++i) {
     const LayerSpec &a = left.layers[i], &b = right.layers[i];
-    // A window that the whole context fits into is none.
+    // A window that covers the whole context is equivalent to none.
     auto window = [&](const LayerSpec& layer) { return layer.window >= left.context ? 0 : layer.window; };
     if (window(a) != window(b)) return fmt::format("attention window of layer {} ({}, {})", i, a.window, b.window);
     if (a.moe != b.moe) return fmt::format("whether layer {} has experts", i);

@@ -1,5 +1,5 @@
-// The way back: an ArchSpec as GGUF metadata or as config.json, as far as every architecture says it the same way.
-// What one of them says differently is its write_gguf or write_huggingface hook.
+// The reverse direction: an ArchSpec as GGUF metadata or as config.json, for the fields that all architectures write
+// the same way. Differences are in the architecture's write_gguf or write_huggingface hook.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -10,7 +10,7 @@
 
 namespace millrace {
 
-// A tensor that a GGUF file keeps instead of a key: rope_freqs.weight, rope_factors_long.weight ...
+// A tensor that a GGUF file stores instead of a key: rope_freqs.weight, rope_factors_long.weight ...
 struct FactorTensor {
   std::string name;
   std::vector<float> values;
@@ -19,7 +19,7 @@ struct FactorTensor {
 // The keys after "ARCH." (architecture hook included), and the factor tensors.
 nlohmann::ordered_json write_arch_gguf(const Arch& arch, const ArchSpec& spec, std::vector<FactorTensor>& factors);
 
-// config.json without token ids and dtype, hook included. `head` and the biases say which tensors exist.
+// config.json without token ids and dtype, hook included. `head` and the biases tell which tensors exist.
 struct WrittenTensors {
   bool head = false, attention_bias = false, mlp_bias = false;
 };
@@ -29,13 +29,13 @@ nlohmann::ordered_json write_arch_huggingface(const Arch& arch, const ArchSpec& 
 const Arch* arch_for_huggingface(const ArchSpec& spec);
 const Arch* arch_for_gguf(const Arch& arch);
 
-// The first thing about two specs that would change an output, empty if there is none. Names, the order of rotated
-// pairs and the offset of norms are conventions of the file kind and do not count.
+// The first difference between two specs that would change an output; empty if none. Names, the order of rotated pairs
+// and the offset of norms are conventions of the file kind and do not count.
 std::string spec_difference(const ArchSpec& left, const ArchSpec& right);
 
 // For hooks.
 int64_t first_window(const ArchSpec& spec);    // 0: no layer has one
-int64_t window_pattern(const ArchSpec& spec);  // every n-th layer sees everything; 0: none does, or no such n
+int64_t window_pattern(const ArchSpec& spec);  // every n-th layer sees all keys; 0: none does, or there is no such n
 void write_huggingface_windows(const ArchSpec& spec, nlohmann::ordered_json& config);
 void write_layer_types(const ArchSpec& spec, nlohmann::ordered_json& config);
 void write_softcap(nlohmann::ordered_json& config, const char* key, float value);  // 0: null

@@ -1,7 +1,6 @@
-// The parts of a layer. Each works on the whole batch and reads ArchSpec for what differs between architectures.
+// The parts of a layer. Each processes the whole batch and reads architecture differences from ArchSpec.
 //
-// What is done to single rows between two products runs in one pass, so that a row stays in a cache and threads meet
-// once:
+// All row operations between two products run in one pass, so that a row stays in a cache and threads synchronize once:
 //
 //   add the last block's output, norm, round -> Q K V -> QK-norm, rope, store -> attend -> round -> output
 //   add, norm, round -> gate up -> activate, round -> down
@@ -15,10 +14,10 @@
 
 namespace millrace {
 
-// Calls body(t) for every row, on several threads where `values`, those of one row, make that worth while.
+// Calls body(t) for every row, on several threads if `values`, the number of values per row, makes that worthwhile.
 template <typename Body>
 void for_rows(ForwardContext& context, int64_t rows, int64_t values, const Body& body) {
-  constexpr int64_t kWorthThreads = 1 << 12;  // some 2 us of work: starting a job takes a fraction of one
+  constexpr int64_t kWorthThreads = 1 << 12;  // about 2 us of work: starting a job takes a fraction of one
   if (rows * values < kWorthThreads) {
     for (int64_t t = 0; t < rows; ++t) body(t);
   } else {
@@ -26,23 +25,23 @@ void for_rows(ForwardContext& context, int64_t rows, int64_t values, const Body&
   }
 }
 
-// One row, with no norm where that is absent (y may be x).
+// Normalizes one row, or copies it if there is no norm (y may be x).
 void norm_row(const ArchSpec& spec, const NormWeights& weights, const KernelTable& kernels, const float* x, float* y);
 
-// Rounds row t of `rows`, which lie at `scratch`.
+// Rounds row t of `rows`, which are stored at `scratch`.
 inline void encode_row(const KernelTable& kernels, const ActivationRows& rows, int64_t t, const float* x,
                        uint8_t* scratch) {
   kernels.encode_activation(rows.kind, x, rows.cols, scratch + t * rows.stride);
 }
 
-// A matrix of several that read the same rows.
+// One of several matrices that read the same rows.
 struct Projection {
   const Weight& weight;
   const std::vector<float>& bias;  // empty: none
   float* y;                        // [tokens, weight.rows]
 };
 
-// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job where all want the same rounding;
+// Multiplies `x` [tokens, cols], rounded in `rows` for the first matrix, as one job if all use the same rounding; the
 // others round again into context.encoded.
 void project(ForwardContext& context, const float* x, ActivationRows rows, std::initializer_list<Projection> matrices);
 
@@ -50,8 +49,8 @@ void project(ForwardContext& context, const float* x, ActivationRows rows, std::
 void fill_rope_row(const ArchSpec& spec, const std::vector<std::vector<double>>& frequencies,
                    const std::vector<float>& scales, int32_t position, int64_t t, ForwardContext& context);
 
-// Attention has two halves: after the first, which stores every token's keys and values, the last layer goes on with
-// the tokens whose logits are wanted (keep_outputs) and drops the others.
+// Attention has two halves: after the first, which stores all tokens' keys and values, the last layer continues only
+// with the tokens whose logits are needed (keep_outputs).
 // context.normed, rounded in `rows` -> context.q
 void attention_keys(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                     const Batch& batch, const ActivationRows& rows, ForwardContext& context);
@@ -61,7 +60,7 @@ void observe_attention(const ArchSpec& spec, const LayerSpec& layer, int64_t ind
 // context.q -> context.block_out
 void attention_block(const ArchSpec& spec, const LayerSpec& layer, int64_t index, const LayerWeights& weights,
                      const Batch& batch, ForwardContext& context);
-// Moves the residual and query rows of batch.output_rows to the front; returns the batch they make.
+// Moves the residual and query rows of batch.output_rows to the front; returns the resulting batch.
 const Batch& keep_outputs(const ArchSpec& spec, const Batch& batch, ForwardContext& context);
 
 // context.normed, rounded in `rows` -> context.block_out

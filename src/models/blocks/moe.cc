@@ -1,6 +1,6 @@
-// Mixture of experts (Shazeer et al., 2017; Jiang et al., 2024, "Mixtral of Experts"): every token's rows are gathered
-// by expert, so that each expert's matrices are read once a batch, and summed per token in the order of its own
-// ranking, so that batch mates change nothing.
+// Mixture of experts (Shazeer et al., 2017; Jiang et al., 2024, "Mixtral of Experts"): tokens' rows are gathered by
+// expert, so that each expert's matrices are read once per batch, and summed per token in the token's own rank order,
+// so that results do not depend on the rest of the batch.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -19,7 +19,7 @@ void choose_experts(const MoeSpec& moe, const KernelTable& kernels, float* logit
     int64_t best = -1;
     for (int64_t e = 0; e < moe.experts; ++e)
       if (logits[e] >= 0.0f && (best < 0 || logits[e] > logits[best])) best = e;
-    if (best < 0) best = 0;  // a router row of NaN: defined, if useless
+    if (best < 0) best = 0;  // a router row of NaN: well-defined, but meaningless
     chosen[rank] = static_cast<int32_t>(best);
     weight[rank] = logits[best];
     total += logits[best];
@@ -40,8 +40,8 @@ void group_by_expert(const MoeSpec& moe, int64_t pairs, ForwardContext& context)
   begin[0] = 0;
 }
 
-// The products of one layer's experts as one job, so that an expert with a token or two keeps no thread waiting: gate
-// and up of every expert that has rows, or their down. Rows of one expert follow each other from expert_begin.
+// The products of one layer's experts as one job, so that an expert with only a token or two stalls no thread: gate and
+// up of every expert that has rows, or their down. Rows of one expert are contiguous from expert_begin.
 struct ExpertJobs {
   const std::vector<MlpWeights>& experts;
   const MoeSpec& moe;
@@ -59,7 +59,7 @@ struct ExpertJobs {
     linear(context.pool(), {context.expert_parts.data(), count});
   }
 
-  // `in`: all experts' rows; where `shared`, the one row that all of them read.
+  // `in`: all experts' rows; if `shared`, the one row that all of them read.
   void gate_up(const ActivationRows& in, bool shared) const {
     run([&](const MlpWeights& expert, int64_t begin, int64_t rows, size_t at) {
       ActivationRows mine = in;
@@ -87,7 +87,7 @@ struct ExpertJobs {
   }
 };
 
-// The experts on the rows of `x`, every (token, rank) pair its own row of context.expert_out.
+// Runs the experts on the rows of `x`; every (token, rank) pair gets its own row of context.expert_out.
 void run_experts(const ArchSpec& spec, const LayerWeights& weights, const ActivationRows& x, ForwardContext& context) {
   const MoeSpec& moe = spec.moe;
   const KernelTable& kernels = context.kernels();
@@ -102,7 +102,7 @@ void run_experts(const ArchSpec& spec, const LayerWeights& weights, const Activa
     });
   }
   jobs.gate_up(in, x.tokens == 1);
-  // One rounding for all: load_moe() saw to it that the experts' formats share one.
+  // One rounding for all: load_moe() ensures that the experts' formats share it.
   const ActivationRows inner =
       activation_rows(weights.experts[0].down.format->activation, pairs, moe.hidden, context.encoded_hidden.data());
   for_rows(context, pairs, 2 * moe.hidden, [&](int64_t i) {
@@ -147,7 +147,7 @@ void moe_block(const ArchSpec& spec, const LayerWeights& weights, const Activati
                                               spec.width, tokens, spec.width, context.encoded.data());
     linear(context.pool(), weights.shared_gate, gated, logits, 1);
   }
-  // Where (token, rank) went, then the sum in rank order.
+  // The row of each (token, rank), then the sum in rank order.
   auto& place = context.chosen;
   for (int64_t i = 0; i < pairs; ++i) place[context.expert_rows[i]] = static_cast<int32_t>(i);
   for_rows(context, tokens, spec.width * moe.used, [&](int64_t t) {

@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Llama 3.1: long wavelengths are divided by factor, short ones kept, a linear blend between.
+// Llama 3.1: long wavelengths are divided by factor, short ones are unchanged, with a linear blend between.
 double scale_llama3(const RopeSpec& rope, double frequency) {
   const double wavelength = 2.0 * std::numbers::pi / frequency;
   const double context = static_cast<double>(rope.original_context);
@@ -19,7 +19,7 @@ double scale_llama3(const RopeSpec& rope, double frequency) {
   return (1.0 - blend) * frequency / rope.factor + blend * frequency;
 }
 
-// Index of the pair that turns `rotations` times over the original context (YaRN, eq. 17 solved for the dimension).
+// Index of the pair that makes `rotations` turns over the original context (YaRN, eq. 17 solved for the dimension).
 double yarn_dimension(const RopeSpec& rope, double rotations) {
   return static_cast<double>(rope.rotated) *
          std::log(static_cast<double>(rope.original_context) / (rotations * 2.0 * std::numbers::pi)) /

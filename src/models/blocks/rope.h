@@ -8,11 +8,11 @@
 
 namespace millrace {
 
-// Angle per position of each of the rotated / 2 pairs. `context` is the longest stream the model will see: LongRoPE
-// takes its long factors beyond the original context.
+// Angle per position of each of the rotated / 2 pairs. `context` is the longest stream that the model will see:
+// LongRoPE uses its long factors beyond the original context.
 std::vector<double> rope_frequencies(const RopeSpec& rope, int64_t context);
 
-// What cos and sin are multiplied by (YaRN's and LongRoPE's attention factor), 1 otherwise.
+// Factor of cos and sin (YaRN's and LongRoPE's attention factor); 1 otherwise.
 float rope_scale(const RopeSpec& rope);
 
 }  // namespace millrace

@@ -30,7 +30,7 @@ void project(ForwardContext& context, const float* x, ActivationRows rows, std::
   for (const Projection& matrix : matrices) {
     const Activation kind = matrix.weight.format->activation;
     if (kind != rows.kind) {
-      run();  // before its rows are written over
+      run();  // before its rows are overwritten
       rows = encode_activations(context.kernels(), context.pool(), kind, x, rows.cols, rows.tokens, rows.cols,
                                 context.encoded.data());
     }

@@ -1,4 +1,4 @@
-// What lies between opening and writing: the input under one roof, and the plan of an output. See convert.h.
+// Shared between opening and writing: the unified input and the plan of an output. See convert.h.
 #pragma once
 
 #include <optional>
@@ -20,21 +20,21 @@ struct ConversionInput {
 
   bool is_gguf() const { return !checkpoint && files.kind == ModelFiles::Kind::gguf; }
   const char* kind_name() const { return checkpoint ? "llama2.c" : is_gguf() ? "gguf" : "huggingface"; }
-  std::vector<std::string> paths() const;  // what the output must not touch
+  std::vector<std::string> paths() const;  // paths that the output must not overwrite
 };
 
-// Errors: corrupt, unsupported (an architecture by its name), user (several tokenizers, or none).
+// Errors: corrupt, unsupported (an architecture, named), user (several tokenizers, or none).
 Result<ConversionInput> open_conversion_input(const std::string& path, const std::string& tokenizer);
 
 struct ConversionPlan {
   std::vector<OutputTensor> tensors;
-  GgufWriter writer;                // metadata of a GGUF file; tensors are still to be added
+  GgufWriter writer;                // metadata of a GGUF file; tensors are added later
   std::vector<TextFile> texts;      // files of a folder
   std::vector<std::string> copies;  // paths to copy into it
 };
 
-// Fills the report's kept, fallbacks, left_out and notes too. Errors: unsupported (what the output cannot say, a format
-// that no matrix can have), corrupt.
+// Also fills the report's kept, fallbacks, left_out and notes. Errors: unsupported (not expressible in the output, or a
+// format that fits no matrix), corrupt.
 Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_gguf, const Format* target,
                                        ConvertReport& report);
 

@@ -1,4 +1,4 @@
-// The way of a conversion: open, describe the output, compare both descriptions, list the tensors, write them.
+// The steps of a conversion: open, describe the output, compare both descriptions, list the tensors, write them.
 #include "models/convert/convert.h"
 
 #include <fmt/format.h>
@@ -31,7 +31,7 @@ Result<const Format*> find_target(const std::string& name, bool gguf) {
   const Format* format = find_format(name);
   if (format && can_store(*format, gguf)) return format;
   const char* kind = gguf ? "GGUF files" : "Hugging Face folders";
-  const std::string what = format ? fmt::format("{} cannot store it", kind) : "there is no such format";
+  const std::string what = format ? fmt::format("{} cannot store it", kind) : "unknown format";
   return Error::unsupported(fmt::format("--format {}: {}; choose one of {}", name, what, format_names(gguf)));
 }
 
@@ -57,7 +57,7 @@ std::function<void(int64_t, int64_t)> fraction_of(const ConvertOptions& options)
 
 Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& pool) {
   const bool gguf = options.output.ends_with(".gguf");
-  if (options.output.empty()) return Error::user("output: is missing; name a .gguf file or a folder");
+  if (options.output.empty()) return Error::user("output: is missing; give a .gguf file or a folder");
   for (const char* ending : {".safetensors", ".bin", ".json"})
     if (options.output.ends_with(ending))
       return Error::user(

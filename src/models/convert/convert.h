@@ -1,6 +1,6 @@
 // Conversion between file kinds and number formats, by plain rounding: GGUF files, Hugging Face folders, and llama2.c
-// checkpoints as input. What the output would say of the architecture is read back and compared before a byte is
-// written, so nothing that one kind cannot express is lost in silence.
+// checkpoints as input. The output's description of the architecture is read back and compared before anything is
+// written, so nothing that a file kind cannot express is lost silently.
 #pragma once
 
 #include <cstdint>
@@ -17,10 +17,10 @@ namespace millrace {
 struct ConvertOptions {
   std::string input;   // GGUF file, .safetensors file, Hugging Face folder, llama2.c checkpoint (.bin)
   std::string output;  // a name that ends in .gguf, or a folder
-  std::string format;  // of the matrices ("q8_0"); empty: as the input has them where the output can hold it, else f32
+  std::string format;  // of the matrices ("q8_0"); empty: the input's format if the output can store it, else f32
   std::string
-      tokenizer;       // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one beside the checkpoint; "none"
-  bool force = false;  // replace an output that exists
+      tokenizer;       // for llama2.c: tokenizer.bin or tokenizer.model; empty: the one next to the checkpoint; "none"
+  bool force = false;  // replace an existing output
   std::function<void(double)> progress;  // fraction written; may be null
 };
 
@@ -29,19 +29,20 @@ struct ConvertReport {
     std::string name, format, why;
   };
   std::string input_kind, output_kind;  // "gguf", "huggingface", "llama2.c"
-  std::string architecture;             // as the output calls it
+  std::string architecture;             // the output's name for it
   int64_t tensors = 0;
   int64_t parameters = 0;
   int64_t bytes = 0;                                           // of tensors, written
   std::map<std::string, std::pair<int64_t, int64_t>> formats;  // name -> tensors, bytes
-  std::vector<Kept> kept;                                      // matrices that --format did not reach
-  std::vector<Kept> fallbacks;        // matrices whose rows are no whole blocks of it, and what they have instead
-  std::vector<std::string> left_out;  // tensors of the input that the output does not have
+  std::vector<Kept> kept;                                      // matrices that --format did not apply to
+  std::vector<Kept> fallbacks;        // matrices whose rows are not whole blocks of it, and their format instead
+  std::vector<std::string> left_out;  // tensors of the input that are not in the output
   std::vector<std::string> notes;
 };
 
-// Errors: user (names, an output that exists), corrupt (the input), unsupported (an architecture, a format, one that no
-// matrix can have, something the output kind cannot say), resource (disk or memory). Then nothing is left behind.
+// Errors: user (names, an existing output), corrupt (the input), unsupported (an architecture, a format that is unknown
+// or fits no matrix, something that the output kind cannot express), resource (disk or memory). On failure nothing is
+// left behind.
 Result<ConvertReport> convert_model(const ConvertOptions& options, ThreadPool& pool);
 
 }  // namespace millrace

@@ -9,7 +9,7 @@ namespace {
 
 bool is_plain(const Format& format) { return format.block_values == 1 && format.name != "f8_e4m3"; }
 
-// What takes the place of a format whose blocks are too wide for a row, as llama.cpp has it; null: none does.
+// The replacement for a format whose blocks are too wide for a row, as in llama.cpp; null: none.
 const Format* narrower(const Format& format) {
   static constexpr std::pair<std::string_view, std::string_view> kNarrower[] = {
       {"q2_k", "iq4_nl"}, {"q3_k", "iq4_nl"}, {"iq4_xs", "iq4_nl"},
@@ -44,15 +44,15 @@ const Format* FormatChoice::choose(const SourceTensor& tensor, const std::string
   return fits && !(tensor.transposed && source->block_values > 1) ? source : f32_;
 }
 
-// The target, or what takes its place; where not even its blocks fit, half a number for each value.
+// The target or its replacement; if even that does not fit, a 16-bit float format.
 const Format* FormatChoice::fitting(const std::string& name, int64_t line, const Format* plain) {
   const Format* format = target_;
   while (format && line % format->block_values != 0) format = narrower(*format);
   if (format == target_) return target_;
   if (!format) format = plain->block_bytes <= 2 ? plain : find_format("f16");
   const std::string why =
-      fmt::format("{} columns are no whole blocks of {}, which have {}", line, target_->name, target_->block_values);
-  // Experts of one stack are one tensor.
+      fmt::format("{} columns are not whole blocks of {} (block size {})", line, target_->name, target_->block_values);
+  // Experts of one stack form one tensor.
   if (report_.fallbacks.empty() || report_.fallbacks.back().name != name)
     report_.fallbacks.push_back({name, std::string(format->name), why});
   return format;

@@ -1,4 +1,4 @@
-// Which format each tensor of an output gets: --format where a matrix can have it, else what comes next to it.
+// Chooses the format of each output tensor: --format if the matrix can use it, else the nearest alternative.
 #pragma once
 
 #include <string>
@@ -10,20 +10,20 @@
 
 namespace millrace {
 
-// Whether the file kind stores matrices of this format (folders: plain floats).
+// Whether the file kind stores matrices of this format (folders: only plain floats).
 bool can_store(const Format& format, bool gguf);
 
-// Matrices that stay as they are, by either spelling of their names; null for the others.
+// Matrices whose format is not changed, by either spelling of their names; null for the others.
 const char* special_matrix(std::string_view name);
 
-// Chooses formats, and notes in the report what --format did not reach and what fell back.
+// Chooses formats, and records in the report where --format was not applied and what fell back.
 class FormatChoice {
  public:
-  // `target`: of --format, null without.
+  // `target`: the --format; null without.
   FormatChoice(bool gguf, bool same_kind, const Format* target, ConvertReport& report)
       : gguf_(gguf), same_kind_(same_kind), target_(target), report_(report) {}
 
-  // `line`: values along memory in the output; `special`: why a matrix is no part of --format, or null.
+  // `line`: contiguous values per row in the output; `special`: why --format does not apply to the matrix, or null.
   const Format* choose(const SourceTensor& tensor, const std::string& name, int64_t line, const char* special);
 
  private:

@@ -1,4 +1,4 @@
-// Metadata of a GGUF file that is neither the architecture's nor the tokenizer's. Stateless.
+// Metadata of a GGUF file that belongs neither to the architecture nor to the tokenizer. Stateless.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -12,7 +12,7 @@
 
 namespace millrace {
 
-// A number, boolean, string or flat array; numbers take 32 bits where they fit. False: no GGUF type holds it.
+// A number, boolean, string or flat array; numbers are stored in 32 bits if they fit. False: no GGUF type can hold it.
 bool set_json(GgufWriter& writer, const std::string& key, const nlohmann::ordered_json& value);
 
 void set_general_keys(GgufWriter& writer, std::string_view architecture, const std::string& name,
@@ -20,7 +20,7 @@ void set_general_keys(GgufWriter& writer, std::string_view architecture, const s
 void set_file_type(GgufWriter& writer, const std::vector<OutputTensor>& tensors);
 void set_generation_keys(GgufWriter& writer, const ModelFiles& files);
 void set_template_keys(GgufWriter& writer, const ModelFiles& files);
-// The arrays that ModelFiles::config does not keep, as they are.
+// Copies the arrays that ModelFiles::config does not store.
 void set_tokenizer_arrays(GgufWriter& writer, const TokenizerSpec& spec);
 
 }  // namespace millrace

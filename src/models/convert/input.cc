@@ -1,4 +1,4 @@
-// Opening what is converted: model files by the loader, llama2.c checkpoints with the tokenizer beside them.
+// Opens the input of a conversion: model files through the loader, llama2.c checkpoints with their tokenizer.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A regular file that is no GGUF file and is called .bin, or begins like version 1 or 2 of the checkpoints.
+// A regular non-GGUF file that is named .bin, or has the magic of checkpoint version 1 or 2.
 bool looks_like_checkpoint(const std::string& path) {
   std::error_code ignored;
   if (!fs::is_regular_file(path, ignored)) return false;
@@ -26,7 +26,7 @@ bool looks_like_checkpoint(const std::string& path) {
   return path.ends_with(".bin") || magic == "24ka";
 }
 
-// tok<vocab>.bin, or tokenizer.bin, or the only tok*.bin beside the checkpoint.
+// tok<vocab>.bin, or tokenizer.bin, or the only tok*.bin next to the checkpoint.
 Result<std::string> find_tokenizer(const std::string& checkpoint, int64_t vocab) {
   fs::path folder = fs::path(checkpoint).parent_path();
   if (folder.empty()) folder = ".";
@@ -42,24 +42,22 @@ Result<std::string> find_tokenizer(const std::string& checkpoint, int64_t vocab)
   std::ranges::sort(others);
   if (others.size() == 1) return others.front();
   if (others.empty())
-    return Error::user(
-        fmt::format("{}: no tokenizer.bin or tok{}.bin lies beside it; give --tokenizer FILE, or --tokenizer none",
-                    checkpoint, vocab));
-  return Error::user(fmt::format("{}: several tokenizers lie beside it; choose with --tokenizer: {}", checkpoint,
+    return Error::user(fmt::format(
+        "{}: no tokenizer.bin or tok{}.bin next to it; give --tokenizer FILE, or --tokenizer none", checkpoint, vocab));
+  return Error::user(fmt::format("{}: several tokenizers next to it; choose with --tokenizer: {}", checkpoint,
                                  fmt::join(others, ", ")));
 }
 
 Result<TokenizerSpec> read_tokenizer(const std::string& path, int64_t vocab) {
   MILLRACE_TRY(auto file, MappedFile::open(path));
   const std::string_view bytes(reinterpret_cast<const char*>(file->bytes().data()), file->bytes().size());
-  // All that the file holds, so that the tokenizer of another checkpoint is seen by its size.
+  // Reads the whole vocabulary, so that another checkpoint's tokenizer is recognized by its size.
   auto spec = sniff_tokenizer_file(bytes) == "sentencepiece" ? read_sentencepiece_model(bytes)
                                                              : read_llama2c_tokenizer(bytes, 0);
   if (!spec.ok()) return Error{spec.error().kind, path + ": " + spec.error().message};
   if (static_cast<int64_t>(spec->tokens.size()) != vocab) {
-    return Error::corrupt(
-        fmt::format("{}: has {} tokens, the checkpoint {}; give the one that belongs to it with --tokenizer", path,
-                    spec->tokens.size(), vocab));
+    return Error::corrupt(fmt::format("{}: has {} tokens, the checkpoint {}; give the matching one with --tokenizer",
+                                      path, spec->tokens.size(), vocab));
   }
   return spec;
 }
@@ -98,7 +96,7 @@ Result<ConversionInput> open_conversion_input(const std::string& path, const std
   ConversionInput input;
   if (!looks_like_checkpoint(path)) {
     if (!tokenizer.empty())
-      return Error::user("--tokenizer: is for llama2.c checkpoints; other models bring their own");
+      return Error::user("--tokenizer: is only for llama2.c checkpoints; other models include theirs");
     MILLRACE_TRY(input.files, open_model_files(path));
     MILLRACE_TRY(input.spec, read_arch_spec(input.files));
     input.arch = find_arch(input.files);

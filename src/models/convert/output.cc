@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// A folder beside the output that is gone with the object.
+// A temporary folder next to the output, removed by the destructor.
 class PendingFolder {
  public:
   explicit PendingFolder(const fs::path& output) {
@@ -82,20 +82,20 @@ Result<void> check_output(const std::string& output, bool force, const std::vect
   std::error_code error;
   fs::path parent = fs::path(output.ends_with('/') ? output.substr(0, output.size() - 1) : output).parent_path();
   if (!parent.empty() && !fs::is_directory(parent, error))
-    return Error::user(fmt::format("{}: its folder does not exist; make it first", output));
+    return Error::user(fmt::format("{}: its folder does not exist; create it first", output));
   if (!fs::exists(path, error)) return {};
   for (const std::string& input : inputs) {
     const bool same =
         fs::equivalent(path, input, error) ||
         (fs::is_directory(path, error) && fs::equivalent(path, fs::absolute(input, error).parent_path(), error));
-    if (same) return Error::user(fmt::format("{}: is or holds the input; choose another output", output));
+    if (same) return Error::user(fmt::format("{}: is or contains the input; choose another output", output));
   }
   const bool gguf = output.ends_with(".gguf");
   if (fs::is_directory(path, error) == gguf)
     return Error::user(
-        fmt::format("{}: exists and is {}; choose another name", output, gguf ? "a folder" : "no folder"));
+        fmt::format("{}: exists and is {}; choose another name", output, gguf ? "a folder" : "not a folder"));
   const bool empty = !gguf && fs::is_empty(path, error);
-  if (!force && !empty) return Error::user(fmt::format("{}: exists; give --force to replace it", output));
+  if (!force && !empty) return Error::user(fmt::format("{}: already exists; give --force to replace it", output));
   return {};
 }
 

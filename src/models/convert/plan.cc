@@ -1,5 +1,5 @@
-// The plan of an output: formats, names and shapes of its tensors, and what stands beside them. One function for each
-// pair of file kinds that differ, one each for the pairs that do not.
+// Plans an output: formats, names and shapes of its tensors, and its other files. One function for each pair of
+// different file kinds, and one each for same-kind conversions.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -65,8 +65,7 @@ Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sourc
     OutputTensor tensor;
     tensor.name = huggingface_name(arch, source.name);
     if (tensor.name.empty()) {
-      return Error::unsupported(
-          fmt::format("tensor {}: {} has no name for it in Hugging Face's files", source.name, arch.name));
+      return Error::unsupported(fmt::format("tensor {}: {} has no Hugging Face name for it", source.name, arch.name));
     }
     tensor.transpose = tensor.name.starts_with("^");
     if (tensor.transpose) tensor.name.erase(0, 1);
@@ -79,7 +78,7 @@ Result<std::vector<OutputTensor>> folder_outputs(std::vector<SourceTensor> sourc
   return out;
 }
 
-// Nothing that was learned: rope factors go into config.json, causal masks and frequencies follow from the sizes.
+// Tensors without learned values: rope factors go into config.json, causal masks and frequencies follow from the sizes.
 bool is_derived(std::string_view name) {
   const bool factors = name == "rope_freqs.weight" || name.starts_with("rope_factors_");
   return factors || name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias") ||
@@ -98,8 +97,8 @@ Result<ArchSpec> read_back(const ConversionInput& input, ModelFiles& written, co
   MILLRACE_TRY(ArchSpec spec, read_arch_spec(written));
   const std::string difference = spec_difference(input.spec, spec);
   if (difference.empty()) return spec;
-  return Error::unsupported(
-      fmt::format("{}: {} cannot say this of a {} model: {}", input.files.path, kind, input.arch->name, difference));
+  return Error::unsupported(fmt::format("{}: {} cannot express this property of a {} model: {}", input.files.path, kind,
+                                        input.arch->name, difference));
 }
 
 Result<std::vector<SourceTensor>> list_sources(const ConversionInput& input, const ArchSpec& target) {
@@ -169,7 +168,7 @@ Result<ConversionPlan> plan_gguf(const ConversionInput& input, const Format* tar
   return plan;
 }
 
-// Some GGUF files hold a tied head twice.
+// Some GGUF files store a tied head twice.
 void drop_tied_head(std::vector<SourceTensor>& sources, ConvertReport& report) {
   auto named = [&](const char* name) { return std::ranges::find(sources, name, &SourceTensor::name); };
   auto head = named("output.weight"), embedding = named("token_embd.weight");
@@ -209,7 +208,7 @@ std::string generation_config(const ModelFiles& files) {
   return dump_json(config);
 }
 
-// The dtype that most values have.
+// The dtype of most values.
 std::string main_dtype(const std::vector<OutputTensor>& tensors) {
   std::map<std::string_view, int64_t> bytes;
   for (const OutputTensor& tensor : tensors) bytes[tensor.format->name] += tensor.bytes() / tensor.format->block_bytes;
@@ -311,7 +310,7 @@ Result<ConversionPlan> plan_same_folder(const ConversionInput& input, const Form
   FormatChoice formats(false, true, target, report);
   MILLRACE_TRY(plan.tensors, same_tensors(input, formats, report));
   Json config = *input.files.config;
-  config.erase("quantization");  // what is written is plain
+  config.erase("quantization");  // the output is not quantized this way
   config.erase("quantization_config");
   const std::string dtype = main_dtype(plan.tensors);
   for (const char* key : {"torch_dtype", "dtype"})
@@ -343,7 +342,7 @@ Result<ConversionPlan> plan_conversion(const ConversionInput& input, bool to_ggu
                                 ? "it has no matrix that could be"
                                 : fmt::format("{}: {}", report.fallbacks[0].name, report.fallbacks[0].why);
     return Error::unsupported(
-        fmt::format("--format {}: nothing of {} can be stored in it, nor in what takes its place; choose f16 ({})",
+        fmt::format("--format {}: no matrix of {} can be stored in it or in its replacement; choose f16 ({})",
                     target->name, input.files.path, why));
   }
   return plan;

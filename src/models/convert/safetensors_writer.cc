@@ -19,7 +19,7 @@ constexpr size_t kHeaderAlignment = 8;
 
 Result<std::string> make_header(const std::vector<OutputTensor>& tensors, int64_t& total) {
   nlohmann::ordered_json header;
-  header["__metadata__"] = {{"format", "pt"}};  // what loaders that ask expect
+  header["__metadata__"] = {{"format", "pt"}};  // expected by some loaders
   auto& object = header.get_ref<nlohmann::ordered_json::object_t&>();
   total = 0;
   for (const OutputTensor& tensor : tensors) {

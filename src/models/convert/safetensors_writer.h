@@ -1,5 +1,5 @@
-// Writes one safetensors file (https://github.com/huggingface/safetensors#format); the layout is drawn in
-// loader/safetensors.h. Tensors are produced one at a time. Not for use from several threads at once.
+// Writes one safetensors file (https://github.com/huggingface/safetensors#format); loader/safetensors.h describes the
+// layout. Tensors are produced one at a time. Not thread-safe.
 #pragma once
 
 #include <functional>
@@ -11,8 +11,8 @@
 
 namespace millrace {
 
-// Tensors go in the order given. Progress is called with bytes written and in all; may be null. A file that is not
-// complete is removed. Errors: user (cannot create), unsupported (a format without dtype), resource (disk full).
+// Writes tensors in the given order. Progress is called with the bytes written and the total; may be null. An
+// incomplete file is removed. Errors: user (cannot create), unsupported (a format without dtype), resource (disk full).
 Result<void> write_safetensors(const std::string& path, const std::vector<OutputTensor>& tensors, ThreadPool& pool,
                                const std::function<void(int64_t, int64_t)>& progress);
 

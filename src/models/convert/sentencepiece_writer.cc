@@ -1,5 +1,4 @@
-// TokenizerSpec -> tokenizer.model, the protobuf of SentencePiece (fields are listed in
-// text/files/sentencepiece_model.cc).
+// TokenizerSpec -> tokenizer.model, SentencePiece's protobuf (text/files/sentencepiece_model.cc lists the fields).
 #include <bit>
 
 #include "models/convert/tokenizer_writer.h"

@@ -12,9 +12,9 @@
 namespace millrace {
 namespace {
 
-constexpr int64_t kChunkValues = 1 << 16;  // decoded at once by one thread
+constexpr int64_t kChunkValues = 1 << 16;  // decoded per step and thread
 
-// What names a list of tensors: looks one up, and says whether the file holds it the other way round.
+// Looks up tensors by name; subclasses know the file kind's names and orientation.
 class Lister {
  public:
   Lister(const ArchSpec& spec, const ArchSpec& target) : spec_(spec), target_(target) {}
@@ -32,7 +32,7 @@ class Lister {
 
  protected:
   virtual bool exists(const std::string& name) const = 0;
-  // Fills where the values are; name, rows and cols are set. `total_rows`: of the stored tensor.
+  // Locates the values of a tensor whose name, rows and cols are set. `total_rows`: of the stored tensor.
   virtual Result<void> locate(SourceTensor& tensor, const std::string& name, int64_t total_rows) const = 0;
 
  private:
@@ -57,7 +57,7 @@ class Lister {
     tensor.is_vector = true;
     tensor.offset = offset;
     set_pairs(tensor, name);
-    const bool moves = tensor.pairs != SourceTensor::Pairs::keep;  // values then move one by one
+    const bool moves = tensor.pairs != SourceTensor::Pairs::keep;  // then values are moved one by one
     tensor.rows = moves ? n : 1;
     tensor.cols = moves ? 1 : n;
     return add(std::move(tensor), name, tensor.rows);
@@ -74,7 +74,7 @@ class Lister {
     return spec_.norm == NormKind::layer ? add_bias(name + ".bias", spec_.width) : Result<void>();
   }
 
-  // Files that hold w - 1 say so with an offset of 1.
+  // Files that store w - 1 have an offset of 1.
   float norm_offset() const { return spec_.norm_offset - target_.norm_offset; }
 
   void set_pairs(SourceTensor& tensor, const std::string& name) const {
@@ -115,7 +115,7 @@ class Lister {
     }
     if (spec_.qk_norm != QkNorm::none) {
       if (spec_.rope_style != target_.rope_style)
-        return Error::unsupported(fmt::format("{}: norms of queries and keys in the other order of pairs", spec_.arch));
+        return Error::unsupported(fmt::format("{}: norms of queries and keys in the other pair order", spec_.arch));
       const bool full = spec_.qk_norm == QkNorm::full;
       MILLRACE_TRY_VOID(add_vector(prefix + "attn_q_norm.weight", full ? q : spec_.head_dim, norm_offset()));
       MILLRACE_TRY_VOID(add_vector(prefix + "attn_k_norm.weight", full ? kv : spec_.head_dim, norm_offset()));
@@ -292,10 +292,10 @@ void SourceTensor::read_rows(int64_t begin, int64_t count, float* out) const {
 
 Result<void> SourceTensor::check_finite() const {
   if (stored && first_row == 0) return check_tensor_finite(*files, *stored);
-  return {};  // llama2.c files were checked when they were read; a stack with its first expert
+  return {};  // llama2.c files were checked at loading; a stack is checked with its first expert
 }
 
-// A value that the source holds and the new format does not.
+// Reports a value that the source can represent and the new format cannot.
 Result<void> OutputTensor::check_overflow(const uint8_t* encoded) const {
   if (!format->find_non_finite || parts.front().plain_format() == format) return {};
   const int64_t values = bytes() / format->block_bytes * format->block_values;

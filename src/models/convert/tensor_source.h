@@ -1,6 +1,6 @@
-// The tensors of a model as conversion sees them: each a matrix of rows under its canonical (GGUF) name, experts one by
-// one, wherever and however the input stores it; and the same tensors as an output wants them, produced one at a time.
-// Immutable once listed; producing is thread-compatible.
+// A model's tensors as conversion sees them: each a matrix of rows under its canonical (GGUF) name, with experts listed
+// individually, however the input stores them; and the tensors of an output, produced one at a time. Immutable once
+// listed; producing is thread-compatible.
 #pragma once
 
 #include <cstdint>
@@ -17,7 +17,7 @@
 namespace millrace {
 
 struct SourceTensor {
-  // How rows of queries and keys move when the other file kind turns other pairs of each head (RopeStyle).
+  // How rows of queries and keys are permuted if the other file kind rotates different pairs of each head (RopeStyle).
   enum class Pairs : uint8_t { keep, to_interleaved, to_half };
 
   std::string name;
@@ -27,7 +27,7 @@ struct SourceTensor {
   const ModelFiles* files = nullptr;                 // with `stored`
   const StoredTensor* stored = nullptr;              // rows [first_row, first_row + rows) of it ...
   const Llama2cTensor* grouped = nullptr;            // ... or a llama2.c tensor ...
-  std::shared_ptr<const std::vector<float>> values;  // ... or values made here
+  std::shared_ptr<const std::vector<float>> values;  // ... or computed values
   int64_t first_row = 0;
   bool transposed = false;  // the file holds [cols, rows]
   Pairs pairs = Pairs::keep;
@@ -35,16 +35,16 @@ struct SourceTensor {
   int64_t rotated = 0;
   float offset = 0.0f;  // added to every value
 
-  // The stored format when the tensor's bytes are rows of it, null when values have to be computed.
+  // The stored format if the tensor's bytes are rows of it; null if values must be computed.
   const Format* plain_format() const;
   // Rows [begin, begin + count) as floats into `out` [count, cols].
   void read_rows(int64_t begin, int64_t count, float* out) const;
   // Errors: corrupt (a NaN or infinite scale or value).
   Result<void> check_finite() const;
-  int64_t source_row(int64_t row) const;  // where a row of the output comes from
+  int64_t source_row(int64_t row) const;  // source row of an output row
 };
 
-// A tensor as the output stores it: its parts one after the other, rows in `format`.
+// A tensor in the output's layout: its parts in order, rows in `format`.
 struct OutputTensor {
   std::string name;
   const Format* format = nullptr;
@@ -58,8 +58,8 @@ struct OutputTensor {
   Result<void> check_overflow(const uint8_t* encoded) const;
 };
 
-// Lists every tensor that the spec's model needs, in the order of the forward pass. `target` is the spec as the output
-// will read it: its rope style and norm offset decide what moves. Errors: corrupt (missing, wrong shape), unsupported.
+// Lists every tensor that the spec's model needs, in forward-pass order. `target` is the spec as the output will be
+// read: its rope style and norm offset determine the permutations. Errors: corrupt (missing, wrong shape), unsupported.
 Result<std::vector<SourceTensor>> list_tensors(const ModelFiles& files, const Arch& arch, const ArchSpec& spec,
                                                const ArchSpec& target);
 Result<std::vector<SourceTensor>> list_tensors(const Llama2cCheckpoint& checkpoint, const ArchSpec& spec,

@@ -13,7 +13,7 @@ namespace {
 
 constexpr std::string_view kWordMark = "\xE2\x96\x81";  // U+2581
 
-// Names under which GGUF readers take a word that is itself a token whole.
+// Names for which GGUF readers keep a word whole if it is itself a token.
 bool name_ignores_merges(std::string_view name) {
   constexpr std::string_view kNames[] = {"llama3",  "llama-v3", "llama-bpe", "falcon3", "falcon-h1",
                                          "pixtral", "midm-2.0", "lfm2",      "tekken",  "youtu"};
@@ -29,7 +29,7 @@ bool same_split(const std::vector<std::string>& wanted, const std::vector<std::s
   return std::equal(wanted.begin(), wanted.end(), known.begin(), known.end(), equal);
 }
 
-// GGUF names the split instead of spelling it.
+// GGUF names the pre-tokenizer split instead of spelling out the pattern.
 Result<std::string> pre_tokenizer_name(const TokenizerSpec& spec) {
   if (spec.pre_patterns.empty()) return spec.pre.empty() ? std::string("default") : spec.pre;
   std::string second_best;
@@ -43,12 +43,12 @@ Result<std::string> pre_tokenizer_name(const TokenizerSpec& spec) {
     if (second_best.empty()) second_best = name;
   }
   if (!second_best.empty()) return second_best;
-  return Error::unsupported(fmt::format("tokenizer: GGUF has no name for this split of the text: '{}'; known: {}",
+  return Error::unsupported(fmt::format("tokenizer: GGUF has no name for this pre-tokenizer pattern: '{}'; known: {}",
                                         spec.pre_patterns.front().substr(0, 120),
                                         fmt::join(known_pre_tokenizers(), ", ")));
 }
 
-// SentencePiece orders merges by the score of what they make; a list of merges says the same by rank.
+// SentencePiece orders merges by the score of the result; a list of merges expresses the same by rank.
 std::vector<float> scores_of_merges(const TokenizerSpec& spec) {
   std::unordered_map<std::string_view, size_t> ids;
   for (size_t i = 0; i < spec.tokens.size(); ++i) ids.emplace(spec.tokens[i], i);
@@ -64,7 +64,7 @@ std::vector<float> scores_of_merges(const TokenizerSpec& spec) {
   return scores;
 }
 
-// GGUF writes BERT's vocabulary with a mark before words instead of ## inside them.
+// GGUF marks word starts in BERT's vocabulary, instead of continuations with ##.
 void mark_words(TokenizerSpec& spec) {
   const bool marked = std::ranges::any_of(spec.tokens, [](const std::string& t) { return t.starts_with(kWordMark); });
   if (marked) return;
@@ -81,7 +81,7 @@ void mark_words(TokenizerSpec& spec) {
 Result<void> fill_vocabulary(TokenizerSpec& spec, int64_t vocab) {
   if (static_cast<int64_t>(spec.tokens.size()) > vocab) {
     return Error::corrupt(
-        fmt::format("tokenizer: has {} tokens, the model's embedding only {} rows", spec.tokens.size(), vocab));
+        fmt::format("tokenizer: has {} tokens, the model's embedding has only {} rows", spec.tokens.size(), vocab));
   }
   const size_t own = spec.tokens.size();
   spec.types.resize(own, TokenType::normal);
@@ -111,12 +111,13 @@ void set_ids(const TokenizerSpec& spec, GgufWriter& writer) {
 
 void note_losses(const TokenizerSpec& spec, std::vector<std::string>& notes) {
   auto note = [&](bool lost, const char* what) {
-    if (lost) notes.push_back(fmt::format("tokenizer: GGUF cannot say {}; rare text may get other ids", what));
+    if (lost)
+      notes.push_back(fmt::format("tokenizer: GGUF cannot express {}; rare text may be tokenized differently", what));
   };
   note(spec.nfc || spec.nfd || spec.nfkd || spec.nfkc, "that text is normalized first");
   note(!spec.replacements.empty(), "that strings are replaced first");
-  note(!spec.added_flags.empty(), "that special tokens swallow white space");
-  note(spec.byte_level_space_prefix, "that a space goes before the text");
+  note(!spec.added_flags.empty(), "that special tokens absorb white space");
+  note(spec.byte_level_space_prefix, "that a space is prepended to the text");
   note(spec.kind == "bpe" && spec.ignore_merges != name_ignores_merges(spec.pre) && !spec.pre_patterns.empty() &&
            spec.ignore_merges,
        "that whole words skip the merges");

@@ -38,7 +38,7 @@ Json added_tokens(const TokenizerSpec& spec) {
   return list;
 }
 
-// Objects of vocabularies are appended to unlooked: an ordered object searches key by key.
+// Vocabularies are appended without lookup: an ordered object searches key by key.
 Json vocabulary(const TokenizerSpec& spec) {
   Json vocab = Json::object();
   auto& object = vocab.get_ref<Json::object_t&>();
@@ -71,8 +71,7 @@ Result<Json> pre_tokenizer_of(const TokenizerSpec& spec) {
   std::vector<std::string> patterns = spec.pre_patterns;
   if (patterns.empty()) {
     for (std::string_view pattern : pre_tokenizer_patterns(spec.pre)) patterns.emplace_back(pattern);
-    if (patterns.empty())
-      return Error::unsupported(fmt::format("tokenizer: pre-tokenizer '{}' is not known", spec.pre));
+    if (patterns.empty()) return Error::unsupported(fmt::format("tokenizer: unknown pre-tokenizer '{}'", spec.pre));
   }
   for (const std::string& pattern : patterns) {
     list.push_back({{"type", "Split"}, {"pattern", {{"Regex", pattern}}}, {"behavior", "Isolated"}, {"invert", false}});
@@ -149,7 +148,7 @@ std::string write_tokenizer_config(const TokenizerSpec& spec, const ModelFiles& 
     for (const auto& [name, text] : model.named_templates) list.push_back({{"name", name}, {"template", text}});
   }
   config["clean_up_tokenization_spaces"] = false;
-  if (sentencepiece && spec.kind == "spm") config["legacy"] = true;  // spaces as SentencePiece itself puts them
+  if (sentencepiece && spec.kind == "spm") config["legacy"] = true;  // spaces as in SentencePiece itself
   config["model_max_length"] = context;
   config["tokenizer_class"] = tokenizer_class(spec, sentencepiece);
   return dump(config);

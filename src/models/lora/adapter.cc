@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kMostRank = 4096;
 
-// Rows of one head in the order of the other way of rotating: pairs (2i, 2i + 1) or (i, i + n/2).
+// Converts a row of one head between the rotation orders: pairs (2i, 2i + 1) or (i, i + n/2).
 int64_t turned_row(int64_t row, int64_t head_dim, RopeStyle to) {
   const int64_t head = row / head_dim * head_dim, at = row % head_dim, half = head_dim / 2;
   return head + (to == RopeStyle::interleaved ? at % 2 * half + at / 2 : at % half * 2 + at / half);
@@ -59,7 +59,7 @@ class LoraLoader {
     return Error::corrupt(fmt::format("{}: tensor {} {}", path_, stored.name, what));
   }
 
-  // Checks the factors against the model, and adds what they will take.
+  // Checks the factors against the model, and adds up their memory.
   Result<void> plan(LoraAdapter& adapter, const std::string& canonical, const LoraFactors& factors) {
     for (const StoredTensor* stored : {factors.a, factors.b}) {
       if (!stored->tensor.format)
@@ -98,11 +98,11 @@ class LoraLoader {
     const ArchSpec& spec = model_.spec();
     for (const RopeSpec& rope : spec.ropes)
       if (rope.rotated != spec.head_dim)
-        return Error::unsupported(
-            fmt::format("{}: tensor {}: its file kind orders rows of partly rotated heads otherwise than the model's; "
-                        "convert the adapter "
-                        "to the model's file kind",
-                        path_, stored.name));
+        return Error::unsupported(fmt::format(
+            "{}: tensor {}: its file kind orders the rows of partly rotated heads differently from the model's; "
+            "convert the adapter "
+            "to the model's file kind",
+            path_, stored.name));
     return {};
   }
 
@@ -129,7 +129,7 @@ class LoraLoader {
       MILLRACE_TRY(pair.a, packed(factors.a->name, a, rank, cols));
       MILLRACE_TRY(pair.b, packed(factors.b->name, mine, rows, rank));
       if (!adapter.pairs_.emplace(target.weight, std::move(pair)).second)
-        return wrong(*factors.a, "changes a matrix that another tensor changes too");
+        return wrong(*factors.a, "changes a matrix that another tensor also changes");
     }
     return {};
   }
@@ -158,7 +158,7 @@ Result<std::shared_ptr<const LoraAdapter>> LoraAdapter::load(const std::string& 
                                                              const ModelFiles& files, const KernelTable& table,
                                                              std::shared_ptr<MemoryAccounts> accounts) {
   const Arch* arch = find_arch(files);
-  if (!arch) return Error::internal("adapter: the model's architecture is not known");
+  if (!arch) return Error::internal("adapter: the model's architecture is unknown");
   MILLRACE_TRY(const LoraFile file, open_lora_file(path, *arch, model.spec().layer_count()));
   return LoraLoader(file, model, table, std::move(accounts), path).load();
 }

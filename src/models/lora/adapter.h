@@ -2,7 +2,7 @@
 //
 //   y = W x + scale * B (A x)        A [rank, cols], B [rows, rank]
 //
-// W stays as it is, so any number of adapters share one model, and the rows of one batch may use different ones.
+// W is unchanged, so any number of adapters share one model, and the rows of one batch may use different ones.
 #pragma once
 
 #include <memory>
@@ -17,7 +17,7 @@ namespace millrace {
 
 struct LoraPair {
   Weight a;  // [rank, cols] f32
-  Weight b;  // [rows, rank] f32; alpha / rank is in it already
+  Weight b;  // [rows, rank] f32; already multiplied by alpha / rank
 };
 
 // Immutable; holds pointers to the model's weights, which must outlive it.
@@ -25,12 +25,12 @@ class LoraAdapter {
  public:
   // `path`: a GGUF adapter (general.type "adapter"), or PEFT's adapter_model.safetensors or its folder, with
   // adapter_config.json. `files` are the model's. Errors: corrupt (shapes that do not fit the model, NaN), unsupported
-  // (DoRA, biases, embeddings, routed experts; a tensor by its name), user (made for another architecture), resource.
+  // (DoRA, biases, embeddings, routed experts; names the tensor), user (for another architecture), resource.
   static Result<std::shared_ptr<const LoraAdapter>> load(const std::string& path, const Model& model,
                                                          const ModelFiles& files, const KernelTable& table,
                                                          std::shared_ptr<MemoryAccounts> accounts = nullptr);
 
-  const LoraPair* find(const Weight* weight) const {  // null: the adapter leaves this matrix alone
+  const LoraPair* find(const Weight* weight) const {  // null: the adapter does not change this matrix
     const auto found = pairs_.find(weight);
     return found == pairs_.end() ? nullptr : &found->second;
   }
@@ -38,7 +38,8 @@ class LoraAdapter {
   int64_t matrices() const { return static_cast<int64_t>(pairs_.size()); }
   int64_t bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
-  // 32 hexadecimal digits, of everything that it adds: keys and values computed with another one are not its own.
+  // Hash of everything that it adds, in 32 hexadecimal digits: keys and values computed with different adapters are not
+  // interchangeable.
   const std::string& identity() const { return identity_; }
 
  private:
@@ -53,7 +54,7 @@ struct LoraUse {
   std::shared_ptr<const LoraAdapter> adapter;
   float scale = 1.0f;
 };
-// What one stream runs with, in the order in which the products are added.
+// The adapters of one stream, in the order in which their products are added.
 using LoraMix = std::vector<LoraUse>;
 
 }  // namespace millrace

@@ -17,7 +17,7 @@ namespace {
 namespace fs = std::filesystem;
 using Json = nlohmann::ordered_json;
 
-// Matrices that may have factors, of a layer.
+// Matrices of a layer that may have factors.
 constexpr std::string_view kParts[] = {"attn_q",         "attn_k",       "attn_v",        "attn_qkv",
                                        "attn_output",    "ffn_gate",     "ffn_up",        "ffn_down",
                                        "ffn_gate_shexp", "ffn_up_shexp", "ffn_down_shexp"};
@@ -26,7 +26,8 @@ Error cannot(const std::string& path, const std::string& what) {
   return Error::unsupported(fmt::format("{}: {}", path, what));
 }
 
-// "self_attn.q_proj" of layer 3, as PEFT's names end: without what comes before the layers, and ".weight".
+// "self_attn.q_proj" of layer 3, as in the tail of PEFT's names: without the prefix before the layers, and without
+// ".weight".
 std::map<std::string, std::string> huggingface_modules(const Arch& arch, int64_t layers) {
   std::map<std::string, std::string> modules;
   const auto add = [&](const std::string& canonical) {
@@ -93,7 +94,7 @@ Result<void> read_gguf_keys(LoraFile& lora, const std::string& path, const Arch&
 Result<void> read_peft_config(LoraFile& lora, const fs::path& path) {
   std::error_code ignored;
   if (!fs::exists(path, ignored))
-    return Error::user(fmt::format("{}: is missing; an adapter's folder needs it beside the weights", path.string()));
+    return Error::user(fmt::format("{}: is missing; an adapter's folder needs it next to the weights", path.string()));
   MILLRACE_TRY(std::shared_ptr<const MappedFile> file, MappedFile::open(path));
   MILLRACE_TRY(
       const Json config,
@@ -110,8 +111,8 @@ Result<void> read_peft_config(LoraFile& lora, const fs::path& path) {
                       config["peft_type"].dump(-1, ' ', true, nlohmann::ordered_json::error_handler_t::replace) +
                       "; LORA is supported");
   if (flag("use_dora")) return cannot(path.string(), "DoRA (use_dora)");
-  if (filled("alpha_pattern")) return cannot(path.string(), "an alpha of its own for some modules (alpha_pattern)");
-  if (filled("modules_to_save")) return cannot(path.string(), "modules that were trained whole (modules_to_save)");
+  if (filled("alpha_pattern")) return cannot(path.string(), "per-module alpha (alpha_pattern)");
+  if (filled("modules_to_save")) return cannot(path.string(), "fully trained modules (modules_to_save)");
   if (config.contains("bias") && config["bias"].is_string() && config["bias"] != "none")
     return cannot(path.string(), "trained biases (bias)");
   if (!config.contains("lora_alpha") || !config["lora_alpha"].is_number())
@@ -131,7 +132,7 @@ Result<void> collect(LoraFile& lora, const std::string& path, const Arch& arch, 
     if (!gguf) {
       const auto found = modules.find(name->module);
       if (found == modules.end())
-        return cannot(path, fmt::format("tensor {}: no matrix of the model that adapters may change", stored.name));
+        return cannot(path, fmt::format("tensor {}: not a matrix of the model that adapters can change", stored.name));
       canonical = found->second;
     }
     const StoredTensor*& factor = name->a ? lora.factors[canonical].a : lora.factors[canonical].b;

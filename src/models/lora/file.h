@@ -1,8 +1,8 @@
-// An adapter's file, in either kind: which matrices it has factors for, by the names of that kind.
+// Reads an adapter's file, of either kind, and lists its factors by the file kind's tensor names.
 //
 //   GGUF          general.type "adapter", adapter.type "lora", adapter.lora.alpha; blk.0.attn_q.weight.lora_a / .lora_b
-//   safetensors   PEFT: adapter_config.json beside it; base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight
-//   ...
+//   safetensors   PEFT: adapter_config.json next to it;
+//                 base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight ...
 #pragma once
 
 #include <map>
@@ -21,14 +21,14 @@ struct LoraFactors {
 struct LoraFile {
   ModelFiles files;
   std::map<std::string, LoraFactors> factors;  // by canonical name: "blk.0.attn_q.weight"
-  double alpha = 0;                            // 0: none, products are added as they are
+  double alpha = 0;                            // 0: none, products are added unscaled
   bool rank_stabilized = false;                // alpha / sqrt(rank) (Kalajdzievski, 2023) instead of alpha / rank
-  RopeStyle rope_style = RopeStyle::half;      // how the rows of q and k lie
+  RopeStyle rope_style = RopeStyle::half;      // row order of q and k
 
   float scale(int64_t rank) const;
 };
 
-// `arch` is the model's, of so many layers. Errors: corrupt, unsupported, user (made for another architecture).
+// `arch` is the model's architecture. Errors: corrupt, unsupported, user (made for another architecture).
 Result<LoraFile> open_lora_file(const std::string& path, const Arch& arch, int64_t layers);
 
 }  // namespace millrace

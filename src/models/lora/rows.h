@@ -1,6 +1,5 @@
-// LoraRows: which rows of a batch run with which adapters, and the scratch for their products. Part of a
-// ForwardContext; whoever runs a batch says so before (set), and a batch without adapters costs a look at an empty
-// list.
+// LoraRows: which rows of a batch use which adapters, and the scratch for their products. Part of a ForwardContext;
+// set() before a batch is run. A batch without adapters costs one check of an empty list.
 #pragma once
 
 #include <cstdint>
@@ -18,25 +17,25 @@ struct LoraUse;
 using LoraMix = std::vector<LoraUse>;
 
 struct LoraRows {
-  static constexpr int64_t kRows = 64;  // worked on at once: rows are independent, so this changes no bit
+  static constexpr int64_t kRows = 64;  // processed together: rows are independent, so this changes no bit
 
   struct Run {
     int64_t begin = 0;  // row of the batch
     int64_t count = 0;
     const LoraMix* mix = nullptr;
   };
-  std::vector<Run> runs;  // ascending; rows that use none are in no run
+  std::vector<Run> runs;  // ascending; rows without adapters are in no run
 
   AlignedBuffer rounded;  // input rows as f32 activations
   AlignedBuffer inner;    // [kRows, rank]
   AlignedBuffer product;  // [kRows, rows of the widest matrix]
 
   bool empty() const { return runs.empty(); }
-  // Bytes that reserve() takes beyond what is there.
+  // Additional bytes that reserve() would allocate.
   int64_t wanted(const ArchSpec& spec, int64_t rank) const;
-  // Room for adapters of that rank. Errors: resource.
+  // Makes room for adapters of that rank. Errors: resource.
   Result<void> reserve(const ArchSpec& spec, int64_t rank);
-  // From now on the batch has these rows of the old one alone, in this order; ascending.
+  // Reduces the batch to these rows of the old one, ascending.
   void keep(std::span<const int32_t> rows);
 
  private:

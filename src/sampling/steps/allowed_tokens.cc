@@ -1,4 +1,4 @@
-// Nothing but these tokens may be chosen.
+// Only these tokens may be sampled.
 #include <algorithm>
 
 #include "sampling/steps/factories.h"

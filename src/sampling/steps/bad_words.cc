@@ -1,4 +1,4 @@
-// Never completes one of these sequences of tokens: its last token is struck where the others are behind us.
+// Never completes one of these token sequences: bans the last token when the preceding ones have been generated.
 #include <algorithm>
 #include <limits>
 

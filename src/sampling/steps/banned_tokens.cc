@@ -1,4 +1,4 @@
-// Tokens that are never chosen.
+// Tokens that are never sampled.
 #include <limits>
 
 #include "sampling/steps/factories.h"

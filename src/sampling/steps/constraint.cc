@@ -1,6 +1,6 @@
-// Keeps the tokens with which the answer still fits its grammar, and the end of generation where it may end. After the
-// steps that edit logits and before those that narrow them, so that these see what is possible alone. Where the grammar
-// meets one of the matcher's bounds the stream ends with an error: what it allows is not known any more.
+// Keeps the tokens that the answer's grammar allows, and the end of generation where the grammar may end. Runs after
+// the steps that edit logits and before those that truncate, so that these see only possible tokens. If the matcher
+// exceeds one of its limits the stream ends with an error: the allowed tokens are no longer known.
 #include <algorithm>
 #include <optional>
 #include <string>
@@ -26,7 +26,7 @@ class ConstraintStep final : public SamplerStep {
   }
 
   void accept(TokenId token) override {
-    if (!started_ || ended_ || failure_) return;  // of the prompt, or behind the end
+    if (!started_ || ended_ || failure_) return;  // a prompt token, or after the end
     if (matcher_.accept(token)) return;
     note_bounds();
     ended_ = !failure_;

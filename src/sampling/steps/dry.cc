@@ -1,10 +1,9 @@
 // DRY ("don't repeat yourself", p-e-w, 2024): a token that would continue a sequence which already occurred is
-// penalised by multiplier * base^(length - allowed_length), length being that of the longest suffix of the history that
-// stood before an earlier occurrence of the token. No sequence reaches across a breaker, and a breaker itself is never
-// penalised.
+// penalised by multiplier * base^(length - allowed_length), where length is that of the longest suffix of the history
+// that also preceded an earlier occurrence of the token. Sequences do not extend across a breaker, and a breaker itself
+// is never penalised.
 //
-//   history   a b c X ... a b c | ?        suffix "a b c" occurred before and was followed by X: X is penalised, length
-//   3
+//   history   a b c X ... a b c | ?        suffix "a b c" occurred before, followed by X: X is penalised, length 3
 //
 // Matching is linear in the window: the Z-function of the reversed history gives, for each earlier end, the length of
 // the common suffix (Gusfield, 1997, "Algorithms on Strings, Trees, and Sequences").
@@ -42,7 +41,7 @@ class Dry final : public SamplerStep {
 
   void accept(TokenId token) override {
     history_.push_back(token);
-    // Trimmed rarely, so that a step costs O(1) and memory stays near the window.
+    // Trimmed rarely: a step costs O(1) amortized and memory stays proportional to the window.
     if (window_ > 0 && static_cast<int64_t>(history_.size()) > 2 * window_ + 1024) {
       history_.erase(history_.begin(), history_.end() - window_);
     }

@@ -1,6 +1,6 @@
 // Dynamic temperature: between t - range and t + range, by the entropy of the candidates relative to its maximum
-// log(n), raised to an exponent (kalomaze, 2023, "Dynamic Temperature Sampling"). Sure predictions stay sharp, open
-// ones vary.
+// log(n), raised to an exponent (kalomaze, 2023, "Dynamic Temperature Sampling"). Confident predictions stay sharp,
+// uncertain ones vary.
 #include <algorithm>
 #include <cmath>
 

@@ -1,4 +1,4 @@
-// Holds back the tokens that end a generation: always (ignore_eos), or before min_tokens are out.
+// Suppresses the tokens that end a generation: always (ignore_eos), or before min_tokens have been generated.
 #include <limits>
 
 #include "sampling/steps/factories.h"
@@ -21,7 +21,7 @@ class EndOfGeneration final : public SamplerStep {
 
  private:
   std::vector<TokenId> tokens_;
-  int64_t before_;  // held back at positions below this
+  int64_t before_;  // suppressed at positions below this
 };
 
 }  // namespace

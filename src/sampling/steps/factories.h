@@ -1,5 +1,5 @@
-// The factories of the built-in steps, each defined in its own file; null where the options leave a step without
-// effect.
+// The factories of the built-in steps, each defined in its own file; they return null if the options make a step a
+// no-op.
 #pragma once
 
 #include <memory>

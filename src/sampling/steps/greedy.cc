@@ -1,4 +1,4 @@
-// The most likely token, the lowest id among equals.
+// The most likely token; ties go to the lowest id.
 #include "sampling/steps/factories.h"
 
 namespace millrace {

@@ -1,4 +1,4 @@
-// Adds a bias to the logits of chosen tokens; -inf bans one.
+// Adds a bias to the logits of given tokens; -inf bans one.
 #include <map>
 
 #include "sampling/steps/factories.h"

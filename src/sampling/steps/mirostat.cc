@@ -1,6 +1,6 @@
-// Mirostat v2: cuts off tokens whose surprise -log2 p exceeds mu, and steers mu so that the surprise of what is chosen
-// averages tau bits (Basu et al., 2021, "Mirostat: A Neural Text Decoding Algorithm that Directly Controls
-// Perplexity"). mu starts at 2 tau; after each token, mu -= eta * (surprise among the tokens left - tau).
+// Mirostat v2: cuts off tokens whose surprise -log2 p exceeds mu, and adjusts mu so that the surprise of the sampled
+// tokens averages tau bits (Basu et al., 2021, "Mirostat: A Neural Text Decoding Algorithm that Directly Controls
+// Perplexity"). mu starts at 2 tau; after each token, mu -= eta * (surprise among the remaining tokens - tau).
 #include <algorithm>
 #include <cmath>
 
@@ -28,7 +28,7 @@ class Mirostat final : public SamplerStep {
   }
 
   void accept(TokenId token) override {
-    if (!pending_) return;  // a prompt's token
+    if (!pending_) return;  // a prompt token
     pending_ = false;
     for (const auto& candidate : left_) {
       if (candidate.token != token) continue;
@@ -47,8 +47,8 @@ class Mirostat final : public SamplerStep {
 
  private:
   double tau_, eta_, mu_;
-  bool pending_ = false;         // apply() ran and its token is not known yet
-  std::vector<Candidate> left_;  // what the last apply() left
+  bool pending_ = false;         // apply() has run and its token is not known yet
+  std::vector<Candidate> left_;  // candidates that remained after the last apply()
   Softmax softmax_;              // of left_
 };
 

@@ -1,4 +1,4 @@
-// Penalties for tokens that occurred before, among the last penalty_window ones.
+// Penalties for tokens that occurred among the last penalty_window tokens.
 //   repetition  logit / r where positive, logit * r where not (Keskar et al., 2019, "CTRL")
 //   frequency   logit - f * occurrences, presence  logit - p (OpenAI's API reference)
 #include <cmath>
@@ -19,7 +19,7 @@ class Penalties final : public SamplerStep {
         window_(options.penalty_window) {}
 
   void apply(SamplingRow& row) override {
-    for (auto [token, count] : counts_) {  // each token on its own, so their order does not matter
+    for (auto [token, count] : counts_) {  // tokens are independent, so their order does not matter
       row.edit(token, [&, n = count](float logit) {
         double changed = logit > 0 ? logit / repetition_ : logit * repetition_;
         return static_cast<float>(changed - static_cast<double>(n) * frequency_ - presence_);

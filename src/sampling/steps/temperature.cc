@@ -1,5 +1,5 @@
-// Temperature: logits divided by t (Ackley et al., 1985, "A Learning Algorithm for Boltzmann Machines"). The largest
-// logit moves to 0 first, which changes no probability and cannot overflow.
+// Temperature: logits divided by t (Ackley et al., 1985, "A Learning Algorithm for Boltzmann Machines"). Logits are
+// shifted so that the largest is 0, which changes no probability and prevents overflow.
 #include "sampling/steps/temperature.h"
 
 #include "sampling/steps/factories.h"

@@ -1,11 +1,11 @@
-// What temperature and dynamic temperature share.
+// Shared by temperature and dynamic temperature.
 #pragma once
 
 #include "sampling/row.h"
 
 namespace millrace {
 
-// Candidates' logits become (logit - largest) / temperature; temperature > 0.
+// Sets candidates' logits to (logit - largest) / temperature; temperature > 0.
 void scale_by_temperature(SamplingRow& row, double temperature);
 
 }  // namespace millrace

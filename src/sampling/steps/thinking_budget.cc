@@ -1,5 +1,5 @@
-// Ends thinking that has become too long: after so many tokens inside it only its closing mark can follow. Marks are
-// looked for in the text, for a model may write one as other tokens than a tokenizer would.
+// Enforces the thinking budget: once it is used up, the closing tag is forced. Tags are matched in the text, because a
+// model may spell them with other tokens than the tokenizer would.
 #include <string>
 
 #include "sampling/steps/factories.h"
@@ -25,7 +25,7 @@ class ThinkingBudgetStep final : public SamplerStep {
   }
 
   void accept(TokenId token) override {
-    if (!started_ || place_ == Place::behind) return;  // of the prompt, or no more to do
+    if (!started_ || place_ == Place::behind) return;  // a prompt token, or thinking has ended
     if (place_ == Place::inside && tokens_++ >= budget_.tokens) ++forced_;
     const std::string& mark = place_ == Place::inside ? budget_.close : budget_.open;
     text_ += tokenizer_->piece(token);
@@ -56,9 +56,9 @@ class ThinkingBudgetStep final : public SamplerStep {
   std::vector<TokenId> close_;
   Place place_ = Place::before;
   bool started_ = false;  // the prompt's tokens come before the first apply()
-  int64_t tokens_ = 0;    // inside
-  size_t forced_ = 0;     // tokens of the closing mark that were forced
-  std::string text_;      // the end of what was written, in which a mark may begin
+  int64_t tokens_ = 0;    // inside the tags
+  size_t forced_ = 0;     // number of tokens of the closing tag that were forced
+  std::string text_;      // tail of the generated text, in which a tag may begin
 };
 
 }  // namespace

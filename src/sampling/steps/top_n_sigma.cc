@@ -1,5 +1,5 @@
 // Top-n-sigma: keeps logits within n standard deviations of the largest one (Tang et al., 2024, "Top-n-sigma: Not All
-// Logits Are You Need"). Mean and deviation are those of every candidate; no softmax is needed.
+// Logits Are You Need"). Mean and deviation are over all candidates; no softmax is needed.
 #include <cmath>
 
 #include "sampling/steps/factories.h"

@@ -1,4 +1,4 @@
-// Top-p (nucleus): the fewest most likely tokens that hold the mass p (Holtzman et al., 2020, "The Curious Case of
+// Top-p (nucleus): the smallest set of most likely tokens with mass p (Holtzman et al., 2020, "The Curious Case of
 // Neural Text Degeneration").
 #include "sampling/steps/factories.h"
 

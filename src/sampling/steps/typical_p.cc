@@ -1,5 +1,5 @@
-// Locally typical sampling: tokens whose surprise is nearest to the entropy, until they hold the mass p (Meister et
-// al., 2023, "Locally Typical Sampling"). Ties go to the lower token id.
+// Locally typical sampling: the tokens whose surprise is nearest to the entropy, up to the mass p (Meister et al.,
+// 2023, "Locally Typical Sampling"). Ties go to the lower token id.
 #include <algorithm>
 #include <cmath>
 

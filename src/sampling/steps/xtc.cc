@@ -1,5 +1,5 @@
-// XTC, exclude top choices (p-e-w, 2024): with some probability, of the tokens at or above the threshold only the least
-// likely one stays, so that the obvious continuation gives way to another good one.
+// XTC, exclude top choices (p-e-w, 2024): with some probability, removes all tokens at or above the threshold except
+// the least likely of them, so that another good continuation replaces the obvious one.
 #include "sampling/steps/factories.h"
 
 namespace millrace {
@@ -34,7 +34,7 @@ class Xtc final : public SamplerStep {
 std::unique_ptr<SamplerStep> make_xtc(const SamplerSetup& setup) {
   const auto& o = setup.options;
   if (!setup.truncates() || o.xtc_probability <= 0 || o.xtc_threshold > 0.5)
-    return nullptr;  // two cannot exceed a half
+    return nullptr;  // two probabilities cannot both exceed a half
   return std::make_unique<Xtc>(o.xtc_probability, o.xtc_threshold);
 }
 

@@ -1,10 +1,10 @@
-// A roofline: a step takes as long as its arithmetic or its memory traffic, whichever is longer, and a fixed overhead.
+// A roofline: a step takes as long as its arithmetic or its memory traffic, whichever is longer, plus a fixed overhead.
 //
 //   {"kind": "analytic", "flop_per_token": 118e9, "flop_per_pair": 2.6e6, "flops": 2.5e15, "flop_efficiency": 0.5,
 //    "weight_bytes": 141e9, "kv_bytes_per_token": 327680, "bandwidth": 16e12, "bandwidth_efficiency": 0.7,
 //    "step_overhead": 0.004, "seconds_per_token": 0, "swap_bandwidth": 128e9, "disk_bandwidth": 6e9}
 //
-// Times the number of devices throughout; seconds_per_token is what tensor parallelism's exchange costs.
+// All figures are totals over all devices; seconds_per_token is the cost of tensor parallelism's communication.
 #include <algorithm>
 
 #include "schedule/costs/fields.h"
@@ -45,17 +45,17 @@ constexpr Machine kMachines[] = {
      R"({"kind": "analytic", "flop_per_token": 118.1e9, "flop_per_pair": 5.243e6, "flops": 2.496e15, "flop_efficiency": 0.55,
          "weight_bytes": 141.2e9, "kv_bytes_per_token": 327680, "bandwidth": 16.0e12, "bandwidth_efficiency": 0.7,
          "step_overhead": 0.006, "seconds_per_token": 6e-6, "swap_bandwidth": 128e9})"},
-    // 32 layers, width 4096, all heads with keys and values of their own; Vicuna and LLaMA-2 7B.
+    // 32 layers, width 4096, one KV head per query head; Vicuna and LLaMA-2 7B.
     {"llama-7b-a100",
      R"({"kind": "analytic", "flop_per_token": 13.2e9, "flop_per_pair": 0.524e6, "flops": 0.312e15, "flop_efficiency": 0.55,
          "weight_bytes": 13.5e9, "kv_bytes_per_token": 524288, "bandwidth": 2.0e12, "bandwidth_efficiency": 0.7,
          "step_overhead": 0.002, "seconds_per_token": 0, "swap_bandwidth": 25e9})"},
-    // 40 layers, width 5120, every head with keys and values of its own: the size of vLLM's and FastServe's OPT-13B.
+    // 40 layers, width 5120, one KV head per query head: the size of vLLM's and FastServe's OPT-13B.
     {"opt-13b-a100",
      R"({"kind": "analytic", "flop_per_token": 25.7e9, "flop_per_pair": 0.819e6, "flops": 0.312e15, "flop_efficiency": 0.55,
          "weight_bytes": 26e9, "kv_bytes_per_token": 819200, "bandwidth": 1.56e12, "bandwidth_efficiency": 0.7,
          "step_overhead": 0.002, "seconds_per_token": 0, "swap_bandwidth": 25e9})"},
-    // 32 layers, width 4096, 8 KV heads: Mistral-7B, one of Sarathi-Serve's.
+    // 32 layers, width 4096, 8 KV heads: Mistral-7B, one of Sarathi-Serve's models.
     {"mistral-7b-a100",
      R"({"kind": "analytic", "flop_per_token": 14.5e9, "flop_per_pair": 0.524e6, "flops": 0.312e15, "flop_efficiency": 0.55,
          "weight_bytes": 14.5e9, "kv_bytes_per_token": 131072, "bandwidth": 2.0e12, "bandwidth_efficiency": 0.7,

@@ -1,4 +1,4 @@
-// Reading the numbers of a cost model's JSON, each with its bounds.
+// Reads the numbers of a cost model's JSON and checks their bounds.
 #pragma once
 
 #include <fmt/format.h>
@@ -12,11 +12,11 @@ namespace millrace {
 
 struct CostFields {
   const nlohmann::json& json;
-  std::string source;  // named in errors
+  std::string source;  // named in error messages
 
   Result<double> number(const char* name, double min, double max) const {
     auto found = json.find(name);
-    if (found == json.end()) return Error::user(fmt::format("{}: cost model lacks '{}'", source, name));
+    if (found == json.end()) return Error::user(fmt::format("{}: cost model has no '{}'", source, name));
     return bounded(name, *found, min, max);
   }
   Result<double> number(const char* name, double min, double max, double missing) const {
@@ -26,7 +26,7 @@ struct CostFields {
   Result<std::vector<double>> numbers(const char* name, double min, double max) const {
     auto found = json.find(name);
     if (found == json.end() || !found->is_array() || found->empty() || found->size() > 4096)
-      return Error::user(fmt::format("{}: cost model wants '{}' to be a list of 1 to 4096 numbers", source, name));
+      return Error::user(fmt::format("{}: cost model's '{}' must be a list of 1 to 4096 numbers", source, name));
     std::vector<double> out;
     for (const auto& value : *found) {
       MILLRACE_TRY(double x, bounded(name, value, min, max));
@@ -37,7 +37,7 @@ struct CostFields {
 
  private:
   Result<double> bounded(const char* name, const nlohmann::json& value, double min, double max) const {
-    if (!value.is_number()) return Error::user(fmt::format("{}: cost model wants a number for '{}'", source, name));
+    if (!value.is_number()) return Error::user(fmt::format("{}: cost model's '{}' must be a number", source, name));
     const double x = value.get<double>();
     if (!(x >= min && x <= max))
       return Error::user(
@@ -50,7 +50,7 @@ Result<std::unique_ptr<CostModel>> make_analytic_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields);
 Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields);
 
-// JSON of a machine that is built in; null: no such name.
+// JSON of a built-in machine; null: unknown name.
 const char* builtin_cost(const std::string& name);
 std::string builtin_cost_names();
 

@@ -1,6 +1,6 @@
-// Learns seconds = a + b * tokens + c * keys from the steps that ran, by recursive least squares that forgets slowly.
-// Steps are weighted by 1 / tokens, so that a few large prompts do not drown what decoding costs. Before the first
-// steps it says what a small model on a small machine might take: nobody decides anything grave on that.
+// Learns seconds = a + b * tokens + c * keys from the steps that ran, by recursive least squares with slow forgetting.
+// Steps are weighted by 1 / tokens, so that a few large prompts do not drown out the cost of decoding. Until the first
+// steps it returns rough figures for a small model on a small machine; no important decision depends on them.
 #include <algorithm>
 #include <array>
 #include <cmath>
@@ -11,12 +11,12 @@ namespace millrace {
 namespace {
 
 constexpr double kForget = 0.998;
-constexpr double kUnsure = 1e4;  // variance of what is not known yet
+constexpr double kUnsure = 1e4;  // initial variance
 constexpr double kSwapTokensPerSecond = 1e5;
-constexpr double kLoadTokensPerSecond = 1e4;  // until a load was seen
-constexpr double kLoadOverhead = 2e-4;        // seconds, of any load
-constexpr double kLoadForget = 1e-3;          // with every step: one slow load is not the last that is ever tried
-constexpr double kLoadMemory = 0.75;          // how much of what was known stays when another load was seen
+constexpr double kLoadTokensPerSecond = 1e4;  // until a load was observed
+constexpr double kLoadOverhead = 2e-4;        // seconds per load
+constexpr double kLoadForget = 1e-3;          // per step: one slow load must not prevent all later ones
+constexpr double kLoadMemory = 0.75;          // weight of the old estimate when a load is observed
 
 class LearnedCost final : public CostModel {
  public:
@@ -63,13 +63,13 @@ class LearnedCost final : public CostModel {
 
  private:
   using Matrix = std::array<std::array<double, 3>, 3>;
-  // In units that make the three of like size.
+  // Scaled so that the three have similar magnitude.
   static std::array<double, 3> features(const StepShape& shape) {
     return {1.0, static_cast<double>(shape.tokens) * 1e-2, static_cast<double>(shape.keys) * 1e-4};
   }
-  // Steps that are all alike say nothing new, and forgetting would let the variances grow without end. A row and its
-  // column shrink together: with the diagonal alone held back it would be no covariance any more, and the next other
-  // step would throw the weights anywhere.
+  // Identical steps add no information, and forgetting would let the variances grow without bound. Scales a row
+  // together with its column: limiting only the diagonal would make the matrix invalid as a covariance, and the next
+  // different step would throw the weights off.
   void bound_covariance() {
     for (size_t i = 0; i < 3; ++i) {
       if (covariance_[i][i] <= kUnsure) continue;

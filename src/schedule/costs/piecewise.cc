@@ -1,16 +1,15 @@
-// Measured steps: a sum of curves, each linear between its points and going on beyond the last one as it came there.
+// Measured steps: a sum of curves, each piecewise linear and extrapolated beyond its last point with the last slope.
 //
 //   seconds = slowdown * (tokens(T) + outputs(O) + keys(K) + pairs(P))        of a step's StepShape
 //
-// The curves are what a step takes when nothing comes between, slowdown what it takes on average over that: a machine
-// that is shared with others stops every now and then, and a queue feels the average. 1 when absent.
+// The curves are the undisturbed step times; slowdown is the average step time relative to them: a shared machine stops
+// every now and then, and queues depend on the average. 1 when absent.
 //
-//   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]}, "outputs": {...}, "keys":
-//   {...},
-//    "pairs": {...}, "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead":
-//    0.0002}
+//   {"kind": "piecewise", "tokens": {"at": [1, 8, 64], "seconds": [0.02, 0.021, 0.09]},
+//    "outputs": {...}, "keys": {...}, "pairs": {...},
+//    "kv_bytes_per_token": 65536, "swap_bandwidth": 8e9, "disk_bandwidth": 1e9, "disk_overhead": 0.0002}
 //
-// Only "tokens" must be there. `millrace bench --calibrate` writes such files (schedule/cost_fit.h).
+// Only "tokens" is required. `millrace bench --calibrate` writes such files (schedule/cost_fit.h).
 #include <algorithm>
 
 #include "schedule/costs/fields.h"
@@ -19,7 +18,7 @@ namespace millrace {
 namespace {
 
 struct Curve {
-  std::vector<double> at, seconds;  // none: 0 everywhere
+  std::vector<double> at, seconds;  // empty: 0 everywhere
 
   double operator()(double x) const {
     if (at.size() < 2 || x <= at.front()) return seconds.empty() ? 0 : seconds.front();
@@ -52,16 +51,16 @@ Result<Curve> read_curve(const CostFields& fields, const char* name) {
   if (found == fields.json.end()) return Curve{};
   if (!found->is_object())
     return Error::user(
-        fmt::format("{}: cost model wants '{}' to be an object with 'at' and 'seconds'", fields.source, name));
+        fmt::format("{}: cost model's '{}' must be an object with 'at' and 'seconds'", fields.source, name));
   const CostFields own{*found, fmt::format("{}: {}", fields.source, name)};
   Curve curve;
   MILLRACE_TRY(curve.at, own.numbers("at", 0, 1e18));
   MILLRACE_TRY(curve.seconds, own.numbers("seconds", 0, 1e5));
   if (curve.at.size() != curve.seconds.size())
-    return Error::user(fmt::format("{}: cost model wants as many 'seconds' as 'at'", own.source));
+    return Error::user(fmt::format("{}: cost model's 'seconds' and 'at' must have equal length", own.source));
   for (size_t i = 1; i < curve.at.size(); ++i)
     if (curve.at[i] <= curve.at[i - 1])
-      return Error::user(fmt::format("{}: cost model's 'at' must ascend", own.source));
+      return Error::user(fmt::format("{}: cost model's 'at' must be ascending", own.source));
   return curve;
 }
 
@@ -69,7 +68,7 @@ Result<Curve> read_curve(const CostFields& fields, const char* name) {
 
 Result<std::unique_ptr<CostModel>> make_piecewise_cost(const CostFields& fields) {
   auto cost = std::make_unique<PiecewiseCost>();
-  if (!fields.json.contains("tokens")) return Error::user(fmt::format("{}: cost model lacks 'tokens'", fields.source));
+  if (!fields.json.contains("tokens")) return Error::user(fmt::format("{}: cost model has no 'tokens'", fields.source));
   MILLRACE_TRY(cost->tokens, read_curve(fields, "tokens"));
   MILLRACE_TRY(cost->outputs, read_curve(fields, "outputs"));
   MILLRACE_TRY(cost->keys, read_curve(fields, "keys"));

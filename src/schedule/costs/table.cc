@@ -1,5 +1,5 @@
-// Measured steps: seconds over a grid of (tokens that run, keys that are read), linear between the grid's lines and
-// beyond the last one.
+// Measured steps: seconds over a grid of (tokens that run, keys that are read), interpolated linearly and extrapolated
+// beyond the last lines.
 //
 //   {"kind": "table", "tokens": [1, 8, 64, 512], "keys": [0, 4096, 65536], "kv_bytes_per_token": 65536,
 //    "seconds": [[0.02, 0.021, 0.03], ...one row a number of tokens...], "swap_bandwidth": 8e9,
@@ -53,15 +53,15 @@ Result<std::unique_ptr<CostModel>> make_table_cost(const CostFields& fields) {
   for (const auto* grid : {&cost->tokens, &cost->keys}) {
     for (size_t i = 1; i < grid->size(); ++i)
       if ((*grid)[i] <= (*grid)[i - 1])
-        return Error::user(fmt::format("{}: cost model's grid must ascend", fields.source));
+        return Error::user(fmt::format("{}: cost model's grid must be ascending", fields.source));
   }
   auto rows = fields.json.find("seconds");
   if (rows == fields.json.end() || !rows->is_array() || rows->size() != cost->tokens.size())
-    return Error::user(fmt::format("{}: cost model wants 'seconds' with one row for each of its {} tokens",
+    return Error::user(fmt::format("{}: cost model's 'seconds' must have one row for each of its {} tokens",
                                    fields.source, cost->tokens.size()));
   for (const auto& row : *rows) {
     if (!row.is_array() || row.size() != cost->keys.size())
-      return Error::user(fmt::format("{}: cost model wants rows of {} seconds", fields.source, cost->keys.size()));
+      return Error::user(fmt::format("{}: cost model's rows must have {} seconds", fields.source, cost->keys.size()));
     for (const auto& value : row) {
       if (!value.is_number() || !(value.get<double>() > 0 && value.get<double>() < 1e5))
         return Error::user(fmt::format("{}: cost model's seconds must be above 0 and below 1e5", fields.source));

@@ -1,6 +1,6 @@
-// Earliest deadline first (Liu and Layland, 1973). A request that cannot be done in time, by what the cost model says
-// of its own work behind that of the streams with earlier deadlines, is refused when it comes, with the figures.
-// Streams without a deadline come last.
+// Earliest deadline first (Liu and Layland, 1973). A request is rejected on arrival, with the figures, if the cost
+// model predicts that it cannot meet its deadline after the streams with earlier deadlines. Streams without a deadline
+// come last.
 #include <fmt/format.h>
 
 #include <limits>
@@ -38,7 +38,7 @@ class Deadline final : public SchedulerPolicy {
 
   Result<void> accept(const Sequence& stream, const ScheduleView& view) override {
     if (!refuse_ || stream.times.deadline == 0 || !view.cost) return {};
-    // Prompts before this one, its own, and its answer in the company of all who decode meanwhile.
+    // Prompts before this one, its own prompt, and its answer in a batch with all streams that decode meanwhile.
     double prompts = prompt_seconds(stream, view);
     StepShape step;
     step.add(stream.size(), 1, true);

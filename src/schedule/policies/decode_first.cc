@@ -1,5 +1,5 @@
 // Dynamic split-fuse (Holmes et al., 2024, DeepSpeed-FastGen): every step runs the same number of tokens. Decodes come
-// first; prompts are cut and put together so that they fill what is left exactly, so that a step's time hardly varies.
+// first; prompts are split and combined to fill the rest of the step exactly, so that a step's time hardly varies.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 

@@ -1,5 +1,5 @@
-// First come, first served: admitted in order of arrival; each step, every stream that decodes gets its token and the
-// prompts share the rest of the budget in the same order.
+// First come, first served: streams are admitted in order of arrival; in each step every decoding stream gets its token
+// and the prompts share the rest of the budget in the same order.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 

@@ -1,7 +1,6 @@
 // Iteration-level scheduling as in Orca (Yu et al., 2022), with the memory management that the vLLM paper (Kwon et al.,
-// 2023) compares with: a stream's KV cache is reserved when it is admitted, in one piece, for the longest answer it may
-// give (max), for the next power of two above the true length (pow2), or for the true length (oracle). Prompts run
-// whole.
+// 2023) compares with: a stream's KV cache is reserved at admission, in one piece, for the longest possible answer
+// (max), for the next power of two above the true length (pow2), or for the true length (oracle). Prompts run whole.
 #include <fmt/format.h>
 
 #include <bit>

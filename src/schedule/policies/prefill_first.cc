@@ -1,6 +1,6 @@
-// Prompts before everything: while any running stream's prompt is unfinished, steps hold prompts alone, each as whole
-// as the step allows, and those that decode wait. First tokens come soonest, and every new prompt stalls the others:
-// what vLLM did until it took up chunked prefill, and the baseline of Sarathi-Serve.
+// Prompts before decodes: while any running stream's prompt is unfinished, steps contain only prompts, each as whole as
+// the step allows, and decoding streams wait. Minimizes the time to first token, but every new prompt stalls the other
+// streams: vLLM's behaviour before chunked prefill, and the baseline of Sarathi-Serve.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 
@@ -15,7 +15,7 @@ class PrefillFirst final : public SchedulerPolicy {
     int64_t left = token_budget;
     for (const Sequence* stream : view.running) {
       if (stream->decoding() || left <= 0) continue;
-      if (!out.empty() && stream->remaining() > left) break;  // a prompt is cut only where no step could hold it
+      if (!out.empty() && stream->remaining() > left) break;  // split only prompts that fit into no step
       out.push_back({stream, std::min(left, stream->remaining())});
       left -= out.back().tokens;
     }

@@ -1,4 +1,4 @@
-// The request's priority, higher first, then arrival. A stream of higher priority takes place and blocks of the lowest.
+// The request's priority, higher first, then arrival. A stream of higher priority preempts those of the lowest.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 
@@ -23,7 +23,7 @@ class Priority final : public SchedulerPolicy {
     if (wanting.phase == StreamPhase::running) return last_behind(view, wanting, by_priority);
     const Sequence* last = preempt_ ? last_behind(view, wanting, by_priority) : nullptr;
     return last && last->request.priority < wanting.request.priority ? last
-                                                                     : nullptr;  // equals do not displace each other
+                                                                     : nullptr;  // equals do not preempt each other
   }
   int64_t promise(const Sequence& stream, const PlannerLimits&) const override {
     return promised_tokens(reserve_, stream);

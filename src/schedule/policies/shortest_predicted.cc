@@ -1,6 +1,6 @@
 // Shortest predicted answer first, by buckets of lengths: within a bucket, order of arrival (Jin et al., 2023, S3; Hu
-// et al., 2024, TetriInfer). A stream is promised blocks up to the end of its bucket; a longer answer grows beyond them
-// and may be preempted. Who has waited too long goes first, so that long answers come at all.
+// et al., 2024, TetriInfer). A stream is promised blocks up to the end of its bucket; a longer answer outgrows them and
+// may be preempted. Streams that have waited too long go first, so that long answers do not starve.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 #include "schedule/predictor.h"
@@ -36,7 +36,7 @@ class ShortestPredicted final : public SchedulerPolicy {
   }
 
  private:
-  // The 1st bucket holds answers of 1 to bucket_ tokens. What has run already was underestimated: at least the next
+  // Bucket 1 holds answers of 1 to bucket_ tokens. An answer that outgrew its prediction moves at least to the next
   // one.
   int64_t bucket(const Sequence& stream) const {
     const double predicted = std::min(predictor_->answer_tokens(stream), 1e9);

@@ -1,11 +1,10 @@
 // Skip-join multi-level feedback queue (Wu et al., 2023, FastServe): short answers should not wait for long ones, whose
-// length nobody knows. Level i has a quantum of 2^i times the first one's. A stream joins the first level whose quantum
-// holds its prompt's time, and falls a level when it has used up its quantum; lower levels run first, so that what has
-// run for long pauses while others come and go. Who was passed over for too long starts again at the top. Paused
-// streams keep their blocks while there is room; the last in order is swapped out before memory runs out (proactive
-// swap).
+// length is unknown. Level i has a quantum of 2^i times the first one's. A stream joins the first level whose quantum
+// covers its prompt's time, and drops a level when it has used up its quantum; lower levels run first, so long-running
+// streams pause while others come and go. A starved stream starts again at the top. Paused streams retain their blocks
+// while there is room; the last in order is swapped out before memory runs out (proactive swap).
 //
-// To have paused streams at all, more of them must be resident than a step runs: EngineOptions::resident_streams.
+// Paused streams exist only if more streams are resident than a step runs: EngineOptions::resident_streams.
 #include <iterator>
 #include <limits>
 #include <tuple>
@@ -41,8 +40,8 @@ class SkipJoinMlfq final : public SchedulerPolicy {
                          [](const Sequence* stream) { return stream->phase == StreamPhase::running; });
     std::ranges::sort(order_, {},
                       [this](const Sequence* stream) { return std::tuple(level(*stream), stream->arrival); });
-    // The levels say who is in the batch; in it those that decode need a token each, and prompts get the rest. A prompt
-    // that took the whole step would stop every stream below it, for a single token's worth of room.
+    // The levels determine the batch; in it, decoding streams need one token each, and prompts get the rest. A prompt
+    // that took the whole step would stall every stream ranked below it, for lack of a single token of budget each.
     order_.resize(std::min(order_.size(), static_cast<size_t>(view.limits.max_streams)));
     const auto decodes = std::ranges::count_if(order_, [](const Sequence* stream) { return stream->decoding(); });
     int64_t prompts = token_budget - decodes;
@@ -60,7 +59,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     if (wanting.phase == StreamPhase::running) return last;
     return last && level(*last) > level(wanting) ? last : nullptr;
   }
-  // By the levels' own reckoning the victim would still use up its quantum, and does so after the newcomer's instead.
+  // By its level, the victim would still use up its quantum; with the preemption it does so after the newcomer's.
   double gain_seconds(const Sequence& victim, const Sequence& wanting) const override {
     const auto place = places_.find(victim.id);
     const double served = place == places_.end() ? 0 : place->second.served;
@@ -103,8 +102,8 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   struct Place {
     int level = -1;        // -1: has not joined
     double served = 0;     // seconds at this level
-    int64_t last_ran = 0;  // or joined
-    bool ran = false;      // since the last look
+    int64_t last_ran = 0;  // ran or joined last
+    bool ran = false;      // since the last refresh
   };
 
   double quantum(int level) const { return options_.quantum_seconds * static_cast<double>(uint64_t{1} << level); }
@@ -113,8 +112,8 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     return found == places_.end() || found->second.level < 0 ? 0 : found->second.level;
   }
 
-  // What the chunk that just ran would have taken alone. A stream is not charged for the prompts beside it: a step of
-  // many prompts would use up the quantum of each, and drop them all below the next one to come.
+  // The time that the last chunk would have taken alone. A stream is not charged for other prompts in the step:
+  // otherwise a step of many prompts would use up the quantum of each, and drop them all below the next arrival.
   double own_seconds(const Sequence& stream, int64_t tokens) const {
     if (!cost_) return std::numeric_limits<double>::max();
     StepShape shape;
@@ -122,7 +121,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
     return cost_->step_seconds(shape);
   }
 
-  // Joins the new, lifts the starved.
+  // Assigns new streams a level and lifts starved ones.
   void refresh(const ScheduleView& view) {
     cost_ = view.cost;
     for (const auto& streams : {view.waiting, view.running}) {
@@ -152,7 +151,7 @@ class SkipJoinMlfq final : public SchedulerPolicy {
   }
 
   MlfqOptions options_;
-  const CostModel* cost_ = nullptr;  // the engine's
+  const CostModel* cost_ = nullptr;  // owned by the engine
   std::unordered_map<RequestId, Place> places_;
   std::vector<const Sequence*> order_;
 };

@@ -1,6 +1,6 @@
-// Stall-free batching (Agrawal et al., 2024, Sarathi-Serve): a step takes no longer than the wanted time between
-// tokens. Decodes all run; prompts get as many tokens beside them as the cost model says fit into that time. With
-// nobody decoding there is nobody to stall, and prompts get the whole budget.
+// Stall-free batching (Agrawal et al., 2024, Sarathi-Serve): a step takes no longer than the target time between
+// tokens. All decodes run, along with as many prompt tokens as fit into that time by the cost model. Without decodes
+// there is nothing to stall, and prompts get the whole budget.
 #include "schedule/orders.h"
 #include "schedule/policies/factories.h"
 
@@ -38,7 +38,7 @@ class StallFree final : public SchedulerPolicy {
   }
 
  private:
-  // The most prompt tokens with which the step keeps its time. A little always runs, or a prompt would never end.
+  // The most prompt tokens that keep the step within the target. A minimum always runs, or prompts would never finish.
   int64_t prompt_tokens(const ScheduleView& view, const StepShape& decodes, const Sequence& prompt,
                         int64_t most) const {
     int64_t low = std::min(least_, most), high = most;

@@ -1,7 +1,7 @@
 // Virtual token counter (Sheng et al., 2024, Fairness in Serving Large Language Models): every tenant's counter grows
-// with what it was served, prompt tokens when they are admitted and answer tokens as they come, divided by the tenant's
-// weight; the tenant with the smallest counter goes first. A tenant that comes back from idleness is lifted to the
-// smallest counter of those that are active, so that nobody saves up service.
+// with the service received, prompt tokens at admission and answer tokens as they are generated, divided by the
+// tenant's weight; the tenant with the smallest counter goes first. A tenant that returns from idleness is lifted to
+// the smallest counter of the active ones, so that no tenant saves up service.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -13,7 +13,7 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostTenants = 4096;  // remembered while they are idle
+constexpr size_t kMostTenants = 4096;  // retained while idle
 
 using Weights = std::map<std::string, double, std::less<>>;
 
@@ -23,7 +23,8 @@ class Vtc final : public SchedulerPolicy {
       : prompt_cost_(prompt_cost), answer_cost_(answer_cost), weights_(std::move(weights)), reserve_(reserve) {}
 
   void rank(std::vector<const Sequence*>& queue, const ScheduleView&) override {
-    // By tenant, in order of arrival; then always the head of the tenant with the smallest counter, charged for it.
+    // Queued streams by tenant, in order of arrival; repeatedly takes the head of the tenant with the smallest counter
+    // and charges it.
     std::map<std::string_view, Line> lines;
     for (const Sequence* stream : queue) {
       Line& line = lines[stream->request.tenant];
@@ -73,7 +74,7 @@ class Vtc final : public SchedulerPolicy {
  private:
   struct Counter {
     double served = 0;
-    int64_t open = 0;  // streams that wait or run
+    int64_t open = 0;  // waiting or running streams
   };
   struct Line {
     std::vector<const Sequence*> streams;
@@ -91,7 +92,7 @@ class Vtc final : public SchedulerPolicy {
     auto found = weights_.find(stream.request.tenant);
     return found == weights_.end() ? 1.0 : found->second;
   }
-  // Once: who comes back after a preemption has paid.
+  // Charged once: a stream that returns after a preemption has paid.
   double admission_charge(const Sequence& stream) const {
     return stream.progress.preemptions > 0 ? 0.0
                                            : prompt_cost_ * static_cast<double>(stream.prompt_tokens) / weight(stream);
@@ -117,7 +118,7 @@ Result<Weights> read_weights(const std::string& text) {
         std::from_chars(item.data() + colon + 1, item.data() + item.size(), value).ptr == item.data() + item.size();
     if (!good || !(value > 0 && value < 1e9))
       return Error::user(
-          fmt::format("weights: wants TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '{}'", item));
+          fmt::format("weights: must be TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '{}'", item));
     out[item.substr(0, colon)] = value;
     begin = end + 1;
   }

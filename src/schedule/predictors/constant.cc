@@ -1,4 +1,4 @@
-// The same length for everybody: what a predictor has to beat.
+// The same length for every answer: the baseline for other predictors.
 #include "schedule/predictors/factories.h"
 
 namespace millrace {

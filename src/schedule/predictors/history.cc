@@ -1,5 +1,5 @@
-// Learns from the answers that were given: the mean length, decaying, of the same tenant's requests whose prompts were
-// of like size (powers of two), then of all prompts of that size, then of all.
+// Learns from past answers: the decaying mean length of answers to the same tenant's prompts of similar size (powers of
+// two), else to all prompts of that size, else to all prompts.
 #include <algorithm>
 #include <array>
 #include <bit>

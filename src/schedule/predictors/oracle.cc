@@ -1,5 +1,5 @@
-// The true length where a trace tells it, else what the client predicted, else the most that was asked for: the bound
-// of what any predictor can give.
+// The true length where the trace has it, else the client's prediction, else the requested maximum: an upper bound on
+// predictor quality.
 #include "schedule/predictors/factories.h"
 
 namespace millrace {

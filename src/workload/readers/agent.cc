@@ -1,5 +1,5 @@
-// Agent sessions: one call of a model a line, {"timestamp": us, "input": text, "output": text, "session_id"}. In one
-// session each prompt mostly begins with the one before it.
+// Agent sessions: one model call per line, {"timestamp": us, "input": text, "output": text, "session_id"}. Within a
+// session, each prompt mostly begins with the previous one.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 
@@ -37,7 +37,7 @@ class AgentReader : public TraceReader {
 
 const TraceFormat kAgent = {
     .name = "agent",
-    .summary = "JSON lines with timestamp (us), input and output as text, and the session",
+    .summary = "JSON lines with timestamp (us), input and output text, and session",
     .paper = "LMCache agent traces",
     .recognises =
         [](std::string_view first) {

@@ -1,5 +1,5 @@
-// AIBrix workloads: {"timestamp": ms, "requests": [{"Prompt Length", "Output Length", "prompt"}]}, several requests at
-// one moment.
+// AIBrix workloads: {"timestamp": ms, "requests": [{"Prompt Length", "Output Length", "prompt"}]}, several requests per
+// timestamp.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 

@@ -1,4 +1,4 @@
-// Azure's LLM inference traces: TIMESTAMP,ContextTokens,GeneratedTokens with time stamps of 100 ns.
+// Azure's LLM inference traces: TIMESTAMP,ContextTokens,GeneratedTokens with timestamps of 100 ns resolution.
 #include "workload/csv_line.h"
 #include "workload/readers/records.h"
 

@@ -1,4 +1,4 @@
-// The trace formats, in the order in which a file is held against them.
+// The trace formats, in the order in which they are tried on a file.
 #include "workload/readers/records.h"
 
 namespace millrace {

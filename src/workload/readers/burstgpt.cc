@@ -1,5 +1,5 @@
-// BurstGPT: Timestamp (seconds), Model, Request tokens, Response tokens, Total tokens, Log Type; later parts have
-// Session ID and Elapsed time too. A response of 0 tokens is a request that failed.
+// BurstGPT: Timestamp (seconds), Model, Request tokens, Response tokens, Total tokens, Log Type; later parts also have
+// Session ID and Elapsed time. A response of 0 tokens is a failed request.
 #include "workload/csv_line.h"
 #include "workload/readers/records.h"
 

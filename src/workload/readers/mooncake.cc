@@ -1,5 +1,5 @@
-// Mooncake's traces: one JSON object a line, {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}.
-// A hash id stands for a block of 512 tokens together with all before it; the last one may be partly filled.
+// Mooncake's traces: one JSON object per line, {"timestamp": ms, "input_length", "output_length", "hash_ids": [...]}. A
+// hash id identifies a block of 512 tokens together with everything before it; the last one may be partly filled.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 

@@ -1,12 +1,12 @@
-// OpenTelemetry traces of agents, one trace a line: {"spans": [...]} or the same under "trace". A span with
-// gen_ai.input.messages is a request; others are passed over. Token counts are the recorded usage where there is one.
+// OpenTelemetry traces of agents, one trace per line: {"spans": [...]} or the same under "trace". A span with
+// gen_ai.input.messages is a request; others are skipped. Token counts are the recorded usage if present.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 
 namespace millrace {
 namespace {
 
-// Messages are an array, or its JSON as text. What a tokenizer would see of them, near enough: roles and contents.
+// Messages are an array, or its JSON as text. Approximates the text that a tokenizer would see: roles and contents.
 Result<std::string> message_text(const TraceLine& line, const Json& attributes, const char* key,
                                  const std::string& what) {
   const auto field = attributes.find(key);
@@ -80,7 +80,7 @@ class OtelReader : public TraceReader {
     return {};
   }
 
-  // -1 where none of the names is there.
+  // -1 if none of the names exists.
   static Result<int64_t> usage(const TraceLine& line, const Json& attributes, std::initializer_list<const char*> names,
                                int64_t min, const std::string& what) {
     for (const char* name : names)

@@ -1,4 +1,4 @@
-// The trace formats, for builtin.cc alone.
+// The trace formats; included only by builtin.cc.
 #pragma once
 
 #include "workload/trace_format.h"

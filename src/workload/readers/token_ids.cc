@@ -1,5 +1,5 @@
-// LLMServingSim's traces: one JSON object a line with input_toks, output_toks, arrival_time_ns, and the prompt itself
-// as token ids where it has input_tok_ids.
+// LLMServingSim's traces: one JSON object per line with input_toks, output_toks, arrival_time_ns, and optionally the
+// prompt as token ids in input_tok_ids.
 #include "workload/json_line.h"
 #include "workload/readers/records.h"
 
@@ -39,7 +39,7 @@ class TokenIdReader : public TraceReader {
 
 const TraceFormat kTokenIds = {
     .name = "token_ids",
-    .summary = "JSON lines with input_toks, output_toks, arrival_time_ns and perhaps the prompt as input_tok_ids",
+    .summary = "JSON lines with input_toks, output_toks, arrival_time_ns and optionally the prompt as input_tok_ids",
     .paper = "Cho et al., 2024, LLMServingSim: A HW/SW Co-Simulation Infrastructure for LLM Inference Serving",
     .recognises =
         [](std::string_view first) {

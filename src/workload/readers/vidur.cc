@@ -1,5 +1,5 @@
-// Vidur's processed traces: num_prefill_tokens, num_decode_tokens and, where the trace has arrivals, arrived_at in
-// seconds. Length statistics without arrivals are read as requests that are all there at once.
+// Vidur's processed traces: num_prefill_tokens, num_decode_tokens and, if the trace has arrivals, arrived_at in
+// seconds. Without arrivals, all requests arrive at once.
 #include "workload/csv_line.h"
 #include "workload/readers/records.h"
 
@@ -32,7 +32,7 @@ class VidurReader : public TraceReader {
 
 const TraceFormat kVidur = {
     .name = "vidur",
-    .summary = "CSV with num_prefill_tokens, num_decode_tokens and perhaps arrived_at in seconds",
+    .summary = "CSV with num_prefill_tokens, num_decode_tokens and optionally arrived_at in seconds",
     .paper = "Agrawal et al., 2024, Vidur: A Large-Scale Simulation Framework for LLM Inference",
     .recognises = [](std::string_view first) { return is_header_with(first, kVidurColumns); },
     .make = [](const TraceOptions&) -> std::unique_ptr<TraceReader> { return std::make_unique<VidurReader>(); },

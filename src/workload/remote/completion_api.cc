@@ -14,7 +14,7 @@ using Json = nlohmann::json;
 constexpr int kMostDepth = 32;
 constexpr int64_t kMostTokens = int64_t{1} << 40;
 
-// Words that most tokenizers have whole, with a blank before them.
+// Words that are a single token in most tokenizers when preceded by a space.
 constexpr const char* kWords[] = {
     "the",  "and",   "that", "have",  "for",   "not",  "with",  "you",   "this",  "but",  "his",  "from",   "they",
     "say",  "her",   "she",  "will",  "one",   "all",  "would", "there", "their", "what", "out",  "about",  "who",
@@ -22,7 +22,7 @@ constexpr const char* kWords[] = {
     "year", "your",  "good", "some",  "could", "them", "see",   "other", "than",  "then", "now",  "look",   "only",
     "come", "its",   "over", "think", "also",  "back", "after", "use",   "two",   "how",  "our",  "work"};
 
-// Null: not JSON, or nested so deep that only an attacker wrote it.
+// Null: not JSON, or nested implausibly deep.
 Json parse(std::string_view text) {
   bool deep = false;
   Json json = Json::parse(
@@ -73,7 +73,8 @@ void read_openai(CompletionApi api, const Json& json, CompletionChunk& chunk) {
   const Json* holder = api == CompletionApi::chat ? find(choice, "delta") : &choice;
   const Json* text = holder ? find(*holder, api == CompletionApi::chat ? "content" : "text") : nullptr;
   if (!text || !text->is_string()) return;
-  // A token whose bytes are held back comes as empty text; a last event, and a chat's first one, may have none at all.
+  // A token whose bytes are held back has empty text; the last event, and a chat's first one, may contain no token at
+  // all.
   chunk.token = !text->get_ref<const std::string&>().empty() || (!chunk.finished && !find(*holder, "role"));
 }
 
@@ -94,7 +95,7 @@ Result<CompletionApi> find_completion_api(const std::string& name) {
   if (name == "completions") return CompletionApi::completions;
   if (name == "chat") return CompletionApi::chat;
   if (name == "llama") return CompletionApi::llama;
-  return Error::user(fmt::format("api '{}'; there are: completions, chat, llama", name));
+  return Error::user(fmt::format("api: unknown '{}'; available: completions, chat, llama", name));
 }
 
 std::string completion_path(CompletionApi api) {

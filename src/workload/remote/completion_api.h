@@ -1,4 +1,4 @@
-// The ways in which servers are asked for a completion over HTTP, and what their streamed answers say.
+// The HTTP completion APIs of servers: request bodies and streamed answers.
 #pragma once
 
 #include <string>
@@ -11,36 +11,36 @@ namespace millrace {
 enum class CompletionApi {
   completions,  // OpenAI's POST /v1/completions, the prompt as token ids or text
   chat,         // OpenAI's POST /v1/chat/completions, the prompt as one message of a user
-  llama,        // llama-server's own POST /completion
+  llama,        // llama-server's native POST /completion
 };
 Result<CompletionApi> find_completion_api(const std::string& name);  // completions, chat, llama
 
 struct CompletionStyle {
   CompletionApi api = CompletionApi::completions;
-  std::string model;          // "": the server's only one
-  bool text_prompts = false;  // words instead of token ids; chat has no other way
-  int64_t vocab = 32000;      // token ids are below that
+  std::string model;          // "": the server's only model
+  bool text_prompts = false;  // words instead of token ids; always used for chat
+  int64_t vocab = 32000;      // token ids are below this
 };
 
 std::string completion_path(CompletionApi api);
 // The body: greedy, streamed, exactly the recorded number of tokens.
 std::string completion_body(const CompletionStyle& style, const WorkloadRequest& request);
 
-// About one word a token; equal tokens are equal words.
+// About one word per token; equal tokens give equal words.
 std::string words_of(const std::vector<TokenId>& tokens);
 
-// What one event of the answer says.
+// The content of one event of the answer.
 struct CompletionChunk {
-  bool token = false;                                                  // one or more came
+  bool token = false;                                                  // one or more tokens were received
   bool done = false;                                                   // the last event
-  bool finished = false;                                               // a reason for the end was given
-  int64_t prompt_tokens = -1, cached_tokens = -1, output_tokens = -1;  // where the server counts them
+  bool finished = false;                                               // a finish reason was given
+  int64_t prompt_tokens = -1, cached_tokens = -1, output_tokens = -1;  // if the server reports them
   std::string error;
 };
-// Any bytes are a chunk; what is no JSON of the API's form is one with an error.
+// Accepts any bytes; if they are not JSON of the API's form, the chunk has an error.
 CompletionChunk read_completion_chunk(CompletionApi api, std::string_view data);
 
-// The message in an error's body, cut to a line of 120 characters; "" when there is none.
+// The message in an error body, cut to a line of 120 characters; "" if there is none.
 std::string completion_error(std::string_view body);
 
 }  // namespace millrace

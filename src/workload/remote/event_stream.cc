@@ -4,7 +4,7 @@
 
 namespace millrace {
 
-// An empty line ends the event. False: the reader wants no more.
+// An empty line ends the event. False: the reader wants no more events.
 bool EventStream::take_line(std::string_view line, const std::function<bool(std::string_view)>& event) {
   if (line.empty()) {
     const bool more = !has_data_ || event(data_);
@@ -13,7 +13,7 @@ bool EventStream::take_line(std::string_view line, const std::function<bool(std:
     return more;
   }
   constexpr std::string_view kField = "data";
-  if (!line.starts_with(kField)) return true;  // a comment, or a field that says nothing here
+  if (!line.starts_with(kField)) return true;  // a comment, or an unused field
   line.remove_prefix(kField.size());
   if (!line.empty() && line.front() != ':') return true;
   if (!line.empty()) line.remove_prefix(1);

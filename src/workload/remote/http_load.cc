@@ -35,7 +35,7 @@ SteadyTime::duration seconds(double count) {
 
 class HttpLoad;
 
-// One request: connect, write, read the header, then the body piece by piece.
+// One request: connect, write, read the header, then the body in chunks.
 class Flight : public std::enable_shared_from_this<Flight> {
  public:
   Flight(HttpLoad& load, asio::io_context& io, size_t index) : load_(load), stream_(io), index_(index) {}
@@ -101,7 +101,7 @@ class HttpLoad {
  private:
   friend class Flight;
 
-  // Sends what is due, and sets the alarm for the next arrival.
+  // Sends all requests that are due, and sets the timer for the next arrival.
   void send_due() {
     for (; next_ < load_.size(); ++next_) {
       const bool due =
@@ -224,7 +224,7 @@ void Flight::got_some(Code code) {
   end(finished_ ? "" : "the stream ended early");
 }
 
-// False: the request is over.
+// False: the request has ended.
 bool Flight::take_bytes(std::string_view bytes) {
   if (parser_.get().result() != http::status::ok) {
     error_body_ += bytes.substr(0, kMostErrorBody - std::min(kMostErrorBody, error_body_.size()));

@@ -8,10 +8,10 @@
 namespace millrace {
 
 Result<Url> Url::parse(const std::string& text) {
-  const Error bad = Error::user(fmt::format("url: wants http://HOST[:PORT][/PATH], got '{}'", text.substr(0, 200)));
+  const Error bad = Error::user(fmt::format("url: must be http://HOST[:PORT][/PATH], got '{}'", text.substr(0, 200)));
   constexpr std::string_view kScheme = "http://";
   if (text.starts_with("https://"))
-    return Error::unsupported("url: https is not spoken here; give the http address behind the TLS proxy");
+    return Error::unsupported("url: https is not supported; give the http address behind the TLS proxy");
   if (!text.starts_with(kScheme) || text.size() > 2000) return bad;
   if (std::ranges::any_of(text, [](char c) {
         return static_cast<unsigned char>(c) <= ' ' || c == 0x7f || c == '#' || c == '?' || c == '@';

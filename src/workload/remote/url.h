@@ -1,4 +1,4 @@
-// Url: where a load goes over HTTP.
+// Url: the target of a load over HTTP.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@ namespace millrace {
 
 struct Url {
   std::string host, port;  // of "http://[::1]:8080/base/": ::1, 8080
-  std::string path;        // without a slash at its end: /base; often empty
+  std::string path;        // without a trailing slash: /base; often empty
 
   // "http://HOST[:PORT][/PATH]". Errors: user; unsupported (https).
   static Result<Url> parse(const std::string& text);
