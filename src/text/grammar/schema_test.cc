@@ -195,7 +195,7 @@ TEST(Schema, WhatIsNotKeptIsRefusedWithItsPlace) {
   EXPECT_NE(refusal(R"({"not":{"type":"array","uniqueItems":true}})").find("uniqueItems"), std::string::npos);
   EXPECT_NE(refusal(R"({"properties":{"s":{"type":"string","pattern":"y(?=x)z"}}})").find("/properties/s"),
             std::string::npos);
-  EXPECT_NE(refusal(R"({"type":"strin"})").find("is no type"), std::string::npos);
+  EXPECT_NE(refusal(R"({"type":"strin"})").find("is not a type"), std::string::npos);
   EXPECT_NE(refusal("{").find("not valid JSON"), std::string::npos);
   EXPECT_NE(refusal("3").find("must be an object"), std::string::npos);
   std::string wide = R"({"allOf":[)";

@@ -77,7 +77,7 @@ TEST(Structure, RefusedWithThePlace) {
       {R"({"type": "triggered_tags", "triggers": ["<a"], "tags": [{"begin": "<b", "content": {"type": "any_text"}, "end": ""}]})",
        "triggers[0]"},
       {R"({"type": "triggered_tags", "triggers": ["<a", "a"], "tags": [{"begin": "<a", "content": {"type": "any_text"}, "end": ""}, {"begin": "a", "content": {"type": "any_text"}, "end": ""}]})",
-       "part of"},
+       "substring of"},
       {R"({"type": "text_until", "end": ""})", "empty"},
       {R"({"type": "json_schema", "json_schema": {"type": "nothing"}})", "JSON schema"}};
   for (const auto& [text, reason] : cases) {
