@@ -36,7 +36,7 @@ class Parser {
     for (const auto& [rule, id] : rules_)
       if (!defined_.contains(id)) return Error::user(fmt::format("grammar: rule '{}' is used but not defined", rule));
     auto root = rules_.find("root");
-    if (root == rules_.end()) return Error::user("grammar: rule 'root' is missing");
+    if (root == rules_.end()) return Error::user("grammar: there is no rule 'root'");
     spec_.root = root->second;
     return {};
   }
