@@ -172,10 +172,10 @@ std::string describe_deepseek_tools(std::span<const Tool> tools) {
 }
 
 const ToolDialect kDeepseekTools = {
-    "deepseek", "JSON in a fence between marks of its own: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
+    "deepseek", "JSON in a fence between special tokens: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
     false};
 const ToolDialect kDeepseekNamedTools = {"deepseek_named",
-                                         "names and JSON between marks of its own: DeepSeek V3.1",
+                                         "names and JSON between special tokens: DeepSeek V3.1",
                                          speaks_named,
                                          parser,
                                          structure_named,

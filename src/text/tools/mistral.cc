@@ -143,12 +143,12 @@ constexpr const char* kMarkers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 
 }  // namespace
 
-const ToolDialect kMistralTools = {"mistral", "a list of JSON objects behind [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
+const ToolDialect kMistralTools = {"mistral", "a list of JSON objects after [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
                                    speaks,    parser,
                                    structure, kMarkers,
                                    true};
 const ToolDialect kMistralArgsTools = {"mistral_args",
-                                       "[TOOL_CALLS]name[ARGS]{...}: newer models of Mistral",
+                                       "[TOOL_CALLS]name[ARGS]{...}: newer Mistral models",
                                        speaks_args,
                                        parser,
                                        structure_args,
