@@ -1,7 +1,6 @@
-// Detokenizer: a stream of token ids -> a stream of text, in pieces that are always well-formed UTF-8.
-// Bytes of a character that is still incomplete are held back until the next token; bytes that can never
-// become valid come out as U+FFFD, one per maximal invalid part (Unicode 15, section 3.9). Not thread-safe:
-// one object per stream.
+// Detokenizer: converts a stream of token ids to text, in pieces that are always well-formed UTF-8. The bytes of an
+// incomplete character are held back until the next token; bytes that cannot become valid are replaced by U+FFFD, one
+// per maximal invalid part (Unicode 15, section 3.9). Not thread-safe: one object per stream.
 #pragma once
 
 #include <string>
@@ -15,7 +14,7 @@ namespace millrace {
 class Utf8Stream {
  public:
   std::string push(std::string_view bytes);
-  // What is held back can no longer be completed.
+  // End of the stream: replaces an incomplete character.
   std::string flush();
   size_t held_bytes() const { return held_.size(); }
 
@@ -25,15 +24,15 @@ class Utf8Stream {
 
 struct DetokenizerOptions {
   bool skip_special = true;  // control tokens print nothing
-  bool markers = false;      // but those that mark thinking and calls of tools
-  bool at_start = false;     // the stream begins the text: the space SentencePiece put before it goes
+  bool markers = false;      // except markers of reasoning and tool calls
+  bool at_start = false;     // the stream begins the text: drops the space that SentencePiece adds
 };
 
 class Detokenizer {
  public:
   explicit Detokenizer(const Tokenizer& tokenizer, DetokenizerOptions options = {});
 
-  // Text that `id` completes; may be empty. Ids out of range print nothing.
+  // The text completed by `id`; may be empty. Ids out of range print nothing.
   std::string push(TokenId id);
   std::string flush() { return utf8_.flush(); }
 

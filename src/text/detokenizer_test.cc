@@ -24,7 +24,7 @@ TEST(Utf8Stream, HoldsBackExactlyTheIncompleteCharacter) {
   EXPECT_EQ(stream.flush(), "");
 }
 
-TEST(Utf8Stream, ImpossibleBytesComeOutAtOnceAsReplacement) {
+TEST(Utf8Stream, InvalidBytesAreReplacedImmediately) {
   EXPECT_EQ(all_at_once("\xFF"), "\xEF\xBF\xBD");
   EXPECT_EQ(all_at_once("\xC0\xAF"), "\xEF\xBF\xBD\xEF\xBF\xBD");                  // overlong
   EXPECT_EQ(all_at_once("\xED\xA0\x80"), "\xEF\xBF\xBD\xEF\xBF\xBD\xEF\xBF\xBD");  // surrogate
@@ -37,7 +37,7 @@ TEST(Utf8Stream, ImpossibleBytesComeOutAtOnceAsReplacement) {
   EXPECT_EQ(stream.push("\xF4\x90"), "\xEF\xBF\xBD\xEF\xBF\xBD");  // above U+10FFFF: nothing to wait for
 }
 
-TEST(Utf8Stream, AnyCuttingGivesTheSameValidText) {
+TEST(Utf8Stream, AnyChunkingGivesTheSameValidText) {
   std::mt19937 rng(3);
   for (int round = 0; round < 3000; ++round) {
     std::string bytes;
@@ -95,7 +95,8 @@ TEST(Detokenizer, StreamEqualsDecodeForValidText) {
   }
   out += stream.flush();
   EXPECT_EQ(tokenizer->decode(ids, true), text);
-  // The stream keeps the space that this vocabulary puts after a special token, as it cannot know it was added.
+  // The stream keeps the space that this vocabulary adds after a special token, because it cannot tell that it was
+  // added.
   EXPECT_EQ(out, "na\xC3\xAFve \xF0\x9F\x98\x80<tool> x");
 }
 

@@ -44,7 +44,7 @@ std::string with_next_line_as_space(std::string_view pattern) {
       in_class = true;
       out += c;
       if (i + 1 < pattern.size() && pattern[i + 1] == '^') out += pattern[++i];
-      if (i + 1 < pattern.size() && pattern[i + 1] == ']') {  // a ] that comes first is literal
+      if (i + 1 < pattern.size() && pattern[i + 1] == ']') {  // a leading ] is literal
         out += "\\]";
         ++i;
       }
@@ -78,7 +78,7 @@ struct Regex::Code {
       if (count == PCRE2_ERROR_NOMATCH) break;
       if (count < 0) return pos;
       const PCRE2_SIZE* range = pcre2_get_ovector_pointer(data.get());
-      // \K in a look-behind can report odd ranges; such a pattern is treated as at its limit.
+      // \K in a look-behind can report odd ranges; treat it like a reached limit.
       if (range[0] < pos || range[1] <= range[0] || range[1] > text.size()) return pos;
       found(range[0], range[1]);
       pos = range[1];
@@ -105,7 +105,7 @@ Result<Regex> Regex::compile(std::string_view pattern) {
     return Error::unsupported(fmt::format("split pattern does not compile: {} at byte {} of '{}'",
                                           reinterpret_cast<char*>(message), offset, source.substr(0, 120)));
   }
-  (void)pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);  // without JIT the interpreter serves
+  (void)pcre2_jit_compile(code->code, PCRE2_JIT_COMPLETE);  // on failure the interpreter is used
   static const std::string kProbes[] = {std::string(400, 'a') + "!", std::string(400, ' ') + "x",
                                         std::string(400, '1') + "a", std::string(400, '\n') + ".",
                                         std::string(400, '.') + "a", std::string(400, 'A') + "1"};

@@ -1,7 +1,7 @@
-// Regex: PCRE2 with JIT behind limits, for split patterns that come from files. Patterns are untrusted: their
-// length, match steps, depth and heap are bounded, and compile() refuses a pattern that runs into the step
-// limit on short probe texts (catastrophic backtracking). Immutable; find() may be called from any thread.
-// Invalid UTF-8 in the subject is allowed and matches nothing.
+// Regex: PCRE2 with JIT and limits, for split patterns from model files. Patterns are untrusted: their length, match
+// steps, depth and heap are bounded, and compile() rejects a pattern that reaches the step limit on short probe texts
+// (catastrophic backtracking). Immutable; find_all() may be called from any thread. Invalid UTF-8 in the subject is
+// allowed and matches nothing.
 #pragma once
 
 #include <cstddef>
@@ -16,11 +16,11 @@ namespace millrace {
 
 class Regex {
  public:
-  // Syntax of Rust's / Oniguruma's regexes as far as PCRE2 shares it; \s also matches U+0085.
+  // The common subset of PCRE2 and Rust / Oniguruma syntax; \s also matches U+0085.
   static Result<Regex> compile(std::string_view pattern);
 
-  // Calls found(begin, end) for every non-empty match, left to right, and returns text.size(); after a
-  // match that hit a limit, returns the offset from which nothing was searched.
+  // Calls found(begin, end) for every non-empty match, left to right, and returns text.size(). If a match reaches a
+  // limit, stops and returns the offset from which the text was not searched.
   size_t find_all(std::string_view text, const std::function<void(size_t, size_t)>& found) const;
 
  private:

@@ -70,7 +70,7 @@ Result<void> check(const TokenizerSpec& spec) {
 
 Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   MILLRACE_TRY_VOID(check(spec));
-  // Gemma 4 is called BPE by its files but spells tokens as SentencePiece does.
+  // Gemma 4 files say BPE, but spell tokens like SentencePiece.
   if (spec.kind == "bpe" && spec.pre == "gemma4") {
     spec.kind = "spm";
     spec.add_space_prefix = false;
@@ -80,8 +80,8 @@ Result<std::unique_ptr<Tokenizer>> Tokenizer::create(TokenizerSpec spec) {
   if (spec.kind == "unigram") return create_unigram_tokenizer(std::move(spec));
   if (spec.kind == "wordpiece") return create_wordpiece_tokenizer(std::move(spec));
   if (spec.kind == "rwkv") return create_rwkv_tokenizer(std::move(spec));
-  return Error::unsupported(fmt::format("tokenizer kind is not known (bpe, spm, unigram, wordpiece and rwkv are): '{}'",
-                                        spec.kind.substr(0, 80)));
+  return Error::unsupported(
+      fmt::format("unknown tokenizer kind '{}' (known: bpe, spm, unigram, wordpiece, rwkv)", spec.kind.substr(0, 80)));
 }
 
 bool Tokenizer::is_eog(TokenId id) const {

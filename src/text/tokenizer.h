@@ -1,6 +1,6 @@
-// Tokenizer: text <-> token ids. Immutable after create(), safe to share between threads.
-// TokenizerSpec is the plain data that a loader fills, from GGUF metadata (tokenizer.ggml.*) or from
-// a Hugging Face folder (tokenizer.json, tokenizer.model, vocab.json + merges.txt).
+// Tokenizer: converts between text and token ids. Immutable after create(), safe to share between threads.
+// TokenizerSpec is plain data that a loader fills from GGUF metadata (tokenizer.ggml.*) or from a Hugging Face folder
+// (tokenizer.json, tokenizer.model, vocab.json + merges.txt).
 #pragma once
 
 #include <cstdint>
@@ -25,11 +25,11 @@ enum class SpacePrefix : uint8_t {
   after_any,      // also after every special token (GGUF convention, Hugging Face Prepend / "always")
 };
 
-// How a special token takes part in splitting the text; only tokens with a flag set are listed.
+// How a special token is matched in the text; only tokens with a flag set are listed.
 struct AddedTokenFlags {
   TokenId id = 0;
-  bool lstrip = false;       // swallows white space before it
-  bool rstrip = false;       // swallows white space after it
+  bool lstrip = false;       // consumes white space before it
+  bool rstrip = false;       // consumes white space after it
   bool single_word = false;  // only between non-word characters
 };
 
@@ -48,15 +48,15 @@ struct TokenizerSpec {
   bool add_bos = false;
   bool add_eos = false;
   bool add_sep = false;
-  bool add_space_prefix = true;               // spm, unigram: a space goes before the text
+  bool add_space_prefix = true;               // spm, unigram: a space is added before the text
   bool remove_extra_whitespaces = false;      // unigram, some spm models
-  bool ignore_merges = false;                 // bpe: a word that is itself a token is taken whole (Llama 3)
+  bool ignore_merges = false;                 // bpe: a word that is a token is not merged (Llama 3)
   bool clean_up_spaces = false;               // Hugging Face clean_up_tokenization_spaces on decode
   bool lowercase = false;                     // wordpiece
   bool nfc = false;                           // normalizer of tokenizer.json: NFC before splitting
   std::vector<uint8_t> precompiled_charsmap;  // SentencePiece normalizer, as stored
 
-  // What only some files say. The defaults are those of GGUF.
+  // Only in some files. The defaults are those of GGUF.
   SpacePrefix space_prefix = SpacePrefix::after_any;
   bool escape_whitespaces = true;  // spm, unigram: spaces are written as U+2581 in the tokens
   bool whitespace_suffix = false;  // spm, unigram: U+2581 ends a word instead of starting it
@@ -67,15 +67,15 @@ struct TokenizerSpec {
   bool clean_text = true;                        // wordpiece: drop control characters
   bool split_cjk = true;                         // wordpiece: each Han character is a word
   std::vector<std::pair<std::string, std::string>> replacements;  // literal, in order, before splitting (normalizer)
-  bool byte_level_space_prefix = false;  // bpe: a space goes before text that has none (add_prefix_space)
+  bool byte_level_space_prefix = false;  // bpe: adds a space before text that has none (add_prefix_space)
   bool split_on_space = false;           // spm, unigram: every U+2581 starts a new word (Hugging Face Metaspace split)
   std::string unk_surface;               // how decode() writes unk; empty: the token's own text
   std::vector<AddedTokenFlags> added_flags;
 };
 
 struct EncodeOptions {
-  bool add_special = true;    // add BOS / EOS / CLS / SEP as the spec says
-  bool parse_special = true;  // control tokens written in the text become their ids
+  bool add_special = true;    // add BOS / EOS / CLS / SEP according to the spec
+  bool parse_special = true;  // text of control tokens is encoded as their ids
 };
 
 class Tokenizer {
@@ -88,10 +88,10 @@ class Tokenizer {
   // Any byte string is accepted; invalid UTF-8 encodes as byte tokens or U+FFFD, never fails.
   virtual std::vector<TokenId> encode(std::string_view text, EncodeOptions options = {}) const = 0;
 
-  // Inverse of encode. `skip_special` leaves control tokens out. Ids out of range decode to nothing.
+  // Inverse of encode. `skip_special` omits control tokens. Ids out of range decode to nothing.
   virtual std::string decode(const std::vector<TokenId>& ids, bool skip_special = false) const = 0;
 
-  // Bytes that `id` adds to the output when it is not the first token (what a stream prints).
+  // The bytes of `id` when it is not the first token, for streaming.
   virtual std::string piece(TokenId id) const = 0;
 
   virtual const TokenizerSpec& spec() const = 0;

@@ -1,7 +1,7 @@
-// Readers of tokenizer files: the content of a file (never a path) -> TokenizerSpec, ready for
-// Tokenizer::create. Stateless functions, safe from any thread. Every input is untrusted: sizes and
-// ids are checked before use, and what a file asks for that is not implemented is Error::unsupported
-// with its name. JSON inputs that are empty strings stand for absent optional files.
+// Readers of tokenizer files: convert the content of a file (never a path) to a TokenizerSpec for Tokenizer::create.
+// Stateless functions, safe from any thread. All input is untrusted: sizes and ids are checked before use, and features
+// that are not implemented give Error::unsupported with their name. An empty JSON string means that the optional file
+// is absent.
 #pragma once
 
 #include <cstdint>
@@ -15,8 +15,8 @@
 namespace millrace {
 
 // tokenizer.json (Hugging Face tokenizers): BPE, Unigram and WordPiece models with their normalizer,
-// pre_tokenizer, added_tokens and post_processor. Fills bos/eos only as far as the post-processor
-// tells; apply_tokenizer_config() below fills the rest.
+// pre_tokenizer, added_tokens and post_processor. Fills bos/eos only from the post-processor;
+// apply_tokenizer_config() below fills the rest.
 Result<TokenizerSpec> read_tokenizer_json(std::string_view json);
 
 // tokenizer.model / spiece.model (SentencePiece protobuf): BPE, unigram.
@@ -33,7 +33,7 @@ Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string
 Result<TokenizerSpec> read_tiktoken(std::string_view bytes, std::string_view pattern);
 
 // llama2.c tokenizer.bin: int32 max_token_length, then per token float32 score, int32 length, bytes.
-// `vocab_size` comes from the checkpoint; 0 reads all that the file holds.
+// `vocab_size` comes from the checkpoint; 0 reads the whole file.
 Result<TokenizerSpec> read_llama2c_tokenizer(std::string_view bytes, int32_t vocab_size);
 
 // RWKV "World" vocabulary: lines of "id python-literal byte-length".
@@ -44,19 +44,19 @@ Result<TokenizerSpec> read_rwkv_vocab(std::string_view text);
 // special_tokens_map.json, and generation_config.json's eos_token_id (one id or a list) for `eog`.
 Result<void> apply_tokenizer_config(TokenizerSpec& spec, std::string_view json);
 
-// Which of the formats above `bytes` looks like: "tokenizer.json", "sentencepiece", "tiktoken", "llama2c" or
-// "" when none. tokenizer.model is used for both SentencePiece and tiktoken files.
+// Detects the format of `bytes`: "tokenizer.json", "sentencepiece", "tiktoken", "llama2c" or "" if unknown. Needed
+// because tokenizer.model is the name of both SentencePiece and tiktoken files.
 std::string_view sniff_tokenizer_file(std::string_view bytes);
 
-// Fills spec.eog: eos and eot when set, and every control token with a well-known end-of-turn spelling
-// (<|im_end|>, <|eot_id|>, <end_of_turn>, <|endoftext|> ...). Readers call it; GGUF's caller may too.
+// Fills spec.eog: eos and eot if set, and every control token with a well-known end-of-turn spelling (<|im_end|>,
+// <|eot_id|>, <end_of_turn>, <|endoftext|> ...). Called by the readers, and by the GGUF loader.
 void infer_end_of_generation(TokenizerSpec& spec);
 
-// Merges "left right", best first, for a byte-level BPE spec that has none because its ids are its
-// ranks (tiktoken): what a GGUF or a merges.txt needs. Returns spec.merges when that is not empty.
+// The merges "left right", best first, of a byte-level BPE spec that has none because its ids are its ranks (tiktoken),
+// for writing a GGUF or a merges.txt. Returns spec.merges if that is not empty.
 std::vector<std::string> derive_merges(const TokenizerSpec& spec);
 
-// Names that TokenizerSpec::pre accepts.
+// The names that TokenizerSpec::pre accepts.
 std::vector<std::string_view> known_pre_tokenizers();
 
 }  // namespace millrace

@@ -124,7 +124,7 @@ void expect_lossless(const Tokenizer& tokenizer, int rounds, bool bytes_too = tr
 
 TEST(TokenizerProperty, ByteLevelBpeIsLosslessWithEveryPreTokenizer) {
   for (std::string_view pre : known_pre_tokenizers()) {
-    if (pre == "gemma4") continue;  // spells its tokens otherwise
+    if (pre == "gemma4") continue;  // spells its tokens differently
     SCOPED_TRACE(pre);
     expect_lossless(*make(small_bpe(pre)), 200);
   }
@@ -137,7 +137,7 @@ TEST(TokenizerProperty, ByteLevelBpeWithUntrustedPattern) {
 }
 
 TEST(TokenizerProperty, SentencePieceWithByteFallbackIsLossless) {
-  // U+2581 is the spelling of a space, so it cannot come back as itself; the alphabet above lacks it.
+  // U+2581 is the spelling of a space, so it does not round-trip; the alphabet above omits it.
   expect_lossless(*make(small_spm()), 3000);
 }
 
@@ -176,7 +176,7 @@ std::vector<TokenId> naive_bpe(const TokenizerSpec& spec, const std::string& wor
   return ids;
 }
 
-TEST(TokenizerProperty, ShortAndLongWordsMergeAsDefined) {
+TEST(TokenizerProperty, ShortAndLongWordsMatchTheDefinition) {
   TokenizerSpec spec = small_bpe("");
   spec.pre_patterns = {"(?s:.)+"};
   const auto tokenizer = make(spec);
@@ -191,10 +191,10 @@ TEST(TokenizerProperty, ShortAndLongWordsMergeAsDefined) {
   }
 }
 
-TEST(TokenizerProperty, SpmCutsAtSpacesWithoutChangingIds) {
+TEST(TokenizerProperty, SpmSplitsAtSpacesWithoutChangingIds) {
   TokenizerSpec spec = small_spm();
   const auto cut = make(spec);
-  // A token across a space forbids the cut after an 'n', and must then be found.
+  // A token across a space forbids the split after an 'n', and must then be found.
   spec.tokens.push_back("n\xE2\x96\x81");
   spec.types.push_back(TokenType::normal);
   spec.scores.push_back(-0.5f);
@@ -208,7 +208,7 @@ TEST(TokenizerProperty, SpmCutsAtSpacesWithoutChangingIds) {
 TEST(MergeTable, WorkOnOneLongWordGrowsLikeNLogN) {
   MergeTable table;
   int32_t next = 2;
-  // 'a' pairs up again and again, and with 'b': many candidates go stale.
+  // 'a' forms many pairs, also with 'b', so that many candidates become stale.
   for (int32_t left = 0, rank = 0; left < 40; ++left, ++rank)
     table.add(left, left, static_cast<uint32_t>(rank), next++);
   const auto steps = [&](size_t length) {
@@ -224,7 +224,7 @@ TEST(MergeTable, WorkOnOneLongWordGrowsLikeNLogN) {
   EXPECT_LT(steps(1 << 20), steps(1 << 17) * 10);
 }
 
-TEST(Tokenizer, OneMegabyteWithoutSpacesEnds) {
+TEST(Tokenizer, OneMegabyteWithoutSpacesTerminates) {
   const std::string text(1 << 20, 'a');
   for (const auto& tokenizer : {make(small_bpe("gpt-2")), make(small_spm())}) {
     EXPECT_EQ(tokenizer->decode(tokenizer->encode(text, kPlain), false), text);
@@ -252,7 +252,7 @@ TEST(Tokenizer, SpecialTokens) {
   EXPECT_TRUE(tokenizer->is_eog(end));
 }
 
-TEST(Tokenizer, LstripAndRstripSwallowWhiteSpace) {
+TEST(Tokenizer, LstripAndRstripConsumeWhiteSpace) {
   TokenizerSpec spec = small_bpe("gpt-2");
   const TokenId end = *spec.eos, a = 'a' - '!' + 33;  // the byte tokens are in byte order
   spec.added_flags = {{end, true, true, false}};
@@ -311,7 +311,7 @@ TEST(Tokenizer, SharedBetweenThreads) {
   EXPECT_EQ(wrong, 0);
 }
 
-TEST(Tokenizer, BadSpecsAreRefused) {
+TEST(Tokenizer, BadSpecsAreRejected) {
   const auto kind_of = [](TokenizerSpec spec) { return Tokenizer::create(std::move(spec)).error().kind; };
   EXPECT_EQ(kind_of({}), ErrorKind::corrupt);
   TokenizerSpec spec = small_bpe("gpt-2");
@@ -339,11 +339,11 @@ TEST(Tokenizer, BadSpecsAreRefused) {
 
 TEST(Tokenizer, OddButUsableSpecs) {
   TokenizerSpec spec = small_bpe("gpt-2");
-  spec.tokens.push_back("a");  // a duplicate: the first keeps the text
+  spec.tokens.push_back("a");  // a duplicate: the first one has the text
   spec.types.push_back(TokenType::normal);
-  spec.tokens.emplace_back();  // a hole
+  spec.tokens.emplace_back();  // a gap
   spec.types.push_back(TokenType::unused);
-  spec.merges.push_back("zz qq");  // parts that are no tokens
+  spec.merges.push_back("zz qq");  // parts that are not tokens
   spec.merges.push_back("a zz");
   expect_lossless(*make(spec), 200);
   spec = small_spm();

@@ -140,7 +140,7 @@ TEST(TokenizerVectors, Qwen2WithItsConfig) {
   EXPECT_EQ(tokenizer->spec().pad, 151643);
   EXPECT_TRUE(tokenizer->is_eog(151643));
   EXPECT_EQ(tokenizer->encode("<|im_start|>user\nhi<|im_end|>"), (Ids{151644, 872, 198, 6023, 151645}));
-  // <tool_call> is an added token that is not special: it is split out always and never skipped.
+  // <tool_call> is an added token that is not special: it is always matched and never skipped.
   EXPECT_EQ(tokenizer->encode("<tool_call>", kPlain), (Ids{151657}));
   EXPECT_EQ(tokenizer->decode({151644, 151657}, true), "<tool_call>");
 }
@@ -272,7 +272,7 @@ TEST(TokenizerVectors, Llama2cTokenizerIsTheSentencePieceModel) {
   EXPECT_EQ(model->decode(model->encode(text), true), text);
 }
 
-TEST(TokenizerVectors, TinyBpeInItsThreeForms) {
+TEST(TokenizerVectors, TinyBpeInThreeForms) {
   MILLRACE_NEEDS_SHARED("tokenizers/tiny/tiny_bpe_tokenizer.json");
   const auto json = make(read_tokenizer_json(data("tiny/tiny_bpe_tokenizer.json")));
   const auto files =

@@ -118,7 +118,7 @@ struct ByteSpelling {
   std::array<int16_t, 0x144> byte{};  // the spelling ends below U+0144
 };
 
-// Printable Latin-1 bytes stand for themselves; the 68 others get U+0100 and up, in byte order.
+// Printable Latin-1 bytes map to themselves; the 68 others map to U+0100 and up, in byte order.
 constexpr ByteSpelling kSpelling = [] {
   ByteSpelling s;
   for (auto& b : s.byte) b = -1;

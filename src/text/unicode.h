@@ -1,6 +1,6 @@
-// UTF-8 decoding, character classes for pre-tokenizers, GPT-2's byte-to-unicode spelling and the
-// normalization forms. Stateless; the tables are compile-time constants or utf8proc's. Invalid bytes
-// are never an error here: each counts as one character of class kOther.
+// UTF-8 decoding, character classes for pre-tokenizers, GPT-2's byte-to-unicode spelling and normalization forms.
+// Stateless; the tables are compile-time constants or those of utf8proc. Invalid bytes are never an error: each counts
+// as one character of class kOther.
 #pragma once
 
 #include <array>
@@ -12,7 +12,7 @@
 namespace millrace {
 
 // Bits of char_class(). A code point has one of the letter / mark / number / punctuation / symbol bits or
-// kOther; kSpace (White_Space) and kNewline (CR, LF) come on top.
+// kOther; kSpace (White_Space) and kNewline (CR, LF) are set in addition.
 enum CharClass : uint16_t {
   kUpper = 1 << 0,     // Lu, Lt
   kLower = 1 << 1,     // Ll
@@ -36,7 +36,7 @@ struct CodePoint {
 // The character at text[pos]; pos < text.size(). Overlong forms, surrogates and values above U+10FFFF are invalid.
 CodePoint decode_utf8(std::string_view text, size_t pos);
 
-// Length of the longest prefix of a well-formed character at the end of `text` that is cut off (0..3).
+// Length of the incomplete but so far well-formed character at the end of `text` (0..3).
 size_t incomplete_utf8_suffix(std::string_view text);
 
 void append_utf8(std::string& out, uint32_t code_point);
@@ -64,7 +64,7 @@ inline constexpr std::array<uint16_t, 128> kAsciiClass = [] {
   return table;
 }();
 
-// Class and length of the character at text[pos] in one go.
+// Class and length of the character at text[pos].
 struct CharAt {
   uint16_t bits;
   uint32_t length;
@@ -78,14 +78,14 @@ inline CharAt char_at(std::string_view text, size_t pos) {
 
 // GPT-2's spelling of raw bytes as printable code points (space -> U+0120 ...). Frozen: vocabularies depend on it.
 uint32_t byte_to_code_point(uint8_t byte);
-// -1 when the code point spells no byte.
+// -1 if the code point does not spell a byte.
 int code_point_to_byte(uint32_t code_point);
 std::string spell_bytes(std::string_view bytes);
-// nullopt when `spelled` holds a character outside the spelling.
+// nullopt if `spelled` contains a character outside the spelling.
 std::optional<std::string> unspell_bytes(std::string_view spelled);
 
 enum class NormalForm { nfc, nfkc, nfd, nfkd };
-// Invalid bytes are kept as they are, between normalized runs.
+// Invalid bytes are copied unchanged between normalized runs.
 std::string normalize_unicode(std::string_view text, NormalForm form);
 uint32_t to_lower(uint32_t code_point);
 bool is_nonspacing_mark(uint32_t code_point);  // Mn

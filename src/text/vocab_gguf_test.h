@@ -1,4 +1,4 @@
-// Just enough of a GGUF reader to take the vocabulary out of the vocab-only files that the tests use.
+// A minimal GGUF reader for the vocab-only files used by the tests.
 #pragma once
 
 #include <cstdint>

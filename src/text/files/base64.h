@@ -7,7 +7,7 @@
 
 namespace millrace {
 
-// Replaces `out`; false on any character outside the alphabet, or a wrong length. Padding may be left out.
+// Replaces `out`; false on any character outside the alphabet, or a wrong length. Padding is optional.
 bool decode_base64(std::string_view text, std::vector<uint8_t>& out);
 
 }  // namespace millrace

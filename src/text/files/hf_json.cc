@@ -1,6 +1,6 @@
-// tokenizer.json of Hugging Face tokenizers -> TokenizerSpec. The format is a serialized pipeline: normalizer,
-// pre_tokenizer, model, post_processor, decoder, added_tokens. Pipelines are mapped to the four algorithms
-// here; a component that would change ids and has no counterpart is unsupported, by its name.
+// Reads tokenizer.json of Hugging Face tokenizers. The format is a serialized pipeline: normalizer, pre_tokenizer,
+// model, post_processor, decoder, added_tokens. Pipelines are mapped to the four algorithms of this module; a component
+// that would change ids and has no counterpart is reported as unsupported, by name.
 #include <fmt/format.h>
 
 #include "base/json_text.h"
@@ -23,7 +23,7 @@ Error not_supported(std::string_view what, std::string_view value) {
   return Error::unsupported(fmt::format("tokenizer.json: {} is not supported: {}", what, value.substr(0, 120)));
 }
 
-// Calls visit(component) for a component, or for each member of a Sequence under `list_key`, nested too.
+// Calls visit(component) for a component, or recursively for each member of a Sequence under `list_key`.
 template <typename Visit>
 Result<void> for_each_component(const json* node, const char* list_key, int depth, Visit visit) {
   if (node == nullptr || node->is_null()) return {};
@@ -111,9 +111,9 @@ Result<void> read_split(const json& node, TokenizerSpec& spec) {
   const std::string literal = pattern ? json_string(*pattern, "String") : std::string();
   const std::string regex = pattern ? json_string(*pattern, "Regex") : std::string();
   if (literal.empty() && regex.empty()) return Error::corrupt("tokenizer.json: Split has no pattern");
-  // After spaces became U+2581 there is nothing left to split at (Gemma).
+  // Spaces have already become U+2581, so there is nothing to split at (Gemma).
   if (literal == " " && spec.kind == "spm" && spec.escape_whitespaces) return {};
-  // "Removed, inverted" keeps the matches and drops what no match covers: nothing, for the patterns in use.
+  // "Removed, inverted" keeps the matches and drops the rest, which is empty for the patterns in use.
   const bool keeps_matches = behavior == "Removed" && json_bool(node, "invert", false);
   if (behavior != "Isolated" && !keeps_matches) return not_supported("Split behavior", behavior);
   spec.pre_patterns.push_back(literal.empty() ? regex : quote_literal(literal));
@@ -272,7 +272,7 @@ std::string kind_of(const json& root, const json& model) {
 
 Result<TokenizerSpec> read(const json& root) {
   const json* model = json_find(root, "model");
-  if (model == nullptr || !model->is_object()) return Error::corrupt("tokenizer.json: there is no model");
+  if (model == nullptr || !model->is_object()) return Error::corrupt("tokenizer.json: model is missing");
   TokenizerSpec spec;
   spec.kind = kind_of(root, *model);
   if (spec.kind.empty()) return not_supported("model", json_string(*model, "type"));

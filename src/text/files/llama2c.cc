@@ -1,9 +1,10 @@
-// tokenizer.bin of llama2.c -> TokenizerSpec: int32 max_token_length, then per token float32 score, int32 length,
-// bytes; little-endian. The file says nothing of types: a token is what its text says.
+// Reads tokenizer.bin of llama2.c: int32 max_token_length, then per token float32 score, int32 length, bytes;
+// little-endian. The file has no token types, so they are derived from the text:
 //
-//   <unk>  \n<s>\n  \n</s>\n      unknown, BOS and EOS; also without the line ends around them
-//   <0x41>                       a byte. Exporters of 2023 wrote the character U+0041 instead, for all 256 at ids 3 to
-//   258 anything else                a piece; U+2581 was replaced by a space
+//   <unk>  \n<s>\n  \n</s>\n      unknown, BOS and EOS; also without the newlines around them
+//   <0x41>                       a byte. Exporters of 2023 wrote the character U+0041 instead, for all 256 at ids 3
+//                                to 258
+//   anything else                a piece; U+2581 was replaced by a space
 #include <fmt/format.h>
 
 #include <bit>
@@ -16,7 +17,7 @@ namespace millrace {
 namespace {
 
 constexpr int32_t kMaxTokenBytes = 1 << 16;
-constexpr size_t kFirstByte = 3;  // of the bytes that are written as characters
+constexpr size_t kFirstByte = 3;  // first id of the bytes that are written as characters
 
 uint32_t little_endian(std::string_view p) {
   uint32_t value = 0;
@@ -34,13 +35,13 @@ bool bytes_are_characters(const std::vector<std::string>& tokens) {
   return true;
 }
 
-// `text` as the vocabularies of SentencePiece spell it.
+// `text` in the spelling of SentencePiece vocabularies.
 std::string with_marks(std::string text) {
   replace_all(text, " ", "\xE2\x96\x81");  // U+2581
   return text;
 }
 
-// llama2.c writes BOS as "\n<s>\n" so that it prints on a line of its own; the names are the usual ones.
+// llama2.c stores BOS as "\n<s>\n" so that it prints on its own line; normalize it to the usual name.
 std::string_view without_line_ends(std::string_view text) {
   return text.size() > 2 && text.front() == '\n' && text.back() == '\n' ? text.substr(1, text.size() - 2) : text;
 }
@@ -68,7 +69,7 @@ void set_types(TokenizerSpec& spec) {
   }
 }
 
-// Otherwise characters would be left out without a word.
+// Otherwise characters would be dropped silently.
 Result<void> check_everything_can_be_written(const TokenizerSpec& spec) {
   if (spec.unk) return {};
   std::vector<bool> seen(256);
@@ -77,7 +78,7 @@ Result<void> check_everything_can_be_written(const TokenizerSpec& spec) {
   for (size_t byte = 0; byte < 256; ++byte) {
     if (!seen[byte])
       return Error::corrupt(fmt::format(
-          "tokenizer.bin: has no <unk> and no token <0x{:02X}>, so that not every text can be written; export it again",
+          "tokenizer.bin: has no <unk> and no token <0x{:02X}>, so that some texts cannot be encoded; export it again",
           byte));
   }
   return {};

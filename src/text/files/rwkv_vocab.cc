@@ -1,5 +1,5 @@
-// RWKV "World" vocabulary (rwkv_vocab_v20230424.txt) -> TokenizerSpec. Lines are: id, a Python literal ('..' is
-// text, b'..' bytes), and the number of bytes, which must agree. Id 0 is the end of a document.
+// Reads the RWKV "World" vocabulary (rwkv_vocab_v20230424.txt). Lines are: id, a Python literal ('..' is text, b'..'
+// bytes), and the number of bytes, which must match. Id 0 is the end of a document.
 #include <fmt/format.h>
 
 #include <charconv>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// Bytes of a Python str or bytes literal; false on anything else.
+// The bytes of a Python str or bytes literal; false if it is not one.
 bool unquote(std::string_view literal, std::string& out) {
   out.clear();
   const bool raw = !literal.empty() && literal[0] == 'b';
@@ -74,7 +74,7 @@ Result<TokenizerSpec> read_rwkv_vocab(std::string_view text) {
       return Error::corrupt(fmt::format("RWKV vocabulary: line {} is not 'id literal bytes'", line));
     MILLRACE_TRY_VOID(builder.place(token, id));
   }
-  if (spec.tokens.size() < 2) return Error::corrupt("RWKV vocabulary: there are no tokens");
+  if (spec.tokens.size() < 2) return Error::corrupt("RWKV vocabulary: the file has no tokens");
   builder.finish();
   spec.eos = 0;
   infer_end_of_generation(spec);

@@ -1,4 +1,4 @@
-// tokenizer.model of SentencePiece -> TokenizerSpec. A protobuf (sentencepiece_model.proto) read by hand:
+// Reads tokenizer.model of SentencePiece, a protobuf (sentencepiece_model.proto), with a hand-written parser:
 //
 //   ModelProto:  1 pieces {1 text, 2 score (float), 3 type}   2 trainer_spec   3 normalizer_spec   5 denormalizer
 //   TrainerSpec: 3 model_type (1 unigram, 2 bpe)  35 byte_fallback  24 treat_whitespace_as_suffix
@@ -29,7 +29,7 @@ class Reader {
 
   bool done() const { return pos_ >= data_.size(); }
 
-  // False when the data is malformed.
+  // Returns false if the data is malformed.
   bool next(Field& field) {
     uint64_t tag = 0;
     field = {};
@@ -46,7 +46,7 @@ class Reader {
         pos_ += size;
         return true;
       }
-      default: return false;  // groups were never used
+      default: return false;  // groups are not used
     }
   }
 
@@ -161,7 +161,7 @@ Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes) {
     if (field.number == 3) MILLRACE_TRY_VOID(read_normalizer(field.bytes, spec));
   }
   if (spec.tokens.empty()) return malformed("vocabulary (no pieces)");
-  // The pieces say what an id is; trainer_spec only where to look.
+  // An id of trainer_spec is used only if the type of the piece matches.
   const auto id_of = [&](int32_t id, TokenType type) -> std::optional<TokenId> {
     if (id < 0 || static_cast<size_t>(id) >= spec.tokens.size() || spec.types[static_cast<size_t>(id)] != type)
       return std::nullopt;
@@ -175,7 +175,7 @@ Result<TokenizerSpec> read_sentencepiece_model(std::string_view bytes) {
   spec.eos = id_of(ids.eos, TokenType::control);
   spec.pad = id_of(ids.pad, TokenType::control);
   spec.add_bos = spec.bos.has_value() && spec.kind == "spm";
-  spec.add_eos = spec.eos.has_value() && spec.kind == "unigram" && !spec.bos;  // T5 ends its inputs
+  spec.add_eos = spec.eos.has_value() && spec.kind == "unigram" && !spec.bos;  // T5 appends EOS to its inputs
   infer_end_of_generation(spec);
   return spec;
 }

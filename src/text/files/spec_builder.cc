@@ -30,7 +30,7 @@ Result<void> SpecBuilder::place(std::string_view text, int64_t id) {
   }
   std::string& slot = spec_->tokens[index];
   if (!slot.empty() && slot != text) {
-    return Error::corrupt(fmt::format("tokenizer: two tokens have one id: '{}' and '{}' both are {}",
+    return Error::corrupt(fmt::format("tokenizer: two tokens have the same id: '{}' and '{}' both are {}",
                                       slot.substr(0, 60), text.substr(0, 60), id));
   }
   slot = text;

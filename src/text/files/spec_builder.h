@@ -1,5 +1,5 @@
-// SpecBuilder: what the JSON readers share: placing tokens by id with bounds, looking tokens up by text, and
-// reading loosely typed JSON fields without exceptions.
+// SpecBuilder: shared by the JSON readers. Places tokens by id with bounds checks, finds tokens by text, and reads
+// loosely typed JSON fields without exceptions.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -13,23 +13,23 @@
 
 namespace millrace {
 
-// Ids may leave holes (padded vocabularies), but not so many that memory follows a number in a file rather
-// than the file: at most kIdSlack + 4 * entries.
+// Ids may have gaps (padded vocabularies), but memory must stay proportional to the size of the file: the largest id is
+// at most kIdSlack + 4 * entries.
 constexpr size_t kIdSlack = 1 << 16;
 
 class SpecBuilder {
  public:
   explicit SpecBuilder(TokenizerSpec& spec);
 
-  // At least this many tokens are about to be placed, in any order of ids.
+  // The expected minimum number of tokens, which may be placed in any order.
   void expect(size_t tokens) { expected_ = tokens; }
-  // Error: corrupt when the id is negative, absurd, or taken by another text.
+  // Error: corrupt if the id is negative, too large, or used by another text.
   Result<void> place(std::string_view text, int64_t id);
-  // The same for a token that is split out of the text; replaces an earlier type.
+  // The same for a special token, which is matched before merging; replaces an earlier type.
   Result<void> place_special(std::string_view text, int64_t id, bool control);
-  // Any id that has this text; nullopt when none has.
+  // An id with this text, or nullopt.
   std::optional<TokenId> find(std::string_view text) const;
-  // Gives holes an empty, unused token. Call last.
+  // Fills gaps with empty, unused tokens. Call last.
   void finish();
 
  private:
@@ -38,12 +38,12 @@ class SpecBuilder {
   std::unordered_map<std::string, TokenId> ids_;
 };
 
-// nullptr when `object` is no object or lacks the key.
+// nullptr if `object` is not an object or lacks the key.
 const nlohmann::json* json_find(const nlohmann::json& object, const char* key);
 bool json_bool(const nlohmann::json& object, const char* key, bool otherwise);
 std::string json_string(const nlohmann::json& object, const char* key, std::string_view otherwise = {});
 int64_t json_int(const nlohmann::json& object, const char* key, int64_t otherwise);
-// A token given as "text" or as {"content": "text"}; empty when absent or null.
+// A token given as "text" or as {"content": "text"}; empty if absent or null.
 std::string json_token(const nlohmann::json& object, const char* key);
 
 }  // namespace millrace

@@ -1,6 +1,6 @@
-// Rank files of tiktoken ("base64 rank" per line), which Llama 3's tokenizer.model also is -> TokenizerSpec.
-// No merges are stored: the ranks are the merges (see tokenizers/bpe.cc). Special tokens are not in the file
-// either; those of the known encodings are added here (ids as published, frozen).
+// Reads rank files of tiktoken ("base64 rank" per line), the format also of Llama 3's tokenizer.model. They contain no
+// merges: the ranks define them (see tokenizers/bpe.cc). They contain no special tokens either; those of the known
+// encodings are added here (ids as published, frozen).
 #include <fmt/format.h>
 
 #include <charconv>
@@ -103,7 +103,7 @@ Result<TokenizerSpec> read_tiktoken(std::string_view bytes, std::string_view pat
     const std::string_view raw(reinterpret_cast<const char*>(token.data()), token.size());
     MILLRACE_TRY_VOID(builder.place(spell_bytes(raw), rank));
   }
-  if (spec.tokens.empty()) return Error::corrupt("tiktoken file: there are no ranks");
+  if (spec.tokens.empty()) return Error::corrupt("tiktoken file: the file has no ranks");
   MILLRACE_TRY_VOID(add_specials(pattern, builder, spec));
   builder.finish();
   infer_end_of_generation(spec);

@@ -1,5 +1,5 @@
-// tokenizer_config.json, special_tokens_map.json and generation_config.json over a TokenizerSpec, the guess
-// which tokens end a generation, and the guess what a tokenizer file is.
+// Applies tokenizer_config.json, special_tokens_map.json and generation_config.json to a TokenizerSpec, infers the
+// end-of-generation tokens, and detects the format of a tokenizer file.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ Result<void> read_added_decoder(const json& added, TokenizerSpec& spec, SpecBuil
     }
     const std::string content = json_string(token, "content");
     if (content.empty()) continue;
-    // An unk that is listed here stays the unk.
+    // A listed unk token keeps its type.
     const bool is_unknown = id >= 0 && static_cast<size_t>(id) < spec.types.size() &&
                             spec.types[static_cast<size_t>(id)] == TokenType::unknown;
     MILLRACE_TRY_VOID(builder.place_special(content, id, json_bool(token, "special", false)));
@@ -96,7 +96,7 @@ Result<void> apply_tokenizer_config(TokenizerSpec& spec, std::string_view text) 
   if (spec.kind == "wordpiece") {
     spec.lowercase = json_bool(root, "do_lower_case", spec.lowercase);
     spec.strip_accents = json_bool(root, "strip_accents", spec.strip_accents || spec.lowercase);
-    // Elsewhere the clean-up would change text that the model wrote, so only WordPiece gets it.
+    // WordPiece only: for other kinds the clean-up would change text that the model wrote.
     spec.clean_up_spaces = json_bool(root, "clean_up_tokenization_spaces", spec.clean_up_spaces);
   } else if (spec.kind == "bpe") {
     spec.byte_level_space_prefix = json_bool(root, "add_prefix_space", spec.byte_level_space_prefix);
@@ -129,7 +129,7 @@ void infer_end_of_generation(TokenizerSpec& spec) {
                                         "<\xEF\xBD\x9C"
                                         "end\xE2\x96\x81of\xE2\x96\x81sentence\xEF\xBD\x9C>",
                                         "_<EOT>"};
-  // Where answers are written in channels (gpt-oss), <|end|> ends one of several messages and not the turn.
+  // With channels (gpt-oss), <|end|> ends one of several messages, not the turn.
   const bool in_channels = std::find(spec.tokens.begin(), spec.tokens.end(), "<|channel|>") != spec.tokens.end();
   for (size_t i = 0; i < spec.types.size() && i < spec.tokens.size(); ++i) {
     if (in_channels && spec.tokens[i] == "<|end|>") continue;
@@ -151,7 +151,7 @@ void infer_end_of_generation(TokenizerSpec& spec) {
 std::string_view sniff_tokenizer_file(std::string_view bytes) {
   const size_t first = bytes.find_first_not_of(" \t\r\n");
   if (first != std::string_view::npos && bytes[first] == '{') return "tokenizer.json";
-  // A SentencePiece file begins with a piece: tag 0x0A, its size, then tag 0x0A of the text.
+  // A SentencePiece file begins with a piece: tag 0x0A, its size, then tag 0x0A of its text.
   if (bytes.size() > 4 && bytes[0] == 0x0A && (bytes[2] == 0x0A || (static_cast<uint8_t>(bytes[1]) & 0x80)))
     return "sentencepiece";
   const std::string_view line = bytes.substr(0, std::min(bytes.find('\n'), bytes.size()));

@@ -93,12 +93,12 @@ TEST(TokenizerJsonReader, ByteLevelBpe) {
   const auto tokenizer = make(read_tokenizer_json(kTinyJson));
   ASSERT_TRUE(tokenizer);
   EXPECT_EQ(tokenizer->encode("ab a11"), (Ids{7, 2, 5, 3, 3}));
-  EXPECT_EQ(tokenizer->encode("e\xCC\x81", kPlain).size(), 0u);  // composed by NFC, but its bytes are no tokens here
+  EXPECT_EQ(tokenizer->encode("e\xCC\x81", kPlain).size(), 0u);  // composed by NFC, but its bytes are not tokens here
   EXPECT_EQ(tokenizer->encode("a<|end|>  b<tool>", {.add_special = false}), (Ids{0, 7, 1, 8}));
   EXPECT_TRUE(tokenizer->is_eog(7));
 }
 
-TEST(TokenizerJsonReader, NamesWhatItDoesNotSupport) {
+TEST(TokenizerJsonReader, UnsupportedComponentsAreNamed) {
   const auto message = [](std::string from, std::string to) {
     std::string json = kTinyJson;
     json.replace(json.find(from), from.size(), to);
@@ -109,7 +109,7 @@ TEST(TokenizerJsonReader, NamesWhatItDoesNotSupport) {
   EXPECT_NE(message("\"NFC\"", "\"Rot13\"").find("Rot13"), std::string::npos);
   EXPECT_NE(message("Isolated", "MergedWithNext").find("MergedWithNext"), std::string::npos);
   EXPECT_NE(message("\"id\": 7", "\"id\": 2147483647").find("2147483647"), std::string::npos);
-  EXPECT_NE(message("\"b\": 1", "\"b\": 0").find("one id"), std::string::npos);
+  EXPECT_NE(message("\"b\": 1", "\"b\": 0").find("same id"), std::string::npos);
   EXPECT_NE(message("\"b\": 1", "\"b\": -1"), "");
   EXPECT_NE(message("\"a b\"", "7").find("merge"), std::string::npos);
 }
@@ -180,7 +180,7 @@ std::string byte_name(int byte) {
   return std::string("<0x") + kDigits[byte / 16] + kDigits[byte % 16] + ">";
 }
 
-TEST(Llama2cReader, CutOffAndAbsurdLengths) {
+TEST(Llama2cReader, TruncatedFilesAndBadLengths) {
   std::string bytes(4, '\0');
   for (int i = 0; i < 260; ++i) {
     const std::string text = i == 0    ? "<unk>"

@@ -1,4 +1,4 @@
-// vocab.json + merges.txt (the layout of GPT-2, Qwen 2 ...) -> TokenizerSpec.
+// Reads vocab.json + merges.txt (the layout of GPT-2, Qwen 2 ...).
 #include <fmt/format.h>
 
 #include "base/json_text.h"
@@ -54,7 +54,7 @@ Result<TokenizerSpec> read_vocab_merges(std::string_view vocab_json, std::string
     if (merge.empty() || (line == 0 && merge.starts_with("#version"))) continue;
     spec.merges.emplace_back(merge);
   }
-  // Files without an added_tokens.json keep <|endoftext|> among the ordinary tokens.
+  // Without an added_tokens.json, <|endoftext|> is among the ordinary tokens.
   if (const auto id = builder.find("<|endoftext|>")) {
     spec.types[static_cast<size_t>(*id)] = TokenType::control;
     spec.eos = spec.bos = id;

@@ -19,7 +19,7 @@ int encode(uint32_t c, std::array<uint8_t, 4>& out) {
   return length;
 }
 
-// `range` lies within one encoded length and without surrogates. Splits until all bytes but a prefix span 80..BF.
+// `range` has one encoded length and no surrogates. Splits until all bytes after a common prefix span 80..BF.
 void split(CharRange range, int length, const std::function<void(const ByteSequence&)>& visit) {
   for (int i = 1; i < length; ++i) {
     const uint32_t mask = (1u << (6 * i)) - 1;

@@ -1,5 +1,5 @@
-// CharSet: sets of Unicode code points as sorted ranges, and how they become bytes. Grammars are written over
-// characters and run over bytes, since a token may end in the middle of a character.
+// CharSet: sets of Unicode code points as sorted ranges, and their UTF-8 encodings. Grammars are written over
+// characters but run over bytes, because a token may end in the middle of a character.
 #pragma once
 
 #include <array>
@@ -12,9 +12,9 @@
 namespace millrace {
 
 struct CharRange {
-  uint32_t first = 0, last = 0;  // both included
+  uint32_t first = 0, last = 0;  // inclusive
 };
-using CharSet = std::vector<CharRange>;  // ascending, not touching, without surrogates
+using CharSet = std::vector<CharRange>;  // ascending, disjoint, not adjacent, no surrogates
 
 inline constexpr uint32_t kLastCodePoint = 0x10FFFF;
 
@@ -23,7 +23,7 @@ CharSet complement(const CharSet& set);
 CharSet intersection(const CharSet& a, const CharSet& b);
 CharSet any_char();
 
-// The UTF-8 encodings of a range as sequences of byte ranges: every combination of one byte from each is one character.
+// The UTF-8 encodings of a range as sequences of byte ranges: any choice of one byte from each range is one character.
 //   U+00E9..U+0900  ->  C3..C3 A9..BF,  C4..DF 80..BF,  E0 A0..A3 80..BF,  E0 A4 80
 struct ByteSequence {
   std::array<uint8_t, 4> first{}, last{};
@@ -31,8 +31,8 @@ struct ByteSequence {
 };
 void for_each_utf8(CharRange range, const std::function<void(const ByteSequence&)>& visit);
 
-// Code points with the Unicode property that \p{NAME} asks for; empty when the name is not known. General categories
-// only, by their short and long names.
+// Code points with the Unicode property of \p{NAME}; empty if the name is unknown. Only general categories are
+// supported, by their short and long names.
 CharSet unicode_property(std::string_view name);
 
 }  // namespace millrace

@@ -32,7 +32,7 @@ Result<void> CompileBudget::check(int64_t work) {
   const double now = thread_seconds();
   if (began_ < 0) began_ = now;
   if (cancelled_ && *cancelled_)
-    refused_ = Error::cancelled("grammar: nobody waits for it any more");
+    refused_ = Error::cancelled("grammar: cancelled, the request has ended");
   else if (now - began_ > bounds_.seconds)
     refused_ =
         Error::unsupported(fmt::format("grammar: compiling it takes longer than {} s; simplify it", bounds_.seconds));

@@ -1,10 +1,10 @@
-// CompileBudget: the memory and time that compiling one constraint may take, and whether its client is still there.
-// Whatever a compiler allocates in proportion to its input is taken from here first, through a BudgetShare, which gives
-// it back when the thing goes; loops that allocate little call check() instead. One compilation, one thread; only
-// `cancelled` is shared. After the first refusal every call is refused alike, so that a caller that cannot fail itself
-// (BudgetShare's copies) leaves it to the next check.
+// CompileBudget: limits the memory and time of compiling one constraint, and stops the compilation when its client has
+// disconnected. Allocations proportional to the input are charged first, through a BudgetShare that releases them in
+// its destructor; loops that allocate little call check() instead. Used by one thread; only `cancelled` is shared.
+// Errors are sticky: after the first one every call fails with it, so that a caller that cannot return an error
+// (BudgetShare's copy constructor) leaves it to the next check.
 //
-// Time is what the compiling thread has worked, not what it has waited: a busy machine refuses nothing more. It begins
+// Time is CPU time of the compiling thread, so that a busy machine does not reject more constraints. The clock starts
 // with the first call.
 #pragma once
 
@@ -19,8 +19,8 @@
 namespace millrace {
 
 struct CompileBounds {
-  int64_t bytes = int64_t{256} << 20;  // held at any one time while compiling
-  double seconds = 5;                  // of one core
+  int64_t bytes = int64_t{256} << 20;  // peak while compiling
+  double seconds = 5;                  // CPU time
 };
 
 class CompileBudget {
@@ -34,8 +34,8 @@ class CompileBudget {
   Result<void> take(int64_t bytes);
   void give_back(int64_t bytes) noexcept { held_ -= bytes; }
 
-  // Errors: unsupported (out of time), cancelled (the client has gone). `work`: steps since the last call; the clock is
-  // read once in kStepsAClock of them.
+  // Errors: unsupported (out of time), cancelled (the client disconnected). `work`: steps since the last call; the
+  // clock is read once every kStepsAClock steps.
   Result<void> check(int64_t work = 1);
 
   int64_t held_bytes() const { return held_; }
@@ -51,8 +51,8 @@ class CompileBudget {
   int64_t steps_ = kStepsAClock;
 };
 
-// Bytes of a budget that one thing holds. A copy takes as many again. Without a budget nothing is counted. A thing that
-// outlives the compilation lets go of its share with detach().
+// The bytes that one object has charged to a budget. A copy charges the same amount again. Without a budget nothing is
+// counted. An object that outlives the compilation calls detach().
 class BudgetShare {
  public:
   explicit BudgetShare(CompileBudget* budget = nullptr) : budget_(budget) {}
@@ -66,7 +66,7 @@ class BudgetShare {
   }
   ~BudgetShare() { detach(); }
 
-  Result<void> resize(int64_t bytes);  // it holds so many from here on
+  Result<void> resize(int64_t bytes);  // sets the bytes held
   Result<void> grow(int64_t bytes) { return resize(bytes_ + bytes); }
   Result<void> check(int64_t work = 1) { return budget_ ? budget_->check(work) : Result<void>(); }
   void detach() noexcept {

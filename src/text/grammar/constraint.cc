@@ -28,7 +28,7 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
   if (static_cast<int64_t>(constraint.text.size()) > limits.source_bytes)
     return Error::unsupported(fmt::format("constraint: longer than {} bytes", limits.source_bytes));
   switch (constraint.kind) {
-    case Kind::none: return Error::internal("constraint: there is none");
+    case Kind::none: return Error::internal("constraint: its kind is not set");
     case Kind::json_object: return set_root(spec, "a JSON object", JsonRules(spec).any_object());
     case Kind::json_schema: return compile_json_schema(spec, constraint.text, limits, notes);
     case Kind::grammar:
@@ -37,7 +37,7 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
       return {};
     case Kind::structure: return compile_structure(spec, constraint.text, limits, notes);
     case Kind::regex: {
-      GrammarSpec own(limits.budget);  // an automaton first, since ^ and $ mean something there alone
+      GrammarSpec own(limits.budget);  // an automaton first: ^ and $ are defined only within the regex
       MILLRACE_TRY(const ExprId body, parse_pattern(own, constraint.text, Spelling::utf8, limits));
       MILLRACE_TRY(Dfa dfa, make_dfa(own, body, limits, "regex"));
       return set_root(spec, "the regex", spec.dfa(std::make_shared<const Dfa>(std::move(dfa))));
@@ -45,9 +45,9 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
     case Kind::choice: {
       size_t bytes = 0;
       std::vector<ExprId> ways;
-      if (constraint.choices.empty()) return Error::user("choice: there is nothing to choose from");
+      if (constraint.choices.empty()) return Error::user("choice: the list of choices is empty");
       for (const std::string& choice : constraint.choices) {
-        if (choice.empty()) return Error::user("choice: an empty text cannot be chosen");
+        if (choice.empty()) return Error::user("choice: a choice must not be empty");
         bytes += choice.size();
         ways.push_back(spec.bytes(choice));
       }
@@ -60,7 +60,7 @@ Result<void> add_constraint(GrammarSpec& spec, const Constraint& constraint, con
   return {};
 }
 
-// Whether a stream could begin at all; the rest is seen as it is written.
+// Checks that a stream can start. Later bounds are detected during generation.
 Result<void> check_begin(const Grammar& grammar) {
   ParseTable table(std::shared_ptr<const Grammar>(std::shared_ptr<void>(), &grammar));
   table.set_work(GrammarMatcher::kFirstWork);
@@ -69,7 +69,7 @@ Result<void> check_begin(const Grammar& grammar) {
                          : begin == kDead                     ? ParseBound::depth
                                                               : ParseBound::none;
   if (met == ParseBound::none) return {};
-  return Error::unsupported(std::string("grammar: at its beginning ") + parse_bound_reason(met));
+  return Error::unsupported(std::string("grammar: at the start, ") + parse_bound_reason(met));
 }
 
 std::string key_of(const Constraint& c) {
@@ -93,7 +93,7 @@ Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLi
   GrammarSpec spec(limits.budget);
   GrammarNotes notes;
   MILLRACE_TRY_VOID(add_constraint(spec, constraint, limits, notes));
-  if (!constraint.trigger.empty()) {  // free text until it has come, then the root
+  if (!constraint.trigger.empty()) {  // free text up to the trigger, then the root
     MILLRACE_TRY(const ExprId body,
                  triggered_text(spec, {{constraint.trigger, spec.root}}, false, false, limits.budget));
     set_root(spec, "the text up to the trigger", body).ok();
@@ -126,8 +126,8 @@ std::optional<Result<CompiledGrammar>> GrammarCache::find(const Constraint& cons
 Result<void> GrammarCache::wait_for_turn(const CompileOrder& order) {
   std::unique_lock lock(mutex_);
   while (bounds_.compiles_at_once > 0 && compiling_ >= bounds_.compiles_at_once) {
-    if (order.cancelled && *order.cancelled) return Error::cancelled("constraint: nobody waits for it any more");
-    turn_.wait_for(lock, std::chrono::milliseconds(20));  // nobody tells of a cancellation
+    if (order.cancelled && *order.cancelled) return Error::cancelled("constraint: cancelled, the request has ended");
+    turn_.wait_for(lock, std::chrono::milliseconds(20));  // polls, because a cancellation does not notify
   }
   ++compiling_;
   return {};
@@ -149,12 +149,12 @@ Result<CompiledGrammar> GrammarCache::compile(const Constraint& constraint, cons
   limits.budget = &budget;
   MILLRACE_TRY(Grammar grammar, compile_constraint(constraint, limits));
   if (grammar.bytes() > bounds_.largest_grammar)
-    return Error::unsupported(fmt::format("grammar: takes {} bytes, more than the {} that memory allows; simplify it",
+    return Error::unsupported(fmt::format("grammar: takes {} bytes, above the limit of {} bytes; simplify it",
                                           grammar.bytes(), bounds_.largest_grammar));
   std::call_once(vocabulary_, [this] { masks_ = std::make_shared<TokenMasks>(pieces_(), bounds_.mask_bytes); });
   CompiledGrammar compiled{std::make_shared<const Grammar>(std::move(grammar)), masks_, masks_->new_grammar(),
                            bounds_.table_bytes};
-  GrammarMatcher matcher(compiled);  // the first step of a stream finds its masks
+  GrammarMatcher matcher(compiled);  // precomputes the masks of the first step
   std::vector<uint64_t> bits(matcher.words());
   matcher.mask(bits);
   return compiled;
@@ -166,7 +166,7 @@ void GrammarCache::erase_locked(Entries::iterator entry) {
   entries_.erase(entry);
 }
 
-// Those that somebody holds stay; of the others, the latest used ones that fit.
+// Evicts least recently used entries until the new one fits, but never grammars in use.
 Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
   const auto held = [](const Entry& e) { return e.compiled && e.compiled->grammar.use_count() > 1; };
   size_t idle = entry.bytes;
@@ -181,8 +181,8 @@ Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
     erase_locked(last);
   }
   if (bytes_ + entry.bytes > bounds_.used_bytes)
-    return Error::resource(fmt::format("constraint: those of the open requests take {} of {} bytes; try again later",
-                                       bytes_, bounds_.used_bytes));
+    return Error::resource(
+        fmt::format("constraint: grammars in use take {} of {} bytes; try again later", bytes_, bounds_.used_bytes));
   uses_.push_front(key);
   entry.use = uses_.begin();
   bytes_ += entry.bytes;
@@ -191,7 +191,7 @@ Result<void> GrammarCache::keep_locked(const std::string& key, Entry entry) {
 }
 
 Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint, const CompileOrder& order) {
-  constexpr std::chrono::milliseconds kLong{5};  // what refuses sooner may be found out again
+  constexpr std::chrono::milliseconds kLong{5};  // faster failures are not worth caching
   const std::string key = key_of(constraint);
   {
     std::lock_guard lock(mutex_);
@@ -221,7 +221,7 @@ Result<CompiledGrammar> GrammarCache::get(const Constraint& constraint, const Co
     entry.refusal = compiled.error();
     entry.forgotten = now + std::chrono::duration_cast<std::chrono::steady_clock::duration>(
                                 std::chrono::duration<double>(bounds_.refusal_seconds));
-    keep_locked(key, std::move(entry)).ok();  // without room it is found out again
+    keep_locked(key, std::move(entry)).ok();  // optional: without room the error is not cached
   }
   return compiled;
 }

@@ -1,4 +1,4 @@
-// From a request's constraint to a compiled grammar, kept for the next request that asks for the same.
+// Compiles request constraints to grammars and caches them for later requests with the same constraint.
 #pragma once
 
 #include <chrono>
@@ -15,48 +15,47 @@
 
 namespace millrace {
 
-// Under the budget in `limits`, or else one with the default bounds. Errors: user (syntax, nothing satisfies it),
-// unsupported (a construct or a size, with the place; more bytes or time than the budget has), cancelled.
+// Uses the budget in `limits`, or one with the default bounds. Errors: user (syntax, nothing satisfies it), unsupported
+// (a construct or a size, with the place; over the budget of bytes or time), cancelled.
 Result<Grammar> compile_constraint(const Constraint& constraint, const GrammarLimits& limits = {});
 
 struct GrammarBounds {
-  size_t grammar_bytes =
-      size_t{64} << 20;  // of those that are kept without being in use, and of what refusals are known by
-  size_t used_bytes = size_t{512} << 20;  // of all of them together; one that does not fit is refused for now
+  size_t grammar_bytes = size_t{64} << 20;  // cached grammars not in use, and cached errors
+  size_t used_bytes = size_t{512} << 20;    // all grammars; one that does not fit is rejected for now
   size_t mask_bytes = size_t{64} << 20;
-  size_t table_bytes = size_t{16} << 20;  // of one stream's readings
-  size_t largest_grammar = SIZE_MAX;      // a larger one is refused
-  int compiles_at_once = 0;               // 0: as many as come
-  double refusal_seconds = 300;           // that a refusal is kept which took long to come by
-  CompileBounds compile;                  // of each compilation
+  size_t table_bytes = size_t{16} << 20;  // parse tables of one stream
+  size_t largest_grammar = SIZE_MAX;      // a larger one is rejected
+  int compiles_at_once = 0;               // 0: unlimited
+  double refusal_seconds = 300;           // lifetime of a cached error that was slow to compute
+  CompileBounds compile;                  // per compilation
   GrammarLimits limits;
 };
 
-// Any thread. One for each vocabulary, which is looked at when the first constraint comes. What somebody holds (his
-// copy of CompiledGrammar::grammar) stays here as long as he does.
+// Thread-safe. One instance per vocabulary, which is loaded with the first constraint. A grammar that is in use (some
+// caller holds a copy of CompiledGrammar::grammar) is never evicted.
 class GrammarCache {
  public:
   using Pieces = std::function<std::vector<std::string>()>;  // see constrained_pieces()
   explicit GrammarCache(Pieces pieces, const GrammarBounds& bounds = {})
       : pieces_(std::move(pieces)), bounds_(bounds) {}
 
-  // Compiles on the calling thread what is not known yet, and works out which tokens the answer may begin with. Errors
-  // as compile_constraint; unsupported (out of the order's or the bounds' memory or time), cancelled, resource (those
-  // in use leave no room).
+  // On a miss, compiles on the calling thread and computes the token mask of the first step. Errors: those of
+  // compile_constraint; unsupported (over the memory or time of the order or the bounds), cancelled, resource (the
+  // grammars in use leave no room).
   Result<CompiledGrammar> get(const Constraint& constraint, const CompileOrder& order = {});
-  // What get() gives, where it is known already.
+  // The cached result of get(), if any. Never compiles.
   std::optional<Result<CompiledGrammar>> find(const Constraint& constraint);
   size_t bytes() const;
 
  private:
   struct Entry {
-    std::optional<CompiledGrammar> compiled;  // nothing: `refusal`, until `forgotten`
+    std::optional<CompiledGrammar> compiled;  // nullopt: `refusal` is returned until `forgotten`
     Error refusal;
     std::chrono::steady_clock::time_point forgotten;
     size_t bytes = 0;
     std::list<std::string>::iterator use;
   };
-  using Entries = std::unordered_map<std::string, Entry>;  // by all that the constraint says
+  using Entries = std::unordered_map<std::string, Entry>;  // by the whole constraint
   std::optional<Result<CompiledGrammar>> find_locked(const std::string& key);
   Result<CompiledGrammar> compile(const Constraint& constraint, const CompileOrder& order);
   Result<void> wait_for_turn(const CompileOrder& order);
@@ -73,7 +72,7 @@ class GrammarCache {
   int compiling_ = 0;
   size_t bytes_ = 0;
   Entries entries_;
-  std::list<std::string> uses_;  // the latest first
+  std::list<std::string> uses_;  // most recently used first
 };
 
 }  // namespace millrace

@@ -24,7 +24,7 @@ Error too_large(std::string_view what, int64_t limit) {
       fmt::format("{}: too large, its automaton has more than {} states; simplify it", what, limit));
 }
 
-// Classes from the places where some edge's range begins or ends. Returns a byte of each class.
+// Derives byte classes from the boundaries of all edge ranges. Returns one byte of each class.
 std::vector<uint8_t> set_classes(const std::bitset<257>& cuts, Dfa& dfa) {
   std::vector<uint8_t> samples;
   for (int byte = 0; byte < 256; ++byte) {
@@ -73,7 +73,7 @@ class Subsets {
   struct Set {
     size_t first = 0, count = 0;
   };
-  struct Best {  // copy that has come so far, of those that one place has
+  struct Best {  // the dominating copy found so far among corresponding states
     uint32_t epoch = 0;
     int32_t copy = 0;
   };
@@ -88,7 +88,7 @@ class Subsets {
 
   std::span<const int32_t> set(size_t id) const { return std::span(pool_).subspan(sets_[id].first, sets_[id].count); }
 
-  // Visits, for each of the copies within copies that the state is in, the best copy known to hold its place.
+  // For each level of nested copies around the state, visits the best copy known for the corresponding position.
   template <typename Visit>
   void for_each_copies(int32_t state, Visit visit) {
     for (int32_t c = nfa_.states[static_cast<size_t>(state)].copies; c >= 0;
@@ -99,7 +99,7 @@ class Subsets {
       if (!visit(best, copies.open ? -copy : copy)) return;
     }
   }
-  // Whether another state that was reached can write all that this one can.
+  // Whether another reached state accepts all that this one accepts.
   bool dominated(int32_t state) {
     bool yes = false;
     for_each_copies(state,
@@ -107,8 +107,8 @@ class Subsets {
     return yes;
   }
 
-  // What is reached without a byte: see found_. Keeps the states that matter: with edges other than empty ones, ticks,
-  // the end.
+  // The epsilon closure of `from`, in found_. Contains only states that matter: with non-empty edges, ticks, or the
+  // accepting state.
   std::span<const int32_t> closure(std::span<const int32_t> from, bool at_begin, bool at_end) {
     ++epoch_;
     found_.clear();
@@ -141,7 +141,7 @@ class Subsets {
     return found_;
   }
 
-  // Where a set is in slots_, or would go.
+  // The slot of a set in slots_, or the free slot for it.
   size_t slot_of(std::span<const int32_t> states) const {
     size_t slot = hash_of(states) & (slots_.size() - 1);
     while (slots_[slot] >= 0 && !std::ranges::equal(set(static_cast<size_t>(slots_[slot])), states))
@@ -152,7 +152,7 @@ class Subsets {
   int32_t add_state(std::span<const int32_t> states, bool first) {
     if (states.empty()) return -1;
     size_t slot = slot_of(states);
-    // The first state has a name of its own: what holds at the begin of the text holds there alone.
+    // The first state is never shared: ^ matches only there.
     if (!first && slots_[slot] >= 0) return slots_[slot];
     const auto id = static_cast<int32_t>(sets_.size());
     sets_.push_back({pool_.size(), states.size()});
@@ -162,7 +162,7 @@ class Subsets {
       slots_.assign(2 * slots_.size(), -1);
       for (size_t other = 1; other < sets_.size(); ++other) slots_[slot_of(set(other))] = static_cast<int32_t>(other);
     }
-    const auto size = static_cast<ptrdiff_t>(states.size());  // `states` is found_, which goes
+    const auto size = static_cast<ptrdiff_t>(states.size());  // `states` aliases found_, which changes
     dfa_.ticks.push_back(std::any_of(pool_.end() - size, pool_.end(),
                                      [&](int32_t s) { return nfa_.states[static_cast<size_t>(s)].tick; }));
     const std::span<const int32_t> ending = closure(set(static_cast<size_t>(id)), first, true);
@@ -192,7 +192,7 @@ class Subsets {
         }
       }
     }
-    std::unordered_map<uint64_t, size_t> seen;  // classes by what they lead to; many lead to the same place
+    std::unordered_map<uint64_t, size_t> seen;  // classes by their target sets; many have the same
     for (size_t c = 0; c < targets_.size(); ++c) {
       auto& target = targets_[c];
       if (target.empty()) continue;
@@ -219,10 +219,10 @@ class Subsets {
   const GrammarLimits& limits_;
   std::string_view what_;
   Dfa dfa_;
-  std::vector<std::vector<int32_t>> targets_;  // [class], of the state in the making
+  std::vector<std::vector<int32_t>> targets_;  // [class], of the state under construction
   std::vector<Set> sets_;                      // [state of the Dfa], in pool_
   std::vector<int32_t> pool_;
-  std::vector<int32_t> slots_;  // sets by their hash, all but the first
+  std::vector<int32_t> slots_;  // hash table of all sets but the first
   std::vector<uint32_t> mark_;
   std::vector<std::vector<Best>> best_;  // [level][state of the first copy]
   uint32_t epoch_ = 0;
@@ -231,13 +231,13 @@ class Subsets {
   BudgetShare share_, marks_share_{share_};
 };
 
-// Without states that lead nowhere, in the order in which they are reached.
+// Removes dead states and numbers the rest in the order in which they are reached.
 Result<Dfa> trimmed(const Dfa& dfa, CompileBudget* budget) {
   const auto n = static_cast<size_t>(dfa.size()), classes = static_cast<size_t>(dfa.classes);
   BudgetShare share(budget);
   MILLRACE_TRY_VOID(
       share.resize(static_cast<int64_t>(n * (4 * sizeof(int32_t) + 1) + dfa.next.size() * sizeof(int32_t))));
-  // States by where they lead: those before `to` are before[first[to]] and on.
+  // Reverse edges: the predecessors of `to` start at before[first[to]].
   std::vector<int32_t> first(n + 2, 0), before;
   for (int32_t to : dfa.next)
     if (to >= 0) ++first[static_cast<size_t>(to) + 2];
@@ -323,7 +323,7 @@ Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const Gramma
   const std::vector<uint8_t> samples = set_classes(cuts, out);
   out.share = BudgetShare(limits.budget);
   BudgetShare share(limits.budget);
-  constexpr int64_t kEntryBytes = 64;  // of a pair: its node and slot in the map, and its place in the list
+  constexpr int64_t kEntryBytes = 64;  // per pair: map node, map slot and list entry
   std::unordered_map<uint64_t, int32_t> ids;
   std::vector<std::pair<int32_t, int32_t>> pairs;
   const auto id_of = [&](std::pair<int32_t, int32_t> pair) {

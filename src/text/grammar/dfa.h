@@ -1,8 +1,8 @@
-// Dfa: a deterministic automaton over bytes and rule calls, made from an expression by Thompson's construction and the
-// subset construction. Calls are symbols of their own: a state may have byte edges and call edges.
+// Dfa: a deterministic automaton over bytes and rule calls, built from an expression by Thompson's construction and
+// the subset construction. Calls are symbols like bytes: a state may have byte edges and call edges.
 //
-// Everything here is bounded by counting states, so that the same text is refused everywhere alike, and by the budget
-// of the compilation, which all of it is taken from.
+// Sizes are limited in states, so that every machine rejects the same grammars, and memory is charged to the budget of
+// the compilation.
 #pragma once
 
 #include <array>
@@ -17,14 +17,14 @@
 namespace millrace {
 
 struct GrammarLimits {
-  int64_t nfa_states = 400'000;    // of one rule or pattern
-  int64_t dfa_states = 100'000;    // of one rule or pattern
-  int64_t total_states = 200'000;  // of a whole grammar
+  int64_t nfa_states = 400'000;    // per rule or pattern
+  int64_t dfa_states = 100'000;    // per rule or pattern
+  int64_t total_states = 200'000;  // per grammar
   int64_t rules = 20'000;
   int64_t source_bytes = 1 << 20;
-  int64_t alternatives = 256;       // that combining anyOf and its kin may give at one place
-  int64_t depth = 200;              // of nesting in the source
-  CompileBudget* budget = nullptr;  // of the compilation that this is part of; null: unbounded
+  int64_t alternatives = 256;       // from combining anyOf, oneOf etc. at one place
+  int64_t depth = 200;              // nesting in the source
+  CompileBudget* budget = nullptr;  // of the current compilation; null: unlimited
 };
 
 struct Dfa {
@@ -35,29 +35,29 @@ struct Dfa {
     bool same_call(const Call& o) const { return rule == o.rule && need == o.need && room == o.room; }
   };
 
-  int32_t classes = 1;  // bytes of one class lead to the same state everywhere
+  int32_t classes = 1;  // bytes of one class have the same transitions in every state
   std::array<uint8_t, 256> class_of{};
   std::vector<int32_t> next;             // [state, class]; -1: none
   std::vector<uint8_t> accepting;        // [state]
-  std::vector<uint8_t> ticks;            // [state]: coming here counts one
+  std::vector<uint8_t> ticks;            // [state]: entering it counts one tick
   std::vector<std::vector<Call>> calls;  // [state]
-  int64_t call_bytes = 0;                // of the lists in `calls`
-  BudgetShare share;                     // of the compilation that it is part of
+  int64_t call_bytes = 0;                // allocated by the lists in `calls`
+  BudgetShare share;                     // of the compilation's budget
 
-  // Allocated, beside this struct.
+  // Heap memory, without this struct.
   int64_t bytes() const;
   int32_t size() const { return static_cast<int32_t>(accepting.size()); }
   int32_t step(int32_t state, uint8_t byte) const {
     return next[static_cast<size_t>(state) * static_cast<size_t>(classes) + class_of[byte]];
   }
-  bool accepts(std::string_view text) const;  // without calls
-  bool empty() const;                         // accepts nothing; without calls
+  bool accepts(std::string_view text) const;  // for automata without calls
+  bool empty() const;                         // accepts nothing; for automata without calls
 };
 
-// Errors: unsupported (too many states, with `what` as the thing that is too large).
+// Errors: unsupported (too many states; `what` names the automaton in the message).
 Result<Dfa> make_dfa(const GrammarSpec& spec, ExprId expr, const GrammarLimits& limits, std::string_view what);
 
-// Texts in both, or in `a` alone; both without calls. Ticks are those of `a`. Errors as above.
+// The intersection, or the difference a - b. Neither may have calls. Ticks are those of `a`. Errors as above.
 enum class DfaProduct { both, first_only };
 Result<Dfa> combine(const Dfa& a, const Dfa& b, DfaProduct product, const GrammarLimits& limits, std::string_view what);
 

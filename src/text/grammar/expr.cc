@@ -11,7 +11,7 @@ ExprId GrammarSpec::add(Expr expr) {
   bytes_ += static_cast<int64_t>(bytes);
   exprs_.push_back(std::move(expr));
   share_.resize(bytes_ + static_cast<int64_t>(exprs_.capacity() * sizeof(Expr) * 3 / 2))
-      .ok();  // a refusal shows at the next check
+      .ok();  // an error is reported by the next check
   return static_cast<ExprId>(exprs_.size()) - 1;
 }
 
@@ -55,8 +55,8 @@ ExprId GrammarSpec::choice(std::vector<ExprId> parts) {
 
 namespace {
 
-// (x{a,b}){c,d} writes between k a and k b of x for some k from c to d: all numbers from c a to d b, if what k + 1
-// begins with follows on what k ends with, for the smallest k at the latest.
+// (x{a,b}){c,d} produces between k*a and k*b of x for some k in [c, d]. These are all numbers from c*a to d*b if the
+// range of k + 1 adjoins the range of k, which is hardest for the smallest k.
 bool merges(uint32_t a, uint32_t b, uint32_t c, uint32_t d) {
   if (c == d) return true;
   const uint64_t end = b == kNoLimit ? (c == 0 ? 0 : uint64_t{kNoLimit}) : uint64_t{c} * b;
@@ -126,7 +126,7 @@ ExprId GrammarSpec::dfa(std::shared_ptr<const Dfa> dfa) {
 
 namespace {
 
-constexpr double kMostInlined = 3000;  // leaves that a rule may have when it is written out
+constexpr double kMostInlined = 3000;  // largest rule that is inlined, in leaves
 
 class Inliner {
  public:
@@ -139,7 +139,7 @@ class Inliner {
  private:
   static constexpr double kUnknown = -1, kOnTheWay = -2, kNever = 1e300;
 
-  // Leaves of the rule with its inlined calls written out; kNever when it is part of a circle.
+  // Leaves of the rule after inlining; kNever if it is recursive.
   double size_of_rule(RuleId rule, int depth) {
     double& size = sizes_[static_cast<size_t>(rule)];
     if (size == kOnTheWay || depth > 500) return kNever;

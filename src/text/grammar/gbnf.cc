@@ -16,7 +16,7 @@ bool is_name_char(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' || c == '_';
 }
 
-// A rule's text as a tree, so that rules that do not call themselves can be written out in place.
+// Parses rules to expression trees, so that non-recursive rules can be inlined.
 class GbnfParser {
  public:
   GbnfParser(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits)
@@ -36,7 +36,7 @@ class GbnfParser {
     for (const auto& [rule, id] : rules_)
       if (!defined_.contains(id)) return Error::user(fmt::format("grammar: rule '{}' is used but not defined", rule));
     auto root = rules_.find("root");
-    if (root == rules_.end()) return Error::user("grammar: there is no rule 'root' to begin with");
+    if (root == rules_.end()) return Error::user("grammar: there is no rule 'root'");
     spec_.root = root->second;
     return {};
   }
@@ -149,7 +149,7 @@ class GbnfParser {
           skip_space();
         }
         if (!take("}")) return bad("a { is not closed");
-        if (min > max) return bad("a repetition's bounds are the wrong way round");
+        if (min > max) return bad("the minimum of a repetition exceeds its maximum");
         if (min > kMostRepeats || (max != kNoLimit && max > kMostRepeats))
           return Error::unsupported(fmt::format("grammar: a repetition of more than {}", kMostRepeats));
       } else {
@@ -166,7 +166,7 @@ class GbnfParser {
       at_ += c.length;
       return c.value;
     }
-    if (!more()) return bad("it ends in a backslash");
+    if (!more()) return bad("the text ends in a backslash");
     const char c = text_[at_++];
     const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : c == 'U' ? 8 : 0;
     uint64_t value = 0;
@@ -181,7 +181,7 @@ class GbnfParser {
       ++at_;
     }
     if (digits > 0) {
-      if (value > kLastCodePoint || (value >= 0xD800 && value < 0xE000)) return bad("there is no such character");
+      if (value > kLastCodePoint || (value >= 0xD800 && value < 0xE000)) return bad("the code point does not exist");
       return static_cast<uint32_t>(value);
     }
     switch (c) {
@@ -195,7 +195,7 @@ class GbnfParser {
       case ']':
       case '-':
       case '^': return static_cast<uint32_t>(c);
-      default: return bad(fmt::format("\\{} is no escape", c));
+      default: return bad(fmt::format("\\{} is not a valid escape", c));
     }
   }
 
@@ -222,7 +222,7 @@ class GbnfParser {
       if (peek() == '-' && at_ + 1 < text_.size() && text_[at_ + 1] != ']') {
         ++at_;
         MILLRACE_TRY(last, character());
-        if (last < first) return bad("a range is the wrong way round");
+        if (last < first) return bad("the bounds of a range are in the wrong order");
       }
       set.push_back({first, last});
     }

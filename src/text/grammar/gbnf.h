@@ -1,10 +1,10 @@
-// GBNF, llama.cpp's grammar notation, and the EBNF that is like it:
+// GBNF, llama.cpp's grammar notation, and similar EBNF:
 //
 //   root  ::= (expr "=" term "\n")+      # the first rule is `root`
 //   term  ::= [a-z]+ | '0' | "(" expr{1,3} ")" | .
 //
-// Literals in either quotes with \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH; classes [a-z] and [^a-z]; `.` is any
-// character; * + ? {n} {n,} {n,m}. A rule ends where the next one begins.
+// Literals in single or double quotes with \n \r \t \\ \" \' \[ \] \xHH \uHHHH \UHHHHHHHH; classes [a-z] and [^a-z];
+// `.` is any character; * + ? {n} {n,} {n,m}. A rule ends where the next one begins.
 #pragma once
 
 #include <string_view>

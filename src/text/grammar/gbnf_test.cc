@@ -10,7 +10,7 @@ using testing::gbnf_of;
 using testing::make_constraint;
 using testing::TextMatcher;
 
-TEST(Gbnf, ReadsWhatItsNotationHas) {
+TEST(Gbnf, WholeNotation) {
   TextMatcher matcher(gbnf_of(R"gbnf(
 # a comment
 root ::= greeting (", " name){1,2} mark?   # the first rule
@@ -41,7 +41,7 @@ TEST(Gbnf, RunsAmbiguousAndNestedRules) {
   for (const char* text : {"", "()()()x", "x()y"}) EXPECT_FALSE(nullable.accepts(text)) << text;
 }
 
-TEST(Gbnf, RightRecursionGoesOnForEver) {
+TEST(Gbnf, RightRecursionIsUnbounded) {
   TextMatcher matcher(gbnf_of("root ::= item root | item\nitem ::= \"[\" root \"]\" | \"x\"\n"));
   ASSERT_TRUE(matcher.ok());
   EXPECT_TRUE(matcher.accepts(std::string(20'000, 'x')));
@@ -83,7 +83,7 @@ TEST(Gbnf, PublishedGrammars) {
   }
 }
 
-TEST(Trigger, LeavesTheTextFreeUntilItOccurs) {
+TEST(Trigger, TextIsFreeUntilItOccurs) {
   TextMatcher matcher(make_constraint(Constraint::Kind::regex, "[0-9]+", "abab"));
   ASSERT_TRUE(matcher.ok()) << matcher.error.message;
   for (const char* text : {"", "anything at all", "aba", "abab1", "xabab12", "aabab7"})

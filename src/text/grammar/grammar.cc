@@ -10,9 +10,9 @@
 namespace millrace {
 namespace {
 
-// The automata of all rules as one graph, backwards: from where a state can be reached, by a byte or by a call. Finds
-// the states from which the end of their rule can be reached: a call is passable once its rule has such a begin, and,
-// where it asks for ticks, once its rule can end with as many.
+// Backward reachability over the automata of all rules. Finds the states from which the end of their rule can be
+// reached: a call is passable once the first state of its rule is live and, if the call bounds the ticks, once its rule
+// can end with such a number.
 class Backwards {
  public:
   static Result<Backwards> create(std::span<const Dfa* const> rules, CompileBudget* budget) {
@@ -62,10 +62,10 @@ class Backwards {
     return out;
   }
 
-  // Finds, for each state, whether the end can be reached.
+  // Finds the states from which the end can be reached.
   Result<void> find_live() {
     start();
-    std::vector<size_t> asked;  // counted rules that calls ask numbers of
+    std::vector<size_t> asked;  // counted rules with bounded calls
     for (const Bounded& bounded : bounded_) asked.push_back(static_cast<size_t>(bounded.call.rule));
     std::ranges::sort(asked);
     asked.erase(std::unique(asked.begin(), asked.end()), asked.end());
@@ -91,7 +91,7 @@ class Backwards {
     }
     return {};
   }
-  // The same without bytes: whether it can be reached with none.
+  // The same without consuming a byte.
   void find_empty() {
     start();
     changed_.clear();
@@ -99,7 +99,7 @@ class Backwards {
   }
   bool live(size_t rule, int32_t state) const { return live_[static_cast<size_t>(base_[rule] + state)] != 0; }
   bool begins(size_t rule) const { return live(rule, 0); }
-  // By what can be passed so far.
+  // Based on the calls known to be passable so far.
   Result<TickRanges> ranges_of(size_t rule) const {
     const Dfa& dfa = *rules_[rule];
     std::vector<TickEdge> edges;
@@ -110,7 +110,7 @@ class Backwards {
     });
     return tick_ranges(dfa.accepting, edges, budget_);
   }
-  // Whether the calls of a rule can be passed: asked of all of them in their order.
+  // Tells whether calls of a rule are passable. Must be called for all of them in order.
   class Passable {
    public:
     Passable(const Backwards& of, size_t rule) : of_(of), rule_(rule), next_(of.first_bounded_[rule]) {}
@@ -128,7 +128,7 @@ class Backwards {
   static constexpr int32_t kFirstBounded = -2;  // and below
   struct Step {
     int32_t from = 0;
-    int32_t called = -1;  // rule; kFirstBounded less the number of a bounded call
+    int32_t called = -1;  // rule, or kFirstBounded minus the index of a bounded call
   };
   struct CallSite {
     Step step;
@@ -140,7 +140,7 @@ class Backwards {
     bool passable = false;
   };
   static bool bounds(const Dfa::Call& call) { return call.need > 0 || call.room != kNoLimit; }
-  // Of a range with gaps its bounds alone are sure.
+  // In a range with gaps only the bounds are known to be reachable.
   static bool can_end(const TickRanges& ranges, const Dfa::Call& call) {
     const TickRange& range = ranges.states[0];
     if (call.need > call.room) return false;
@@ -167,7 +167,7 @@ class Backwards {
     const Bounded& bounded = bounded_[static_cast<size_t>(kFirstBounded - step.called)];
     return by_bytes ? bounded.passable : bounded.call.need == 0 && begins(static_cast<size_t>(bounded.call.rule));
   }
-  // Goes on from the states that have been reached.
+  // Propagates from the states on the stack.
   void run(bool by_bytes) {
     while (!stack_.empty()) {
       const int32_t state = stack_.back();
@@ -176,7 +176,7 @@ class Backwards {
         if (const Step& step = steps_[static_cast<size_t>(i)]; leads_on(step, by_bytes)) reach(step.from);
       const size_t r = rule_of(state);
       if (!changed_.empty()) changed_[r] = 1;
-      if (base_[r] != state) continue;  // no begin
+      if (base_[r] != state) continue;  // not a first state
       for (int32_t i = first_call_[r]; i < first_call_[r + 1]; ++i) {
         const auto& [step, to] = calls_[static_cast<size_t>(i)];
         if (!live_[static_cast<size_t>(to)] || !leads_on(step, by_bytes)) continue;
@@ -206,13 +206,13 @@ class Backwards {
 
   std::vector<const Dfa*> rules_;
   std::vector<int32_t> base_;                // [rule]: its first state
-  std::vector<int32_t> first_, first_call_;  // [state], [rule]: where in steps_ and calls_ those that lead there begin
+  std::vector<int32_t> first_, first_call_;  // [state], [rule]: first entry in steps_ and calls_ leading there
   std::vector<Step> steps_;
   std::vector<CallSite> calls_;
-  std::vector<Bounded> bounded_;       // in the order of their rules and of the calls in these
+  std::vector<Bounded> bounded_;       // ordered by rule, then by call
   std::vector<size_t> first_bounded_;  // [rule]
   std::vector<uint8_t> live_;          // [state]
-  std::vector<uint8_t> changed_;       // [rule]: more of it can be passed; empty where nobody asks
+  std::vector<uint8_t> changed_;       // [rule]: has new live states or passable calls; empty if unused
   std::vector<int32_t> stack_;
   CompileBudget* budget_ = nullptr;
   BudgetShare share_;
@@ -271,7 +271,7 @@ Result<void> Grammar::keep_productive(const GrammarSpec& spec, CompileBudget* bu
       MILLRACE_TRY(TickRanges ranges, backwards.ranges_of(r));
       if (ranges.gaps)
         return Error::unsupported(fmt::format(
-            "grammar: rule '{}' cannot be counted: it leaves out some number between its fewest and its most",
+            "grammar: rule '{}' cannot be counted: it cannot produce every number between its minimum and its maximum",
             spec.rules()[r].name));
       rule.ranges = std::move(ranges.states);
       MILLRACE_TRY_VOID(rule.dfa.share.grow(static_cast<int64_t>(rule.ranges.capacity() * sizeof(TickRange))));
@@ -319,7 +319,7 @@ Result<void> Grammar::check_left_recursion(const GrammarSpec& spec) const {
       }
     }
   }
-  std::vector<uint8_t> state(n, 0);  // 1: on the way, 2: done
+  std::vector<uint8_t> state(n, 0);  // 1: on the path, 2: done
   for (size_t root = 0; root < n; ++root) {
     if (state[root] || !rules_[root].used) continue;
     std::vector<std::pair<size_t, size_t>> path{{root, 0}};
@@ -334,7 +334,7 @@ Result<void> Grammar::check_left_recursion(const GrammarSpec& spec) const {
       const auto to = static_cast<size_t>(left[r][at++]);
       if (state[to] == 1)
         return Error::user(
-            fmt::format("grammar: rule '{}' calls itself before it writes anything; put what comes first in front",
+            fmt::format("grammar: rule '{}' is left-recursive; make it consume text before it calls itself",
                         spec.rules()[to].name));
       if (state[to] == 0) state[to] = 1, path.emplace_back(to, 0);
     }
@@ -366,7 +366,7 @@ void Grammar::number_states(RuleId root) {
   for (RuleTable& rule : rules_) {
     if (!rule.used) {
       Dfa none;
-      rule.dfa = std::move(none);  // with its share of the budget
+      rule.dfa = std::move(none);  // releases its share of the budget
       rule.ranges = {};
       continue;
     }
@@ -395,7 +395,7 @@ void Grammar::number_states(RuleId root) {
       }
       first_call_.push_back(static_cast<int32_t>(calls_.size()));
     }
-    rule.dfa.calls = {};  // calls_ and flags_ have them now
+    rule.dfa.calls = {};  // now in calls_ and flags_
     rule.dfa.ticks = {};
     rule.dfa.share.detach();
     bytes_ += rule.dfa.next.capacity() * sizeof(int32_t) + rule.dfa.accepting.capacity() + rule.fingerprint.capacity() +

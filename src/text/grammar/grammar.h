@@ -1,13 +1,12 @@
-// Grammar: rules as deterministic automata over bytes that call each other: a pushdown automaton whose states are
-// numbered through. Immutable; shared by every stream that is held to it. parse_table.h runs it.
+// Grammar: rules as deterministic byte automata that call each other, i.e. a pushdown automaton with globally numbered
+// states. Immutable; shared by all streams constrained by it. parse_table.h runs it.
 //
 //   rule "object"   {0} --"--> {1} ... {7} --call value--> {8} --,--> ...      states base + 0, base + 1, ...
 //   rule "value"    {0} --{--> {1} --call object--> {2}
 //
-// No state is a dead end: from each one the rule's end can be reached. In a rule that is counted, it is so with every
-// number of ticks in the state's range, and with no other (see tick_ranges.h); a call that asks for a number which its
-// rule does not have is not there. No rule calls itself before it has written a byte (left recursion), so that what is
-// reached without a byte is finite.
+// No state is a dead end: the end of its rule is reachable. In a counted rule it is reachable with exactly the numbers
+// of ticks in the state's range (see tick_ranges.h); calls that require a number which their rule cannot produce are
+// removed. There is no left recursion, so that the closure over calls without a byte is finite.
 #pragma once
 
 #include <memory>
@@ -27,10 +26,10 @@ class Grammar {
   static Result<Grammar> create(const GrammarSpec& spec, const GrammarLimits& limits = {});
 
   struct Call {
-    int32_t start = 0;  // state that the called rule begins in
-    int32_t to = 0;     // state after it
+    int32_t start = 0;  // first state of the called rule
+    int32_t to = 0;     // state after the call
     uint32_t need = 0, room = kNoLimit;
-    bool nullable = false;  // the called rule may write nothing
+    bool nullable = false;  // the called rule accepts the empty text
     bool counts = false;    // the called rule has ticks
   };
 
@@ -46,8 +45,8 @@ class Grammar {
   bool ticks(int32_t state) const { return flags_[static_cast<size_t>(state)] & kTicks; }
   bool ends(int32_t state) const {
     return flags_[static_cast<size_t>(state)] & kEnds;
-  }  // accepting, and nothing leaves it
-  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }      // it has byte edges
+  }  // accepting, without outgoing edges
+  bool moves(int32_t state) const { return flags_[static_cast<size_t>(state)] & kMoves; }      // has byte edges
   bool counted(int32_t state) const { return flags_[static_cast<size_t>(state)] & kCounted; }  // its rule has ticks
   // Ticks from here to the end of the state's rule.
   TickRange ticks_left(int32_t state) const {
@@ -60,16 +59,14 @@ class Grammar {
                                      static_cast<size_t>(first_call_[s + 1] - first_call_[s]));
   }
 
-  // Bytes of one class are alike to every rule.
+  // Bytes of one class have the same transitions in every rule.
   int32_t classes() const { return classes_; }
   uint8_t class_of(uint8_t byte) const { return class_of_[byte]; }
-  uint8_t sample(int32_t byte_class) const {
-    return samples_[static_cast<size_t>(byte_class)];
-  }                                                                                           // the first of its bytes
-  bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }  // it has one byte
+  uint8_t sample(int32_t byte_class) const { return samples_[static_cast<size_t>(byte_class)]; }  // its first byte
+  bool single(int32_t byte_class) const { return single_[static_cast<size_t>(byte_class)]; }      // contains one byte
 
-  // Text that stands for what a state's rule accepts, where that rule calls no other: equal texts, equal rules. Empty
-  // for rules that call others or are large.
+  // Identifies what a state's rule accepts: rules with equal fingerprints are equal. Empty for rules that call others
+  // or are large.
   const std::string& fingerprint(int32_t state) const {
     return rules_[rule_of_[static_cast<size_t>(state)]].fingerprint;
   }

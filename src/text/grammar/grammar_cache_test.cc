@@ -1,4 +1,4 @@
-// What a GrammarCache keeps, what it forgets, and what it refuses for now.
+// What a GrammarCache retains, evicts and rejects.
 #include <gtest/gtest.h>
 
 #include <future>
@@ -23,14 +23,14 @@ Constraint regex(std::string text) {
 
 const Constraint kHard = regex("(a|b)*a(a|b){17}");  // an automaton of 2^18 states
 
-TEST(GrammarCache, WhatSomebodyHoldsStays) {
+TEST(GrammarCache, GrammarsInUseAreNotEvicted) {
   GrammarCache cache(bytes_only, {.grammar_bytes = 1});
   EXPECT_FALSE(cache.find(regex("a")));
   auto held = cache.get(regex("a"));
   ASSERT_TRUE(held.ok());
   ASSERT_TRUE(cache.get(regex("b")).ok());
   ASSERT_TRUE(cache.get(regex("c")).ok());
-  EXPECT_FALSE(cache.find(regex("b"))) << "there is room for the last one alone";
+  EXPECT_FALSE(cache.find(regex("b"))) << "there is room only for the latest one";
   EXPECT_TRUE(cache.find(regex("c")));
   auto again = cache.find(regex("a"));
   ASSERT_TRUE(again && again->ok());
@@ -42,7 +42,7 @@ TEST(GrammarCache, WhatSomebodyHoldsStays) {
   EXPECT_FALSE(cache.find(regex("a")));
 }
 
-TEST(GrammarCache, ThoseInUseAreBounded) {
+TEST(GrammarCache, GrammarsInUseAreBounded) {
   size_t one;
   {
     GrammarCache cache(bytes_only);
@@ -57,12 +57,12 @@ TEST(GrammarCache, ThoseInUseAreBounded) {
   ASSERT_FALSE(third.ok());
   EXPECT_EQ(third.error().kind, ErrorKind::resource) << third.error().message;
   EXPECT_FALSE(cache.find(regex("c")));
-  EXPECT_TRUE(cache.get(regex("b")).ok()) << "what is there needs no room";
+  EXPECT_TRUE(cache.get(regex("b")).ok()) << "a cached grammar needs no more room";
   first = Error::user("let go");
   EXPECT_TRUE(cache.get(regex("c")).ok());
 }
 
-TEST(GrammarCache, ARefusalThatTookLongIsKeptForAWhile) {
+TEST(GrammarCache, SlowErrorsAreCachedForAWhile) {
   GrammarCache cache(bytes_only);
   const auto refused = cache.get(kHard);
   ASSERT_FALSE(refused.ok());
@@ -77,16 +77,16 @@ TEST(GrammarCache, ARefusalThatTookLongIsKeptForAWhile) {
   EXPECT_FALSE(forgetful.find(kHard));
   EXPECT_EQ(forgetful.bytes(), 0u);
 
-  // A first try says nothing of what a whole one would.
+  // An attempt with a shorter time limit is not conclusive, so its error is not cached.
   GrammarCache trying(bytes_only);
   EXPECT_FALSE(trying.get(kHard, {.seconds = 0.001, .cancelled = nullptr}).ok());
   EXPECT_FALSE(trying.find(kHard));
 }
 
-TEST(GrammarCache, WhoWaitsForHisTurnMayLeave) {
+TEST(GrammarCache, WaitingForATurnCanBeCancelled) {
   std::promise<void> entered, open;
   GrammarCache cache(
-      [&] {  // the vocabulary is looked at within a turn
+      [&] {  // the vocabulary is loaded during a turn
         entered.set_value();
         open.get_future().wait();
         return bytes_only();

@@ -1,6 +1,6 @@
-// GrammarNotes: what a constraint's source asks for and the grammar does not do. `weakened` names each place where a
-// text that breaks the source may be accepted: a caller that wants the source kept exactly refuses it. `ignored` names
-// what the standard itself says to pass over.
+// GrammarNotes: parts of a constraint's source that the grammar does not enforce. `weakened` names each place where a
+// text that violates the source may be accepted; a strict caller rejects such a constraint. `ignored` names what the
+// standard itself says to ignore.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 namespace millrace {
 
 struct GrammarNotes {
-  static constexpr size_t kMost = 50;      // of each
-  static constexpr size_t kLongest = 400;  // bytes of one; places in a schema may be long
+  static constexpr size_t kMost = 50;      // entries per list
+  static constexpr size_t kLongest = 400;  // bytes per entry; paths in a schema may be long
   std::vector<std::string> weakened, ignored;
 
   void weaken(std::string text) { add(weakened, std::move(text)); }

@@ -1,4 +1,4 @@
-// What the grammar tests share: a small vocabulary, texts against constraints, JSON values against schemas.
+// Shared by the grammar tests: a small vocabulary, matching of texts with constraints and of JSON values with schemas.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,7 @@
 
 namespace millrace::testing {
 
-// Every byte, and pieces that cross what grammars care about: quotes, brackets, digits, spaces, parts of characters.
+// Every byte, and pieces that cross grammar boundaries: quotes, brackets, digits, spaces, parts of characters.
 inline std::vector<std::string> small_vocabulary() {
   std::vector<std::string> pieces;
   for (int byte = 0; byte < 256; ++byte) pieces.push_back(std::string(1, static_cast<char>(byte)));
@@ -44,11 +44,11 @@ inline Constraint schema_of(std::string text) {
 inline Constraint regex_of(std::string text) { return make_constraint(Constraint::Kind::regex, std::move(text)); }
 inline Constraint gbnf_of(std::string text) { return make_constraint(Constraint::Kind::grammar, std::move(text)); }
 
-// A grammar run over whole texts.
+// Runs a grammar over whole texts.
 class TextMatcher {
  public:
   explicit TextMatcher(const Constraint& constraint) {
-    // Instrumented code takes many times as long as what ships.
+    // Instrumented code is many times slower than release builds.
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
     CompileBudget budget({.seconds = 30});
 #else
@@ -75,7 +75,7 @@ class TextMatcher {
   }
   bool begins(std::string_view text) { return feed(table_->begin(), text) != kDead; }
 
-  // Whether some text of the value is accepted: with its keys in some order.
+  // Whether some text of the value is accepted, trying different orders of its keys.
   bool accepts_value(const SchemaJson& value) {
     steps_ = 0;
     const SetId set = feed_value(table_->begin(), value);

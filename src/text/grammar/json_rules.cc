@@ -40,8 +40,8 @@ ExprId JsonRules::space() {
   return space_;
 }
 
-// The rest of a string after its quote. Every character ticks at its first byte, so that where there is no room no
-// character begins.
+// The rest of a string after its opening quote. Every character ticks at its first byte, so that no character can begin
+// without room for it.
 RuleId JsonRules::string_rule() {
   if (string_ >= 0) return string_;
   string_ = spec_.add_rule("string");

@@ -1,9 +1,9 @@
-// JsonRules: the pieces of JSON that grammars are put together from.
+// JsonRules: grammar rules for the elements of JSON.
 //
-// White space goes where printers put it: after { [ , : and before } ], either one space, or a line's end and up to 24
-// spaces or tabs. Numbers have at most 20 digits before the point, 20 behind it and an exponent of 2, so that every one
-// of them fits a double. Strings hold any character but raw control characters; \u escapes come in pairs where UTF-16
-// needs two.
+// White space is allowed where pretty-printers put it: after { [ , : and before } ], either one space, or a newline and
+// up to 24 spaces or tabs. Numbers have at most 20 digits before the decimal point, 20 after it and 2 in the exponent,
+// so that all of them fit a double. Strings contain any character except raw control characters; \u escapes of
+// surrogates must be paired.
 #pragma once
 
 #include <string>
@@ -23,13 +23,13 @@ class JsonRules {
   ExprId space();
   ExprId comma() { return spec_.sequence({spec_.bytes(","), space()}); }
   ExprId string(uint32_t min_length, uint32_t max_length);  // with its quotes; lengths in code points
-  ExprId key_tail();  // any characters in their one spelling, and the closing quote
+  ExprId key_tail();  // any characters in their canonical spelling, and the closing quote
   ExprId integer();
   ExprId number();
   ExprId any_value();
   ExprId any_object();
   ExprId any_array();
-  ExprId literal(const SchemaJson& value);  // this value; white space as everywhere
+  ExprId literal(const SchemaJson& value);  // this value, with optional white space
 
   // The rest of an object after {, of an array after [. `members` as in GrammarSpec::list.
   ExprId object_rest(const std::vector<ExprId>& members, std::string counts, bool filled = false);
@@ -42,7 +42,7 @@ class JsonRules {
   RuleId string_ = -1, object_ = -1, array_ = -1;
 };
 
-// The characters of a JSON string in their one spelling, without the quotes.
+// The characters of a JSON string in their canonical spelling, without the quotes.
 std::string spell_json(std::string_view text);
 
 }  // namespace millrace

@@ -7,10 +7,10 @@ namespace millrace {
 namespace {
 
 struct Node {
-  size_t first = 0, last = 0;    // its keys, in their sorted order
+  size_t first = 0, last = 0;    // range of its keys in sorted order
   size_t depth = 0;              // bytes read
-  int32_t base = 0;              // its states: one for each of `members`
-  std::vector<int32_t> members;  // whose keys these are, ascending
+  int32_t base = 0;              // first of its states, one for each of `members`
+  std::vector<int32_t> members;  // members with these keys, ascending
 };
 
 }  // namespace
@@ -21,7 +21,7 @@ Result<KeyTree> make_key_tree(std::span<const std::string> keys, std::string_vie
   tree.ends.assign(n, -1);
   tree.states = static_cast<int32_t>(n);
   BudgetShare share(budget);
-  std::vector<int32_t> order(n), limit(n);  // limit: the last member that may come where this is the first
+  std::vector<int32_t> order(n), limit(n);  // limit: the last member allowed where this is the first
   std::iota(order.begin(), order.end(), 0);
   std::ranges::sort(order, {}, [&](int32_t member) -> std::string_view { return keys[static_cast<size_t>(member)]; });
   for (size_t i = n; i-- > 0;)
@@ -38,7 +38,7 @@ Result<KeyTree> make_key_tree(std::span<const std::string> keys, std::string_vie
       return static_cast<uint8_t>(keys[static_cast<size_t>(order[at])][node.depth]);
     };
     if (node.last > node.first && keys[static_cast<size_t>(order[node.first])].size() == node.depth) {
-      if (node.last - node.first > 1) return Error::internal("key tree: a key is the begin of another");
+      if (node.last - node.first > 1) return Error::internal("key tree: a key is a prefix of another");
       tree.ends[static_cast<size_t>(node.members[0])] = node.base;
       continue;
     }

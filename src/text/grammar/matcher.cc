@@ -17,7 +17,7 @@ GrammarMatcher::GrammarMatcher(CompiledGrammar compiled)
   reset();
 }
 
-// Whether the stream is where it can go on from. Too deep is only the token that would have gone there.
+// Whether the stream can continue. A depth error concerns only the token that caused it, so it is cleared.
 bool GrammarMatcher::usable() {
   if (exceeded_ == ParseBound::depth) exceeded_ = ParseBound::none;
   if (exceeded_ == ParseBound::none) shrink();
@@ -30,14 +30,14 @@ void GrammarMatcher::note_bounds() {
   if (table_.work_left() < 0) table_.set_work(0);
 }
 
-// Near the limit of depth what a state allows depends on the depth too.
+// Near the depth limit the allowed tokens depend on the depth too, so that masks do not apply.
 bool GrammarMatcher::deep() const {
   return std::ranges::any_of(table_.configs(set_), [&](const ParseConfig& c) {
     return table_.frame(c.frame).depth + 2 * TokenTrie::kMaxTokenBytes > kMaxFrames;
   });
 }
 
-// The set behind more text; kDead where it does not fit, or a bound is met.
+// The set after more text; kDead if the text is not allowed or a bound is hit.
 SetId GrammarMatcher::after(std::string_view text) {
   SetId set = set_;
   for (size_t i = 0; i < text.size() && set != kDead; ++i) set = table_.step(set, static_cast<uint8_t>(text[i]));
@@ -55,13 +55,13 @@ void GrammarMatcher::add_walk(uint32_t first, uint32_t last, SetId from, std::sp
   });
 }
 
-// Adds what one configuration allows. False when there is no mask for its state.
+// Adds the tokens that one configuration allows. Returns false if there is no mask for its state.
 bool GrammarMatcher::add_state(ParseConfig config, std::span<uint64_t> bits) {
   const Grammar& grammar = *compiled_.grammar;
   const ParseTable::Frame frame = table_.frame(config.frame);
   if (!grammar.moves(config.state)) return true;
   const auto mask = compiled_.masks->find(compiled_.grammar, compiled_.id, config.state);
-  // Counted once for each stream, so that what another has worked out already makes no difference.
+  // Charged once per stream even on a cache hit, so that the outcome does not depend on other streams.
   if (masked_.insert(config.state).second) table_.spend(mask->work);
   if (mask->exceeded != ParseBound::none) return false;
   table_.spend(static_cast<int64_t>(bits.size()) / 4);
@@ -113,7 +113,7 @@ size_t GrammarMatcher::mask(std::span<uint64_t> bits) {
   if (exceeded_ != ParseBound::none) std::ranges::fill(bits, 0);
   size_t count = 0;
   for (uint64_t word : bits) count += static_cast<size_t>(std::popcount(word));
-  // From every reading there is a way on, so where there is none all ways go too deep, at least in this vocabulary.
+  // Every parse can be continued, so if no token is allowed, all continuations are too deep in this vocabulary.
   if (count == 0 && exceeded_ == ParseBound::none && table_.dropped() && !complete()) exceeded_ = ParseBound::depth;
   return count;
 }
@@ -165,7 +165,7 @@ void GrammarMatcher::reset() {
   note_bounds();
 }
 
-// A table that grew large is made anew with what is still needed.
+// Rebuilds a table that has grown large with only the sets still needed.
 void GrammarMatcher::shrink() {
   if (table_.bytes() < compiled_.table_bytes) return;
   if (history_.size() > kMostRollback) history_.erase(history_.begin(), history_.end() - kMostRollback);
@@ -184,10 +184,10 @@ void GrammarMatcher::shrink() {
     history_.assign(sets.begin() + 1, sets.end());
     return true;
   };
-  if (!remade(true)) remade(false);  // the past alone is too large
+  if (!remade(true)) remade(false);  // drop the history
   note_bounds();
   if (table_.bytes() > (compiled_.table_bytes + compiled_.most_bytes()) / 2 && exceeded_ == ParseBound::none)
-    exceeded_ = ParseBound::bytes;  // so is what is now
+    exceeded_ = ParseBound::bytes;  // the current set alone is too large
 }
 
 std::string GrammarMatcher::jump_ahead(size_t limit) {

@@ -1,6 +1,6 @@
-// Masks against the definition: a token is allowed exactly when its bytes can be fed. Over grammars of every kind,
-// along random walks, on a vocabulary made to cross all boundaries. And: a walk over masks always ends in what was
-// asked for.
+// Compares masks with their definition: a token is allowed if and only if its bytes can be fed. Covers grammars of
+// every kind, along random walks, with a vocabulary that crosses all boundaries. Also: text sampled from masks always
+// satisfies the constraint.
 #include "text/grammar/matcher.h"
 
 #include <random>
@@ -145,7 +145,7 @@ TEST_P(Masks, RollbackIsTheInverseOfAccept) {
       EXPECT_EQ(matcher.complete(), complete.back());
       continue;
     }
-    // The walk ended by its length, one token further than the last mask.
+    // The walk ended at its length limit, one token after the last mask.
     matcher.rollback(1);
     matcher.mask(bits);
     ASSERT_EQ(bits, seen.back());
@@ -156,7 +156,7 @@ TEST_P(Masks, RollbackIsTheInverseOfAccept) {
 INSTANTIATE_TEST_SUITE_P(Grammars, Masks, ::testing::ValuesIn(cases()),
                          [](const auto& one) { return std::string(one.param.name); });
 
-// Ends a walk by the shortest way: the tokens that lead to an end soonest are tried first.
+// A random walk that ends quickly after `tokens` steps, by preferring closing tokens.
 std::string walk(GrammarMatcher matcher, const std::vector<std::string>& pieces, uint32_t seed, int tokens) {
   std::mt19937 random(seed);
   std::vector<uint64_t> bits(matcher.words());
@@ -169,7 +169,7 @@ std::string walk(GrammarMatcher matcher, const std::vector<std::string>& pieces,
       if (bits[id / 64] >> (id % 64) & 1) allowed.push_back(static_cast<TokenId>(id));
     if (allowed.empty()) return text + "<dead end>";
     TokenId next = allowed[random() % allowed.size()];
-    if (step > tokens) {  // now towards the end: what closes comes first
+    if (step > tokens) {  // prefer closing tokens
       for (const char* closing : {"\"", "}", "]", ":", "0", "null"})
         for (TokenId id : allowed)
           if (pieces[static_cast<size_t>(id)] == closing) {
@@ -202,7 +202,7 @@ TEST(Walks, AlwaysEndInJsonThatTheSchemaAllows) {
   }
 }
 
-TEST(Matcher, TakesBackOnlyWhatItKeeps) {
+TEST(Matcher, RollbackIsLimitedToItsHistory) {
   GrammarCache cache([] { return testing::small_vocabulary(); });
   GrammarMatcher matcher(*cache.get(regex_of("[a-z]*")));
   for (int i = 0; i < 5000; ++i) ASSERT_TRUE(matcher.accept('a'));
@@ -247,7 +247,7 @@ TEST(Matcher, DeepNestingEndsBeforeTheLimit) {
   }
 }
 
-TEST(Matcher, StringsShareTheirMasksWhateverTheirLengthAndPlace) {
+TEST(Matcher, StringsShareMasksAcrossLengthsAndPlaces) {
   GrammarCache cache([] { return testing::small_vocabulary(); });
   const auto compiled = cache.get(schema_of(R"({"type":"array","items":{"type":"string","maxLength":100}})"));
   GrammarMatcher matcher(*compiled);
@@ -264,14 +264,15 @@ TEST(Matcher, StringsShareTheirMasksWhateverTheirLengthAndPlace) {
   EXPECT_TRUE(matcher.accept_text("\",\"c"));
   const auto other =
       cache.get(schema_of(R"({"type":"object","properties":{"a":{"type":"string"}},"additionalProperties":false})"));
-  const int64_t with_other = compiled->masks->computed();  // its first mask was worked out when it was compiled
+  const int64_t with_other = compiled->masks->computed();  // its first mask was computed when it was compiled
   GrammarMatcher second(*other);
   second.accept_text("{\"a\":\"x");
   second.mask(bits);
-  EXPECT_EQ(compiled->masks->computed(), with_other) << "another grammar's string state was worked out anew";
+  EXPECT_EQ(compiled->masks->computed(), with_other)
+      << "the mask of the other grammar's string state was computed again";
 }
 
-TEST(GrammarCache, KeepsCompiledGrammarsUnderItsBound) {
+TEST(GrammarCache, EvictsGrammarsAboveItsBound) {
   GrammarCache cache([] { return testing::small_vocabulary(); }, GrammarBounds{.grammar_bytes = 200'000, .limits = {}});
   const auto integer = [&] { return cache.get(schema_of(R"({"type":"integer"})"))->grammar; };
   const auto fill = [&] {
@@ -281,7 +282,7 @@ TEST(GrammarCache, KeepsCompiledGrammarsUnderItsBound) {
   auto held = integer();
   EXPECT_EQ(integer(), held);
   fill();
-  EXPECT_EQ(integer(), held) << "somebody holds it";
+  EXPECT_EQ(integer(), held) << "it is in use";
   const std::weak_ptr<const Grammar> kept = held;
   held.reset();
   EXPECT_FALSE(kept.expired());

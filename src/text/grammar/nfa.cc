@@ -26,7 +26,7 @@ class Builder {
   }
 
  private:
-  // How much one expression may add before it is counted again: a text, an automaton, a class of characters.
+  // The most that one expression (a text, an automaton, a character class) may add between two size checks.
   static constexpr int64_t kMostAtOnce = 1 << 16;
 
   int32_t add_state() {
@@ -42,7 +42,7 @@ class Builder {
     MILLRACE_TRY_VOID(nfa_.share.check());
     return nfa_.bytes() == nfa_.share.bytes() ? Result<void>() : nfa_.share.resize(nfa_.bytes());
   }
-  // Before `states` more are added with about as many edges.
+  // Call before adding `states` states with about as many edges.
   Result<void> check_room(int64_t states) {
     if (states <= kMostAtOnce) return {};
     if (static_cast<int64_t>(nfa_.states.size()) + states > limits_.nfa_states) return too_large();
@@ -104,7 +104,7 @@ class Builder {
       for (uint32_t c = range.first; c <= range.last; ++c) add_escaped(c, from, to);
   }
 
-  // Whether it may write nothing at all. What is nested deeper than add() goes is refused there.
+  // Whether the expression accepts the empty text. Expressions nested too deeply are rejected by add().
   bool nullable(ExprId id, int depth = 0) {
     if (depth > 4 * limits_.depth) return false;
     if (auto found = nullable_.find(id); found != nullable_.end()) return found->second;
@@ -117,13 +117,13 @@ class Builder {
       case Expr::Kind::choice: yes = std::ranges::any_of(expr.parts, one); break;
       case Expr::Kind::repeat: yes = expr.min == 0 || one(expr.parts[0]); break;
       case Expr::Kind::dfa: yes = expr.dfa->accepting[0]; break;
-      default: break;  // a tick is not nothing, and ^ and $ are so only in places
+      default: break;  // a tick is not empty, and ^ and $ are only in some positions
     }
     return nullable_[id] = yes;
   }
 
-  // The part `count` times from `from` on; returns where the last one ends. With `leave` >= 0 each may be left out, to
-  // there.
+  // Adds the part `count` times after `from`; returns the end of the last one. If `leave` >= 0, each copy is optional
+  // and may be skipped to `leave`.
   Result<int32_t> add_copies(ExprId part, uint32_t count, int32_t from, int32_t leave, int depth) {
     for (uint32_t i = 0; i < count; ++i) {
       if (leave >= 0) nfa_.add_empty(from, leave);
@@ -134,9 +134,9 @@ class Builder {
     return from;
   }
 
-  static constexpr int16_t kMostLevels = 4;  // of copies within copies that are told apart
+  static constexpr int16_t kMostLevels = 4;  // of nested copies that are tracked
 
-  // Opens copies of one part: states from here on are in them. -1: nested deeper than is told apart.
+  // Opens copies of one part: states added from here on belong to them. -1: nested deeper than tracked.
   int32_t open_copies(bool open) {
     if (nfa_.levels < kMostLevels && level_ >= nfa_.levels) nfa_.levels = static_cast<int32_t>(level_ + 1);
     if (level_ >= kMostLevels) return -1;
@@ -153,7 +153,7 @@ class Builder {
 
   Result<void> add_repeat(const Expr& expr, int32_t from, int32_t to, int depth) {
     const ExprId part = expr.parts[0];
-    const uint32_t min = nullable(part) ? 0 : expr.min;  // what may be nothing fills up to any least
+    const uint32_t min = nullable(part) ? 0 : expr.min;  // an empty part satisfies any minimum
     if (expr.max == kNoLimit) {
       const int32_t copies = min > 0 ? open_copies(true) : -1;
       MILLRACE_TRY(from, add_copies(part, min, from, -1, depth));
@@ -202,9 +202,9 @@ class Builder {
     nfa_.add_edge(from, {NfaEdge::Kind::call, 0, 0, static_cast<int32_t>(nfa_.calls.size()) - 1, to, -1});
   }
 
-  // Two states before each member, one where none has come yet and one where a separator must go first:
-  //   none ----------> none of the next place    past a member that may be left out; likewise from some to some
-  //   none ----------> [member] --> some of the next place, or of this one for a member that comes often
+  // Two states before each member: `none` (no member so far) and `some` (a separator is required):
+  //   none ----------> the next none             skips an optional member; likewise from some to some
+  //   none ----------> [member] --> the next some, or this one for a repeatable member
   //   some --separator--> [member]
   Result<void> add_list(const Expr& expr, int32_t from, int32_t to, int depth) {
     int32_t none = add_state(), some = add_state();
@@ -229,7 +229,7 @@ class Builder {
     return {};
   }
 
-  // A state behind each member, where a separator must go first, and a tree of the keys that may come behind it:
+  // A state after each member, where a separator is required, and a tree of the keys that may follow:
   //   none -------opening--> tree, place 0 --key 2--> [content 2] --> some 3
   //   some i --separator--> between i --opening--> tree, place i
   Result<void> add_keyed(const Expr& expr, int32_t from, int32_t to, int depth) {
@@ -241,7 +241,7 @@ class Builder {
     const auto base = static_cast<int32_t>(nfa_.states.size());
     for (int32_t s = 0; s < tree.states; ++s) add_state();
     for (const KeyTree::Edge& edge : tree.edges) nfa_.add_bytes(base + edge.from, edge.byte, edge.byte, base + edge.to);
-    const size_t last = expr.text.rfind('1');  // the last that must come: the list ends behind it alone
+    const size_t last = expr.text.rfind('1');  // the last required member: the list may end only after it
     const size_t ends_from = last == std::string::npos ? 0 : last + 1;
     int32_t other_in = -1;
     if (others >= 0) {
@@ -274,7 +274,7 @@ class Builder {
   Result<void> add_parts(const Expr& expr, int32_t from, int32_t to, int depth) {
     if (expr.kind == Expr::Kind::choice) {
       for (ExprId part : expr.parts) {
-        // States of its own, so that a loop in one part cannot lead into another.
+        // Separate states, so that a loop in one part cannot lead into another.
         const int32_t in = add_state(), out = add_state();
         nfa_.add_empty(from, in);
         nfa_.add_empty(out, to);
@@ -291,7 +291,7 @@ class Builder {
     return {};
   }
 
-  // `from` has no edge into it from within the part, `to` none out of it; loops bring their own states.
+  // The part adds no edge into `from` and none out of `to`; loops add their own states.
   Result<void> add(ExprId id, int32_t from, int32_t to, int depth) {
     MILLRACE_TRY_VOID(check_size());
     if (depth > 4 * limits_.depth) return Error::unsupported(fmt::format("{}: nested too deeply", what_));
@@ -330,7 +330,7 @@ class Builder {
   std::string_view what_;
   Nfa nfa_;
   std::unordered_map<ExprId, bool> nullable_;
-  int32_t copies_ = -1;  // those that new states are in
+  int32_t copies_ = -1;  // the copies that contain new states
   int16_t level_ = 0;
 };
 

@@ -1,4 +1,4 @@
-// Nfa: the non-deterministic automaton of one expression, a step on the way to its Dfa.
+// Nfa: the non-deterministic automaton of one expression, from which its Dfa is built.
 #pragma once
 
 #include <cstdint>
@@ -18,21 +18,21 @@ struct NfaEdge {
   int32_t sibling = -1;  // next edge of the same state
 };
 
-// Copies of one part, one behind the other: states [base, base + size) are the first copy, and so on. Where all of them
-// may be left out, {0,n}, an earlier copy can write all that a later one can at the same place; where there is no most
-// (`open`, {n,}), a later copy all that an earlier one can. So a set of states needs only the best of them, and its
-// size does not grow with n.
+// Consecutive copies of a repeated part: states [base, base + size) are the first copy, and so on. If all of them are
+// optional, {0,n}, a state in an earlier copy accepts all that the same state in a later copy accepts; without an upper
+// bound (`open`, {n,}) a later copy dominates an earlier one. So a set of states needs only the dominating copy, and
+// its size does not grow with n.
 struct NfaCopies {
   int32_t base = 0, size = 0;
-  int32_t parent = -1;  // the copies that these are within
-  int16_t level = 0;    // how many those are
+  int32_t parent = -1;  // the enclosing copies
+  int16_t level = 0;    // number of enclosing copies
   bool open = false;
 };
 
 struct Nfa {
   struct State {
     int32_t edge = -1;
-    int32_t copies = -1;  // the innermost that it is in
+    int32_t copies = -1;  // the innermost ones containing it
     bool tick = false;
   };
   std::vector<State> states;
@@ -40,14 +40,14 @@ struct Nfa {
   std::vector<Dfa::Call> calls;
   std::vector<NfaCopies> copies;
   int32_t start = 0, accept = 0;
-  int32_t levels = 0;  // of copies within copies
+  int32_t levels = 0;  // of nested copies
   BudgetShare share;
 
   int32_t add_state() {
     states.push_back({});
     return static_cast<int32_t>(states.size()) - 1;
   }
-  // Allocated; growing a vector holds the old one too for a moment.
+  // Heap memory; a growing vector briefly holds its old buffer as well.
   int64_t bytes() const {
     return static_cast<int64_t>((states.capacity() * sizeof(State) + edges.capacity() * sizeof(NfaEdge) +
                                  calls.capacity() * sizeof(Dfa::Call) + copies.capacity() * sizeof(NfaCopies)) *

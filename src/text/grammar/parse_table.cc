@@ -15,11 +15,10 @@ uint64_t mix(uint64_t h, uint64_t x) {
 const char* parse_bound_reason(ParseBound bound) {
   switch (bound) {
     case ParseBound::none: return "";
-    case ParseBound::readings: return "the text can be read in too many ways at once; make its rules less ambiguous";
-    case ParseBound::depth: return "its rules call each other too deeply here; nest them less";
-    case ParseBound::bytes: return "the ways to read the text take too much memory; make its rules less ambiguous";
-    case ParseBound::work:
-      return "the ways to read the text take too long to tell apart; make its rules less ambiguous";
+    case ParseBound::readings: return "the text has too many parses at once; make the rules less ambiguous";
+    case ParseBound::depth: return "the rules are nested too deeply at this point; nest them less";
+    case ParseBound::bytes: return "parsing the text takes too much memory; make the rules less ambiguous";
+    case ParseBound::work: return "parsing the text takes too long; make the rules less ambiguous";
   }
   return "";
 }
@@ -100,7 +99,7 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
       (frame.kind == Frame::Kind::root ? set.complete : set.exits) = true;
     set.goes_on |= grammar_->moves(config.state);
   }
-  // Of a set that is not complete some configuration goes on, whichever it is.
+  // An incomplete set always has a configuration that goes on, so that only complete sets are checked.
   if (set.complete && set.goes_on)
     set.goes_on = std::ranges::any_of(configs, [&](const ParseConfig& c) { return moves(c); });
   const auto id = static_cast<SetId>(sets_.size());
@@ -110,7 +109,7 @@ SetId ParseTable::intern_set(std::span<const ParseConfig> configs) {
   return id;
 }
 
-// Whether some byte leads on from it.
+// Whether the configuration has a transition on some byte.
 bool ParseTable::moves(ParseConfig config) const {
   if (!grammar_->moves(config.state)) return false;
   const Frame& frame = frames_[config.frame];
@@ -123,7 +122,7 @@ bool ParseTable::moves(ParseConfig config) const {
   return false;
 }
 
-// The frame after one more tick in it. Not for a frame without room.
+// The frame after one more tick. The frame must have room.
 FrameId ParseTable::ticked(FrameId id) {
   Frame frame = frames_[id];
   if (frame.kind == Frame::Kind::floor) {
@@ -138,7 +137,7 @@ FrameId ParseTable::ticked(FrameId id) {
 }
 
 void ParseTable::add(ParseConfig config) {
-  constexpr size_t kFew = 24;  // are looked through one by one
+  constexpr size_t kFew = 24;  // searched linearly
   if (work_.size() < kFew) {
     if (std::ranges::find(work_, config) != work_.end()) return;
   } else {
@@ -178,7 +177,7 @@ SetId ParseTable::compute_step(SetId set, int32_t byte_class) {
 void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
   const bool fresh = config.frame & kPending;
   const Frame& caller = fresh ? pending_[config.frame & ~kPending].frame : frames_[config.frame];
-  // What follows the call is nothing: the called rule may as well return where the caller would.
+  // Tail call: nothing follows, so the called rule returns directly to the caller of its caller.
   if (!call.counts && grammar_->ends(call.to) && caller.need == 0) return add({call.start, config.frame});
   if (caller.depth >= kMaxFrames) {
     dropped_ = true;
@@ -193,8 +192,7 @@ void ParseTable::enter(ParseConfig config, const Grammar::Call& call) {
     Pending& p = pending_[static_cast<size_t>(i)];
     last = i;
     if (p.frame.need != call.need || p.frame.room != call.room) continue;
-    if (p.parents.back() != config.frame)
-      p.parents.push_back(config.frame);  // those that come twice go in resolve_one()
+    if (p.parents.back() != config.frame) p.parents.push_back(config.frame);  // duplicates are removed in resolve_one()
     return;
   }
   Pending p;
@@ -218,11 +216,11 @@ void ParseTable::resolve_one(Pending& p) {
   p.resolved = true;
 }
 
-// Makes a pending frame a real one, its parents first. There is no circle among them: that would be left recursion.
-// There may be many, one behind the other.
+// Interns a pending frame, its parents first. They cannot form a cycle, which would be left recursion. Iterative,
+// because chains may be long.
 FrameId ParseTable::resolve(FrameId id) {
   if (!(id & kPending)) return id;
-  std::vector<std::pair<FrameId, size_t>> path{{id & ~kPending, 0}};  // and which parent is next
+  std::vector<std::pair<FrameId, size_t>> path{{id & ~kPending, 0}};  // and the index of its next parent
   while (!path.empty()) {
     auto& [at, next] = path.back();
     Pending& p = pending_[at];
@@ -239,7 +237,7 @@ FrameId ParseTable::resolve(FrameId id) {
   return pending_[id & ~kPending].id;
 }
 
-// Completes `work_` with what is reached without a byte, and interns it. kDead where a bound is met.
+// Completes `work_` with everything reachable without a byte, and interns it. kDead if a bound is hit.
 SetId ParseTable::close() {
   pending_.clear();
   pending_ids_.clear();
@@ -267,7 +265,7 @@ SetId ParseTable::close() {
   if (exceeded_ != ParseBound::none) return kDead;
   std::vector<ParseConfig> whole;
   for (ParseConfig config : work_) {
-    // What has returned or only calls leads nowhere by itself.
+    // Drops configurations without byte edges: they only return or call.
     const bool bottom = !(config.frame & kPending) && frames_[config.frame].kind != Frame::Kind::call;
     if (!grammar_->moves(config.state) && !(bottom && grammar_->accepting(config.state))) continue;
     config.frame = resolve(config.frame);
@@ -296,8 +294,7 @@ SetId ParseTable::returned(FrameId id) {
 }
 
 void ParseTable::import(const ParseTable& from, std::span<SetId> sets) {
-  // The frames of the sets and those below. A frame was made after its parents, so in the order of their numbers
-  // parents come first.
+  // The frames of the sets and their ancestors. Parents have smaller numbers, so in ascending order they come first.
   std::vector<FrameId> reached;
   std::unordered_map<FrameId, FrameId> known;
   const auto reach = [&](FrameId id) {

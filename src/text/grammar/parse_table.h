@@ -1,21 +1,20 @@
-// ParseTable: a grammar run over bytes. All ways to read the text so far are kept at once, as a set of configurations:
-// a state, and the frame of the call that it belongs to. Frames form a graph that grows to the left (GSS: Tomita, 1985;
-// Scott and Johnstone, 2010, GLL parsing), so that ways which differ in the past alone share what follows.
+// ParseTable: runs a grammar over bytes. All parses of the text so far are tracked at once, as a set of configurations:
+// a state, and the frame of the call that it belongs to. Frames form a graph-structured stack (Tomita, 1985; Scott and
+// Johnstone, 2010, GLL parsing), so that parses that differ only in the past share their continuations.
 //
 //   set 7 = { (state 41, frame 3), (state 90, frame 5) }        frame 3: return to state 12 with frame 1 or frame 2
 //
-// A reading from which the ticks that its frame asks for (see expr.h) cannot come any more is none: so from each
-// configuration of a set there is a way on, to the end of the text, as long as no bound is met.
+// A parse that can no longer produce the ticks that its frame requires (see expr.h) is dropped: so every configuration
+// of a set can be continued to the end of the text, as long as no bound is hit.
 //
-// Sets and frames are interned and the transitions between sets are kept, so that text like text seen before costs one
-// table look-up a byte. Not thread-safe.
+// Sets and frames are interned and transitions between sets are cached, so that familiar text costs one table lookup
+// per byte. Not thread-safe.
 //
-// Bounded in readings at once, in bytes, and in work: what goes beyond a bound is no reading of the text, and is not
-// taken for one: the set is kDead, and exceeded() says which bound it was until it is cleared. kDead is a set like any
-// other, of no reading, so that whatever is asked of it has an answer.
+// The number of simultaneous parses, the bytes and the work are bounded. Beyond a bound the set is kDead, and
+// exceeded() reports which bound was hit until it is cleared. kDead is a valid set without parses: every query works.
 //
-// To learn what a state allows whatever called it, a set may stand on a floor: a frame that nothing is known of. A
-// floor counts the ticks that passed on it, and asks for none.
+// To compute what a state allows independent of its caller, a set may stand on a floor: a frame whose parents are
+// unknown. A floor counts the ticks above it and requires none.
 #pragma once
 
 #include <cstdint>
@@ -31,12 +30,12 @@ namespace millrace {
 
 using SetId = int32_t;
 using FrameId = uint32_t;
-inline constexpr SetId kDead = 0;                // the set without a reading; every step from it leads to it
+inline constexpr SetId kDead = 0;                // the set without parses; every step from it leads back to it
 inline constexpr uint32_t kMaxFrames = 1000;     // nested calls
-inline constexpr uint8_t kMostFloorTicks = 254;  // more than a token has bytes
+inline constexpr uint8_t kMostFloorTicks = 254;  // more than the bytes of a token
 
 enum class ParseBound : uint8_t { none, readings, depth, bytes, work };
-// What to tell the user, behind "grammar: ".
+// Error text for the user, after "grammar: ".
 const char* parse_bound_reason(ParseBound bound);
 
 struct ParseConfig {
@@ -51,11 +50,11 @@ class ParseTable {
   static constexpr size_t kMostBytes = size_t{32} << 20;
   explicit ParseTable(std::shared_ptr<const Grammar> grammar, size_t most_bytes = kMostBytes);
 
-  // The first bound that was met since it was cleared. From then on nothing new is worked out.
+  // The first bound hit since the last clear. While it is set, nothing new is computed.
   ParseBound exceeded() const { return exceeded_; }
   void clear_exceeded() { exceeded_ = ParseBound::none; }
-  bool dropped() const { return dropped_; }  // some reading ever nested deeper than kMaxFrames and was dropped
-  // Work that may still be done, in look-ups of the table: about a nanosecond each.
+  bool dropped() const { return dropped_; }  // some parse was dropped because it nested deeper than kMaxFrames
+  // Remaining work, in table lookups of about a nanosecond each.
   int64_t work_left() const { return work_left_; }
   void set_work(int64_t work) { work_left_ = work; }
   void spend(int64_t work) {
@@ -66,14 +65,14 @@ class ParseTable {
   const Grammar& grammar() const { return *grammar_; }
   SetId begin();  // before the first byte
   SetId begin_on_floor(int32_t state);
-  // The same sets in this table; both have one grammar. kDead from where a bound is met.
+  // Translates sets of another table for the same grammar; kDead for the rest once a bound is hit.
   void import(const ParseTable& from, std::span<SetId> sets);
 
   SetId step(SetId set, uint8_t byte) {
     const SetId to = next_[static_cast<size_t>(set) * classes_ + grammar_->class_of(byte)];
     return to != kUnknown ? to : compute_step(set, grammar_->class_of(byte));
   }
-  // The set after the calls in `frame` returned; kDead for the outermost one, for floors, and where a bound was met.
+  // The set after the call of `frame` returned; kDead for the outermost frame, for floors, and beyond a bound.
   SetId returned(FrameId frame);
 
   std::span<const ParseConfig> configs(SetId set) const {
@@ -82,12 +81,12 @@ class ParseTable {
   }
   bool complete(SetId set) const { return sets_[static_cast<size_t>(set)].complete; }
   bool can_go_on(SetId set) const { return sets_[static_cast<size_t>(set)].goes_on; }
-  bool exits(SetId set) const { return sets_[static_cast<size_t>(set)].exits; }  // what began on a floor may end here
+  bool exits(SetId set) const { return sets_[static_cast<size_t>(set)].exits; }  // the floor rule may end here
 
   struct Frame {
     enum class Kind : uint8_t { call, root, floor };
     Kind kind = Kind::call;
-    uint8_t floor_ticks = 0;  // of a floor
+    uint8_t floor_ticks = 0;  // floor only
     uint16_t depth = 0;
     int32_t to = -1;  // state after the call
     uint32_t need = 0, room = kNoLimit;
@@ -104,7 +103,7 @@ class ParseTable {
   static constexpr SetId kUnknown = -1;
   static constexpr uint32_t kMaxConfigs = 16384;
   static constexpr FrameId kPending = 1u << 31;
-  // Work that one thing is worth.
+  // Work per configuration added and per set made.
   static constexpr int64_t kAddWork = 8, kSetWork = 64;
 
   struct Set {
@@ -112,16 +111,16 @@ class ParseTable {
     uint32_t count = 0;
     bool complete = false, goes_on = false, exits = false;
   };
-  struct Pending {  // a frame that the current position makes
+  struct Pending {  // a frame created at the current position
     int32_t start = 0;
     Frame frame;
     std::vector<FrameId> parents;
     FrameId id = 0;
     bool resolved = false;
-    int32_t next = -1;  // with the same start and state after, but other bounds
+    int32_t next = -1;  // same start and return state, different bounds
   };
 
-  // Whether the ticks that the frame asks for can come from this state on.
+  // Whether the ticks that the frame requires are possible from this state.
   bool possible(int32_t state, const Frame& frame) const {
     if (frame.need == 0 && frame.room == kNoLimit) return true;
     return grammar_->ticks_left(state).meets(frame.need, frame.room);
@@ -156,10 +155,10 @@ class ParseTable {
   ParseBound exceeded_ = ParseBound::none;
   bool dropped_ = false;
 
-  std::vector<ParseConfig> work_;  // of the set in the making
+  std::vector<ParseConfig> work_;  // the set under construction
   std::vector<Pending> pending_;
-  std::unordered_set<uint64_t> in_work_;                // once they are many
-  std::unordered_map<uint64_t, uint32_t> pending_ids_;  // start and state after; the first of those
+  std::unordered_set<uint64_t> in_work_;                // used once work_ is large
+  std::unordered_map<uint64_t, uint32_t> pending_ids_;  // by start and return state: the first of the chain
 };
 
 }  // namespace millrace

@@ -24,7 +24,7 @@ class PatternParser {
   Result<ExprId> parse() {
     if (!is_valid_utf8(text_)) return Error::user("regex: is not valid UTF-8");
     MILLRACE_TRY(const ExprId whole, alternatives(0));
-    if (at_ < text_.size()) return bad("there is a ) without a (");
+    if (at_ < text_.size()) return bad("a ) has no matching (");
     return whole;
   }
 
@@ -86,7 +86,7 @@ class PatternParser {
       return chars(std::move(set));
     }
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("there is nothing to repeat");
-    const uint32_t c = next_char();  // { } and ] stand for themselves where they open nothing
+    const uint32_t c = next_char();  // unmatched { } and ] are literal
     return chars({{c, c}});
   }
 
@@ -96,7 +96,7 @@ class PatternParser {
       if (peek() == '<' && (peek(1) == '=' || peek(1) == '!')) return refuse("look-behinds");
       if (take("<")) {
         const size_t end = text_.find('>', at_);
-        if (end == std::string_view::npos) return bad("a group's name does not end");
+        if (end == std::string_view::npos) return bad("a group's name is not closed");
         at_ = end + 1;
       } else if (!take(":")) {
         return refuse("groups with flags");
@@ -128,7 +128,7 @@ class PatternParser {
       bool whole = number(&min);
       max = min;
       if (whole && take(",") && !number(&max)) max = kNoLimit;
-      if (!whole || !take("}")) {  // an ordinary brace
+      if (!whole || !take("}")) {  // a literal brace
         at_ = begin;
         return part;
       }
@@ -137,10 +137,9 @@ class PatternParser {
     }
     take("?");
     if (!repeatable) return bad("^ and $ cannot be repeated");
-    if (min > max) return bad("the repetition's bounds are the wrong way round");
+    if (min > max) return bad("the minimum of a repetition exceeds its maximum");
     if (min > kMostPatternRepeats || (max != kNoLimit && max > kMostPatternRepeats))
-      return Error::unsupported(
-          fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
+      return Error::unsupported(fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("a repetition cannot be repeated");
     return spec_.repeat(part, min, max);
   }
@@ -175,14 +174,14 @@ class PatternParser {
         c = 0x10000 + ((c - 0xD800) << 10) + (low - 0xDC00);
       }
     }
-    if (c > kLastCodePoint || (c >= 0xD800 && c < 0xE000)) return bad("there is no such character");
+    if (c > kLastCodePoint || (c >= 0xD800 && c < 0xE000)) return bad("the code point does not exist");
     return CharSet{{c, c}};
   }
 
   Result<CharSet> property(bool negated) {
     if (!take("{")) return bad("\\p needs a property's name in braces");
     const size_t end = text_.find('}', at_);
-    if (end == std::string_view::npos) return bad("a property's name does not end");
+    if (end == std::string_view::npos) return bad("a property's name is not closed");
     const std::string_view name = text_.substr(at_, end - at_);
     CharSet set = unicode_property(name);
     if (set.empty()) return Error::unsupported(fmt::format("regex: the Unicode property '{}' is not supported", name));
@@ -193,7 +192,7 @@ class PatternParser {
   // The set of one escape. In brackets \b is a backspace and - may be escaped.
   Result<CharSet> escape(bool in_bracket) {
     ++at_;
-    if (!more()) return bad("it ends in a backslash");
+    if (!more()) return bad("the text ends in a backslash");
     const uint32_t c = next_char();
     switch (c) {
       case 'd': return kDigits;
@@ -230,9 +229,9 @@ class PatternParser {
       default: break;
     }
     if (c >= '1' && c <= '9') return refuse("back references");
-    // Other letters mean something else in every dialect; punctuation stands for itself.
+    // Other letters differ between dialects and are rejected; escaped punctuation is literal.
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z'))
-      return bad(fmt::format("\\{} is no escape", static_cast<char>(c)));
+      return bad(fmt::format("\\{} is not a valid escape", static_cast<char>(c)));
     return CharSet{{c, c}};
   }
 
@@ -248,11 +247,11 @@ class PatternParser {
         const bool one = first.size() == 1 && first[0].first == first[0].last;
         ++at_;
         MILLRACE_TRY(const CharSet last, member());
-        if (!one || last.size() != 1 || last[0].first != last[0].last) {  // [\w-.]: the - stands for itself
+        if (!one || last.size() != 1 || last[0].first != last[0].last) {  // [\w-.]: the - is literal
           set.push_back({'-', '-'});
           set.insert(set.end(), last.begin(), last.end());
         } else if (last[0].first < first[0].first) {
-          return bad("a range is the wrong way round");
+          return bad("the bounds of a range are in the wrong order");
         } else {
           first[0].last = last[0].last;
         }

@@ -33,12 +33,12 @@ TEST(Pattern, MatchesTheWholeText) {
                {"\xC3\x89"
                 "1"},
                {"e1", "EE"});
-  expect_regex("a{,2}", {"a{,2}"}, {"a", "aa"});  // a brace that opens no repetition
+  expect_regex("a{,2}", {"a{,2}"}, {"a", "aa"});  // a literal brace
   expect_regex("[\xD0\xB0-\xD1\x8F]+", {"\xD0\xBC\xD0\xB8\xD1\x80"}, {"mir"});
   expect_regex(".", {"a", "\xE2\x82\xAC"}, {"\n", "\r"});
 }
 
-TEST(Pattern, OccursSomewhereWhereTheSchemaSaysSo) {
+TEST(Pattern, SchemaPatternsMatchAnywhere) {
   const auto search = [](const char* regex) { return std::move(search_dfa(regex, Spelling::utf8, {})).value(); };
   EXPECT_TRUE(search("b").accepts("abc"));
   EXPECT_FALSE(search("^b").accepts("abc"));
@@ -51,7 +51,7 @@ TEST(Pattern, OccursSomewhereWhereTheSchemaSaysSo) {
   EXPECT_FALSE(search("a^b").accepts("a^b"));
 }
 
-TEST(Pattern, InJsonTakesTheOneSpelling) {
+TEST(Pattern, JsonUsesTheCanonicalSpelling) {
   const Dfa dfa = std::move(search_dfa("^[^x]\\n\"$", Spelling::json, {})).value();
   EXPECT_TRUE(dfa.accepts("a\\n\\\""));
   EXPECT_TRUE(dfa.accepts("\\u001F\\n\\\""));
@@ -61,7 +61,7 @@ TEST(Pattern, InJsonTakesTheOneSpelling) {
   EXPECT_FALSE(dfa.accepts("\\u0061\\n\\\""));
 }
 
-TEST(Pattern, RefusesWhatItDoesNotKeep) {
+TEST(Pattern, UnsupportedConstructsAreRejected) {
   for (const char* regex :
        {"(?=a)", "(?!a)b", "(?<=a)", "(?<!a)", "(a)\\1", "\\k<x>", "\\bword", "(?i)a", "\\p{Greek}", "a{200000}"}) {
     const TextMatcher matcher(regex_of(regex));
@@ -74,7 +74,7 @@ TEST(Pattern, RefusesWhatItDoesNotKeep) {
     ASSERT_FALSE(matcher.ok()) << regex;
     EXPECT_EQ(matcher.error.kind, ErrorKind::user) << regex << ": " << matcher.error.message;
   }
-  // (a|b)*a(a|b){20} has two million states when made deterministic.
+  // (a|b)*a(a|b){20} has two million states as a DFA.
   const TextMatcher large(regex_of("(a|b)*a(a|b){20}"));
   ASSERT_FALSE(large.ok());
   EXPECT_EQ(large.error.kind, ErrorKind::unsupported);

@@ -19,8 +19,8 @@ Result<bool> compile_with(GrammarSpec& spec, std::string_view text, const Gramma
   if (done.ok() && !own.weakened.empty() && strict != false) {
     const std::string whose = strict.is_string() ? strict.get<std::string>() + ": " : "";
     return Error::unsupported(
-        fmt::format("JSON schema: {}{}; strict asks for all of it, so change that or leave strict out", whose,
-                    own.weakened.front()));
+        fmt::format("JSON schema: {}{}; strict mode requires exact enforcement: change the schema or omit strict",
+                    whose, own.weakened.front()));
   }
   for (const std::string& note : own.weakened) notes.weaken(note);
   for (const std::string& note : own.ignored) notes.ignore(note);
@@ -36,12 +36,12 @@ Result<void> compile_json_schema(GrammarSpec& spec, std::string_view text, const
   const GrammarNotes notes_before = notes;
   MILLRACE_TRY(const bool exact, compile_with(spec, text, limits, notes, SchemaFlattener::OneOf::exact));
   if (exact) return {};
-  if (limits.budget) MILLRACE_TRY_VOID(limits.budget->check());  // out of time is no reason to keep less
-  // Exactly it is too large: oneOf as anyOf, with a note.
+  if (limits.budget) MILLRACE_TRY_VOID(limits.budget->check());  // do not weaken the schema because time ran out
+  // Too large to be enforced exactly: compile oneOf as anyOf, with a note.
   spec = before;
   notes = notes_before;
   MILLRACE_TRY(const bool weak, compile_with(spec, text, limits, notes, SchemaFlattener::OneOf::weak));
-  return weak ? Result<void>() : Error::internal("JSON schema: it is too large either way");
+  return weak ? Result<void>() : Error::internal("JSON schema: too large even with oneOf as anyOf");
 }
 
 }  // namespace millrace

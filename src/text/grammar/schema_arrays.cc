@@ -1,5 +1,5 @@
-// Lists: items in front that have schemas of their own, then any number of others. Numbers of items are counted by
-// ticks at the commas; the first item and those in front count none.
+// Arrays: prefix items with their own schemas, then any number of others. The number of items is counted by ticks at
+// the commas; the first item and the prefix items do not tick.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -12,10 +12,10 @@ namespace millrace {
 namespace {
 
 constexpr size_t kMostPrefix = 1000;
-constexpr size_t kMostSubsets = 4'096;  // of values that may come once each
-constexpr size_t kMostUnique = 60;      // ... and of those values
-constexpr size_t kMostListDemands = 4;  // `contains` and its kin, in one place
-constexpr size_t kMostStates = 4'000;   // of places and counts
+constexpr size_t kMostSubsets = 4'096;  // sets of the values used so far in a list of unique items
+constexpr size_t kMostUnique = 60;      // possible values of unique items
+constexpr size_t kMostListDemands = 4;      // `contains` and negated `items`, in one list
+constexpr size_t kMostStates = 4'000;   // positions times counts
 
 uint32_t bounded(const SchemaJson& number) {
   return number.get<double>() >= kNoLimit ? kNoLimit : static_cast<uint32_t>(number.get<double>());
@@ -26,8 +26,8 @@ uint32_t bounded(const SchemaJson& number) {
 Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema& parts,
                                                                const MergedSchema& merged) const {
   ArrayShape shape;
-  std::vector<std::pair<const SchemaJson*, const SchemaJson*>> rules;  // the items in front, what the others must be
-  std::vector<std::pair<size_t, const SchemaJson*>> unevaluated;       // from which item on, what those must be
+  std::vector<std::pair<const SchemaJson*, const SchemaJson*>> rules;  // prefixItems, items
+  std::vector<std::pair<size_t, const SchemaJson*>> unevaluated;       // first index, schema
   size_t longest = 0;
   for (size_t p = 0; p < parts.size(); ++p) {
     if (parts[p].reference) continue;
@@ -37,7 +37,7 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
       return it == schema.end() ? nullptr : &*it;
     };
     const SchemaJson *prefix = find("prefixItems"), *items = find("items");
-    if (items && items->is_array()) {  // drafts before 2020
+    if (items && items->is_array()) {  // drafts before 2020-12
       prefix = items;
       items = find("additionalItems");
     }
@@ -52,7 +52,7 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
   }
   for (const auto& [from, rest] : unevaluated) longest = std::max(longest, from);
   if (longest > kMostPrefix)
-    return Error::unsupported(fmt::format("JSON schema: {}: more than {} items in front", merged.path, kMostPrefix));
+    return Error::unsupported(fmt::format("JSON schema: {}: more than {} prefix items", merged.path, kMostPrefix));
   longest = std::min<size_t>(longest, merged.max_items);
   for (size_t i = 0; i < longest; ++i) {
     SchemaConjunction one;
@@ -73,14 +73,13 @@ Result<SchemaCompiler::ArrayShape> SchemaCompiler::array_shape(const FlatSchema&
   return shape;
 }
 
-// Adds from which item on unevaluatedItems of the part at `at` has something to say; nothing where others see all
-// items.
+// Adds the first index that unevaluatedItems of the part at `at` applies to; nothing if all items are evaluated.
 Result<void> SchemaCompiler::unevaluated_items(const FlatSchema& parts, size_t at,
                                                std::vector<std::pair<size_t, const SchemaJson*>>& out) const {
   size_t from = 0;
   const SchemaJson& own = *parts[at].schema;
   SchemaJson either = SchemaJson::array(
-      {{{kIs, document_.link(own["unevaluatedItems"])}}});  // an item that `contains` allows is evaluated
+      {{{kIs, document_.link(own["unevaluatedItems"])}}});  // items that match `contains` are evaluated
   for (size_t p = 0; p < parts.size(); ++p) {
     if (!sees(parts, at, p)) continue;
     const SchemaJson& other = *parts[p].schema;
@@ -105,7 +104,7 @@ Result<void> SchemaCompiler::add_item_demands(const SchemaJson& schema, std::vec
   ItemDemand demand{0, wanted, &schema, 1, kNoLimit};
   for (const char* key : {"minContains", "maxContains"}) {
     const SchemaJson* bound = member(schema, key);
-    if (!bound || document_.draft_before_2019()) continue;  // no keyword there
+    if (!bound || document_.draft_before_2019()) continue;  // not a keyword in that draft
     if (!bound->is_number() || bound->get<double>() < 0)
       return Error::user(
           fmt::format("JSON schema: {}/{}: must be a whole number, 0 or more", document_.path(schema), key));
@@ -132,7 +131,7 @@ Result<void> SchemaCompiler::build_array(const Task& task) {
   if (shape.more) {
     MILLRACE_TRY(item, value(shape.items));
   }
-  ExprId rest = spec_.bytes("");  // after the items in front, or after the first one
+  ExprId rest = spec_.bytes("");  // after the prefix items, or after the first item
   if (!never(item) && (!shape.prefix.empty() || merged.max_items > 1)) {
     const ExprId comma = task.counted ? spec_.sequence({spec_.bytes(","), spec_.tick(), json_.space()}) : json_.comma();
     const ExprId one = spec_.sequence({comma, item});
@@ -154,7 +153,7 @@ Result<void> SchemaCompiler::build_array(const Task& task) {
   return {};
 }
 
-// All values that the items may have, where these are few.
+// All possible values of the items, or nullopt if there are many.
 Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const SchemaConjunction& items) {
   MILLRACE_TRY(const std::vector<FlatSchema> alternatives, flattener_.flatten(items));
   std::vector<SchemaJson> values;
@@ -188,14 +187,14 @@ Result<std::optional<std::vector<SchemaJson>>> SchemaCompiler::few_values(const 
   return std::optional(std::move(values));
 }
 
-// Every subset of a few values is a place of its own; from each one the values that are left lead on. Nothing, where
-// they are not few.
+// A node for every subset of the possible values, with an edge for each unused value. nullopt if there are too many
+// values.
 Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shape, const MergedSchema& merged) {
   if (!shape.prefix.empty() || !shape.demands.empty()) return std::optional<ExprId>();
   MILLRACE_TRY(const auto values, few_values(shape.items));
   if (!values || values->size() > kMostUnique) return std::optional<ExprId>();
   ListGraph graph;
-  std::map<uint64_t, size_t> nodes;  // by the values that have come
+  std::map<uint64_t, size_t> nodes;  // by the set of values used
   std::vector<uint64_t> order;
   const auto node_of = [&](uint64_t used) {
     auto [entry, fresh] = nodes.try_emplace(used, order.size());
@@ -222,15 +221,15 @@ Result<std::optional<ExprId>> SchemaCompiler::unique_list(const ArrayShape& shap
   return std::optional(list);
 }
 
-// Lists that must contain items of some kind: a place for each position and number of such items. An item of a kind of
-// which there is no greatest number need not be told from others: there is a reading that counts it.
+// Lists that must contain certain items: a node for each position and number of such items. Without a maximum, matching
+// items need not be distinguished from others: some parse counts them.
 Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const MergedSchema& merged) {
   const auto& demands = shape.demands;
   const auto refuse = [&](std::string_view why) {
     return Error::unsupported(fmt::format("JSON schema: {}/contains: {}", merged.path, why));
   };
-  if (demands.size() > kMostListDemands) return refuse("more than 4 demands on the same list are not supported");
-  size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which on all are alike
+  if (demands.size() > kMostListDemands) return refuse("more than 4 such requirements on one list are not supported");
+  size_t last = std::max<size_t>(shape.prefix.size(), merged.min_items);  // position from which all items are alike
   if (merged.max_items != kNoLimit) last = std::max<size_t>(last, merged.max_items);
   std::vector<uint32_t> caps;
   double states = static_cast<double>(last) + 1;
@@ -240,7 +239,7 @@ Result<ExprId> SchemaCompiler::demanding_list(const ArrayShape& shape, const Mer
     caps.push_back(demand.max == kNoLimit ? demand.min : demand.max);
     states *= static_cast<double>(caps.back()) + 1;
   }
-  if (states > static_cast<double>(kMostStates)) return refuse("with the list's bounds it gives too many states");
+  if (states > static_cast<double>(kMostStates)) return refuse("too many states with the bounds of the list");
   ListGraph graph;
   using Place = std::pair<size_t, std::vector<uint32_t>>;
   std::map<Place, size_t> nodes;

@@ -16,7 +16,7 @@ Result<void> SchemaCompiler::compile() {
     MILLRACE_TRY_VOID(task.object ? build_object(task) : build_array(task));
     if (static_cast<int64_t>(spec_.rules().size()) > limits_.rules ||
         static_cast<int64_t>(spec_.size()) > limits_.nfa_states)
-      return Error::unsupported("JSON schema: too large; its combinations give too many different objects and lists");
+      return Error::unsupported("JSON schema: too large; its combinations make too many different objects and lists");
   }
   return {};
 }
@@ -103,7 +103,7 @@ Result<ExprId> SchemaCompiler::literals(const FlatSchema& parts, const MergedSch
       ways.push_back(json_.literal(value));
       continue;
     }
-    // A list or an object that meets other keywords: as a schema of its own, so that those hold for its members too.
+    // A list or an object with other keywords: converted to a schema, so that they apply to its members too.
     FlatSchema with = parts;
     with.push_back({&document_.adopt(constant_schema(value), *parts.front().schema), -1, false});
     MILLRACE_TRY(const std::vector<FlatSchema> settled, settle_demands(with));
@@ -127,7 +127,7 @@ Result<ExprId> SchemaCompiler::string_value(const MergedSchema& merged) {
   return spec_.sequence({spec_.bytes("\""), text, spec_.bytes("\"")});
 }
 
-// { or [ and a call of the rule for the rest.
+// { or [ followed by a call of the rule for the rest.
 Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, const MergedSchema& merged) {
   bool plain = object ? merged.min_properties == 0 && merged.max_properties == kNoLimit && merged.required.empty()
                       : merged.min_items == 0 && merged.max_items == kNoLimit && !merged.unique_items;
@@ -157,12 +157,11 @@ Result<ExprId> SchemaCompiler::container(bool object, const FlatSchema& parts, c
       if (merged.unique_items && merged.max_items > 1) {
         MILLRACE_TRY(task.unique, unique_list(shape, merged));
         if (!task.unique)
-          notes_.weaken(fmt::format(
-              "{}/uniqueItems is not kept: the items may have too many values to tell which of them have come",
-              merged.path));
+          notes_.weaken(fmt::format("{}/uniqueItems is not enforced: the items have too many possible values to track",
+                                    merged.path));
       }
       const uint32_t fixed =
-          std::max<uint32_t>(1, static_cast<uint32_t>(shape.prefix.size()));  // items that count no tick
+          std::max<uint32_t>(1, static_cast<uint32_t>(shape.prefix.size()));  // items that do not tick
       task.counted =
           !task.unique && shape.demands.empty() && (merged.min_items > fixed || merged.max_items != kNoLimit);
       if (task.counted) {

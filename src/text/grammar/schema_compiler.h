@@ -1,5 +1,6 @@
-// SchemaCompiler: from schemas to rules. A value is written out in place; objects and lists are rules of their own, one
-// for each set of schema parts that meet in one place, made once and in turn, so that recursion needs no care.
+// SchemaCompiler: compiles schemas to rules. Scalars are expanded in place. Objects and lists are separate rules, one
+// for each distinct set of schema parts that apply together, built from a work queue, so that recursive schemas
+// terminate.
 #pragma once
 
 #include <deque>
@@ -32,7 +33,7 @@ class SchemaCompiler {
   bool turned() const { return flattener_.turned(); }
 
  private:
-  struct Calls {  // how a container's rule is called
+  struct Calls {  // the call of a container's rule
     RuleId rule = -1;
     uint32_t need = 0, room = kNoLimit;
   };
@@ -42,10 +43,10 @@ class SchemaCompiler {
     FlatSchema parts;
     MergedSchema merged;
     bool counted = false;          // by ticks
-    bool enumerated = false;       // an object's members, by states
-    std::optional<ExprId> unique;  // a list whose items all differ
+    bool enumerated = false;       // an object's members, counted by states
+    std::optional<ExprId> unique;  // a list of distinct items
   };
-  struct KeyGroup {   // keys that no part names, and what their values must be
+  struct KeyGroup {   // keys that no part names, and the schemas of their values
     ExprId key = -1;  // with its closing quote
     Dfa keys;         // without it
     SchemaConjunction values;
@@ -56,20 +57,19 @@ class SchemaCompiler {
   Result<ExprId> literals(const FlatSchema& parts, const MergedSchema& merged);
   Result<ExprId> string_value(const MergedSchema& merged);
   Result<ExprId> container(bool object, const FlatSchema& parts, const MergedSchema& merged);
-  // A part of the grammar, counted against the whole's size: what is refused in the end is refused before it costs
-  // time.
+  // Counts the states against the total at once, so that an oversized grammar is rejected before it costs time.
   Result<ExprId> automaton(Dfa dfa);
   bool never(ExprId expr) const { return spec_.at(expr).kind == Expr::Kind::never; }
   ExprId as_rule(const std::string& name, ExprId body);
 
   // schema_list_graph.cc
-  struct ListGraph {  // what may follow what between the brackets of a list or an object
+  struct ListGraph {  // the order of items between the brackets of a list or an object
     struct Edge {
       ExprId item = -1;
       size_t to = 0;
     };
-    std::vector<std::vector<Edge>> edges;  // [node]; the list begins in the first one
-    std::vector<uint8_t> done;             // [node]: it may end here
+    std::vector<std::vector<Edge>> edges;  // [node]; the list starts at node 0
+    std::vector<uint8_t> done;             // [node]: the list may end here
     size_t add(bool may_end) {
       edges.emplace_back();
       done.push_back(may_end);
@@ -104,7 +104,7 @@ class SchemaCompiler {
                                                             ExprId colon);
 
   // schema_arrays.cc
-  struct ItemDemand {  // so many of the items from one place on must be such
+  struct ItemDemand {  // from `from` on, `min` to `max` items satisfy `wanted`
     size_t from = 0;
     const SchemaJson* wanted = nullptr;
     const SchemaJson* origin = nullptr;
@@ -114,7 +114,7 @@ class SchemaCompiler {
     std::vector<SchemaConjunction> prefix;
     SchemaConjunction items;
     std::vector<ItemDemand> demands;
-    bool more = true;  // than the prefix
+    bool more = true;  // items allowed after the prefix
   };
   Result<void> build_array(const Task& task);
   Result<ArrayShape> array_shape(const FlatSchema& parts, const MergedSchema& merged) const;
@@ -145,7 +145,7 @@ class SchemaCompiler {
   std::map<std::pair<bool, std::set<const SchemaJson*>>, Calls> containers_;
   std::map<std::string, Dfa> patterns_;
   std::map<const SchemaJson*, std::unordered_map<std::string, const SchemaJson*>>
-      properties_;  // by the schema's list of them
+      properties_;  // by `properties` object
   std::map<const SchemaJson*, Dfa> demanded_keys_;
   std::map<ExprId, RuleId> item_rules_;
   RuleId comma_ = -1;

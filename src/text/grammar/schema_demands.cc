@@ -1,9 +1,9 @@
-// What turning an object's schema round asks for: that some property is there whose name and value break it.
+// Demands: what negating an object's schema requires, namely a property whose name and value violate it.
 //
 //   not {"additionalProperties": S, "properties": {"a": ..}}   ->   some key other than "a" whose value breaks S
 //
-// Either it is a property that the schema names, and then this is an alternative of its own, or one of the others: that
-// one comes behind all others, so that no later member of the same name takes its place.
+// Either it is a property that the schema names, which is a separate alternative, or another one: that one is last in
+// the object, so that no later member with the same name overrides it.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -14,15 +14,15 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostDemands = 4;  // whose combinations are told apart
-constexpr size_t kMostCovers = 64;  // sets of members that meet all of them
+constexpr size_t kMostDemands = 4;  // whose combinations are enumerated
+constexpr size_t kMostCovers = 64;  // sets of members that satisfy all demands
 
-struct Witness {  // keys of one group that meet the same demands
+struct Witness {  // keys of one group that satisfy the same demands
   size_t meets = 0;
   ExprId member = -1;
 };
 
-// All smallest sets of witnesses that meet all demands.
+// All minimal sets of witnesses that satisfy all demands.
 void find_covers(const std::vector<Witness>& all, size_t open, std::vector<size_t>& chosen,
                  std::vector<std::vector<size_t>>& out) {
   if (open == 0) {
@@ -42,7 +42,7 @@ void find_covers(const std::vector<Witness>& all, size_t open, std::vector<size_
 
 }  // namespace
 
-// The keys that a demand is about.
+// The keys that a demand applies to.
 Result<const Dfa*> SchemaCompiler::demanded_keys(const SchemaJson& demand) {
   auto found = demanded_keys_.find(&demand);
   if (found != demanded_keys_.end()) return &found->second;
@@ -75,7 +75,7 @@ Result<const Dfa*> SchemaCompiler::demanded_keys(const SchemaJson& demand) {
   return &demanded_keys_.emplace(&demand, std::move(keys)).first->second;
 }
 
-// Each demand becomes a choice between the properties that the schema names and the others, and none is left.
+// Replaces each demand by a choice between the properties that the schema names and the others.
 Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema& parts) {
   std::vector<FlatSchema> out{parts};
   for (size_t p = 0; p < parts.size(); ++p) {
@@ -102,14 +102,14 @@ Result<std::vector<FlatSchema>> SchemaCompiler::settle_demands(const FlatSchema&
     out = std::move(next);
     if (static_cast<int64_t>(out.size()) > limits_.alternatives)
       return Error::unsupported(
-          fmt::format("JSON schema: {}: 'not' over its properties gives more than {} alternatives",
+          fmt::format("JSON schema: {}: 'not' over its properties produces more than {} alternatives",
                       document_.path(*part.schema), limits_.alternatives));
   }
   return out;
 }
 
-// Sets of members that meet all demands on other keys; one empty set where there are none. The members of a set have
-// different keys, whatever their keys are.
+// Sets of members that satisfy all demands on other keys; one empty set if there are no demands. The members of a set
+// always have different keys.
 Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const FlatSchema& parts,
                                                                           const std::vector<KeyGroup>& groups,
                                                                           ExprId quote, ExprId colon) {
@@ -141,8 +141,8 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
         if (value) values.push_back(&document_.linked(*value));
       }
       if (keys.empty()) continue;
-      // One member may meet the one demand and another the other, with the same kind of key: they might be the same.
-      if (wanted.size() > 1) return refuse("several about the same keys are not supported");
+      // Two members, one for each demand, might have the same key, so that the second one would override the first.
+      if (wanted.size() > 1) return refuse("several conditions on the same keys are not supported");
       MILLRACE_TRY(const ExprId content, value(values));
       if (never(content)) continue;
       MILLRACE_TRY(const ExprId key, key_expr(std::move(keys)));
@@ -151,7 +151,7 @@ Result<std::vector<std::vector<ExprId>>> SchemaCompiler::demanded_members(const 
   std::vector<std::vector<size_t>> covers;
   std::vector<size_t> chosen;
   find_covers(witnesses, (size_t{1} << demands.size()) - 1, chosen, covers);
-  if (covers.size() > kMostCovers) return refuse("too many ways to break them");
+  if (covers.size() > kMostCovers) return refuse("there are too many ways to violate them");
   std::vector<std::vector<ExprId>> out;
   for (const auto& cover : covers) {
     out.emplace_back();

@@ -9,7 +9,7 @@ namespace {
 
 const std::string kNowhere;
 
-// RFC 3986, as far as schemas use it: absolute addresses, absolute paths and names beside the base's last one.
+// RFC 3986 as used by schemas: absolute URIs, absolute paths, and names relative to the base.
 std::string resolve_address(const std::string& base, const std::string& reference) {
   if (reference.empty()) return base;
   const size_t colon = reference.find(':');
@@ -81,7 +81,7 @@ const SchemaJson* follow(const SchemaJson* part, std::string_view pointer) {
 
 Result<void> SchemaDocument::load(std::string_view text, int64_t most_depth) {
   int64_t depth = 0;
-  bool reserved = false;  // keys that only schemas made here have
+  bool reserved = false;  // keys reserved for derived schemas
   const SchemaJson::parser_callback_t watch = [&](int d, SchemaJson::parse_event_t event, SchemaJson& part) {
     depth = std::max<int64_t>(depth, d);
     if (event == SchemaJson::parse_event_t::key) reserved |= part.get_ref<const std::string&>().starts_with('\x01');
@@ -130,7 +130,7 @@ void SchemaDocument::index(const SchemaJson& part, const std::string& path, std:
   size_t i = 0;
   for (const auto& [key, child] : part.items()) {
     const std::string name = part.is_array() ? std::to_string(i++) : escape_pointer(key);
-    // What stands in these is data, or names that only look like keywords.
+    // Their contents are data, or names that only look like keywords.
     const bool names = schema && part.is_object() &&
                        (key == "properties" || key == "patternProperties" || key == "$defs" || key == "definitions" ||
                         key == "dependentSchemas" || key == "dependencies");
@@ -163,8 +163,9 @@ Result<const SchemaJson*> SchemaDocument::resolve(const std::string& reference, 
   if (auto found = addresses_.find(base + "#" + fragment); found != addresses_.end() && !fragment.empty())
     target = found->second;
   if (!target)
-    return Error::unsupported(fmt::format(
-        "JSON schema: {}: $ref '{}' leads to nothing in this schema, and nothing is fetched", path(from), reference));
+    return Error::unsupported(
+        fmt::format("JSON schema: {}: $ref '{}' has no target in this schema, and remote schemas are not fetched",
+                    path(from), reference));
   return target;
 }
 
@@ -175,8 +176,8 @@ void SchemaDocument::place_all(const SchemaJson& part, const Place& place) {
     for (const auto& child : part) place_all(child, place);
 }
 
-// It leads to the outermost part on the way here that has the anchor. The whole document is always on the way; of other
-// parts that is not known.
+// Resolves to the outermost part in the dynamic scope with the anchor. The whole document is always in scope; for other
+// parts that is unknown at compile time.
 Result<const SchemaJson*> SchemaDocument::resolve_dynamic(const std::string& reference, const SchemaJson& from) const {
   MILLRACE_TRY(const SchemaJson* target, resolve(reference, from));
   const size_t hash = reference.find('#');
@@ -188,8 +189,8 @@ Result<const SchemaJson*> SchemaDocument::resolve_dynamic(const std::string& ref
   for (const SchemaJson* part : anchors->second)
     if (places_.at(part).base == whole) return part;
   if (anchors->second.size() == 1) return target;
-  return Error::unsupported(fmt::format("JSON schema: {}: $dynamicRef '{}' may lead to {} places", path(from),
-                                        reference, anchors->second.size()));
+  return Error::unsupported(fmt::format("JSON schema: {}: $dynamicRef '{}' is ambiguous: it has {} possible targets",
+                                        path(from), reference, anchors->second.size()));
 }
 
 uint64_t SchemaDocument::link(const SchemaJson& part) {

@@ -1,5 +1,5 @@
-// SchemaDocument: a JSON Schema's text, with the place and base address of each of its parts, and its references
-// resolved. Nothing is ever fetched: a reference leads to a part of this document or is an error.
+// SchemaDocument: a parsed JSON Schema with the path and base URI of each of its parts; resolves references. Nothing is
+// ever fetched: a reference to anything outside the document is an error.
 #pragma once
 
 #include <deque>
@@ -27,30 +27,30 @@ class SchemaDocument {
   Result<void> load(std::string_view text, int64_t most_depth);
 
   const SchemaJson& root() const { return root_; }
-  bool draft_before_2019() const { return old_draft_; }  // where what stands beside $ref does not count
+  bool draft_before_2019() const { return old_draft_; }  // then siblings of $ref are ignored
 
-  // Where a part stands, as a JSON pointer: "/properties/name"; "" is the whole.
+  // The JSON pointer of a part: "/properties/name"; "" is the root.
   const std::string& path(const SchemaJson& part) const;
 
-  // The part that `reference`, written in `from`, leads to. Errors: unsupported (not in this document).
+  // The target of `reference`, relative to `from`. Errors: unsupported (not in this document).
   Result<const SchemaJson*> resolve(const std::string& reference, const SchemaJson& from) const;
 
-  // The same for $dynamicRef. Errors: unsupported too, where it depends on the way that led here.
+  // The same for $dynamicRef. Errors: unsupported, also if the target depends on the dynamic scope.
   Result<const SchemaJson*> resolve_dynamic(const std::string& reference, const SchemaJson& from) const;
 
-  // Keeps a schema that the compiler made from the part `origin`; its parts are taken to stand there. The same one when
-  // the same was made of it before, so that what is worked out for it is found again.
+  // Stores a schema that the compiler derived from the part `origin`, whose path its parts get. Returns the existing
+  // one if the same schema was derived from it before, so that results cached by its address are reused.
   const SchemaJson& adopt(SchemaJson made, const SchemaJson& origin);
   bool adopted(const SchemaJson& part) const { return adopted_.contains(&part); }
 
-  // A part as a number, for schemas that the compiler makes to stand for it without a copy.
+  // A number that stands for a part in derived schemas, instead of a copy.
   uint64_t link(const SchemaJson& part);
   const SchemaJson& linked(const SchemaJson& number) const { return *links_[number.get<size_t>()]; }
 
  private:
   struct Place {
     std::string path;
-    std::string base;  // address that references are relative to
+    std::string base;  // base URI of references
   };
   void index(const SchemaJson& part, const std::string& path, std::string base, bool schema);
   void place_all(const SchemaJson& part, const Place& place);
@@ -60,9 +60,8 @@ class SchemaDocument {
   std::deque<SchemaJson> made_;
   std::unordered_set<const SchemaJson*> adopted_;
   std::unordered_map<const SchemaJson*, Place> places_;
-  std::map<std::string, const SchemaJson*> addresses_;  // "base" and "base#anchor"
-  std::map<std::string, std::vector<const SchemaJson*>>
-      dynamic_;  // $dynamicAnchor: all parts that have it, the outermost first
+  std::map<std::string, const SchemaJson*> addresses_;             // "base" and "base#anchor"
+  std::map<std::string, std::vector<const SchemaJson*>> dynamic_;  // $dynamicAnchor: all parts with it, outermost first
   std::map<std::pair<const SchemaJson*, std::string>, const SchemaJson*> adoptions_;  // by origin and text
   std::vector<const SchemaJson*> links_;
   std::unordered_map<const SchemaJson*, uint64_t> link_of_;

@@ -1,5 +1,4 @@
-// Whether two schemas surely exclude each other: nothing satisfies both. A "no" is always safe, so that whatever is
-// hard to tell is one.
+// Decides whether two schemas certainly exclude each other. "No" is always a safe answer, and is given in hard cases.
 #include <algorithm>
 
 #include "text/grammar/schema_compiler.h"
@@ -30,7 +29,7 @@ bool SchemaCompiler::surely_empty_alternative(const FlatSchema& parts, int depth
       return !allowed.ok() || *allowed;
     });
   }
-  if (merged.types & (kNull | kBoolean)) return false;  // `excluded` aside
+  if (merged.types & (kNull | kBoolean)) return false;  // ignoring `excluded`
   if (merged.types & (kInteger | kFraction)) {
     if (merged.numbers.free()) return false;
     const auto numbers = number_dfa(merged.numbers, limits_, merged.path);

@@ -21,12 +21,12 @@ uint8_t type_bits(const SchemaJson& name) {
 
 namespace {
 
-constexpr int64_t kMostWork = 20'000;        // schemas taken, for one place
-constexpr int64_t kMostTotalWork = 400'000;  // ... and for the whole schema
-constexpr int kMostFlatChoices = 2'000;      // inside each other
-constexpr size_t kFewWays = 32;         // alternatives that are kept without a look at whether they can be satisfied
-constexpr size_t kMostTold = 40;        // schemas of a oneOf that are told apart
-constexpr size_t kMostFlatSubsets = 6;  // schemas of an anyOf of which any number may match at once
+constexpr int64_t kMostWork = 20'000;        // schemas visited, per value
+constexpr int64_t kMostTotalWork = 400'000;  // schemas visited, in total
+constexpr int kMostFlatChoices = 2'000;          // nested
+constexpr size_t kFewWays = 32;              // alternatives that are not checked for satisfiability
+constexpr size_t kMostTold = 40;             // schemas of a oneOf that are compared pairwise
+constexpr size_t kMostFlatSubsets = 6;           // schemas of an anyOf whose subsets are enumerated
 
 uint8_t type_of(const SchemaJson& value) {
   switch (value.type()) {
@@ -43,7 +43,7 @@ uint8_t types_named(const SchemaJson& names) {
   uint8_t types = 0;
   const auto add = [&](const SchemaJson& name) {
     const uint8_t bits = type_bits(name);
-    types |= bits == 0 ? kAllTypes : bits;  // no type is an error, found later
+    types |= bits == 0 ? kAllTypes : bits;  // an invalid name is reported later
   };
   if (!names.is_array())
     add(names);
@@ -92,7 +92,7 @@ Result<std::vector<FlatSchema>> SchemaFlattener::flatten(const SchemaConjunction
     turned_ |= turned_now_;
     return out;
   }
-  if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());  // out of time is no reason to keep less
+  if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());  // do not weaken the schema because time ran out
   weak_now_ = true;
   out = run(all);
   weak_now_ = false;
@@ -109,8 +109,7 @@ Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& al
 }
 
 Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
-  if (depth > kMostFlatChoices)
-    return Error::unsupported("JSON schema: too large: its combinations lie too deep inside each other");
+  if (depth > kMostFlatChoices) return Error::unsupported("JSON schema: too large: its combinations are nested too deeply");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
     state.todo.pop_back();
@@ -120,13 +119,13 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, 
   if (state.choices.empty()) {
     if (dead_ && out.size() >= kFewWays && dead_(state.parts)) return {};
     if (static_cast<int64_t>(out.size()) >= limits_.alternatives)
-      return Error::unsupported(fmt::format("JSON schema: {}: its combinations give more than {} alternatives",
+      return Error::unsupported(fmt::format("JSON schema: {}: its combinations produce more than {} alternatives",
                                             state.parts.empty() ? "" : document_.path(*state.parts[0].schema),
                                             limits_.alternatives));
     out.push_back(std::move(state.parts));
     return {};
   }
-  // Where the choices multiply, what is impossible already is not worked out.
+  // Prunes impossible options where the choices would multiply.
   double ways = static_cast<double>(out.size());
   for (const Choice& choice : state.choices)
     ways = std::max(ways, 1.0) * static_cast<double>(std::max<size_t>(1, choice.options.size()));
@@ -141,11 +140,11 @@ Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, 
   return {};
 }
 
-// Adds one schema; false when nothing satisfies it.
+// Adds one schema; false if nothing satisfies it.
 Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32_t parent) {
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check(16 + static_cast<int64_t>(state.parts.size())));
   if (++work_ > kMostWork || ++total_work_ > kMostTotalWork)
-    return Error::unsupported("JSON schema: too large: its combinations take too long to work out");
+    return Error::unsupported("JSON schema: too large: its combinations take too long to resolve");
   if (schema.is_boolean()) return schema.get<bool>();
   if (!schema.is_object())
     return Error::user(
@@ -169,7 +168,7 @@ Result<bool> SchemaFlattener::take(State& state, const SchemaJson& schema, int32
   return true;
 }
 
-// What the schema says of its value, against what is known; false when they exclude each other.
+// Checks the schema against the known facts about the value; false if they contradict.
 bool SchemaFlattener::possible(State& state, const SchemaJson& schema) const {
   if (auto type = schema.find("type"); type != schema.end()) state.types &= types_named(*type);
   if (auto value = schema.find("const"); value != schema.end()) state.types &= type_of(*value);
@@ -225,7 +224,7 @@ void SchemaFlattener::narrow_constants(State& state, const std::string& name, co
     });
 }
 
-// Parts of the document that schemas made here stand for.
+// Follows the links of derived schemas to parts of the document.
 Result<void> SchemaFlattener::take_links(State& state, const SchemaJson& schema, int32_t self) {
   if (auto link = schema.find(kIs); link != schema.end()) state.todo.emplace_back(&document_.linked(*link), self);
   if (auto dynamic = schema.find("$dynamicRef"); dynamic != schema.end()) {
@@ -270,12 +269,12 @@ SchemaFlattener::Options SchemaFlattener::exactly_one(const SchemaJson& list, co
   }
   if (overlap && !weak_now_) turned_now_ = true;
   if (overlap && weak_now_)
-    notes_.weaken(fmt::format("{}/oneOf is kept as anyOf: a value may match more than one of its schemas",
+    notes_.weaken(fmt::format("{}/oneOf is enforced as anyOf: a value may match more than one of its schemas",
                               document_.path(schema)));
   return options;
 }
 
-// Whether an "unevaluated" sees what this part brings in: then it matters which schemas match together.
+// Whether an "unevaluated" keyword applies to this part: then it matters which schemas match together.
 bool SchemaFlattener::watched(const State& state, int32_t self) const {
   for (int32_t p = self; p >= 0; p = state.parts[static_cast<size_t>(p)].parent) {
     const SchemaJson& above = *state.parts[static_cast<size_t>(p)].schema;
@@ -320,7 +319,7 @@ Result<void> SchemaFlattener::take_conditions(State& state, const SchemaJson& sc
   if (condition != schema.end() && (decides || watched(state, self))) {
     SchemaConjunction met{&*condition}, unmet;
     if (then != schema.end()) met.push_back(&*then);
-    if (decides) unmet.push_back(&not_of(*condition));  // what an "unevaluated" sees may be less: that allows less
+    if (decides) unmet.push_back(&not_of(*condition));  // "unevaluated" may see less, which is stricter
     if (otherwise != schema.end()) unmet.push_back(&*otherwise);
     state.choices.push_back({{std::move(met), std::move(unmet)}, self});
   }

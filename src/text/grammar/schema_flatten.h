@@ -1,11 +1,11 @@
-// From a schema with references and combinations to plain alternatives: each one a list of schema parts that must all
-// hold, with nothing left in them but keywords about the value itself.
+// Resolves references and combinators of a schema into plain alternatives: each is a list of schema parts that must all
+// hold and in which only keywords about the value itself count.
 //
 //   {"$ref": A, "allOf": [B, {"anyOf": [C, D]}]}   ->   [self A B C], [self A B D]
 //
 // Conditions become alternatives: if S then T else E is (S and T) or (not S and E); oneOf of A and B is (A and not B)
-// or (B and not A). `not` is carried inwards one keyword at a time (schema_negate.cc), and alternatives that contradict
-// themselves are dropped while they are made.
+// or (B and not A). `not` is pushed inwards one keyword at a time (schema_negate.cc), and contradictory alternatives
+// are dropped early.
 #pragma once
 
 #include <functional>
@@ -20,19 +20,18 @@
 
 namespace millrace {
 
-// Keywords of schemas that the compiler makes: no JSON text holds such names, since they hold a raw control character
-// that the schema's own keys cannot bring in unnoticed.
+// Keywords of schemas that the compiler derives. They begin with a control character; a user's schema with such a key
+// is rejected, so they cannot collide.
 inline constexpr const char* kIs = "\x01is";            // a part of the document, see SchemaDocument::link
-inline constexpr const char* kNot = "\x01not";          // the same, turned round
+inline constexpr const char* kNot = "\x01not";          // the same, negated
 inline constexpr const char* kNotEnum = "\x01notEnum";  // scalars
 inline constexpr const char* kNotPattern = "\x01notPattern";
 inline constexpr const char* kNotInteger = "\x01notInteger";
 inline constexpr const char* kNotMultipleOf = "\x01notMultipleOf";
-inline constexpr const char* kSomeItem = "\x01someItem";  // {from, value}: an item from there on, which `value` allows
+inline constexpr const char* kSomeItem = "\x01someItem";  // {from, value}: some item from `from` on satisfies `value`
 inline constexpr const char* kSomeProperty =
     "\x01someProperty";  // {pattern, except, exceptPatterns, names, value}: see schema_demands.cc
-inline constexpr const char* kOtherProperty =
-    "\x01otherProperty";  // the same, among the keys that the schema does not name
+inline constexpr const char* kOtherProperty = "\x01otherProperty";  // the same, for keys that the schema does not name
 
 enum JsonType : uint8_t {
   kNull = 1,
@@ -47,8 +46,8 @@ enum JsonType : uint8_t {
 
 struct SchemaPart {
   const SchemaJson* schema = nullptr;
-  int32_t parent = -1;     // the part that brought it in, for what "unevaluated" sees
-  bool reference = false;  // of an old draft: nothing but its $ref counts
+  int32_t parent = -1;     // the part that it came from, for "unevaluated" keywords
+  bool reference = false;  // in an old draft: only its $ref counts
 };
 using FlatSchema = std::vector<SchemaPart>;
 using SchemaConjunction = std::vector<const SchemaJson*>;  // all of them must hold
@@ -56,14 +55,14 @@ using SchemaConjunction = std::vector<const SchemaJson*>;  // all of them must h
 class SchemaFlattener {
  public:
   enum class OneOf {
-    exact,  // as said above, and as anyOf with a note where that grows too large
+    exact,  // as above; as anyOf with a note where that grows too large
     weak,   // as anyOf with a note, unless its schemas exclude each other
-    loose,  // as anyOf; what cannot be turned round is left out: what comes out allows all that the schema allows
+    loose,  // as anyOf, and what cannot be negated is dropped: the result accepts a superset
   };
   using Empty = std::function<bool(const SchemaConjunction&)>;
   using Dead = std::function<bool(const FlatSchema&)>;
 
-  // `empty`, `dead`: whether surely nothing satisfies all of them.
+  // `empty`, `dead`: true if certainly nothing satisfies all of them.
   SchemaFlattener(SchemaDocument& document, const GrammarLimits& limits, GrammarNotes& notes, OneOf one_of, Empty empty,
                   Dead dead)
       : document_(document),
@@ -73,12 +72,12 @@ class SchemaFlattener {
         empty_(std::move(empty)),
         dead_(std::move(dead)) {}
 
-  // None: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
+  // An empty list: nothing satisfies them. Errors: user (not a schema), unsupported (with the place).
   Result<std::vector<FlatSchema>> flatten(const SchemaConjunction& all);
 
-  // {kNot: schema}, always the same one. What it brings in is seen by no "unevaluated".
+  // {kNot: schema}, the same object each time. "unevaluated" keywords do not see what it evaluates.
   const SchemaJson& not_of(const SchemaJson& schema);
-  bool turned() const { return turned_; }  // some oneOf has been kept by turning its schemas round
+  bool turned() const { return turned_; }  // some oneOf was enforced by negating its schemas
 
  private:
   using Options = std::vector<SchemaConjunction>;
@@ -90,10 +89,10 @@ class SchemaFlattener {
     FlatSchema parts;
     std::vector<Choice> choices;
     std::vector<std::pair<const SchemaJson*, int32_t>> todo;
-    // What is known of the value already: enough to see most contradictions at once.
+    // Known facts about the value: enough to detect most contradictions immediately.
     uint8_t types = kAllTypes;
     std::vector<std::string> required, absent;
-    std::map<std::string, std::vector<SchemaJson>> constants;  // that a property may be
+    std::map<std::string, std::vector<SchemaJson>> constants;  // allowed values of a property
   };
   Result<std::vector<FlatSchema>> run(const SchemaConjunction& all);
   Result<void> expand(State state, std::vector<FlatSchema>& out, int depth);
@@ -127,17 +126,17 @@ class SchemaFlattener {
   std::map<const SchemaJson*, Options> negated_;
   std::map<std::pair<const SchemaJson*, const SchemaJson*>, bool> apart_;
   int64_t work_ = 0, total_work_ = 0;
-  bool weak_now_ = false;  // this run keeps every oneOf as anyOf
+  bool weak_now_ = false;  // this run treats every oneOf as anyOf
   bool turned_now_ = false, turned_ = false;
 };
 
-// Keywords that say nothing about which values are valid.
+// True for keywords that do not affect validity.
 bool is_annotation(std::string_view keyword);
 
-// The schema of one list or object: its members, each by itself.
+// The schema that accepts exactly this list or object, member by member.
 SchemaJson constant_schema(const SchemaJson& value);
 
-// The bits of a name in `type`; 0: it names no type.
+// The bits of a type name; 0 if it is not one.
 uint8_t type_bits(const SchemaJson& name);
 
 }  // namespace millrace

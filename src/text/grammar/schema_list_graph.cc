@@ -1,5 +1,5 @@
-// Lists whose items depend on those before them: a graph of what may follow what, as an automaton that calls a rule for
-// each item. So a place costs two states, however large its items are.
+// Lists whose items depend on earlier ones: a graph of allowed successors, compiled to an automaton that calls a rule
+// for each item. So a node costs two states, however large its items are.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -26,18 +26,18 @@ ExprId SchemaCompiler::as_rule(const std::string& name, ExprId body) {
 Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
   if (graph.done.size() > kMostNodes)
     return Error::unsupported(
-        fmt::format("JSON schema: a list or an object has more than {} states of what may follow", kMostNodes));
+        fmt::format("JSON schema: the order of members in a list or an object takes more than {} states", kMostNodes));
   size_t edges = 0;
   for (const auto& some : graph.edges) edges += some.size();
   if (edges > kMostEdges)
-    return Error::unsupported(
-        fmt::format("JSON schema: a list or an object has more than {} ways from item to item", kMostEdges));
+    return Error::unsupported(fmt::format(
+        "JSON schema: the order of members in a list or an object takes more than {} transitions", kMostEdges));
   if (limits_.budget) MILLRACE_TRY_VOID(limits_.budget->check());
   if (comma_ < 0) {
     comma_ = spec_.add_rule("comma");
     spec_.set_body(comma_, json_.comma());
   }
-  // State 0: the begin. After an item: 1 + 2 * node; after the comma behind it: 2 + 2 * node.
+  // State 0: the start. After an item: 1 + 2 * node; after the comma that follows: 2 + 2 * node.
   Dfa dfa;
   const size_t states = 1 + 2 * graph.done.size();
   dfa.next.assign(states, -1);
@@ -59,9 +59,9 @@ Result<ExprId> SchemaCompiler::list_graph(const ListGraph& graph) {
   return automaton(std::move(dfa));
 }
 
-// Members in their order ('1': once, '?': at most once, '*': often), then each of `last`; so many of them that their
-// number is within the schema's bounds. Members that may come often are those whose names are free: they may be the
-// same, and count towards the greatest number alone.
+// Members in order ('1': once, '?': at most once, '*': any number of times), then each of `last`, with the total number
+// within the schema's bounds. Repeatable members have arbitrary names, possibly the same, so they count only towards
+// the maximum.
 Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& members, const std::string& counts,
                                                const std::vector<ExprId>& last, const MergedSchema& merged) {
   std::vector<ExprId> all = members;
@@ -72,16 +72,16 @@ Result<ExprId> SchemaCompiler::counted_members(const std::vector<ExprId>& member
   const uint32_t sure = static_cast<uint32_t>(std::ranges::count(kinds, '1'));
   const uint32_t least = open && merged.min_properties <= sure ? 0 : merged.min_properties;
   if (open && least > 0)
-    return Error::unsupported(fmt::format(
-        "JSON schema: {}/minProperties: is not supported where the names of properties are free", merged.path));
+    return Error::unsupported(
+        fmt::format("JSON schema: {}/minProperties: is not supported where property names are arbitrary", merged.path));
   const size_t size = all.size();
-  size_t cap = most == kNoLimit ? least : most;  // beyond which numbers are alike
+  size_t cap = most == kNoLimit ? least : most;  // larger counts are equivalent
   if (!open) cap = std::min(cap, size);
   if (static_cast<double>(size + 1) * (static_cast<double>(cap) + 1) > static_cast<double>(kMostNodes))
     return Error::unsupported(fmt::format(
-        "JSON schema: {}: with the bounds on their number its {} properties give too many states", merged.path, size));
+        "JSON schema: {}: bounds on the number of its {} properties take too many states", merged.path, size));
   const size_t width = cap + 1;
-  ListGraph graph;  // node: the first member that may come, and how many there are
+  ListGraph graph;  // node: first allowed member, number of members so far
   for (size_t at = 0; at <= size; ++at)
     for (size_t count = 0; count < width; ++count) {
       const size_t node = graph.add(kinds.find('1', at) == std::string::npos && count >= least);

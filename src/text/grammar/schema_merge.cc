@@ -60,7 +60,7 @@ class Merger {
     uint8_t types = 0;
     for (const SchemaJson& name : value.is_array() ? value : SchemaJson::array({value})) {
       const uint8_t bits = type_bits(name);
-      if (bits == 0) return bad("type", fmt::format("'{}' is no type", name.dump()));
+      if (bits == 0) return bad("type", fmt::format("{} is not a type", name.dump()));
       types |= bits;
     }
     out_.types &= types;
@@ -84,7 +84,7 @@ class Merger {
 
   Result<void> bound(const std::string& key, const SchemaJson& value) {
     const bool least = key == "minimum" || key == "exclusiveMinimum";
-    if (value.is_boolean() && key.starts_with("exclusive")) return {};  // draft 4: says it of its neighbour
+    if (value.is_boolean() && key.starts_with("exclusive")) return {};  // draft 4: modifies minimum or maximum
     const auto decimal = to_decimal(value);
     if (!decimal) return bad(key, "must be a number");
     bool exclusive = key.starts_with("exclusive");
@@ -106,9 +106,9 @@ class Merger {
     else if (!format_pattern(content).empty())
       out_.strings.formats.push_back(content);
     else if (standard_format(content))
-      notes_.weaken(fmt::format("{}/format '{}' is not kept", document_.path(*at_), content));
+      notes_.weaken(fmt::format("{}/format '{}' is not enforced", document_.path(*at_), content));
     else
-      notes_.ignore(fmt::format("{}/format '{}' is no format of JSON Schema and is ignored, as the standard says",
+      notes_.ignore(fmt::format("{}/format '{}' is not a JSON Schema format and is ignored, as the standard specifies",
                                 document_.path(*at_), content));
     return {};
   }
@@ -125,7 +125,7 @@ class Merger {
   }
 
   Result<void> keyword(const std::string& key, const SchemaJson& value) {
-    // Read where lists, objects and combinations are built; see schema.cc and schema_flatten.cc.
+    // Handled where lists, objects and combinations are built: schema_*.cc.
     static constexpr std::string_view kElsewhere[] = {"$ref",
                                                       "allOf",
                                                       "anyOf",
@@ -188,7 +188,7 @@ class Merger {
       return {};
     }
     if (key == "$recursiveRef") return Error::unsupported(fmt::format("{}: is not supported", place(key)));
-    notes_.ignore(fmt::format("{}/{} is no keyword of JSON Schema and is ignored, as the standard says",
+    notes_.ignore(fmt::format("{}/{} is not a JSON Schema keyword and is ignored, as the standard specifies",
                               document_.path(*at_), key));
     return {};
   }

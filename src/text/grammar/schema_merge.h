@@ -1,4 +1,4 @@
-// MergedSchema: what the parts of one alternative say together about each kind of value.
+// MergedSchema: the combined requirements of all parts of one alternative, by kind of value.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@ namespace millrace {
 
 struct MergedSchema {
   uint8_t types = kAllTypes;
-  std::optional<std::vector<SchemaJson>> values;  // of enum and const: only these
+  std::optional<std::vector<SchemaJson>> values;  // enum and const: only these
   std::vector<SchemaJson> excluded;               // scalars
   NumberBounds numbers;
   StringBounds strings;
@@ -21,14 +21,14 @@ struct MergedSchema {
   bool unique_items = false;
   std::vector<std::string> required;
   std::string path;                                     // of the first part, for messages
-  mutable std::shared_ptr<const Dfa> string_automaton;  // of `strings`, once allows_value() has needed it
+  mutable std::shared_ptr<const Dfa> string_automaton;  // of `strings`, built lazily by allows_value()
 };
 
 // Errors: user (a keyword's value), unsupported (a keyword, with its place).
 Result<MergedSchema> merge_schema(const FlatSchema& parts, const SchemaDocument& document, GrammarNotes& notes);
 
-// Whether a value of enum or const satisfies the other keywords; of lists and objects only their type and size are
-// looked at. Errors: unsupported (a pattern, too many states).
+// Whether a value of enum or const satisfies the other keywords; for lists and objects only type and size are checked.
+// Errors: unsupported (a pattern, too many states).
 Result<bool> allows_value(const MergedSchema& schema, const SchemaJson& value, const GrammarLimits& limits);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// What is valid where a schema is not: one way out for each of its keywords, said in keywords again. What lies inside
-// them stays as it is, to be turned round where it is needed, so that schemas that refer to themselves end.
+// Negation of schemas: one alternative for each keyword that may be violated, again expressed in keywords. Subschemas
+// are negated lazily, when they are flattened, so that recursive schemas terminate.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -31,7 +31,7 @@ SchemaJson constant_schema(const SchemaJson& value) {
   return {{"type", "array"}, {"minItems", value.size()}, {"maxItems", value.size()}, {"prefixItems", std::move(items)}};
 }
 
-// Errors: unsupported, where that cannot be said exactly.
+// Errors: unsupported, if the negation cannot be expressed exactly.
 Result<SchemaFlattener::Options> SchemaFlattener::negate(const SchemaJson& schema) {
   if (auto found = negated_.find(&schema); found != negated_.end()) return found->second;
   Options options;
@@ -74,10 +74,10 @@ Result<void> SchemaFlattener::negate_keyword(const SchemaJson& schema, const std
     MILLRACE_TRY(const bool done, (this->*part)(schema, key, value, out));
     if (done) return {};
   }
-  return {};  // no keyword of JSON Schema, or one that its neighbour has said: true whatever the value
+  return {};  // not a keyword, or handled with a related one: always satisfied
 }
 
-// Keywords about single values. True: it was one of them.
+// Keywords about scalars. Returns true if `key` is one.
 Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::string& key, const SchemaJson& value,
                                            Options& out) {
   const auto add = [&](SchemaJson made) { out.push_back({&document_.adopt(std::move(made), schema)}); };
@@ -112,7 +112,7 @@ Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::
         {"maximum", "exclusiveMaximum", "minimum", "exclusiveMinimum"}}) {
     if (!value.is_number()) continue;
     const auto flag = schema.find(strict);
-    const bool excluded = flag != schema.end() && *flag == true;  // draft 4: said of its neighbour
+    const bool excluded = flag != schema.end() && *flag == true;  // draft 4: modifies minimum or maximum
     if (key == bound)
       add({{"type", "number"}, {excluded ? turned : turned_strict, value}});
     else if (key == strict)
@@ -136,7 +136,7 @@ Result<bool> SchemaFlattener::negate_bound(const SchemaJson& schema, const std::
   return false;
 }
 
-// None of the values: scalars by themselves, lists and objects as the schemas that they are.
+// Excludes all of the values: scalars directly, lists and objects as negated schemas.
 SchemaFlattener::Options SchemaFlattener::negate_values(const SchemaJson& schema, const SchemaJson& values) {
   SchemaJson scalars = SchemaJson::array();
   SchemaConjunction all;
@@ -164,7 +164,7 @@ Result<bool> SchemaFlattener::negate_combination(const SchemaJson& schema, const
     for (const SchemaJson& part : value) none.push_back(&not_of(part));
     out.push_back(std::move(none));
     if (key == "anyOf") return true;
-    for (size_t i = 0; i < value.size(); ++i)  // or more than one of them
+    for (size_t i = 0; i < value.size(); ++i)  // or more than one of them matches
       for (size_t j = i + 1; j < value.size(); ++j)
         if (!apart(value[i], value[j])) out.push_back({&is(value[i]), &is(value[j])});
   } else if (key == "if") {
@@ -185,7 +185,7 @@ Result<bool> SchemaFlattener::negate_object(const SchemaJson& schema, const std:
     made["type"] = "object";
     out.push_back({&document_.adopt(std::move(made), schema)});
   };
-  const auto some = [&](SchemaJson demand, const SchemaJson& inner) {  // any value breaks `false`
+  const auto some = [&](SchemaJson demand, const SchemaJson& inner) {  // any value violates `false`
     if (inner != false) demand["value"] = document_.link(not_of(inner));
     add({{kSomeProperty, std::move(demand)}});
   };

@@ -13,17 +13,17 @@ constexpr int64_t kMostMultiple = 10'000;
 constexpr int64_t kMostRemainders = 20'000;
 constexpr int32_t kManyStates = 500;
 
-// Digits of non-negative numbers against a bound.
+// Compares the digits of non-negative numbers with a bound.
 class Comparison {
  public:
   explicit Comparison(GrammarSpec& spec) : spec_(spec) {}
 
-  // Numbers below the bound; and the bound itself unless `strict`.
+  // Numbers below the bound, and the bound itself unless `strict`.
   ExprId at_most(const Decimal& b, bool strict) {
     std::vector<ExprId> ways;
     if (b.whole.size() > 1) ways.push_back(spec_.sequence({shorter(b.whole.size() - 1), any_fraction()}));
     add_same_length(b, false, ways);
-    std::vector<ExprId> ends;  // what may follow when the whole part is the same
+    std::vector<ExprId> ends;  // fractions allowed if the integer part equals that of the bound
     const std::string& f = b.fraction;
     if (!f.empty() || !strict) ends.push_back(spec_.bytes(""));
     if (f.empty() && !strict) ends.push_back(spec_.sequence({spec_.bytes("."), digits("0", 1)}));
@@ -77,14 +77,14 @@ class Comparison {
   }
   ExprId digits(const char* members, uint32_t min) { return spec_.repeat(spec_.byte_set(members), min, kNoLimit); }
   ExprId any_fraction() { return spec_.optional(spec_.sequence({spec_.bytes("."), digits("0123456789", 1)})); }
-  // Whole parts of at most so many digits.
+  // Integer parts of at most `most` digits.
   ExprId shorter(size_t most) {
     most = std::min<size_t>(most, kMostNumberDigits);
     return spec_.choice(
         {spec_.bytes("0"),
          spec_.sequence({digit('1', '9'), spec_.repeat(digit('0', '9'), 0, static_cast<uint32_t>(most - 1))})});
   }
-  // Whole parts as long as the bound's, on the wanted side of it.
+  // Integer parts as long as that of the bound, on the requested side of it.
   void add_same_length(const Decimal& b, bool above, std::vector<ExprId>& ways) {
     const std::string& w = b.whole;
     for (size_t i = 0; i < w.size(); ++i) {
@@ -100,13 +100,13 @@ class Comparison {
   GrammarSpec& spec_;
 };
 
-// Numbers with a sign on the wanted side of a bound.
+// Signed numbers on the requested side of a bound.
 Result<Dfa> bound_dfa(const NumberBounds::Bound& bound, bool least, const GrammarLimits& limits,
                       std::string_view what) {
   GrammarSpec spec;
   Comparison compare(spec);
   const Decimal& b = bound.value;
-  std::vector<ExprId> ways;  // numbers without a sign, then those with one
+  std::vector<ExprId> ways;  // non-negative numbers, then negative ones
   const ExprId minus = spec.bytes("-");
   const bool below_zero = b.negative && !b.zero();
   if (least) {
@@ -121,7 +121,7 @@ Result<Dfa> bound_dfa(const NumberBounds::Bound& bound, bool least, const Gramma
   return make_dfa(spec, spec.choice(ways), limits, what);
 }
 
-// Remainders, digit by digit: with k digits behind the point, number * 10^k must be a multiple of `step`.
+// Tracks the remainder digit by digit: with k fraction digits, number * 10^k must be a multiple of `step`.
 Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   const auto k = static_cast<int32_t>(of.fraction.size());
   const std::string digits = of.whole + of.fraction;
@@ -131,7 +131,7 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
       return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   if ((k + 2) * step > 20'000) return Error::unsupported(fmt::format("{}: multipleOf has too many digits", what));
   const auto p = static_cast<int32_t>(step);
-  // States: 0 begin, 1 after the sign, 2 + r in the whole part, then p for each place behind the point, last: the end.
+  // States: 0 start, 1 after the sign, 2 + r in the integer part, then p for each fraction digit, last: the end.
   const auto whole = [](int32_t r) { return 2 + r; };
   const auto behind = [&](int32_t place, int32_t r) { return 2 + p * place + r; };  // place 1..k
   const int32_t point = 2 + p * (k + 1), zeros = point + p;                         // after the point; zeros beyond k
@@ -179,14 +179,14 @@ Result<Dfa> multiple_dfa(const Decimal& of, std::string_view what) {
   return dfa;
 }
 
-// A whole number's value, where it has one that is small.
+// The value of a small integer, else nullopt.
 std::optional<int64_t> small_whole(const Decimal& number) {
   if (!number.fraction.empty() || number.whole.size() > 6) return std::nullopt;
   return std::stoll(number.whole);
 }
 
-// Multiples of all of `of` and of none of `not_of`, all whole numbers: one remainder, of their least common multiple,
-// is enough for all of them. Nothing, where that is too large.
+// Multiples of all of `of` and of none of `not_of`, which are integers. Tracks one remainder, modulo their least common
+// multiple; nullopt if that is too large.
 std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vector<int64_t>& not_of) {
   int64_t p = 1;
   for (const auto* list : {&of, &not_of})
@@ -196,8 +196,8 @@ std::optional<Dfa> remainders_dfa(const std::vector<int64_t>& of, const std::vec
     return std::ranges::all_of(of, [&](int64_t step) { return r % step == 0; }) &&
            std::ranges::none_of(not_of, [&](int64_t step) { return r % step == 0; });
   };
-  // States: 0 begin, 1 after the sign, 2 + r in the whole part; behind the point: nothing but zeros so far, none yet or
-  // some, of a whole part that is kept or not; and anything else.
+  // States: 0 start, 1 after the sign, 2 + r in the integer part. After the point: no digit yet or only zeros so far,
+  // each for an accepted and a rejected integer part; and any other fraction.
   const auto whole = [](int64_t r) { return static_cast<int32_t>(2 + r); };
   const int32_t point = whole(p), zeros = point + 2, rest = point + 4;
   Dfa dfa;
@@ -274,7 +274,7 @@ Result<Dfa> number_dfa(const NumberBounds& bounds, const GrammarLimits& limits, 
   JsonRules json(spec);
   ExprId all = json.integer();
   uint32_t digits = kMostNumberDigits;
-  if (remainders && remainders->size() > kManyStates) {  // counting digits too would multiply them
+  if (remainders && remainders->size() > kManyStates) {  // limiting the digits as well would multiply the states
     const ExprId digit = spec.byte_set("0123456789");
     all = spec.sequence(
         {spec.optional(spec.bytes("-")),

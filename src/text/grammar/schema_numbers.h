@@ -1,5 +1,4 @@
-// Numbers within bounds, and multiples, as automata over their decimal digits. Where a number has either it is written
-// without an exponent.
+// Numeric bounds and multipleOf as automata over decimal digits. Numbers with such a restriction have no exponent.
 #pragma once
 
 #include <optional>
@@ -11,8 +10,7 @@
 
 namespace millrace {
 
-// A number as JSON writes it, digit by digit: sign, digits before the point ("0" or without leading zeros), digits
-// behind it without trailing zeros.
+// A decimal number: sign, integer digits ("0" or without leading zeros), fraction digits without trailing zeros.
 struct Decimal {
   bool negative = false;
   std::string whole = "0", fraction;
@@ -25,9 +23,9 @@ struct NumberBounds {
     Decimal value;
     bool exclusive = false;
   };
-  bool integer = false, fraction = false;             // nothing else
-  std::vector<Bound> least, most;                     // all of them hold
-  std::vector<Decimal> multiple_of, not_multiple_of;  // above 0
+  bool integer = false, fraction = false;             // only these
+  std::vector<Bound> least, most;                     // all must hold
+  std::vector<Decimal> multiple_of, not_multiple_of;  // positive
   std::vector<Decimal> excluded;                      // single numbers
   bool free() const {
     return !fraction && least.empty() && most.empty() && multiple_of.empty() && not_multiple_of.empty() &&

@@ -1,5 +1,5 @@
-// Objects: the properties that the schema names, in its order, each once or not at all; then keys that it does not
-// name, in groups by the patterns that they match.
+// Objects: the properties that the schema names, in its order, each at most once; then other keys, grouped by the
+// patterns that they match.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -13,8 +13,8 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMostPatterns = 4;  // whose combinations are told apart
-constexpr size_t kLongList = 64;     // of members; longer ones share a tree of keys, see GrammarSpec::keyed
+constexpr size_t kMostPatterns = 4;  // whose combinations are enumerated
+constexpr size_t kLongList = 64;     // members; longer lists share a tree of keys, see GrammarSpec::keyed
 
 }  // namespace
 
@@ -45,7 +45,7 @@ std::vector<std::string> SchemaCompiler::named_keys(const FlatSchema& parts) con
   return names;
 }
 
-// What a schema says of one key, found without looking through all of them: they are kept in a list.
+// The subschema of one key. Indexed, because ordered JSON objects are searched linearly.
 const SchemaJson* SchemaCompiler::property(const SchemaJson& schema, const std::string& key) {
   const SchemaJson* properties = member(schema, "properties");
   if (!properties || !properties->is_object()) return nullptr;
@@ -56,8 +56,8 @@ const SchemaJson* SchemaCompiler::property(const SchemaJson& schema, const std::
   return found == known.end() ? nullptr : found->second;
 }
 
-// Whether an "unevaluated" of the part at `from` sees what `part` evaluates: its own schema and those below it, but for
-// what turning a schema round brings in.
+// Whether an "unevaluated" keyword of the part at `from` sees what `part` evaluates: it sees its own schema and those
+// below, except for negated ones.
 bool SchemaCompiler::sees(const FlatSchema& parts, size_t from, size_t part) const {
   if (parts[part].reference) return false;
   for (size_t up = part;; up = static_cast<size_t>(parts[up].parent)) {
@@ -67,7 +67,7 @@ bool SchemaCompiler::sees(const FlatSchema& parts, size_t from, size_t part) con
   }
 }
 
-// Whether the part at `at` has something to say about what its own schema and those below it do not evaluate.
+// Whether neither the part at `at` nor any part below it evaluates the property.
 bool SchemaCompiler::unevaluated(const FlatSchema& parts, size_t at,
                                  const std::function<bool(const SchemaJson&)>& evaluates) const {
   for (size_t p = 0; p < parts.size(); ++p) {
@@ -120,7 +120,7 @@ Result<bool> SchemaCompiler::key_allowed(const FlatSchema& parts, const std::str
   return !kept.empty();
 }
 
-// Those of the keys that every propertyNames allows.
+// Restricts the keys to those that every propertyNames allows.
 Result<Dfa> SchemaCompiler::narrow_keys(const FlatSchema& parts, Dfa keys, std::string_view what) {
   for (const SchemaPart& part : parts) {
     const SchemaJson* names = part.reference ? nullptr : member(*part.schema, "propertyNames");
@@ -147,14 +147,14 @@ Result<Dfa> SchemaCompiler::narrow_keys(const FlatSchema& parts, Dfa keys, std::
   return keys;
 }
 
-// The keys with their closing quote. Once nothing can be excluded any more, the rest is the rule that all such keys
-// share.
+// The keys with their closing quote. From the state on where every continuation is accepted, the shared rule of JSON
+// key tails is called.
 Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
   const ExprId tail = json_.key_tail();
   const auto classes = static_cast<size_t>(keys.classes);
   const auto at = [&](int32_t s, uint8_t byte) { return keys.step(s, byte); };
-  // A state allows everything when it accepts, and whatever a character begins with leads, by its shortest way, back to
-  // such a state. Found by taking away what does not.
+  // A state allows everything if it accepts and every character leads back to such a state. Computed as a greatest
+  // fixed point, by removing states.
   const int32_t n = keys.size();
   std::vector<uint8_t> all(static_cast<size_t>(n), 0);
   for (int32_t s = 0; s < n; ++s) all[static_cast<size_t>(s)] = keys.accepting[static_cast<size_t>(s)];
@@ -162,7 +162,7 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
                                             "\\r", "\\t",  "\\u0000", "\\u001f", "\\u001F", "\x7F"};
   for (bool changed = true; changed;) {
     changed = false;
-    for (int32_t s = n; s-- > 0;) {  // backwards: what comes later in a key is numbered later
+    for (int32_t s = n; s-- > 0;) {  // backwards: later parts of a key have larger numbers
       if (!all[static_cast<size_t>(s)]) continue;
       const auto keeps = [&](std::string_view text) {
         int32_t to = s;
@@ -172,7 +172,7 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
       bool whole = std::ranges::all_of(samples, keeps);
       for (int c = 0x20; c < 0x7F && whole; ++c)
         if (c != '"' && c != '\\') whole = keeps(std::string(1, static_cast<char>(c)));
-      for (uint8_t lead = 0xC2; lead <= 0xF4 && whole; ++lead) {  // every way through each lead byte
+      for (uint8_t lead = 0xC2; lead <= 0xF4 && whole; ++lead) {  // every path through each lead byte
         const size_t length = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
         const auto through = [&](auto&& self, int32_t state, size_t place) -> bool {
           if (state < 0) return false;
@@ -192,7 +192,7 @@ Result<ExprId> SchemaCompiler::key_expr(Dfa keys) {
       }
       for (char high : {'0', '1'})  // control characters
         for (char low : std::string_view("0123456789abcdefABCDEF")) {
-          static constexpr std::string_view kShort = "89aAcCdD";  // those with an escape of their own
+          static constexpr std::string_view kShort = "89aAcCdD";  // those with a short escape
           if (whole && !(high == '0' && kShort.find(low) != std::string_view::npos))
             whole = keeps(std::string("\\u00") + high + low);
         }
@@ -233,10 +233,10 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
   if (texts.size() > kMostPatterns)
     return Error::unsupported(fmt::format("{}/patternProperties: more than {} patterns", what, kMostPatterns));
 
-  // A quote of its own class, so that key_expr() can lead on from it.
+  // The quote gets its own byte class, so that key_expr() can add an edge for it.
   GrammarSpec spec;
   const ExprId any = spec.repeat(spec.chars(any_char(), Spelling::json), 0, kNoLimit);
-  std::vector<ExprId> names{spec.bytes("\"")};  // no key's spelling
+  std::vector<ExprId> names{spec.bytes("\"")};  // not the spelling of any key
   for (const std::string& name : named) names.push_back(spec.bytes(spell_json(name)));
   MILLRACE_TRY(Dfa keys, make_dfa(spec, any, limits_, what));
   MILLRACE_TRY(const Dfa taken, make_dfa(spec, spec.choice(std::move(names)), limits_, what));
@@ -284,9 +284,9 @@ Result<std::vector<SchemaCompiler::KeyGroup>> SchemaCompiler::other_keys(const F
   return groups;
 }
 
-// How many members there may be, where that is asked for. Counted objects begin with their required members, so that
-// there is always room for those. Keys that the schema does not name may come twice, so that beyond the required ones
-// only one member can be counted on. Where all keys are named, states count them.
+// Plans how the bounds on the number of members are enforced. Counted objects begin with their required members, so
+// that there is always room for them. Keys that the schema does not name may repeat, so that beyond the required
+// members only one more can be guaranteed. If all keys are named, states count them.
 Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSchema& merged, Calls& calls,
                                          Task& task) {
   const auto required = static_cast<uint32_t>(merged.required.size());
@@ -308,14 +308,14 @@ Result<void> SchemaCompiler::plan_counts(const FlatSchema& parts, const MergedSc
   if (simple && merged.max_properties == kNoLimit) return {};
   MILLRACE_TRY(const std::vector<KeyGroup> groups, other_keys(parts, named_keys(parts), merged.path));
   if (groups.empty() ||
-      (demanding && merged.min_properties <= required + 1)) {  // a demand brings in one that is not required
+      (demanding && merged.min_properties <= required + 1)) {  // a demand adds a member that is not required
     task.enumerated = true;
     return {};
   }
   if (least > 1 || demanding)
     return Error::unsupported(
-        fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported where the names of "
-                    "others are free",
+        fmt::format("JSON schema: {}/minProperties: {} with {} of them required is not supported where other property "
+                    "names are arbitrary",
                     merged.path, merged.min_properties, merged.required.size()));
   task.counted = true;
   calls.room = merged.max_properties;
@@ -387,8 +387,8 @@ Result<void> SchemaCompiler::build_object(const Task& task) {
   return {};
 }
 
-// The members and what closes the object. Of a long list, what stands between two keys is a rule for each kind of
-// value, so that a member costs a few states beside its key.
+// The members and the closing brace. In a long list the text between two keys is a rule per kind of value, so that a
+// member costs only a few states besides its key.
 ExprId SchemaCompiler::object_rest(std::vector<KeyedMembers::Member> members, ExprId quote, std::vector<ExprId> others,
                                    bool filled) {
   const ExprId colon = spec_.sequence({spec_.bytes(":"), json_.space()});

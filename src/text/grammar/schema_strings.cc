@@ -40,7 +40,7 @@ struct Format {
   "[A-Za-z][A-Za-z0-9+.-]*:(" MILLRACE_AUTHORITY "(/" MILLRACE_PCHAR "*)*|/?(" MILLRACE_PCHAR "+(/" MILLRACE_PCHAR \
   "*)*)?)" MILLRACE_QUERY
 
-// Texts that match are valid; some that are rarely written (comments in addresses, leap seconds) are left out.
+// Matching texts are valid; some rare valid texts (comments in addresses, leap seconds) are not accepted.
 constexpr Format kFormats[] = {
     {"date", "^" MILLRACE_DATE "$"},
     {"time", "^" MILLRACE_TIME "$"},
@@ -61,7 +61,7 @@ constexpr Format kFormats[] = {
     {"relative-json-pointer", "^(0|[1-9]\\d*)(#|(/([^~/]|~[01])*)*)$"},
 };
 
-// Fewest and most characters of an automaton whose ticks count them; kNoLimit when there is no end.
+// The fewest and most characters of an automaton whose ticks count them; kNoLimit if unbounded.
 std::pair<uint32_t, uint32_t> length_range(const Dfa& dfa) {
   const auto n = static_cast<size_t>(dfa.size());
   std::vector<uint32_t> least(n, kNoLimit);
@@ -88,7 +88,7 @@ std::pair<uint32_t, uint32_t> length_range(const Dfa& dfa) {
   uint32_t shortest = kNoLimit;
   for (size_t s = 0; s < n; ++s)
     if (dfa.accepting[s]) shortest = std::min(shortest, least[s]);
-  // Longest: in order of completion, unless there is a circle; all states lead to the end.
+  // The longest path, in postorder; a cycle makes it unbounded, since all states reach the end.
   std::vector<uint8_t> state(n, 0);
   std::vector<uint32_t> longest(n, 0);
   std::vector<std::pair<size_t, int32_t>> path{{0, 0}};
@@ -110,17 +110,17 @@ std::pair<uint32_t, uint32_t> length_range(const Dfa& dfa) {
   return {shortest, longest[0]};
 }
 
-// Any characters in their one spelling; those of a string tick at their first byte.
+// Any characters in their canonical spelling; with `ticking` they tick at their first byte.
 Result<Dfa> universe(bool ticking, const GrammarLimits& limits) {
   GrammarSpec spec;
   const ExprId one = spec.chars(any_char(), Spelling::json);
   MILLRACE_TRY(Dfa dfa, make_dfa(spec, spec.repeat(one, 0, kNoLimit), limits, "string"));
   if (!ticking) return dfa;
-  // States inside a character are not accepting; whatever an accepting one leads to has begun a character. Both an
-  // inner state and the end of a one-byte character are entered so, but a longer character's end is entered from an
-  // inner state: give it a state of its own.
+  // States inside a character are not accepting, so an edge from an accepting state begins a character and must tick.
+  // The end of a one-byte character is entered by such an edge, the end of a longer one is not: each state is therefore
+  // duplicated.
   const int32_t n = dfa.size();
-  Dfa out = dfa;  // the copy's accepting states stand for "entered from inside a character"
+  Dfa out = dfa;  // the second half stands for "entered from inside a character"
   const auto classes = static_cast<size_t>(dfa.classes);
   for (int32_t s = 0; s < n; ++s) {
     out.accepting.push_back(dfa.accepting[static_cast<size_t>(s)]);
@@ -128,7 +128,7 @@ Result<Dfa> universe(bool ticking, const GrammarLimits& limits) {
     out.calls.emplace_back();
     for (size_t c = 0; c < classes; ++c) out.next.push_back(dfa.next[static_cast<size_t>(s) * classes + c]);
   }
-  // First halves [0, n): entered by a character's first byte, they tick. Second halves: entered otherwise.
+  // First half [0, n): entered by the first byte of a character, ticks. Second half: entered otherwise.
   for (int32_t s = 0; s < 2 * n; ++s) {
     const bool between = dfa.accepting[static_cast<size_t>(s % n)];
     for (size_t c = 0; c < classes; ++c) {
@@ -188,7 +188,7 @@ Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& li
     ahead.push_back({std::string(rest.substr(3, at - 3)), rest[2] == '='});
     rest.remove_prefix(at + 1);
   }
-  // With an alternative at the top, or a repeat behind it, a look-ahead is not for all of the text.
+  // With a top-level alternative, or a repetition after it, a look-ahead does not apply to the whole text.
   size_t depth = 0;
   bool in_class = false, whole = rest.empty() || std::string_view("*+?{").find(rest.front()) == std::string_view::npos;
   for (size_t at = 0; at < rest.size() && whole; ++at) {
@@ -238,7 +238,7 @@ Result<Dfa> string_dfa(const StringBounds& bounds, const GrammarLimits& limits, 
   }
   if (dfa.empty()) return dfa;
   const auto [shortest, longest] = length_range(dfa);
-  // A bound that the patterns keep anyway needs no states.
+  // A bound that the patterns imply needs no states.
   const uint32_t min = bounds.min_length <= shortest ? 0 : bounds.min_length;
   const uint32_t max = longest != kNoLimit && longest <= bounds.max_length ? kNoLimit : bounds.max_length;
   if (min > 0 || max != kNoLimit) MILLRACE_TRY_VOID(narrow(lengths(min, max, limits, what), DfaProduct::both));

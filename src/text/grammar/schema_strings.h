@@ -1,4 +1,4 @@
-// Strings under patterns, formats and lengths, as automata over their one spelling in JSON (Spelling::json).
+// Patterns, formats and lengths of strings, as automata over the canonical JSON spelling (Spelling::json).
 #pragma once
 
 #include <string>
@@ -16,13 +16,13 @@ struct StringBounds {
   bool lengths_only() const { return patterns.empty() && not_patterns.empty() && formats.empty() && excluded.empty(); }
 };
 
-// The regex of a format that is kept; "" for one that is taken as an annotation, as the standard allows.
+// The regex of an enforced format; "" for one treated as an annotation, as the standard allows.
 std::string_view format_pattern(std::string_view format);
 
 // Whether the standard defines it.
 bool standard_format(std::string_view format);
 
-// Texts that JSON Schema's `pattern` allows. Look-ahead is kept where it stands at the pattern's begin, behind ^.
+// Texts that JSON Schema's `pattern` allows. Look-ahead is supported at the start of the pattern, directly after ^.
 // Errors: user (a regex), unsupported (a regex, too many states).
 Result<Dfa> schema_pattern_dfa(std::string_view pattern, const GrammarLimits& limits);
 

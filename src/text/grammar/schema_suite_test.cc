@@ -1,5 +1,5 @@
-// Published schemas with valid and invalid instances: how many compile, how many accept exactly the valid ones, what is
-// refused and why. Needs the shared test data; prints a table.
+// Published schemas with valid and invalid instances: how many compile, how many accept exactly the valid instances,
+// and why others are rejected. Needs the shared test data; prints a table.
 #include <fmt/format.h>
 
 #include <iostream>
@@ -14,10 +14,10 @@ namespace {
 
 using testing::TextMatcher;
 
-// What has been reached, and is not to be lost again.
+// Lower bounds, against regressions.
 struct Floors {
   int compile = 0;
-  int kept = 0;   // of those, nothing weakened: what `strict` answers
+  int kept = 0;   // of those, not weakened: accepted by `strict`
   int exact = 0;  // exactly the valid instances accepted
 };
 
@@ -57,7 +57,7 @@ struct Tally {
     EXPECT_GE(compiled - weakened, floors.kept);
     EXPECT_GE(exact, floors.exact);
   }
-  // The message without what is particular to one schema.
+  // The message without the parts specific to one schema.
   static std::string reason(const std::string& message) {
     const size_t key = message.rfind('/');
     std::string out = key == std::string::npos ? message : message.substr(key + 1);
@@ -109,7 +109,7 @@ TEST_P(OfficialSuite, Drafts) {
   for (const auto& [name, groups] : suite.items()) {
     if (name.starts_with("optional/")) continue;
     for (SchemaJson group : groups) {
-      // The suite of a draft is written for it where a schema does not say so itself.
+      // Schemas without $schema are of the draft of their suite.
       if (std::string(GetParam()) == "draft7" && group["schema"].is_object() && !group["schema"].contains("$schema"))
         group["schema"]["$schema"] = "http://json-schema.org/draft-07/schema#";
       tally.add(group, name + " " + group.value("description", ""));

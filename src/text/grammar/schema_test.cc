@@ -1,4 +1,4 @@
-// JSON Schema keyword by keyword: texts that must and must not be accepted, and what is refused.
+// JSON Schema by keyword: texts that must and must not be accepted, and schemas that must be rejected.
 #include "text/grammar/schema.h"
 
 #include "text/grammar/grammar_test.h"
@@ -65,7 +65,7 @@ TEST(Schema, PatternsAndLengthsTogether) {
                 {"\"//a\"", "\"a b\"", "\"http://a b\""});
 }
 
-// Every number of a range of decimals, against its value.
+// Compares every decimal in a range with its numeric value.
 TEST(Schema, BoundsAgreeWithTheirDefinition) {
   struct Bounds {
     const char* schema;
@@ -180,7 +180,7 @@ TEST(Schema, ReferencesWithinTheSchemaAndRecursion) {
   expect_schema(
       R"({"$id":"http://x/y.json","properties":{"a":{"$ref":"z.json"},"b":{"$ref":"#name"}},"type":"object","additionalProperties":false,"$defs":{"i":{"$id":"z.json","type":"null"},"j":{"$anchor":"name","type":"integer"}}})",
       {R"({"a":null,"b":1})"}, {R"({"a":1})", R"({"b":null})"});
-  EXPECT_NE(refusal(R"({"properties":{"a":{"$ref":"http://elsewhere/x.json"}}})").find("nothing is fetched"),
+  EXPECT_NE(refusal(R"({"properties":{"a":{"$ref":"http://elsewhere/x.json"}}})").find("not fetched"),
             std::string::npos);
   EXPECT_NE(
       refusal(
@@ -189,13 +189,13 @@ TEST(Schema, ReferencesWithinTheSchemaAndRecursion) {
       std::string::npos);
 }
 
-TEST(Schema, WhatIsNotKeptIsRefusedWithItsPlace) {
+TEST(Schema, UnsupportedSchemasAreRejectedWithThePlace) {
   EXPECT_NE(refusal(R"({"properties":{"a":{"type":"object","minProperties":3}}})").find("/properties/a/minProperties"),
             std::string::npos);
   EXPECT_NE(refusal(R"({"not":{"type":"array","uniqueItems":true}})").find("uniqueItems"), std::string::npos);
   EXPECT_NE(refusal(R"({"properties":{"s":{"type":"string","pattern":"y(?=x)z"}}})").find("/properties/s"),
             std::string::npos);
-  EXPECT_NE(refusal(R"({"type":"strin"})").find("is no type"), std::string::npos);
+  EXPECT_NE(refusal(R"({"type":"strin"})").find("is not a type"), std::string::npos);
   EXPECT_NE(refusal("{").find("not valid JSON"), std::string::npos);
   EXPECT_NE(refusal("3").find("must be an object"), std::string::npos);
   std::string wide = R"({"allOf":[)";
@@ -209,7 +209,7 @@ TEST(Schema, WhatIsNotKeptIsRefusedWithItsPlace) {
   EXPECT_NE(refusal(deep).find("deep"), std::string::npos);
 }
 
-TEST(Schema, NotesNameWhatTheStandardSaysToIgnore) {
+TEST(Schema, NotesListIgnoredKeywords) {
   TextMatcher matcher(schema_of(R"({"type":"string","format":"colour","x-order":3,"title":"t"})"));
   ASSERT_TRUE(matcher.ok());
   ASSERT_EQ(matcher.notes.ignored.size(), 2u);

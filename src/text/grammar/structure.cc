@@ -23,8 +23,8 @@ class Structure {
       return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
     if (depth > kMostStructureDepth || ++elements_ > kMostElements)
-      return Error::unsupported(fmt::format("structure: {}: more than {} parts, or {} inside each other", where,
-                                            kMostElements, kMostStructureDepth));
+      return Error::unsupported(
+          fmt::format("structure: {}: more than {} parts, or more than {} nested", where, kMostElements, kMostStructureDepth));
     MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);
@@ -45,14 +45,15 @@ class Structure {
   }
 
  private:
-  // What whoever wrote the structure could not say in it.
+  // Notes by the author of the structure on what it does not enforce.
   Result<void> take_weakened(const SchemaJson& json) {
     if (!json.contains("weakened") || !json["weakened"].is_array()) return {};
     for (const SchemaJson& one : json["weakened"]) {
       if (!one.is_string()) continue;
       if (flag(json, "strict"))
-        return Error::unsupported(fmt::format(
-            "structure: {}; strict asks for all of it, so change that or leave strict out", one.get<std::string>()));
+        return Error::unsupported(
+            fmt::format("structure: {}; strict mode requires exact enforcement: change the request or omit strict",
+                        one.get<std::string>()));
       notes_.weaken(one.get<std::string>());
     }
     return {};
@@ -64,7 +65,7 @@ class Structure {
   }
   Result<const SchemaJson*> list(const SchemaJson& json, const char* key, const std::string& where) {
     if (!json.contains(key) || !json[key].is_array() || json[key].empty())
-      return Error::user(fmt::format("structure: {}.{}: must be an array that is not empty", where, key));
+      return Error::user(fmt::format("structure: {}.{}: must be a non-empty array", where, key));
     return &json[key];
   }
   static bool flag(const SchemaJson& json, const char* key) {
@@ -112,7 +113,7 @@ class Structure {
     }
     return either ? spec_.choice(std::move(parts)) : spec_.sequence(std::move(parts));
   }
-  // `before`: how much of its begin has been written already.
+  // `before`: the prefix of its begin that has been consumed already.
   Result<ExprId> tag(const SchemaJson& json, const std::string& where, int depth, const std::string& before) {
     MILLRACE_TRY(const std::string begin, text(json, "begin", where));
     MILLRACE_TRY(const std::string end, text(json, "end", where));
@@ -144,13 +145,14 @@ class Structure {
         MILLRACE_TRY(const ExprId rest, tag(one, place, depth + 1, trigger));
         ways.push_back(rest);
       }
-      if (ways.empty()) return Error::user(fmt::format("structure: {}: no tag begins with it", name));
+      if (ways.empty()) return Error::user(fmt::format("structure: {}: no tag begins with this trigger", name));
       const RuleId rule = spec_.add_rule("a tag");
       spec_.set_body(rule, spec_.choice(std::move(ways)));
       found.push_back({trigger, rule});
     }
     for (size_t t = 0; t < used.size(); ++t)
-      if (!used[t]) return Error::user(fmt::format("structure: {}.tags[{}].begin: begins with no trigger", where, t));
+      if (!used[t])
+        return Error::user(fmt::format("structure: {}.tags[{}].begin: does not begin with a trigger", where, t));
     MILLRACE_TRY(const ExprId body, triggered_text(spec_, found, flag(json, "at_least_one"),
                                                    !flag(json, "stop_after_first"), limits_.budget));
     return as_rule("free text with tags", body);
@@ -176,7 +178,7 @@ class Structure {
   size_t elements_ = 0;
 };
 
-// Older clients: {"structures": [{begin, schema, end}], "triggers": [...]}.
+// Legacy form: {"structures": [{begin, schema, end}], "triggers": [...]}.
 SchemaJson from_old_form(const SchemaJson& json) {
   SchemaJson tags = SchemaJson::array();
   for (const SchemaJson& one : json["structures"]) {
@@ -197,13 +199,13 @@ SchemaJson from_old_form(const SchemaJson& json) {
 
 Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits,
                                GrammarNotes& notes) {
-  bool deep = false;  // writing a part out again recurses
+  bool deep = false;  // serializing a part recurses
   const auto within = [&](int depth, SchemaJson::parse_event_t, SchemaJson&) {
     deep |= depth > limits.depth + 2 * kMostStructureDepth;
     return !deep;
   };
   SchemaJson json = SchemaJson::parse(text, within, false);
-  if (deep) return Error::unsupported(fmt::format("structure: more than {} levels inside each other", limits.depth));
+  if (deep) return Error::unsupported(fmt::format("structure: nested more than {} levels deep", limits.depth));
   if (!json.is_object()) return Error::user("structure: must be a JSON object");
   if (json.contains("structures") && json["structures"].is_array()) json = from_old_form(json);
   if (json.contains("format") && json.value("type", SchemaJson()) == "structural_tag")

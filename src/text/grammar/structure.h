@@ -1,18 +1,18 @@
-// Structures: constraints put together from others, as JSON in XGrammar's notation of structural tags (vLLM's
-// `structural_tag` is one). So a tool call is a literal, a JSON Schema and a literal; thinking is free text up to its
-// end.
+// Structures: constraints composed of others, in XGrammar's JSON notation of structural tags (vLLM's `structural_tag`).
+// A tool call, for example, is a literal, a JSON Schema and a literal; reasoning is free text up to an end marker.
 //
 //   {"type": "sequence", "elements": [
 //     {"type": "text_until", "end": "</think>"},
-//     {"type": "triggered_tags", "triggers": ["<call>"], "tags": [{"begin": "<call>", "content": {...}, "end":
-//     "</call>"}]}]}
+//     {"type": "triggered_tags", "triggers": ["<call>"],
+//      "tags": [{"begin": "<call>", "content": {...}, "end": "</call>"}]}]}
 //
 //   const_string {value}    regex {pattern}    grammar {grammar}    json_schema {json_schema}    any_text
 //   sequence {elements}     or {elements}      optional {content}   tag {begin, content, end}
-//   text_until {end}        free text up to its first occurrence, and that
-//   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; where a trigger occurs, a tag
-//   that begins with it any part                {weakened, strict}: texts that name what it says less of than was asked
-//   for; with strict, an error tags_with_separator     {tags, separator, at_least_one, stop_after_first}
+//   text_until {end}        free text up to and including the first occurrence of `end`
+//   triggered_tags          {triggers, tags, at_least_one, stop_after_first}: free text; at a trigger, a tag that
+//                           begins with it
+//   tags_with_separator     {tags, separator, at_least_one, stop_after_first}
+//   any part                {weakened, strict}: notes on what this part does not enforce; with strict, an error
 #pragma once
 
 #include <string_view>
@@ -23,14 +23,14 @@
 
 namespace millrace {
 
-// Fills `spec`. Errors: user (not such a structure, with the place; what a part's own compiler finds), unsupported
-// (size).
+// Fills `spec`. Errors: user (not a valid structure, with the place), unsupported (size), those of the compilers of its
+// parts.
 Result<void> compile_structure(GrammarSpec& spec, std::string_view text, const GrammarLimits& limits,
                                GrammarNotes& notes);
 
-// Free text in which none of `triggers` has occurred, or one has and `after` (a rule each; -1: nothing) follows. Behind
-// that the text is free again where `again`, and ends otherwise. `must`: a trigger has to come. Triggers are not empty,
-// and none is a part of another.
+// Free text without any of `triggers`, or up to one that is followed by its rule `after` (-1: nothing). After that the
+// text is free again if `again`, and ends otherwise. `must`: a trigger is required. Triggers are not empty, and none
+// is a substring of another.
 struct Trigger {
   std::string text;
   RuleId after = -1;

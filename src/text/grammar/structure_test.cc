@@ -18,7 +18,7 @@ TEST(Structure, SequencesChoicesAndParts) {
   EXPECT_FALSE(m.accepts("<a>12"));
 }
 
-TEST(Structure, TextUntilMustCome) {
+TEST(Structure, TextUntilIsRequired) {
   TextMatcher m(structure_of(
       R"({"type": "sequence", "elements": [{"type": "text_until", "end": "</think>"}, {"type": "const_string", "value": "yes"}]})"));
   EXPECT_TRUE(m.accepts("</think>yes"));
@@ -55,7 +55,7 @@ TEST(Structure, TriggeredTags) {
   EXPECT_FALSE(two.accepts("<x>2"));
 }
 
-TEST(Structure, TagsWithSeparatorAndTheOlderForm) {
+TEST(Structure, TagsWithSeparatorAndTheLegacyForm) {
   TextMatcher m(structure_of(
       R"x({"type": "tags_with_separator", "at_least_one": true, "separator": ", ", "tags": [{"begin": "(", "content": {"type": "any_text"}, "end": ")"}]})x"));
   EXPECT_FALSE(m.accepts(""));
@@ -67,7 +67,7 @@ TEST(Structure, TagsWithSeparatorAndTheOlderForm) {
   EXPECT_FALSE(old.accepts("hello <f>a</f>"));
 }
 
-TEST(Structure, RefusedWithThePlace) {
+TEST(Structure, ErrorsNameThePlace) {
   const std::pair<const char*, const char*> cases[] = {
       {"[]", "must be a JSON object"},
       {R"({"type": "sequence", "elements": []})", "the structure.elements"},
@@ -77,7 +77,7 @@ TEST(Structure, RefusedWithThePlace) {
       {R"({"type": "triggered_tags", "triggers": ["<a"], "tags": [{"begin": "<b", "content": {"type": "any_text"}, "end": ""}]})",
        "triggers[0]"},
       {R"({"type": "triggered_tags", "triggers": ["<a", "a"], "tags": [{"begin": "<a", "content": {"type": "any_text"}, "end": ""}, {"begin": "a", "content": {"type": "any_text"}, "end": ""}]})",
-       "part of"},
+       "substring of"},
       {R"({"type": "text_until", "end": ""})", "empty"},
       {R"({"type": "json_schema", "json_schema": {"type": "nothing"}})", "JSON schema"}};
   for (const auto& [text, reason] : cases) {

@@ -6,7 +6,7 @@
 namespace millrace {
 namespace {
 
-// The edges of each state, by where they begin or by where they lead.
+// The edges of each state, indexed by source or by target.
 class EdgesOf {
  public:
   EdgesOf(size_t states, std::span<const TickEdge> edges, int32_t TickEdge::*end)
@@ -30,7 +30,7 @@ class EdgesOf {
   std::vector<uint32_t> first_, order_;
 };
 
-// Shortest ways to the end, by ticks.
+// Shortest paths to the end, in ticks.
 void set_least(std::span<const uint8_t> accepting, const EdgesOf& before, std::vector<TickRange>& states) {
   std::deque<int32_t> queue;
   for (size_t s = 0; s < accepting.size(); ++s)
@@ -48,8 +48,8 @@ void set_least(std::span<const uint8_t> accepting, const EdgesOf& before, std::v
   }
 }
 
-// States that lead to each other without a tick have one range: the group of each state (Tarjan, 1972). -1: leads to no
-// end.
+// States that reach each other without a tick have the same range: groups are strongly connected components (Tarjan,
+// 1972). -1: cannot reach the end.
 class Groups {
  public:
   Groups(const std::vector<TickRange>& states, const EdgesOf& after) : states_(states), after_(after) {
@@ -103,12 +103,12 @@ class Groups {
   const EdgesOf& after_;
   std::vector<uint32_t> order_, low_;
   std::vector<int32_t> open_;
-  std::vector<std::pair<int32_t, size_t>> path_;  // and which edge is next
+  std::vector<std::pair<int32_t, size_t>> path_;  // and the index of its next edge
   uint32_t entered_ = 0;
 };
 
-// Longest ways, from the end backwards. A group whose ways are never all known leads into a circle, which ticks: there
-// is no other kind between groups.
+// Longest paths, from the end backwards. A group that never becomes known leads into a cycle; cycles between groups
+// always tick, so it is unbounded.
 std::vector<uint32_t> most_of_groups(std::span<const TickEdge> edges, const Groups& groups) {
   const auto leaves = [&](const TickEdge& edge) {
     const int32_t from = groups.of[static_cast<size_t>(edge.from)], to = groups.of[static_cast<size_t>(edge.to)];
@@ -140,8 +140,8 @@ std::vector<uint32_t> most_of_groups(std::span<const TickEdge> edges, const Grou
   return most;
 }
 
-// Whether the ways out of some group leave a number between its bounds out. Where they do not, all numbers are reached:
-// each way out takes one off the number or goes to a group from which none leads back without a tick.
+// Whether the edges out of some group skip a number between its bounds. If none do, all numbers are reachable, by
+// induction: each edge reduces the number by one or leads to a group that cannot return without a tick.
 bool have_gaps(std::span<const uint8_t> accepting, std::span<const TickEdge> edges, const Groups& groups,
                const std::vector<TickRange>& states) {
   struct Way {
@@ -173,7 +173,7 @@ bool have_gaps(std::span<const uint8_t> accepting, std::span<const TickEdge> edg
 Result<TickRanges> tick_ranges(std::span<const uint8_t> accepting, std::span<const TickEdge> edges,
                                CompileBudget* budget) {
   BudgetShare share(budget);
-  constexpr int64_t kStateBytes = 96, kEdgeBytes = 80;  // of all that is made here; lists that grow among them
+  constexpr int64_t kStateBytes = 96, kEdgeBytes = 80;  // all allocations here, including growing lists
   MILLRACE_TRY_VOID(share.resize(std::ssize(accepting) * kStateBytes + std::ssize(edges) * kEdgeBytes));
   MILLRACE_TRY_VOID(share.check(4 * (std::ssize(accepting) + std::ssize(edges))));
   TickRanges out;

@@ -1,11 +1,11 @@
-// How many ticks (see expr.h) can still come before a rule's end, from each of its states. Whoever calls a counted rule
-// asks for a number of them; from a state where none of the numbers left fits there is no way on.
+// The number of ticks (see expr.h) possible between each state of a rule and the end of the rule. A call of a counted
+// rule bounds this number; a state from which no possible number is within the bounds is a dead end for that call.
 //
 //   [ true, true  : any number            [ true, true \n : none, so not for a call that needs one more
 //
-// A range has no gaps: every number between its bounds is reached. What the schema compiler writes keeps to that: an
-// item or member that is optional adds one to the most, one that may come often removes the bound, a required one adds
-// one to both, and a state that stands for several of them joins ranges that touch. Other rules are found out.
+// A range has no gaps: every number between its bounds is reachable. The rules of the schema compiler satisfy this: an
+// optional item or member adds one to the maximum, a repeatable one removes the bound, a required one adds one to both,
+// and a state that stands for several of them joins adjacent ranges. Rules with gaps are detected.
 #pragma once
 
 #include <cstdint>
@@ -18,9 +18,9 @@
 namespace millrace {
 
 struct TickRange {
-  uint32_t least = kNoLimit, most = 0;  // kNoLimit as `most`: no bound. Empty as it is made: the end is not reached
+  uint32_t least = kNoLimit, most = 0;  // kNoLimit as `most`: unbounded. Default: empty, the end is unreachable
   bool empty() const { return least == kNoLimit; }
-  // Whether some number of the range is within the bounds, need <= room.
+  // Whether some number of the range is in [need, room].
   bool meets(uint32_t need, uint32_t room) const { return least <= room && most >= need && !empty(); }
   TickRange plus(uint32_t ticks) const {
     return {least == kNoLimit ? kNoLimit : least + ticks, most == kNoLimit ? kNoLimit : most + ticks};
@@ -35,7 +35,7 @@ struct TickEdge {
 
 struct TickRanges {
   std::vector<TickRange> states;
-  bool gaps = false;  // some state's numbers are not all of its range, though both bounds are
+  bool gaps = false;  // some state cannot reach every number of its range
 };
 
 // Errors: those of the budget.

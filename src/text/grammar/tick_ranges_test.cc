@@ -1,5 +1,5 @@
-// Ranges of ticks against the definition, which numbers of ticks lead to the end, over random graphs; and what a
-// grammar makes of them.
+// Compares tick ranges with their definition (the numbers of ticks with which the end is reachable) over random graphs,
+// and tests their use by a grammar.
 #include "text/grammar/tick_ranges.h"
 
 #include <gtest/gtest.h>
@@ -11,7 +11,7 @@
 namespace millrace {
 namespace {
 
-// reached[s][n]: the end can be reached from state s with n ticks.
+// reached[s][n]: the end is reachable from state s with n ticks.
 std::vector<std::vector<uint8_t>> reached_by(const std::vector<uint8_t>& accepting, const std::vector<TickEdge>& edges,
                                              size_t most) {
   std::vector<std::vector<uint8_t>> reached(accepting.size(), std::vector<uint8_t>(most + 1, 0));
@@ -28,7 +28,7 @@ std::vector<std::vector<uint8_t>> reached_by(const std::vector<uint8_t>& accepti
   return reached;
 }
 
-TEST(TickRanges, AreTheNumbersThatLeadToTheEnd) {
+TEST(TickRanges, MatchTheDefinition) {
   constexpr size_t kMost = 40;
   size_t bounded = 0, open = 0, gaps = 0;
   for (uint32_t seed = 0; seed < 3000; ++seed) {
@@ -51,7 +51,7 @@ TEST(TickRanges, AreTheNumbersThatLeadToTheEnd) {
       for (uint32_t n = 0; n <= kMost; ++n)
         if (reached[s][n]) least = std::min(least, n), most = n;
       ASSERT_EQ(range.least, least) << "seed " << seed << " state " << s;
-      // A state has seven kin at most: beyond them a number that is reached comes from a circle.
+      // There are at most 7 states, so a path with more than 8 ticks contains a cycle.
       ASSERT_EQ(range.most, most > 8 ? kNoLimit : most) << "seed " << seed << " state " << s;
       ++(range.most == kNoLimit ? open : bounded);
       for (uint32_t n = 0; n <= 20; ++n) {
@@ -68,7 +68,7 @@ TEST(TickRanges, AreTheNumbersThatLeadToTheEnd) {
   EXPECT_GT(gaps, 50u);
 }
 
-// A rule of the texts, "." being one that ticks, and a call that asks for a number of ticks.
+// A rule over the texts, where "." ticks, and a call with bounds on the ticks.
 Result<Grammar> counted(const std::vector<std::string>& texts, bool often, uint32_t need, uint32_t room) {
   GrammarSpec spec;
   std::vector<ExprId> ways;
@@ -88,7 +88,7 @@ Result<Grammar> counted(const std::vector<std::string>& texts, bool often, uint3
   return Grammar::create(spec);
 }
 
-TEST(TickRanges, ACallThatAsksForWhatItsRuleDoesNotHaveIsNotThere) {
+TEST(TickRanges, ImpossibleCallsAreRemoved) {
   const auto begins = [](Result<Grammar> grammar, char byte) {
     EXPECT_TRUE(grammar.ok());
     ParseTable table(std::make_shared<const Grammar>(std::move(grammar).value()));
@@ -102,7 +102,7 @@ TEST(TickRanges, ACallThatAsksForWhatItsRuleDoesNotHaveIsNotThere) {
   EXPECT_TRUE(begins(counted({"a.", "b"}, true, 100, 100), 'b'));
 }
 
-TEST(TickRanges, ARuleThatLeavesNumbersOutIsRefused) {
+TEST(TickRanges, RulesWithGapsAreRejected) {
   const auto even = counted({".."}, true, 0, 5), apart = counted({"a", "b.."}, false, 0, 5);
   ASSERT_FALSE(even.ok());
   ASSERT_FALSE(apart.ok());

@@ -6,12 +6,12 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kShortList = 1024;  // tokens; more are kept as bits
+constexpr size_t kShortList = 1024;  // tokens; larger sets are stored as bits
 constexpr size_t kMostFingerprints = 4096;
-constexpr int64_t kMostMaskWork = 20'000'000;  // for one state; beyond it there is no mask
+constexpr int64_t kMostMaskWork = 20'000'000;  // per state; beyond it there is no mask
 
-// Ticks on the floor of sets that began there: with how many what began can end, for each way to read the text that no
-// other makes superfluous.
+// The tick ranges with which a rule that began on a floor can end, one for each parse that is not subsumed by
+// another.
 class FloorTicks {
  public:
   explicit FloorTicks(ParseTable& table) : table_(table) {}
@@ -20,7 +20,7 @@ class FloorTicks {
     know(set);
     return sets_[static_cast<size_t>(set)].ways;
   }
-  const std::vector<uint8_t>& exits(SetId set) {  // with how many it has ended here
+  const std::vector<uint8_t>& exits(SetId set) {  // tick counts with which the rule can end here
     know(set);
     return sets_[static_cast<size_t>(set)].exits;
   }
@@ -32,14 +32,14 @@ class FloorTicks {
     std::vector<uint8_t> exits;
   };
 
-  // One way makes another superfluous that needs more room and has no more to come.
+  // A parse subsumes others whose range lies within its own.
   static void add(std::vector<TickRange>& ways, TickRange way) {
     const auto within = [](const TickRange& a, const TickRange& b) { return a.least >= b.least && a.most <= b.most; };
     if (std::ranges::any_of(ways, [&](const TickRange& other) { return within(way, other); })) return;
     std::erase_if(ways, [&](const TickRange& other) { return within(other, way); });
     ways.push_back(way);
   }
-  // Where a frame's call leads to, or what is in it, stands on the frame.
+  // Adds the ranges of a state that runs in, or returns to, the frame.
   void add_on(std::vector<TickRange>& ways, FrameId id, int32_t state) {
     const ParseTable::Frame& frame = table_.frame(id);
     if (frame.kind == ParseTable::Frame::Kind::floor)
@@ -71,7 +71,7 @@ class FloorTicks {
   std::vector<Known> sets_;                     // [set]
 };
 
-// What tokens of a counted rule depend on. `now`: the ticks that can come from the state on; the call agrees with it.
+// Records how tokens of a counted rule depend on the call. `now`: the range of the state, which fits the call.
 void add_counted(StateMask& mask, std::span<const TokenId> tokens, const TickRange& now,
                  const std::vector<TickRange>& ways) {
   uint32_t least = kNoLimit;
@@ -152,7 +152,7 @@ std::shared_ptr<const StateMask> TokenMasks::find(const std::shared_ptr<const Gr
   auto mask = std::make_shared<const StateMask>(compute(trie_, grammar, state));
   std::lock_guard lock(mutex_);
   ++computed_;
-  if (auto found = entries_.find(key); found != entries_.end()) return found->second.mask;  // another thread was first
+  if (auto found = entries_.find(key); found != entries_.end()) return found->second.mask;  // another thread was faster
   uses_.push_front(key);
   entries_.emplace(key, Entry{mask, uses_.begin()});
   bytes_ += mask->bytes();

@@ -1,17 +1,16 @@
-// TokenMasks: which tokens a grammar's state allows, worked out once per state and kept (XGrammar: Dong et al., 2024,
+// TokenMasks: the tokens that a grammar state allows, computed once per state and cached (XGrammar: Dong et al., 2024,
 // arXiv 2411.15100). Nearly every token can be decided from the state alone; those that run past the end of the state's
-// rule ("exits") depend on what called the rule and are walked when the mask is asked for, from the exit on.
+// rule ("exits") depend on the caller of the rule and are checked when the mask is used, from the exit on.
 //
 //   state inside a string:   abc    allowed                       bits
 //                            ab"    closes it                     bits, an exit token
-//                            ",     closes it and goes on         an exit: node of `"` in the trie, walked with the
-//                            caller
+//                            ",     closes it and continues       an exit: trie node of `"`, walked with the caller
 //
-// A rule's ticks (see expr.h) are counted on the floor: a token with t of them, behind which a to b more can come, is
-// allowed where the call asks for some number from t + a to t + b. One StateMask serves all lengths.
+// A rule's ticks (see expr.h) are counted on the floor: a token with t ticks, after which a to b more are possible, is
+// allowed if the bounds of the call include some number from t + a to t + b. One StateMask serves all lengths.
 //
-// States of equal rules share a mask, across grammars. Kept under a byte bound, least recently used ones go first. All
-// of it may be used from any thread.
+// States of equal rules share a mask, across grammars. The cache is bounded in bytes and evicts the least recently used
+// masks. Thread-safe.
 #pragma once
 
 #include <list>
@@ -28,27 +27,27 @@ namespace millrace {
 
 struct StateMask {
   struct Exit {
-    uint32_t node = 0;  // of the trie, with nodes below it
+    uint32_t node = 0;  // of the trie, with children
     uint8_t ticks = 0;  // of a counted rule
   };
-  struct Least {  // a token that needs room for so many ticks
+  struct Least {  // a token that needs room for `ticks` ticks
     TokenId token = 0;
     uint32_t ticks = 0;
   };
-  struct Counted {  // a token and a way to read it: the rule can end with `least` to `most` ticks in all
+  struct Counted {  // a token and one parse of it: the rule can end with `least` to `most` ticks in total
     TokenId token = 0;
     uint32_t least = 0, most = 0;
   };
-  // Allowed where need is 0 and room at least most_ticks. One of the two forms: few tokens as a list, or a bit each.
+  // Allowed if need is 0 and room at least most_ticks. Stored as a list if they are few, else as bits.
   std::vector<uint64_t> bits;
   std::vector<TokenId> list;
-  // Of a counted rule, those of them that depend on the call's need and room; each is in one of the two.
-  std::vector<Least> counted_open;    // on its room alone; most ticks first
-  std::vector<Counted> counted_some;  // all ways of one token in a row: one of them has to fit
+  // In a counted rule, the tokens that depend on the call's need and room; each is in one of the two lists.
+  std::vector<Least> counted_open;    // depends only on room; most ticks first
+  std::vector<Counted> counted_some;  // all parses of a token in a row: one of them has to fit
   std::vector<Exit> exits;
   uint32_t most_ticks = 0;
-  ParseBound exceeded = ParseBound::none;  // not none: there is no mask, the vocabulary is walked with the set instead
-  int64_t work = 0;                        // that it took, as ParseTable counts
+  ParseBound exceeded = ParseBound::none;  // if set, there is no mask: walk the vocabulary with the set
+  int64_t work = 0;                        // to compute it, in units of ParseTable
 
   size_t bytes() const {
     return sizeof(*this) + bits.size() * 8 + list.size() * sizeof(TokenId) + counted_open.size() * sizeof(Least) +
@@ -65,12 +64,12 @@ class TokenMasks {
     std::lock_guard lock(mutex_);
     return ++grammars_;
   }
-  // The mask of one state; `grammar_id` names the grammar for states that no other can share.
+  // The mask of one state; `grammar_id` identifies the grammar for masks that cannot be shared.
   std::shared_ptr<const StateMask> find(const std::shared_ptr<const Grammar>& grammar, int64_t grammar_id,
                                         int32_t state);
 
   size_t bytes() const;
-  int64_t computed() const;  // masks worked out so far
+  int64_t computed() const;  // number of masks computed so far
 
  private:
   struct Entry {
@@ -85,14 +84,13 @@ class TokenMasks {
   int64_t grammars_ = 0;
   int64_t computed_ = 0;
   size_t bytes_ = 0;
-  std::unordered_map<std::string, int64_t> rules_;  // fingerprint -> a grammar id of its own
+  std::unordered_map<std::string, int64_t> rules_;  // fingerprint -> its own grammar id
   std::unordered_map<uint64_t, Entry> entries_;     // grammar id, state
-  std::list<uint64_t> uses_;                        // the latest first
+  std::list<uint64_t> uses_;                        // most recently used first
 };
 
-// Calls visit(node, set) for every node in [first, last) of the trie that the table can reach from `from`, which stands
-// for the parent of `first`.
-// Where a bound of the table is met the walk ends early: see ParseTable::exceeded().
+// Calls visit(node, set) for every node in [first, last) of the trie that the table can reach from `from`, the set at
+// the parent of `first`. Stops early if a bound of the table is hit: see ParseTable::exceeded().
 template <typename Visit>
 void walk_trie(const TokenTrie& trie, ParseTable& table, uint32_t first, uint32_t last, SetId from, Visit visit) {
   const auto nodes = trie.nodes();

@@ -1,12 +1,12 @@
-// TokenTrie: the bytes of a vocabulary's tokens as a tree, laid out in the order of a walk, so that a walk reads
-// forward and jumps over what it cannot use. Immutable, shared between threads.
+// TokenTrie: the bytes of a vocabulary's tokens as a trie in depth-first order, so that a walk reads memory forward and
+// skips subtrees. Immutable, shared between threads.
 //
 //   index   0     1    2    3     4            node 1 has children 2 and 3; its end is 4
 //   byte  (root)  a    b    c     b
 //   depth   0     1    2    2     1
 //
-// Control tokens, unused ones, those without bytes and those longer than kMaxTokenBytes are not in it: they are never
-// part of constrained text.
+// Control tokens, unused tokens, tokens without bytes and tokens longer than kMaxTokenBytes are left out: they are
+// never part of constrained text.
 #pragma once
 
 #include <cstdint>
@@ -25,12 +25,12 @@ class TokenTrie {
  public:
   static constexpr size_t kMaxTokenBytes = 250;
 
-  // `pieces` by id; an empty one is left out.
+  // `pieces` by id; empty ones are skipped.
   explicit TokenTrie(const std::vector<std::string>& pieces);
 
   struct Node {
     uint32_t end = 0;          // index after the last node below this one
-    uint32_t first_token = 0;  // the tokens spelled so far are [first_token, the next node's first_token)
+    uint32_t first_token = 0;  // tokens that end at this node: [first_token, the next node's first_token)
     uint8_t byte = 0;
     uint8_t depth = 0;
   };
@@ -42,20 +42,20 @@ class TokenTrie {
   bool has_children(uint32_t node) const { return nodes_[node].end > node + 1; }
 
   int32_t vocab_size() const { return static_cast<int32_t>(begin_.size()) - 1; }
-  size_t words() const { return (static_cast<size_t>(vocab_size()) + 63) / 64; }  // of a mask, one bit a token
+  size_t words() const { return (static_cast<size_t>(vocab_size()) + 63) / 64; }  // size of a mask, one bit per token
   std::string_view piece(TokenId token) const {
     const auto t = static_cast<size_t>(token);
     return std::string_view(text_).substr(begin_[t], begin_[t + 1] - begin_[t]);
   }
 
  private:
-  std::vector<Node> nodes_;  // and one more at the end
+  std::vector<Node> nodes_;  // and a sentinel
   std::vector<TokenId> tokens_;
   std::vector<size_t> begin_;
   std::string text_;  // bytes of the tokens in the trie, by id
 };
 
-// What each token writes, as the trie wants it.
+// The text of each token, as input of the TokenTrie.
 std::vector<std::string> constrained_pieces(const Tokenizer& tokenizer);
 
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// Aho and Corasick's automaton over the triggers, as a rule: a state is the longest text behind us that begins a
-// trigger.
+// The Aho-Corasick automaton of the triggers, as a rule: a state is the longest suffix of the text that is a prefix of
+// a trigger.
 #include <fmt/format.h>
 
 #include <deque>
@@ -13,7 +13,7 @@ constexpr size_t kMostTriggerBytes = 16384;
 
 struct Tree {
   std::vector<std::array<int32_t, 256>> next;
-  std::vector<int32_t> trigger;  // [state]: the one that has come, -1
+  std::vector<int32_t> trigger;  // [state]: the trigger completed here, or -1
 
   int32_t add() {
     next.emplace_back().fill(-1);
@@ -22,7 +22,7 @@ struct Tree {
   }
 };
 
-// Missing edges lead to where the longest proper suffix would go on.
+// Fills missing edges from the longest proper suffix.
 void add_failures(Tree& tree) {
   std::vector<int32_t> fail(tree.next.size(), 0);
   std::deque<int32_t> queue;
@@ -62,7 +62,7 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
     MILLRACE_TRY_VOID(share.check(static_cast<int64_t>(triggers.size() * text.size())));
     for (size_t j = 0; j < triggers.size(); ++j)
       if (i != j && triggers[j].text.find(text) != std::string::npos)
-        return Error::user(fmt::format("structure: the trigger '{}' is a part of '{}'", text, triggers[j].text));
+        return Error::user(fmt::format("structure: the trigger '{}' is a substring of '{}'", text, triggers[j].text));
     if ((bytes += text.size()) > kMostTriggerBytes)
       return Error::unsupported(fmt::format("structure: the triggers are longer than {} bytes", kMostTriggerBytes));
     int32_t at = 0;
@@ -89,17 +89,17 @@ Result<ExprId> triggered_text(GrammarSpec& spec, const std::vector<Trigger>& tri
     dfa.class_of[byte] = static_cast<uint8_t>(dfa.classes - 1);
   }
   const size_t states = tree.next.size(), classes = static_cast<size_t>(dfa.classes);
-  const auto end = static_cast<int32_t>(states);  // behind a trigger, where nothing is free any more
+  const auto end = static_cast<int32_t>(states);  // after a trigger, if no free text follows
   dfa.next.assign((states + 1) * classes, -1);
   dfa.accepting.assign(states + 1, must ? 0 : 1);
   dfa.accepting[states] = 1;
   dfa.ticks.assign(states + 1, 0);
   dfa.calls.resize(states + 1);
-  // What must come at least once, and may come again, goes on in free text that may end; a rule of its own.
+  // Required and repeatable: after the first trigger, continue in a separate rule where triggers are optional.
   RuleId rest = -1;
   if (must && again) {
     MILLRACE_TRY(const ExprId body, triggered_text(spec, triggers, false, true, budget));
-    rest = spec.add_rule("the text behind a trigger");
+    rest = spec.add_rule("the text after a trigger");
     spec.set_body(rest, body);
   }
   for (size_t s = 0; s < states; ++s) {

@@ -1,8 +1,7 @@
-// What the parser makes of a template. Immutable once parsed; shared by every render.
+// The syntax tree of a template. Immutable after parsing; shared by all renders.
 //
-// Names of variables are numbered (Ast::names), so that a scope is a short array searched by number.
-// Every node knows the height of the tree below it; the parser bounds it, so that walking the tree
-// cannot overflow the stack.
+// Variable names are numbered (Ast::names), so that a scope is a short array searched by number. Every node stores the
+// height of its subtree; the parser bounds it, so that walking the tree cannot overflow the stack.
 #pragma once
 
 #include <deque>
@@ -22,7 +21,7 @@ enum class ExprType : uint8_t {
   dict,       // children: key, value, key, value ...
   attribute,  // children[0] . text
   item,       // children[0] [ children[1] ]
-  slice,      // children[0] [ children[1] : children[2] : children[3] ], null where left out
+  slice,      // children[0] [ children[1] : children[2] : children[3] ], null if omitted
   call,       // children[0] ( args )
   filter,     // children[0] | text ( args ); children[0] is null in a filter block
   test,       // children[0] is text ( args )
@@ -81,7 +80,7 @@ struct Stmt;
 using StmtPtr = std::unique_ptr<Stmt>;
 using Body = std::vector<StmtPtr>;
 
-// Where an assignment goes: a name, an attribute of a namespace, or several of these.
+// The target of an assignment: a name, an attribute of a namespace, or several of these.
 struct Target {
   int name = -1;
   std::string attribute;
@@ -95,7 +94,7 @@ struct MacroDef {
   std::vector<std::string> parameter_names;
   std::vector<ExprPtr> defaults;  // of the last parameters
   Body body;
-  int caller = -1, kwargs = -1, varargs = -1;  // names, when the body mentions them
+  int caller = -1, kwargs = -1, varargs = -1;  // names, if the body uses them
 };
 
 struct Stmt {

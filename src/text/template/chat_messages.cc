@@ -10,7 +10,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// Turns "arguments": "{...}" into the object it spells; leaves alone what is no JSON object.
+// Replaces "arguments": "{...}" by the parsed object; anything that is not a JSON object is left unchanged.
 void parse_arguments(Json& message) {
   auto calls = message.find("tool_calls");
   if (calls == message.end() || !calls->is_array()) return;
@@ -59,11 +59,11 @@ Result<Json> chat_context(const Json& messages, const ChatContextOptions& option
   for (size_t i = 0; i < messages.size(); ++i) {
     const Json& message = messages[i];
     if (!message.is_object() || !message.contains("role") || !message["role"].is_string()) {
-      return Error::user(fmt::format("messages[{}] must be an object with a text 'role'", i));
+      return Error::user(fmt::format("messages[{}] must be an object with a string 'role'", i));
     }
     if (options.parse_tool_arguments) parse_arguments(context["messages"][i]);
   }
-  // Present but null when there are none, as Hugging Face passes them.
+  // Present but null if there are none, as in Hugging Face.
   context["tools"] = options.tools ? *options.tools : Json();
   context["documents"] = options.documents ? *options.documents : Json();
   context["add_generation_prompt"] = options.add_generation_prompt;

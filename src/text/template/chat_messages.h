@@ -1,5 +1,5 @@
-// From a conversation to the variables that a chat template expects, with Hugging Face's names:
-// messages, tools, documents, add_generation_prompt, bos_token, eos_token.
+// Converts a conversation to the variables that a chat template expects, with Hugging Face's names: messages, tools,
+// documents, add_generation_prompt, bos_token, eos_token.
 #pragma once
 
 #include <nlohmann/json_fwd.hpp>
@@ -11,7 +11,7 @@
 
 namespace millrace {
 
-// What a model without a template of its own is prompted with (ChatML).
+// The template of models that have none (ChatML).
 extern const std::string_view kFallbackChatTemplate;
 
 struct ChatMessage {
@@ -25,8 +25,8 @@ struct ChatContextOptions {
   std::string eos_token;
   const nlohmann::ordered_json* tools = nullptr;      // array of tool definitions; null: none
   const nlohmann::ordered_json* documents = nullptr;  // array; null: none
-  const nlohmann::ordered_json* extra = nullptr;      // object of further variables, such as enable_thinking
-  // Clients send a tool call's arguments as a text that holds JSON; templates read them as a mapping.
+  const nlohmann::ordered_json* extra = nullptr;      // object of additional variables, such as enable_thinking
+  // Clients send the arguments of a tool call as a JSON string; templates expect a mapping.
   bool parse_tool_arguments = true;
 };
 

@@ -22,7 +22,7 @@ TEST(ChatMessages, FallbackTemplateIsChatMl) {
   EXPECT_EQ(*parsed->render(*chat_context(to_json({{"user", "Hi"}}), closed)), "<|im_start|>user\nHi<|im_end|>\n");
 }
 
-TEST(ChatMessages, VariablesHaveTheirNames) {
+TEST(ChatMessages, VariableNames) {
   Json tools = Json::parse(R"([{"type": "function"}])");
   Json extra = Json{{"enable_thinking", false}, {"bos_token", "override"}};
   ChatContextOptions options;

@@ -12,7 +12,7 @@
 namespace millrace {
 namespace {
 
-// The engine throws inside itself; nothing leaves this file but a Result.
+// The engine throws internally; exceptions are converted to a Result here.
 template <typename T, typename F>
 Result<T> guarded(F&& f) {
   try {

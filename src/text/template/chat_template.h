@@ -1,13 +1,12 @@
 // Chat templates: a sandboxed engine for the Jinja dialect in which models ship their prompt format.
 //
-// The language is Jinja2's (https://jinja.palletsprojects.com, 3.1) with the settings that Hugging Face
-// uses: trim_blocks, lstrip_blocks, the loop controls break and continue, the generation block, an
-// immutable sandbox (no method that changes a list or a dict), and the globals raise_exception and
-// strftime_now. Rendered text equals what Python prints, down to repr() of floats and lists.
-// What touches files (include, import, extends) is refused.
+// The language is Jinja2 (https://jinja.palletsprojects.com, 3.1) with the settings of Hugging Face: trim_blocks,
+// lstrip_blocks, the loop controls break and continue, the generation block, an immutable sandbox (no method that
+// modifies a list or a dict), and the globals raise_exception and strftime_now. Rendered text equals Python's output,
+// including repr() of floats and lists. Tags that read files (include, import, extends) are rejected.
 //
-// A template is data from outside, so everything is bounded: source size, nesting, evaluation steps,
-// recursion, memory and output. Nothing a template does can crash or hang the process.
+// Templates are untrusted, so everything is bounded: source size, nesting, evaluation steps, recursion, memory and
+// output. No template can crash or hang the process.
 //
 //   source -> lexer -> parser -> Ast (immutable) -> Runtime, one per render -> text
 //
@@ -29,14 +28,14 @@ struct TemplateLimits {
   int64_t source_bytes = int64_t{4} << 20;
   int64_t steps = 20'000'000;                 // nodes evaluated, plus one per 16 bytes or element handled
   int64_t depth = 800;                        // evaluator frames, macro recursion included
-  int64_t nesting = 200;                      // brackets, operators and blocks inside each other in the source
-  int64_t output_bytes = int64_t{64} << 20;   // rendered text, and any one string on the way to it
+  int64_t nesting = 200;                      // nested brackets, operators and blocks in the source
+  int64_t output_bytes = int64_t{64} << 20;   // rendered text, and any intermediate string
   int64_t memory_bytes = int64_t{512} << 20;  // values alive at once
 };
 
 struct RenderOptions {
-  // The moment that strftime_now formats, in seconds since the Unix epoch, read as UTC. Empty: the
-  // machine's clock in its local time zone.
+  // The time that strftime_now formats, in seconds since the Unix epoch, as UTC. Empty: the system clock in the local
+  // time zone.
   std::optional<int64_t> now_unix_seconds;
 };
 
@@ -49,8 +48,8 @@ class ChatTemplate {
   // Errors: corrupt (syntax, with the line), unsupported (include, import, extends), resource (a limit).
   static Result<ChatTemplate> parse(std::string_view source, const TemplateLimits& limits = {});
 
-  // `context` is an object; each key becomes a variable. Errors: corrupt (raise_exception with the
-  // template's own message, or any error of evaluation, with the line), resource (a limit).
+  // `context` is an object; each key becomes a variable. Errors: corrupt (raise_exception with the template's message,
+  // or any evaluation error, with the line), resource (a limit).
   Result<std::string> render(const nlohmann::ordered_json& context, const RenderOptions& options = {}) const;
 
  private:

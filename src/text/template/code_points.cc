@@ -11,8 +11,8 @@ utf8proc_category_t category(char32_t c) { return utf8proc_category(static_cast<
 
 bool is_stray(char32_t c) { return c >= kInvalidByte && c < kInvalidByte + 0x100; }
 
-// Appends the mapping of one code point; the few one-to-many mappings that occur in practice are
-// spelled out, since utf8proc maps one to one.
+// Appends the mapping of one code point. The few one-to-many mappings that occur in practice are listed explicitly,
+// because utf8proc maps one to one.
 void append_upper(char32_t c, std::string& out) {
   switch (c) {
     case 0x00DF: out += "SS"; return;

@@ -1,6 +1,5 @@
-// Text as Python sees it: positions are code points, stored here as UTF-8. A byte that is not part of
-// a valid sequence counts as one code point of its own and is carried through unchanged, so no input
-// is refused and slicing never loses bytes.
+// Python's view of text, where positions are code points, on UTF-8 storage. A byte that is not part of a valid sequence
+// counts as one code point and is preserved, so that no input is rejected and slicing never loses bytes.
 #pragma once
 
 #include <cstddef>

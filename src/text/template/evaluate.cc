@@ -128,7 +128,7 @@ Value Runtime::eval_filter(const Expr& e, const Value* piped, const ScopePtr& sc
   const ExprPtr& inner = e.children[0];
   if (!inner) {
     v = *piped;
-  } else if (piped && inner->type == ExprType::filter) {  // a chain that ends in the block's text
+  } else if (piped && inner->type == ExprType::filter) {  // a filter chain applied to the block's text
     Level level(*this);
     v = eval_filter(*inner, piped, scope);
   } else {
@@ -140,7 +140,7 @@ Value Runtime::eval_filter(const Expr& e, const Value* piped, const ScopePtr& sc
 }
 
 Value Runtime::eval_test(const Expr& e, const ScopePtr& scope) {
-  // `defined` and `undefined` are by far the most frequent, and must not fail on what is unsafe.
+  // `defined` and `undefined` are by far the most frequent tests, and must not fail on unsafe attributes.
   Value v = eval(*e.children[0], scope);
   if (e.args.empty() && e.text == "defined") return Value::boolean(!v.is_undefined());
   Args args = eval_arguments(e.args, scope);
@@ -173,7 +173,7 @@ Args Runtime::eval_arguments(const std::vector<Argument>& arguments, const Scope
 
 Value Runtime::eval_call(const Expr& e, const ScopePtr& scope, const Value* caller) {
   const Expr& target = *e.children[0];
-  // A method of a plain value is called without making an object of it first.
+  // Fast path: call a method of a plain value without creating a bound method object.
   if (target.type == ExprType::attribute && !caller) {
     Value base = eval(*target.children[0], scope);
     std::string_view name = target.symbol->text;
@@ -190,7 +190,7 @@ Value Runtime::eval_call(const Expr& e, const ScopePtr& scope, const Value* call
     line = e.line;
     return call(callee, args);
   }
-  if (target.type == ExprType::name && !caller) {  // a global function, likewise
+  if (target.type == ExprType::name && !caller) {  // the same for a global function
     const Native* global = nullptr;
     bool shadowed = root_[static_cast<size_t>(target.name)] != nullptr;
     for (const Scope* s = scope.get(); s && !shadowed; s = s->parent.get()) shadowed = s->find(target.name) != nullptr;

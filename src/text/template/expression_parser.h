@@ -1,6 +1,6 @@
-// The half of the parser that reads expressions, and the token cursor both halves share.
-// Precedence, loosest first: if-else, or, and, not, comparisons and in, + -, ~, * / // %, **, unary,
-// then calls, subscripts, filters and tests.
+// The part of the parser for expressions, and the token cursor that both parts share.
+// Precedence, loosest first: if-else, or, and, not, comparisons and in, + -, ~, * / // %, **, unary, then calls,
+// subscripts, filters and tests.
 #pragma once
 
 #include <initializer_list>
@@ -20,7 +20,7 @@ class ExpressionParser {
   ExpressionParser(std::vector<Token> tokens, int nesting)
       : tokens_(std::move(tokens)), nesting_(nesting), ast_(std::make_shared<Ast>()) {}
 
-  // Counts how deep the parser has gone into itself.
+  // Counts the recursion depth of the parser.
   struct Level {
     explicit Level(ExpressionParser& p) : parser(p) {
       if (++parser.level_ > parser.nesting_) parser.too_deep();
@@ -51,7 +51,7 @@ class ExpressionParser {
   ExprPtr constant(Value value, int line) const;
 
   ExprPtr expression(bool with_condition = true);
-  // One expression, or a tuple when commas follow; `stop` is a name that ends it.
+  // One expression, or a tuple if commas follow; `stop` is a name that ends it.
   ExprPtr tuple(bool with_condition = true, std::string_view stop = {}, bool in_brackets = false);
   ExprPtr filters(ExprPtr e, bool begin_inline);
   ExprPtr postfix(ExprPtr e);
@@ -61,7 +61,7 @@ class ExpressionParser {
   int nesting_;
   int level_ = 0;
   std::shared_ptr<Ast> ast_;
-  std::vector<MacroDef*> macros_;  // whose bodies are being read, outermost first
+  std::vector<MacroDef*> macros_;  // macros whose bodies are being parsed, outermost first
 
  private:
   ExprPtr conditional();

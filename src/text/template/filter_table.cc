@@ -1,4 +1,4 @@
-// Looks a filter up in the three tables: text_filters.cc, sequence_filters.cc, selection_filters.cc.
+// Looks up a filter in the three tables: text_filters.cc, sequence_filters.cc, selection_filters.cc.
 #include "text/template/natives.h"
 
 namespace millrace::jinja {

@@ -1,5 +1,5 @@
-// '%' formatting and str.format, in the parts that text templates use: no !r:>{width} nesting beyond
-// one field inside a spec, no locale.
+// '%' formatting and str.format, as far as text templates use them: only one level of nested fields in a spec, such as
+// !r:>{width}, and no locale.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -29,7 +29,7 @@ struct Spec {
   char type = 0;
 };
 
-// Reads digits at `pos`; fails when they make no sensible width.
+// Reads digits at `pos`; fails if the width is too large.
 std::optional<int> read_number(std::string_view text, size_t& pos) {
   size_t start = pos;
   Int v = 0;
@@ -378,7 +378,7 @@ class BraceFormatter {
   std::string field(std::string_view text, int depth) {
     rt_.budget.spend(1);
     size_t end = text.find_first_of("!:");
-    // A [key] may hold either character.
+    // A [key] may contain either character.
     size_t open = text.find('[');
     if (open != std::string_view::npos && open < end) {
       size_t close = text.find(']', open);

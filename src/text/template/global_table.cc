@@ -1,4 +1,4 @@
-// Functions that are always there.
+// The built-in global functions.
 #include <fmt/format.h>
 
 #include <ctime>
@@ -11,7 +11,7 @@
 namespace millrace::jinja {
 namespace {
 
-constexpr Int kMaxRange = 100'000;  // the sandbox's bound
+constexpr Int kMaxRange = 100'000;  // the sandbox's limit
 
 Value range(Runtime& rt, const Value&, Args& args) {
   const auto& a = args.positional;
@@ -94,7 +94,7 @@ Value strftime_now(Runtime& rt, const Value&, std::span<const Value> a) {
   bool ok = rt.options().now_unix_seconds ? gmtime_r(&now, &parts) != nullptr : localtime_r(&now, &parts) != nullptr;
   if (!ok) fail("strftime_now: the clock is out of range");
   if (format.empty()) return rt.string("");
-  // Python adds %f, microseconds; widths such as %1000d would let a short format make a long text.
+  // Python adds %f, microseconds. Widths such as %1000d are rejected: they would let a short format make a long text.
   std::string checked;
   for (size_t i = 0; i < format.size(); ++i) {
     checked += format[i];

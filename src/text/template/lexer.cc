@@ -100,8 +100,8 @@ class Lexer {
     if (!t.empty()) add(TokenType::data, t);
   }
 
-  // Moves past the end of a block or comment at pos_: `close` is "%}" or "#}", perhaps with a sign.
-  // False when it is not there.
+  // Moves past the end of a block or comment at pos_: `close` is "%}" or "#}", optionally with a sign. Returns false if
+  // it is not at pos_.
   bool skip_close(std::string_view close, bool trim_newline) {
     size_t start = pos_;
     if (at("-") && rest().substr(1, 2) == close) {
@@ -130,7 +130,7 @@ class Lexer {
     bad("a comment {# is never closed with #}");
   }
 
-  // After "{%" and its sign: is this the raw tag? Consumes it.
+  // After "{%" and its sign: consumes the raw tag if this is one.
   bool raw_begin() {
     size_t p = pos_ + space_length(pos_);
     if (std::string_view(source_).substr(p, 3) != "raw") return false;
@@ -173,7 +173,7 @@ class Lexer {
 
   void tag(bool block) {
     add(block ? TokenType::block_begin : TokenType::variable_begin, block ? "{%" : "{{");
-    std::vector<char> open;  // brackets that wait for their partner
+    std::vector<char> open;  // unmatched open brackets
     while (true) {
       advance(space_length(pos_));
       if (pos_ >= source_.size()) bad(block ? "a tag {% is never closed with %}" : "a tag {{ is never closed with }}");

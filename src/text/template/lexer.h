@@ -1,12 +1,11 @@
-// Cuts a template into tokens. Whitespace control is settled here: after the lexer, a data token is
-// exactly the text to print.
+// Splits a template into tokens and applies whitespace control: a data token is exactly the text to print.
 //
 //   text {%- if x -%} text {{ y }} text {# note #} {% raw %} {{ as is }} {% endraw %}
 //
 //   -   strips whitespace on its side                 +   keeps it, against the settings below
-//   trim_blocks: the newline right after %} or #} goes
-//   lstrip_blocks: blanks between the line's start and {% or {# go
-// One newline at the very end of the source goes; \r\n and \r count as \n.
+//   trim_blocks: the newline directly after %} or #} is removed
+//   lstrip_blocks: blanks between the start of a line and {% or {# are removed
+// One newline at the very end of the source is removed; \r\n and \r count as \n.
 #pragma once
 
 #include <string>
@@ -39,7 +38,7 @@ struct Token {
   double number = 0;
 };
 
-// Throws Failure, naming the line.
+// Throws Failure with the line.
 std::vector<Token> tokenize(std::string_view source);
 
 }  // namespace millrace::jinja

@@ -59,7 +59,7 @@ std::vector<std::string_view> split_spaces(std::string_view t, Int limit) {
   t = strip_left(t);
   while (!t.empty()) {
     if (limit >= 0 && static_cast<Int>(parts.size()) >= limit) {
-      parts.push_back(t);  // with the blanks at its end
+      parts.push_back(t);  // with trailing blanks
       break;
     }
     size_t end = 0;
@@ -141,7 +141,7 @@ Value partition(Runtime& rt, const Value& v, Bound a) {
   return rt.tuple(std::move(out));
 }
 
-// The part of the text between code points start and end, as Python's optional arguments give them.
+// The part of the text between code points start and end, with the semantics of Python's optional arguments.
 struct Window {
   std::string_view text;
   Int offset = 0;  // code points before it
@@ -230,7 +230,7 @@ Value replace(Runtime& rt, const Value& v, Bound a) {
     append(to);
     ++done;
     pos = at + from.size();
-    if (from.empty()) {  // between any two letters, and at both ends
+    if (from.empty()) {  // between all characters, and at both ends
       if (pos >= t.size()) {
         pos = t.size();
         break;
@@ -270,7 +270,7 @@ Value justify(Runtime& rt, const Value& v, Bound a) {
   if (missing <= 0) return v;
   if (missing > rt.budget.string_bytes / 4) fail_resource("the text would be too long");
   rt.budget.spend_bytes(static_cast<size_t>(missing) * fill.size());
-  // Python puts the odd one left when the width is odd.
+  // Python puts the extra fill character on the left if the width is odd.
   Int left = Align == '<' ? 0 : Align == '>' ? missing : missing / 2 + (missing & width & 1);
   std::string out;
   for (Int i = 0; i < left; ++i) out += fill;
@@ -328,7 +328,7 @@ Value expandtabs(Runtime& rt, const Value& v, Bound a) {
   return rt.string(std::move(out));
 }
 
-// A class of letters that all of the text must be in, and the text not be empty.
+// Tests that the text is not empty and all of its characters are in a class.
 template <bool (*In)(char32_t)>
 Value all_letters(Runtime& rt, const Value& v, Bound) {
   std::string_view t = self_text(rt, v);

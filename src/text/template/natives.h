@@ -1,9 +1,9 @@
-// The tables of what templates can call: filters, tests, methods and global functions. One line each:
-// name, parameters, function.
+// The tables of functions that templates can call: filters, tests, methods and globals. One line each: name,
+// parameters, function.
 //
-// `parameters` lists names in order, separated by spaces; "?" after a name makes it optional (its value
-// is then absent), "/" at the front makes all of them positional only. The value that a filter, test or
-// method works on comes first and is not listed. Functions with `variadic` get the arguments unbound.
+// `parameters` lists names in order, separated by spaces; "?" after a name makes it optional (its value is absent if
+// not given), "/" at the front makes all of them positional-only. The value that a filter, test or method applies to is
+// the first argument and is not listed. Functions with `variadic` receive the arguments unbound.
 #pragma once
 
 #include <span>
@@ -24,7 +24,7 @@ const Native* find_filter(std::string_view name);
 const Native* find_test(std::string_view name);
 const Native* find_method(const Value& self, std::string_view name);
 const Native* find_global(std::string_view name);
-// Methods that would change a list or a dict; the sandbox refuses them.
+// Methods that modify a list or a dict; the sandbox rejects them.
 bool is_mutating_method(const Value& self, std::string_view name);
 
 std::span<const Native> text_filters();
@@ -33,7 +33,7 @@ std::span<const Native> selection_filters();
 
 Value call_native(Runtime& rt, const Native& native, const Value& self, Args& args);
 
-// Checked reading of arguments; `what` names the function for the message.
+// Type-checked access to arguments; `what` names the function in error messages.
 Int int_arg(const Value& v, const char* what);
 Int int_arg(const Value& v, const char* what, Int otherwise);
 bool bool_arg(const Value& v, bool otherwise);

@@ -1,4 +1,4 @@
-// What templates can hold that is more than data.
+// Values of templates that are not plain data: namespaces, callables, the loop variable.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace millrace::jinja {
 
-// namespace(): the only thing whose attributes `set` may change.
+// namespace(): the only object whose attributes `set` may modify.
 class Namespace final : public Object {
  public:
   const char* type_name() const override { return "Namespace"; }
@@ -21,7 +21,7 @@ class Namespace final : public Object {
   std::vector<std::pair<std::string, Value>> attributes_;
 };
 
-// A filter, test or global function taken as a value, or a method with the value it belongs to.
+// A filter, test or global function used as a value, or a method bound to its value.
 class BoundNative final : public Object {
  public:
   BoundNative(const Native& native, Value self) : native_(native), self_(std::move(self)) {}

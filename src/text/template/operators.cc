@@ -110,7 +110,7 @@ Value integer_arithmetic(Op op, Int a, Int b) {
     }
     default:
       if (b >= 0) {
-        // A base of 0, 1 or -1 may have any exponent; the loop is short, 128 bits at most.
+        // A base of 0, 1 or -1 allows any exponent; otherwise the loop has at most 128 steps.
         return Value::integer(a == -1            ? (b % 2 == 0 ? 1 : -1)
                               : a == 0 || a == 1 ? (b == 0 ? 1 : a)
                                                  : integer_power(a, b));
@@ -288,7 +288,7 @@ bool same(const Value& a, const Value& b) {
     case Kind::boolean:
     case Kind::integer: return a.as_int() == b.as_int();
     case Kind::floating: return a.as_double() == b.as_double();
-    case Kind::string: return a.text() == b.text();  // Python interns what templates compare this way
+    case Kind::string: return a.text() == b.text();  // strings compared with `is` are interned in Python
     case Kind::sequence:
     case Kind::dict: return a.identity() == b.identity();
     case Kind::object: return a.object() == b.object();
@@ -404,7 +404,7 @@ Value slice(Runtime& rt, const Value& v, const Value& start, const Value& stop, 
   std::string text;
   std::vector<Value> items;
   rt.budget.spend(static_cast<int64_t>(v.is_string() ? n / 16 : n));
-  by = std::clamp<Int>(by, -n - 1, n + 1);  // further never matters, and cannot overflow
+  by = std::clamp<Int>(by, -n - 1, n + 1);  // larger steps are equivalent; prevents overflow
   for (Int i = from; by > 0 ? i < to : i > to; i += by) {
     if (v.is_string()) {
       text += letters[static_cast<size_t>(i)];

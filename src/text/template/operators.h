@@ -1,5 +1,5 @@
-// Python's operators on values. Every loop is charged to the budget; a comparison of structures that
-// share parts may take exponentially many steps, and then fails instead.
+// Python's operators on values. Every loop is charged to the budget: comparing structures with shared parts may take
+// exponentially many steps, and then fails with a resource error.
 #pragma once
 
 #include "text/template/ast.h"

@@ -21,7 +21,7 @@ class Parser : ExpressionParser {
   }
 
  private:
-  // Statements up to a block whose name is in `ends`; the name itself stays to be read.
+  // Statements up to a block whose name is in `ends`; the name itself is not consumed.
   Body body(std::initializer_list<std::string_view> ends) {
     Level level(*this);
     Body out;
@@ -59,7 +59,7 @@ class Parser : ExpressionParser {
     }
   }
 
-  // Body of a block, its end tag's name included.
+  // The body of a block; consumes the name of the end tag too.
   Body body_to(std::string_view end) {
     end_block();
     Body b = body({end});
@@ -186,7 +186,7 @@ class Parser : ExpressionParser {
     return s;
   }
 
-  // A body that is rendered on its own cannot break the loop around it.
+  // A body that is rendered separately cannot break the enclosing loop.
   template <typename F>
   Body isolated(F read) {
     int loops = std::exchange(loops_, 0);
@@ -253,7 +253,7 @@ class Parser : ExpressionParser {
     macros_.push_back(&macro);
     macro.body = isolated([&] { return body_to(end); });
     macros_.pop_back();
-    for (size_t i = 0; i < macro.parameters.size(); ++i) {  // a parameter of that name is an ordinary one
+    for (size_t i = 0; i < macro.parameters.size(); ++i) {  // a declared parameter of that name is an ordinary one
       if (macro.caller == macro.parameters[i]) macro.caller = -1;
       if (macro.kwargs == macro.parameters[i]) macro.kwargs = -1;
       if (macro.varargs == macro.parameters[i]) macro.varargs = -1;
@@ -343,7 +343,7 @@ class Parser : ExpressionParser {
     return s;
   }
 
-  int loops_ = 0;  // loops that break and continue may end
+  int loops_ = 0;  // enclosing loops that break and continue apply to
 };
 
 }  // namespace

@@ -1,4 +1,4 @@
-// Template source -> Ast.
+// Parses a template source to an Ast.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace millrace::jinja {
 
-// `nesting` bounds how deep brackets, operators and blocks may lie in each other. Throws Failure.
+// `nesting` bounds the nesting of brackets, operators and blocks. Throws Failure.
 std::shared_ptr<const Ast> parse(std::string_view source, int nesting);
 
 }  // namespace millrace::jinja

@@ -19,7 +19,7 @@ class ReprWriter {
 
   void write(const Value& v) {
     rt_.budget.spend(1);
-    Runtime::Level level(rt_);  // a namespace may hold itself, below any number of lists
+    Runtime::Level level(rt_);  // a namespace may contain itself, below any number of lists
     switch (v.kind()) {
       case Kind::absent:
       case Kind::none: return put("None");
@@ -224,7 +224,7 @@ class JsonWriter {
 
 std::string to_string(Int v) { return fmt::format("{}", v); }
 
-// The shortest digits that read back as `v`; an exponent below 1e-4 and from 1e16 on.
+// The shortest digits that parse back to `v`; with an exponent below 1e-4 and from 1e16 on.
 std::string float_repr(double v) {
   if (std::isnan(v)) return "nan";
   if (std::isinf(v)) return v > 0 ? "inf" : "-inf";

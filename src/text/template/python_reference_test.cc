@@ -16,13 +16,13 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr int kNoJinja = 77;  // the script's exit code, where jinja2 is not installed
+constexpr int kNoJinja = 77;  // exit code of the script if jinja2 is not installed
 constexpr int kNoPython = 127;
 
 TEST(TemplatePython, OwnTemplatesWithOwnConversations) {
   std::filesystem::path folder = std::filesystem::path(MILLRACE_SOURCE_DIR) / "tests" / "golden" / "jinja";
   if (!std::filesystem::exists(folder / "render_reference.py")) GTEST_SKIP() << "no reference script in " << folder;
-  // Names of months and days in English, and the clock in UTC, on both sides.
+  // English names of months and days, and UTC, on both sides.
   setenv("TZ", "UTC", 1);
   tzset();
   std::string command = "LC_ALL=C.UTF-8 python3 '" + (folder / "render_reference.py").string() + "' 2>&1";

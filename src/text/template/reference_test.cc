@@ -73,7 +73,7 @@ TEST(TemplateReference, EveryTemplateWithEveryContext) {
       context["eos_token"] = "</s>";
       expect(path + " / " + name, source, context, rendering.value("text", Json()));
       ++(rendering.contains("text") ? texts : errors);
-      if (rendering.contains("error")) {  // the same complaint, too
+      if (rendering.contains("error")) {  // the same error message
         auto got = render(source, context);
         std::string message = rendering["error"];
         message = message.substr(message.find(": ") + 2);

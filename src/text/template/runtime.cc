@@ -59,7 +59,7 @@ void Runtime::too_deep() const {
 
 std::string Runtime::render(const nlohmann::ordered_json& context) {
   if (context.is_object()) {
-    // Only variables that the template names are converted.
+    // Only variables that the template mentions are converted.
     root_values_.reserve(ast_.names.size());
     for (size_t i = 0; i < ast_.names.size(); ++i) {
       auto it = context.find(ast_.names[i]);
@@ -245,7 +245,7 @@ Value Runtime::item(const Value& v, const Value& key) {
     }
   }
   if (key.is_string()) {
-    if (v.is_dict()) {  // not a key: perhaps a method
+    if (v.is_dict()) {  // not a key: try a method
       if (is_mutating_method(v, key.text())) return undefined(Missing::unsafe, v, std::string(key.text()));
       if (const Native* method = find_method(v, key.text())) return Value::object(object<BoundNative>(*method, v));
       return undefined(Missing::attribute, v, std::string(key.text()));

@@ -1,7 +1,7 @@
-// One render: the variables in scope, the arena of objects, the budget, and the walk over the tree.
+// The state of one render: the scopes, the arena of objects, the budget, and the interpreter of the tree.
 //
-// Python's rules of scope hold: `set` inside a for loop, a macro, a with or a set block stays there; if
-// has no scope of its own; a loop starts each pass with a fresh scope.
+// Scoping follows Jinja2: `set` inside a for loop, a macro, a with or a set block is local to it; `if` has no scope; a
+// loop starts each iteration with a fresh scope.
 #pragma once
 
 #include <memory>
@@ -21,7 +21,7 @@ struct Scope {
   std::vector<std::pair<int, Value>> variables;  // by number of the name
   std::shared_ptr<Scope> parent;
 
-  const Value* find(int name) const;  // here only
+  const Value* find(int name) const;  // in this scope only
   void set(int name, Value value);
 };
 using ScopePtr = std::shared_ptr<Scope>;
@@ -35,7 +35,7 @@ class Runtime {
 
   std::string render(const nlohmann::ordered_json& context);
 
-  // Making values.
+  // Creating values.
   Value string(std::string text, bool markup = false);
   Value sequence(std::vector<Value> items, SequenceType type = SequenceType::list);
   Value tuple(std::vector<Value> items) { return sequence(std::move(items), SequenceType::tuple); }
@@ -52,7 +52,7 @@ class Runtime {
   Value undefined(Missing missing, const Value& owner, std::string what);
 
   // Using values.
-  std::vector<Value> iterate(const Value& v);  // fails when `v` cannot be iterated; empties a generator
+  std::vector<Value> iterate(const Value& v);  // fails if `v` is not iterable; exhausts a generator
   Int length(const Value& v);
   Value attribute(const Value& v, std::string_view name);  // v.name
   Value item(const Value& v, const Value& key);            // v[key]
@@ -60,7 +60,7 @@ class Runtime {
   Value apply_filter(std::string_view name, const Value& v, Args& args);
   bool apply_test(std::string_view name, const Value& v, Args& args);
 
-  // The walk.
+  // Evaluation.
   Value eval(const Expr& e, const ScopePtr& scope);
   enum class Flow { next, break_loop, continue_loop };
   Flow execute(const Body& body, const ScopePtr& scope, std::string& out);
@@ -68,7 +68,7 @@ class Runtime {
   Value call_macro(const MacroDef& macro, const ScopePtr& defined_in, Args& args);
   void write(std::string_view text, std::string& out);
 
-  // One more level of recursion, for as long as it lives.
+  // One level of recursion during its lifetime.
   struct Level {
     explicit Level(Runtime& rt) : runtime(rt) {
       if (++rt.depth_ > rt.limits_.depth) rt.too_deep();
@@ -78,7 +78,7 @@ class Runtime {
   };
 
   Budget budget;
-  int line = 0;  // of what is being evaluated, for messages
+  int line = 0;  // of the node being evaluated, for messages
   const RenderOptions& options() const { return options_; }
   const Ast& ast() const { return ast_; }
 

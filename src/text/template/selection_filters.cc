@@ -1,4 +1,4 @@
-// Filters that look into the items of a sequence: choose, order, group and add them up.
+// Filters that examine the items of a sequence: selection, sorting, grouping, aggregation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,8 +16,7 @@ using Bound = std::span<const Value>;
 
 bool given(const Value& v) { return !v.is_absent() && !v.is_none(); }
 
-// An attribute path: "a.b.0" looks up a, then b, then item 0. A number is an item; nothing is the
-// value itself.
+// An attribute path: "a.b.0" looks up a, then b, then item 0. An integer is an item; an empty path is the value itself.
 class Path {
  public:
   Path(Runtime& rt, const Value& path, const Value& otherwise = Value::absent()) : rt_(rt), otherwise_(otherwise) {
@@ -91,7 +90,7 @@ Value sort(Runtime& rt, const Value& v, Bound a) {
   for (Value& item : rt.iterate(v)) {
     std::vector<Value> key;
     for (const Path& path : paths) key.push_back(fold_case(rt, path.of(item), case_sensitive));
-    // A list even for a single key: lists may hold equal things that have no order, such as none.
+    // A list even for a single key: equal elements without an order, such as none, may be compared inside lists.
     keyed.push_back({rt.sequence(std::move(key)), std::move(item)});
   }
   return rt.sequence(sorted(rt, std::move(keyed), bool_arg(a[0], false)));
@@ -176,7 +175,7 @@ Value groupby(Runtime& rt, const Value& v, Bound a) {
     while (i < order.size() && equals(fold_case(rt, path.of(order[i]), case_sensitive), key, rt.budget)) {
       members.push_back(order[i++]);
     }
-    if (members.empty()) members.push_back(order[i++]);  // a key that does not equal itself
+    if (members.empty()) members.push_back(order[i++]);  // a key that is not equal to itself
     out.push_back(rt.sequence({std::move(name), rt.sequence(std::move(members))}, SequenceType::group));
   }
   return rt.sequence(std::move(out));

@@ -1,4 +1,4 @@
-// Filters on whole sequences, and on values of any type.
+// Filters on whole sequences and on values of any type.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -127,7 +127,7 @@ Value absolute(Runtime& rt, const Value& v, Bound) {
   return v.as_int() < 0 ? negate(v, Op::neg) : Value::integer(v.as_int());
 }
 
-// Python's int(text, base); absent when the text is no number.
+// Python's int(text, base); absent if the text is not a number.
 Value parse_int(std::string_view text, Int base) {
   text = strip_right(strip_left(text));
   bool negative = !text.empty() && text[0] == '-';
@@ -158,7 +158,7 @@ Value parse_int(std::string_view text, Int base) {
   return Value::integer(negative ? -v : v);
 }
 
-// Python's float(text); absent when the text is no number.
+// Python's float(text); absent if the text is not a number.
 Value parse_float(std::string_view text) {
   text = strip_right(strip_left(text));
   std::string clean;

@@ -27,7 +27,7 @@ Result<std::string> render(const std::string& source) {
 
 struct Case {
   const char* source;
-  const char* expected;  // null: must fail, and say `message`
+  const char* expected;  // null: must fail with `message`
   const char* message = "";
 };
 

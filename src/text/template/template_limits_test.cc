@@ -103,7 +103,7 @@ TEST(TemplateLimits, ContextNestingIsBounded) {
   Json deep = 1;
   for (int i = 0; i < 1000; ++i) deep = Json::array({std::move(deep)});
   EXPECT_FALSE(render("{{ x }}", Json{{"x", deep}}).ok());
-  EXPECT_EQ(*render("{{ y }}", Json{{"x", deep}, {"y", 1}}), "1");  // what is not used costs nothing
+  EXPECT_EQ(*render("{{ y }}", Json{{"x", deep}, {"y", 1}}), "1");  // unused variables cost nothing
 }
 
 TEST(TemplateLimits, ArithmeticIsDefinedAtTheEdges) {
@@ -118,7 +118,7 @@ TEST(TemplateLimits, ArithmeticIsDefinedAtTheEdges) {
   }
 }
 
-TEST(TemplateLimits, BytesThatAreNoTextPassThrough) {
+TEST(TemplateLimits, InvalidBytesPassThrough) {
   EXPECT_EQ(*render("\xFF{{ '\xC3'|upper }}{{ 'a\xFFz'[1:]|length }}"),
             "\xFF\xC3"
             "2");

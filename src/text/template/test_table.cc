@@ -1,4 +1,4 @@
-// The tests: what may follow `is`.
+// The tests, which may follow `is`.
 #include <fmt/format.h>
 
 #include <cmath>
@@ -67,7 +67,7 @@ Value is_divisible(Runtime& rt, const Value& v, Bound a) {
   return yes(equals(remainder(rt, v, a[0]), Value::integer(0), rt.budget));
 }
 
-// Letters of one case only, and at least one of them.
+// True if all cased letters have the given case, and there is at least one.
 bool one_case(std::string_view text, bool upper) {
   bool any = false;
   for (size_t pos = 0; pos < text.size();) {

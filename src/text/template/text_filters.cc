@@ -1,4 +1,4 @@
-// Filters on text. What is not text is turned into it first, as str() would.
+// Filters on text. Other values are converted first, as by str().
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,7 +15,7 @@ namespace {
 
 using Bound = std::span<const Value>;
 
-// The value as a string value, kept as it is when it is one.
+// Converts the value to a string value; strings are returned unchanged.
 Value soft(Runtime& rt, const Value& v) { return v.is_string() ? v : rt.string(str(rt, v)); }
 
 // Runs a method of str on the value's text.
@@ -61,7 +61,7 @@ Value indent(Runtime& rt, const Value& v, Bound a) {
     blank = std::string(static_cast<size_t>(std::max<Int>(width, 0)), ' ');
   }
   bool first = bool_arg(a[1], false), blank_lines = bool_arg(a[2], false);
-  std::string whole = std::string(text) + "\n";  // so that a text that ends in a newline keeps it
+  std::string whole = std::string(text) + "\n";  // preserves a trailing newline
   std::string out = first ? blank : "";
   bool begun = false;
   for (std::string_view line : split_lines(whole, false)) {
@@ -173,7 +173,7 @@ Value truncate(Runtime& rt, const Value& v, Bound a) {
   return rt.string(std::string(head) + end);
 }
 
-// Breaks one line at blanks, so that no piece is longer than `width` code points where that can be.
+// Breaks one line at blanks, so that pieces are at most `width` code points long where possible.
 void wrap_line(Runtime& rt, std::string_view line, size_t width, bool break_long, std::string_view newline,
                std::string& out) {
   size_t used = 0;
@@ -184,13 +184,13 @@ void wrap_line(Runtime& rt, std::string_view line, size_t width, bool break_long
     std::string_view word = line.substr(0, end);
     line = line.substr(end);
     size_t length = count_code_points(word);
-    bool breaks = length > width && break_long && !blank;  // it then fills the line begun
+    bool breaks = length > width && break_long && !blank;  // fill the current line first
     if (used + length > width && used > 0 && !breaks) {
       while (!out.empty() && out.back() == ' ') out.pop_back();
       rt.write(newline, out);
       used = 0;
     }
-    if (blank && used == 0 && begun) continue;  // a new line does not begin with the blank it broke at
+    if (blank && used == 0 && begun) continue;  // drop the blank at the break
     begun = true;
     if (breaks) {
       for (std::string_view letter : split_code_points(word)) {

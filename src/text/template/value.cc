@@ -18,7 +18,8 @@ void Budget::take_memory(size_t n) {
 
 void Budget::check_string(size_t bytes) const {
   if (bytes > static_cast<size_t>(string_bytes)) {
-    fail_resource(fmt::format("the template makes a text that is too long: {} bytes, at most {}", bytes, string_bytes));
+    fail_resource(
+        fmt::format("the template makes a string that is too long: {} bytes, at most {}", bytes, string_bytes));
   }
 }
 

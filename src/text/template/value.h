@@ -2,18 +2,18 @@
 //
 //   Value (32 bytes, copied freely)
 //     none, boolean, integer (128 bit, overflow is an error), floating
-//     undefined        what a missing name or key gives; carries what was missing, for the message
-//     string           StringObject, immutable, counted references
+//     undefined        result of a missing name or key; records which, for the message
+//     string           StringObject, immutable, reference-counted
 //     sequence         SequenceObject, likewise
 //     dict             DictObject, likewise
 //     object           Object: namespace, macro, loop, bound method ...; owned by the Runtime's arena
 //     absent           an argument that was not given; never visible to a template
 //
-// Immutable values cannot form cycles, and their nesting is bounded when they are made, so releasing
-// one never recurses far. Only namespaces change; they live in the arena until the render ends.
+// Immutable values cannot form cycles, and their nesting is bounded on creation, so releasing one has bounded
+// recursion. Only namespaces are mutable; they live in the arena until the render ends.
 //
-// Thread-safety: none; values belong to one render. Constants of a parsed template are shared between
-// renders: their count is frozen (kFrozen), so nothing writes to them.
+// Not thread-safe; values belong to one render. Constants of a parsed template are shared between renders: their
+// reference count is frozen (kFrozen), so they are never written.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,19 @@ namespace millrace::jinja {
 
 using Int = __int128;
 
-// How the engine reports an error inside itself; caught in ChatTemplate and turned into a Result.
+// The internal exception of the engine; ChatTemplate catches it and returns a Result.
 struct Failure {
   ErrorKind kind = ErrorKind::corrupt;
   std::string message;
 };
-[[noreturn]] void fail(std::string message);           // an error of the template's own doing
-[[noreturn]] void fail_resource(std::string message);  // a limit
+[[noreturn]] void fail(std::string message);           // an error in the template
+[[noreturn]] void fail_resource(std::string message);  // a limit was reached
 
-// What a render may still use. Charged before the work is done.
+// The remaining resources of a render. Charged before the work is done.
 struct Budget {
   int64_t steps = 0;
   int64_t memory = 0;
-  int64_t string_bytes = 0;  // the longest string that may be made
+  int64_t string_bytes = 0;  // maximum length of a string
 
   void spend(int64_t n) {
     if (n > steps) out_of_steps();
@@ -48,7 +48,7 @@ struct Budget {
   }
   void spend_bytes(size_t n) { spend(1 + static_cast<int64_t>(n / 16)); }
   void take_memory(size_t n);
-  void check_string(size_t bytes) const;  // fails when a string would be longer than string_bytes
+  void check_string(size_t bytes) const;  // fails if a string would be longer than string_bytes
 
  private:
   [[noreturn]] static void out_of_steps();
@@ -60,7 +60,7 @@ constexpr int32_t kMaxValueDepth = 200;
 struct Counted {
   int32_t refs = 0;
   int32_t depth = 0;         // nesting below this value
-  Budget* budget = nullptr;  // where `bytes` goes back to
+  Budget* budget = nullptr;  // `bytes` are returned to it
   int64_t bytes = 0;
   virtual ~Counted() {
     if (budget) budget->memory += bytes;
@@ -74,7 +74,7 @@ class Object;
 
 enum class Kind : uint8_t { absent, undefined, none, boolean, integer, floating, string, sequence, dict, object };
 
-// What an undefined value was looked up in.
+// What kind of lookup gave an undefined value.
 enum class Missing : uint8_t { variable, attribute, element, hint, unsafe };
 
 class Value {
@@ -115,7 +115,7 @@ class Value {
     return v;
   }
   static Value of(Counted* counted, Kind kind);  // string, sequence or dict
-  // `what` names the thing missed (null: nothing known); `owner` is a static type name.
+  // `what` is the missing name (null: unknown); `owner` is a static type name.
   static Value undefined(Missing missing, const char* owner, StringObject* what);
   static Value undefined();
 
@@ -168,26 +168,26 @@ class Value {
 
 struct StringObject final : Counted {
   std::string text;
-  bool markup = false;  // made by escape or safe: escape leaves it alone
+  bool markup = false;  // made by escape or safe: not escaped again
 };
 
-// A generator gives its items once and has no length; views are what dict.keys() and so on return.
+// A generator yields its items once and has no length; views are the results of dict.keys() etc.
 enum class SequenceType : uint8_t { list, tuple, range, generator, keys, values, items, group };
 
 struct SequenceObject final : Counted {
   SequenceType type = SequenceType::list;
   std::vector<Value> items;
-  size_t next = 0;                    // generator: how many items have been taken
+  size_t next = 0;                    // generator: number of items consumed
   const char* name = "generator";     // generator: Python's type name
   Int start = 0, stop = 0, step = 1;  // range
 };
 
 struct DictObject final : Counted {
-  std::vector<std::pair<Value, Value>> items;  // in order of insertion
+  std::vector<std::pair<Value, Value>> items;  // in insertion order
 
   const Value* find(std::string_view key) const;
   const Value* find(const Value& key, Budget& budget) const;
-  void set(const Value& key, Value value, Budget& budget);  // only while the dict is being made
+  void set(const Value& key, Value value, Budget& budget);  // only during construction
 };
 
 struct Args {
@@ -197,7 +197,7 @@ struct Args {
 
 class Runtime;
 
-// Anything with behaviour: see objects.h.
+// A value with behaviour: see objects.h.
 class Object {
  public:
   virtual ~Object() = default;
@@ -205,7 +205,7 @@ class Object {
   virtual std::string repr(Runtime& rt) const = 0;
   virtual bool callable() const { return false; }
   virtual Value call(Runtime& rt, Args& args);
-  // Absent when there is no such attribute.
+  // Absent if there is no such attribute.
   virtual Value attribute(Runtime& rt, std::string_view name) { return Value::absent(); }
 };
 

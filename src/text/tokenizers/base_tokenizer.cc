@@ -37,7 +37,7 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
   const std::optional<TokenId> begin = wordpiece && spec_.cls ? spec_.cls : spec_.bos;
   const std::optional<TokenId> end = wordpiece && spec_.sep ? spec_.sep : spec_.eos;
   if (options.add_special && spec_.add_bos && begin) ids.push_back(*begin);
-  // SentencePiece puts its dummy space before user-defined tokens too; what follows then gets none.
+  // SentencePiece puts its dummy space before user-defined tokens too; the text after them then gets none.
   bool prefix = true;
   for (const SpecialTokens::Fragment& fragment : special_.split(text, options.parse_special)) {
     if (fragment.id < 0) {
@@ -60,7 +60,7 @@ std::vector<TokenId> BaseTokenizer::encode(std::string_view text, EncodeOptions 
 std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_special) const {
   std::string out;
   const bool prefixed = has_space_prefix();
-  const bool wordpiece = spec_.kind == "wordpiece";  // there a space joins any two words, special ones too
+  const bool wordpiece = spec_.kind == "wordpiece";  // joins all words with spaces, special tokens too
   bool strip = prefixed;                             // the next visible piece loses its leading space
   for (TokenId id : ids) {
     if (!in_vocab(id)) continue;
@@ -73,7 +73,7 @@ std::string BaseTokenizer::decode(const std::vector<TokenId>& ids, bool skip_spe
     std::string_view bytes = pieces_[static_cast<size_t>(id)];
     if ((!special || wordpiece) && strip && !bytes.empty()) {
       if (bytes.front() == ' ' && (wordpiece || type(id) != TokenType::unknown)) bytes.remove_prefix(1);
-      // With extra white space removed on the way in, none of it can begin the text.
+      // If encode() removes extra white space, decoded text cannot begin with any.
       strip = spec_.remove_extra_whitespaces && bytes.empty();
     }
     out.append(bytes);

@@ -1,6 +1,6 @@
-// BaseTokenizer: what all algorithms share: special tokens, BOS / EOS, the bytes of each token, decoding.
-// A member implements encode_text() for a fragment without special tokens. WordCache and Workspaces give
-// the merging tokenizers memory that outlives a call without a global and without changing any result.
+// BaseTokenizer: shared by all algorithms: special tokens, BOS / EOS, the bytes of each token, decoding. Subclasses
+// implement encode_text() for a fragment without special tokens. WordCache and Workspace let the merging tokenizers
+// reuse memory between calls; they never change results.
 #pragma once
 
 #include <algorithm>
@@ -35,7 +35,7 @@ class PackedStrings {
   std::vector<size_t> ends_;
 };
 
-// word -> ids, direct-mapped, one cache line an entry. Forgets freely; long words are never kept.
+// Maps words to ids; direct-mapped, one cache line per entry. Collisions overwrite; long words are not cached.
 class WordCache {
  public:
   static constexpr size_t kMaxBytes = 22, kMaxIds = 10;
@@ -83,7 +83,7 @@ class WordCache {
   std::vector<Entry> entries_;  // allocated by the first put()
 };
 
-// What one encode() call works in.
+// Working memory of one encode() call.
 struct Workspace {
   WordCache cache;
   MergeScratch merge;
@@ -92,7 +92,7 @@ struct Workspace {
   std::string text;
 };
 
-// Free list of workspaces: as many exist as calls ever ran at once.
+// Free list of workspaces; grows to the maximum number of concurrent calls.
 class WorkspacePool {
  public:
   class Lease {
@@ -118,7 +118,7 @@ class WorkspacePool {
 
  private:
   void give_back(std::unique_ptr<Workspace> space) {
-    // A book leaves no book-sized buffers behind.
+    // Release large buffers after very long texts.
     constexpr size_t kKeep = 1 << 18;
     if (space->ends.capacity() > kKeep) space->ends = {};
     if (space->scratch.capacity() > kKeep) space->scratch = {};
@@ -144,35 +144,34 @@ class BaseTokenizer : public Tokenizer {
   const TokenizerSpec& spec() const override { return spec_; }
 
  protected:
-  // Appends the ids of `text`, which holds no special token. `space_prefix`: this is a place where the
-  // spec's added space goes.
+  // Appends the ids of `text`, which contains no special token. `space_prefix`: the spec's space prefix applies here.
   virtual void encode_text(std::string_view text, bool space_prefix, std::vector<TokenId>& out) const = 0;
-  // True when decoding undoes an added space at the begin of each prefixed fragment.
+  // True if decoding removes the added space at the start of each prefixed fragment.
   virtual bool has_space_prefix() const { return false; }
 
   TokenType type(TokenId id) const {
     return spec_.types.empty() ? TokenType::normal : spec_.types[static_cast<size_t>(id)];
   }
   bool in_vocab(TokenId id) const { return id >= 0 && static_cast<size_t>(id) < spec_.tokens.size(); }
-  // NFC and its kin, then the literal replacements.
+  // NFC, NFKC etc., then the literal replacements.
   bool has_normalizer() const;
   std::string normalize(std::string_view text) const;
 
   TokenizerSpec spec_;
-  PackedStrings pieces_;  // bytes of each token, filled by the member's constructor
+  PackedStrings pieces_;  // bytes of each token, filled by the subclass's constructor
 
  private:
   SpecialTokens special_;
 };
 
-// The factories, one per file; Tokenizer::create has checked what is common to all kinds.
+// The factories, one per file; Tokenizer::create has already validated the common fields.
 Result<std::unique_ptr<Tokenizer>> create_bpe_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_spm_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_unigram_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_wordpiece_tokenizer(TokenizerSpec spec);
 Result<std::unique_ptr<Tokenizer>> create_rwkv_tokenizer(TokenizerSpec spec);
 
-// Byte that a token spelled <0xNN> stands for, or -1.
+// The byte of a token spelled <0xNN>, or -1.
 int byte_token_value(std::string_view token);
 void replace_all(std::string& text, std::string_view from, std::string_view to);
 

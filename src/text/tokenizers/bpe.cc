@@ -1,6 +1,6 @@
-// Byte-level BPE (GPT-2, Radford et al. 2019): words from the pre-tokenizer, bytes merged by rank. With no
-// merges in the spec the ids are the ranks, as in tiktoken: any two neighbours whose concatenation is a token
-// may merge, lower ids first. Lossless for every byte string whose 256 byte tokens exist.
+// Byte-level BPE (GPT-2, Radford et al. 2019): words from the pre-tokenizer, bytes merged by rank. Without merges in
+// the spec the ids are the ranks, as in tiktoken: any two neighbours whose concatenation is a token may merge, lower
+// ids first. Lossless if all 256 byte tokens exist.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -15,13 +15,13 @@
 namespace millrace {
 namespace {
 
-// Longer tokens are only found whole: trying every cut of one costs the square of its length.
+// Longer tokens get no derived merges and match only as whole words: trying every split is quadratic in the length.
 constexpr size_t kMaxDerivedBytes = 1024;
 constexpr size_t kMaxChunkBytes = size_t{1} << 30;  // keeps offsets inside 32 bits
 
 using IdByText = std::unordered_map<std::string_view, TokenId>;
 
-// A token's bytes: special tokens are written as they are, the others in the byte spelling.
+// The bytes of a token: special tokens are stored verbatim, the others in the byte spelling.
 std::string token_bytes(const TokenizerSpec& spec, size_t id) {
   const TokenType type = spec.types.empty() ? TokenType::normal : spec.types[id];
   if (type == TokenType::normal || type == TokenType::unused || type == TokenType::byte) {
@@ -35,7 +35,7 @@ bool mergeable(const TokenizerSpec& spec, size_t id) {
          (spec.types.empty() || spec.types[id] == TokenType::normal || spec.types[id] == TokenType::unused);
 }
 
-// Calls found(left, right) for every cut of `bytes` into two known texts.
+// Calls found(left, right) for every split of `bytes` into two known texts.
 template <typename Found>
 void for_each_cut(std::string_view bytes, const IdByText& ids, Found found) {
   if (bytes.size() > kMaxDerivedBytes) return;
@@ -101,7 +101,7 @@ class BpeTokenizer final : public BaseTokenizer {
   }
 
  private:
-  // Strings that merges use but the vocabulary lacks get symbols above the ids; they come out as bytes.
+  // Strings that occur in merges but not in the vocabulary get symbols above the ids; they are emitted as bytes.
   int32_t symbol_of(std::string_view spelled, std::unordered_map<std::string, int32_t>& extra) const {
     const auto bytes = unspell_bytes(spelled);
     const std::string text = bytes ? *bytes : std::string(spelled);
@@ -187,7 +187,7 @@ class BpeTokenizer final : public BaseTokenizer {
 
   PreTokenizer pre_;
   MergeTable merges_;
-  IdByText by_bytes_;  // views into pieces_; kept only for whole_words_
+  IdByText by_bytes_;  // views into pieces_; filled only for whole_words_
   std::array<int32_t, 256> byte_symbols_{};
   bool whole_words_ = false;
   mutable WorkspacePool pool_;

@@ -1,6 +1,6 @@
-// ByteTrie: byte strings -> int32 values, for longest-prefix walks (special tokens, unigram pieces).
-// Built once, then immutable and shared between threads. Children live in one flat open-addressing table
-// keyed by (node, byte), so the memory is proportional to the bytes inserted whatever their spread.
+// ByteTrie: maps byte strings to int32 values, for longest-prefix matching (special tokens, unigram pieces). Built
+// once, then immutable and shared between threads. Children are in one flat open-addressing table keyed by (node,
+// byte), so memory is proportional to the bytes inserted.
 #pragma once
 
 #include <cstdint>

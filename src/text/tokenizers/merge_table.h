@@ -1,9 +1,9 @@
-// MergeTable: the merge loop that byte-level BPE and SentencePiece BPE share. Symbols are ints: token ids,
-// or numbers above them for strings that only occur inside merges. Pairs of symbols have a rank; the pair
-// with the lowest rank is merged first, the leftmost of equals (Sennrich et al. 2016, arXiv:1508.07909).
-// Immutable after building, shared between threads; the scratch belongs to one call.
+// MergeTable: the merge loop of byte-level BPE and SentencePiece BPE. Symbols are ints: token ids, or numbers above
+// them for strings that occur only inside merges. Pairs of symbols have a rank; the pair with the lowest rank is merged
+// first, leftmost on ties (Sennrich et al. 2016, arXiv:1508.07909). Immutable after building, shared between threads;
+// the scratch belongs to one call.
 //
-// Short words use a scan over an array of ranks; long ones a heap over a linked list, O(n log n).
+// Short words scan an array of ranks; long words use a heap over a linked list, O(n log n).
 #pragma once
 
 #include <cstddef>
@@ -25,7 +25,7 @@ struct MergeScratch {
   };
   std::vector<int32_t> previous, next;
   std::vector<Candidate> heap;
-  uint64_t steps = 0;  // candidates looked at, for tests of the growth
+  uint64_t steps = 0;  // candidates examined, for complexity tests
 };
 
 class MergeTable {

@@ -105,7 +105,7 @@ Result<PreTokenizer> PreTokenizer::from_name(std::string_view name) {
   const std::vector<std::string_view> patterns = pre_tokenizer_patterns(name);
   if (patterns.empty()) {
     return Error::unsupported(
-        fmt::format("pre-tokenizer is not known: '{}'; convert the model again with one that is, "
+        fmt::format("pre-tokenizer is not known: '{}'; convert the model again with a known one, "
                     "such as 'gpt-2', 'llama-bpe' or 'qwen2'",
                     name.substr(0, 80)));
   }
@@ -136,7 +136,7 @@ Result<PreTokenizer> PreTokenizer::from_patterns(const std::vector<std::string>&
 void PreTokenizer::split_piece(const Stage& stage, std::string_view text, uint32_t begin, uint32_t end,
                                std::vector<uint32_t>& ends) {
   const std::string_view piece = text.substr(begin, end - begin);
-  size_t gap = 0;  // begin of what no match has claimed yet
+  size_t gap = 0;  // start of the text not covered by a match yet
   const auto take = [&](size_t from, size_t to) {
     if (from > gap) ends.push_back(static_cast<uint32_t>(begin + from));
     ends.push_back(static_cast<uint32_t>(begin + to));

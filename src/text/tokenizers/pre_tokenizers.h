@@ -1,7 +1,7 @@
-// PreTokenizer: splits text into the words inside which BPE merges. A pipeline of stages; each stage cuts
-// every piece of the previous one at the matches of one pattern (matches and the gaps between them both
-// become pieces). Chosen by GGUF's name (tokenizer.ggml.pre) or from the regexes of a tokenizer.json.
-// Immutable, shared between threads.
+// PreTokenizer: splits text into words, within which BPE merges. A pipeline of stages; each stage splits every piece of
+// the previous one at the matches of one pattern (matches and the gaps between them both become pieces). Selected by
+// the name in a GGUF (tokenizer.ggml.pre) or built from the regexes of a tokenizer.json. Immutable, shared between
+// threads.
 #pragma once
 
 #include <cstdint>
@@ -22,8 +22,8 @@ class PreTokenizer {
   static Result<PreTokenizer> from_name(std::string_view name);
   static Result<PreTokenizer> from_patterns(const std::vector<std::string>& patterns);
 
-  // Fills `ends` with the end offset of each word, ascending, the last equal to text.size(). Empty text: none.
-  // `scratch` is working space. text.size() < 2^32.
+  // Fills `ends` with the end offset of each word, ascending, the last equal to text.size(); none for an empty text.
+  // `scratch` is working memory. text.size() < 2^32.
   void split(std::string_view text, std::vector<uint32_t>& ends, std::vector<uint32_t>& scratch) const;
 
  private:
@@ -37,7 +37,7 @@ class PreTokenizer {
   std::vector<Stage> stages_;
 };
 
-// The patterns of a named pre-tokenizer, in order; empty when the name is unknown.
+// The patterns of a named pre-tokenizer, in order; empty if the name is unknown.
 std::vector<std::string_view> pre_tokenizer_patterns(std::string_view name);
 
 }  // namespace millrace

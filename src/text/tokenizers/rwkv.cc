@@ -1,5 +1,5 @@
 // RWKV "World": greedy longest match over byte strings. Tokens hold raw bytes. Lossless when all 256 single
-// bytes are tokens; a byte that no token begins with becomes unk, or nothing.
+// bytes are tokens; a byte with which no token begins becomes unk, or is dropped if there is no unk.
 #include "text/tokenizers/base_tokenizer.h"
 #include "text/tokenizers/byte_trie.h"
 

@@ -60,7 +60,7 @@ size_t contraction(std::string_view text, size_t pos, Fold fold) {
 // \s+(?!\S)|\s+  at white space that ends at run_end.
 size_t space_run(std::string_view text, size_t pos, size_t run_end) {
   if (run_end == text.size()) return run_end;
-  size_t last = run_end - 1;  // begin of the run's last character, which goes with the next word
+  size_t last = run_end - 1;  // start of the run's last character, which belongs to the next word
   while (last > pos && (static_cast<uint8_t>(text[last]) & 0xC0) == 0x80) --last;
   return last > pos ? last : run_end;
 }
@@ -110,7 +110,7 @@ constexpr uint16_t kLowerish = kLower | kCaseless | kMark;
 
 size_t upper_then_lower(std::string_view text, size_t pos) {
   size_t end = pos;
-  size_t last_shared = pos;  // end of the last character that is in both classes: where backtracking stops
+  size_t last_shared = pos;  // end of the last character in both classes: backtracking stops here
   while (end < text.size()) {
     const CharAt at = char_at(text, end);
     if (!(at.bits & kUpperish)) break;
@@ -172,7 +172,7 @@ size_t scan_deepseek_v3(std::string_view text, size_t pos) {
   const size_t symbols = text[pos] == ' ' ? second : pos;
   if (has(text, symbols, kPunct | kSymbol)) return run_of(text, run_of(text, symbols, kPunct | kSymbol), kNewline);
   if (first.bits & kSpace) return newlines_or_space_run(text, pos);
-  return pos;  // controls and digits match nothing
+  return pos;  // control characters and digits match nothing
 }
 
 template <uint16_t kClasses>
@@ -261,7 +261,7 @@ size_t scan_deepseek_letters(std::string_view text, size_t pos) {
   return end > start ? end : pos;
 }
 
-// \s?[!-/:-~！-／：-～‘-‟　-。]+ ; U+3000 is white space too, so it may stand alone as the class.
+// \s?[!-/:-~！-／：-～‘-‟　-。]+ ; U+3000 is white space too, so it may match as the class alone.
 size_t scan_deepseek_punct(std::string_view text, size_t pos) {
   const auto in_class = [](uint32_t c) {
     return (c >= '!' && c <= '/') || (c >= ':' && c <= '~') || (c >= 0xFF01 && c <= 0xFF0F) ||
@@ -272,7 +272,7 @@ size_t scan_deepseek_punct(std::string_view text, size_t pos) {
   return end > start ? end : run_where(text, pos, in_class);
 }
 
-// [\p{P}\$\+<=>\^~\|`]+ ; GGUF's "default" leaves the backtick out.
+// [\p{P}\$\+<=>\^~\|`]+ ; GGUF's "default" omits the backtick.
 template <bool kBacktick>
 size_t scan_punctuation(std::string_view text, size_t pos) {
   while (pos < text.size()) {

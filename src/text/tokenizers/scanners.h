@@ -1,6 +1,6 @@
-// Hand-written scanners for the published split patterns of tokenizers: what the regex in the comment
-// matches at a position, without a regex engine. Tests compare each with PCRE2 on the pattern itself.
-// All are linear in the text: none looks further back than it advances.
+// Hand-written scanners for the published split patterns of tokenizers: each matches the regex in its comment at a
+// position, without a regex engine. Tests compare each one with PCRE2. All are linear in the length of the text: none
+// looks back further than it advances.
 #pragma once
 
 #include <cstddef>
@@ -9,10 +9,10 @@
 
 namespace millrace {
 
-// End of the match that begins at text[pos], or `pos` when there is none. pos < text.size().
+// The end of the match that begins at text[pos], or `pos` if there is none. pos < text.size().
 using Scanner = size_t (*)(std::string_view text, size_t pos);
 
-// DeepSeek LLM spells its cased letters out, range by range.
+// DeepSeek LLM lists its cased letters range by range.
 inline constexpr std::string_view kDeepseekLettersRegex =
     R"re(\s?[\x{41}-\x{5A}\x{61}-\x{7A}\x{B5}\x{C0}-\x{D6}\x{D8}-\x{F6}\x{F8}-\x{1BA}\x{1BC}-\x{1BF}\x{1C4}-\)re"
     R"re(x{293}\x{295}-\x{2AF}\x{370}-\x{373}\x{376}-\x{377}\x{37B}-\x{37D}\x{37F}\x{386}\x{388}-\x{38A}\x{38)re"
@@ -31,14 +31,14 @@ inline constexpr std::string_view kDeepseekLettersRegex =
 struct KnownPattern {
   std::string_view regex;
   Scanner scan;
-  bool only_at_end = false;  // matches only a run that ends the text: search backwards, or it would be quadratic
+  bool only_at_end = false;  // matches only at the end: search backwards to avoid quadratic time
 };
 
-// Every pattern that has a scanner; several spellings of one pattern share it.
+// All patterns with a scanner; several spellings of one pattern share it.
 std::span<const KnownPattern> known_patterns();
 const KnownPattern* find_known_pattern(std::string_view regex);  // nullptr: use Regex
 
-// White space runs and the rest, for text on which an untrusted pattern ran into its limits.
+// Splits at white space runs, for text on which an untrusted pattern reached its limits.
 size_t scan_whitespace_words(std::string_view text, size_t pos);
 
 }  // namespace millrace

@@ -54,7 +54,7 @@ TEST(Scanners, EveryKnownPatternMatchesWhatPcre2Matches) {
     ASSERT_TRUE(regex.ok()) << regex.error().message;
     for (int round = 0; round < 3000; ++round) {
       const std::string text = random_text(rng);
-      // Matches and gaps alike become pieces, so those are what must agree.
+      // Both matches and gaps become pieces, so the pieces must agree.
       std::vector<size_t> expected, actual;
       size_t gap = 0;
       const auto piece = [&](std::vector<size_t>& ends, size_t begin, size_t end) {
@@ -134,7 +134,7 @@ TEST(PreTokenizer, UnknownNameIsUnsupportedAndNamed) {
   EXPECT_NE(pre.error().message.find("no-such-thing"), std::string::npos);
 }
 
-TEST(Regex, RefusesCatastrophicPatternsAndBadSyntax) {
+TEST(Regex, RejectsCatastrophicPatternsAndBadSyntax) {
   for (const char* pattern : {"(a+)+$", "(?:a|aa)+\\d", "(?:\\s|\\s)*\\d"}) {
     const auto regex = Regex::compile(pattern);
     EXPECT_FALSE(regex.ok()) << pattern;

@@ -1,6 +1,6 @@
-// SentencePieceNormalizer: the text rules that a SentencePiece model carries: the precompiled character map
-// (NFKC and friends), removal of extra white space, the dummy prefix. Works on plain spaces: U+2581 in tokens
-// and text is turned into ' ' by the caller. Immutable, shared between threads.
+// SentencePieceNormalizer: the normalization of a SentencePiece model: the precompiled character map (NFKC etc.),
+// removal of extra white space, and the dummy prefix. Works on plain spaces: the caller replaces U+2581 in tokens and
+// text by ' '. Immutable, shared between threads.
 //
 // precompiled_charsmap: uint32 trie_bytes | trie: uint32 units of a Darts double array | NUL-terminated strings.
 #pragma once
@@ -17,10 +17,10 @@ namespace millrace {
 
 class SentencePieceNormalizer {
  public:
-  // Error: corrupt when the map's sizes do not fit together.
+  // Error: corrupt if the sizes in the map are inconsistent.
   static Result<SentencePieceNormalizer> create(const TokenizerSpec& spec);
 
-  // Appends the normalized form of `text` to `out`, with a space before it when `space_prefix`.
+  // Appends the normalized form of `text` to `out`, after a space if `space_prefix`.
   void normalize(std::string_view text, bool space_prefix, std::string& out) const;
 
  private:

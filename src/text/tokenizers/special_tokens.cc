@@ -5,13 +5,13 @@
 namespace millrace {
 namespace {
 
-constexpr size_t kMaxSpecialBytes = 512;  // bounds the work per byte of text; no vocabulary comes near
+constexpr size_t kMaxSpecialBytes = 512;  // bounds the work per byte of text; far above real vocabularies
 
 bool word_char(std::string_view text, size_t pos) {
   return text[pos] == '_' || (char_at(text, pos).bits & (kLetter | kNumber | kMark)) != 0;
 }
 
-// Begin of the character that ends at `end` (> 0).
+// Start of the character that ends at `end` (> 0).
 size_t char_before(std::string_view text, size_t end) {
   size_t pos = end - 1;
   while (pos > 0 && end - pos < 4 && (static_cast<uint8_t>(text[pos]) & 0xC0) == 0x80) --pos;

@@ -1,5 +1,5 @@
-// SpecialTokens: cuts text at the tokens that are never built by merging: user-defined ones always, control
-// and unknown ones when the caller asks (parse_special). Leftmost, then longest match. Immutable.
+// SpecialTokens: splits text at the tokens that are never produced by merging: always at user-defined ones, and at
+// control and unknown ones if the caller requests it (parse_special). Leftmost, then longest match. Immutable.
 #pragma once
 
 #include <array>
@@ -20,19 +20,19 @@ class SpecialTokens {
     std::string_view text;  // ordinary text when id < 0
     TokenId id = -1;
   };
-  // Fragments in order, without empty texts.
+  // The fragments in order, without empty texts.
   std::vector<Fragment> split(std::string_view text, bool parse_control) const;
 
  private:
   struct Set {
     ByteTrie trie;
-    std::array<bool, 256> first{};  // bytes that some token begins with
+    std::array<bool, 256> first{};  // first bytes of all tokens
   };
   enum Flag : uint8_t { kLstrip = 1, kRstrip = 2, kSingleWord = 4 };
   static void add(Set& set, std::string_view text, TokenId id);
 
   Set always_, with_control_;
-  std::vector<uint8_t> flags_;  // by id; empty when no token has any
+  std::vector<uint8_t> flags_;  // by id; empty if no token has any
 };
 
 }  // namespace millrace

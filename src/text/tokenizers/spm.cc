@@ -1,9 +1,9 @@
 // SentencePiece BPE (Kudo & Richardson 2018, arXiv:1808.06226): no pre-tokenizer, spaces are part of tokens
-// (U+2581), characters without a token fall back to <0xNN> byte tokens. Merges go by the score of the result,
-// or by an explicit list (Hugging Face and Gemma 4 files).
+// (U+2581), characters without a token fall back to <0xNN> byte tokens. Merges are ordered by the score of the
+// result, or by an explicit list (Hugging Face and Gemma 4 files).
 //
-// The whole text is one sequence, but a merge can only cross a space that some token contains after another
-// character. Cutting at all other spaces gives the same ids, and words that a cache can hold:
+// The whole text is one sequence, but a merge can cross a space only if some token contains that space after another
+// character. Splitting at all other spaces gives the same ids, and words that can be cached:
 //
 //   " Hello world  x"  ->  " Hello" | " world" | "  x"
 #include <fmt/format.h>
@@ -84,7 +84,7 @@ class SpmTokenizer final : public BaseTokenizer {
   }
 
  private:
-  // The byte that a token stands for, or -1. One of another type with such a name is that text.
+  // The byte of a byte token, or -1. A token of another type with such a name is ordinary text.
   int byte_of(TokenId id) const {
     return type(id) == TokenType::byte || type(id) == TokenType::normal
                ? byte_token_value(spec_.tokens[static_cast<size_t>(id)])
@@ -105,8 +105,8 @@ class SpmTokenizer final : public BaseTokenizer {
     return (t == TokenType::normal || t == TokenType::unused || t == TokenType::user_defined) && byte_of(id) < 0;
   }
 
-  // Gives every character of a token a symbol: its token, or a number above the ids. Also learns after which
-  // characters a space may stand inside a token.
+  // Assigns a symbol to every character of a token: its token, or a number above the ids. Also records the characters
+  // that a space may follow inside a token.
   void note_characters(std::string_view text) {
     uint32_t before = 0;
     for (size_t pos = 0; pos < text.size();) {
@@ -163,14 +163,14 @@ class SpmTokenizer final : public BaseTokenizer {
       std::string text(token);
       if (spec_.escape_whitespaces) replace_all(text, kSpmSpace, " ");
       if (const int32_t known = symbol_of(text); known >= 0) return known;
-      // Bytes that were never a character of a token: a symbol that only merges know.
+      // Bytes that are not a character of any token: a symbol used only by merges.
       if (extra.contains(text)) return extra[text];
       extra.emplace(text, next_extra_);
       return next_extra_++;
     };
     uint32_t rank = 0;
     for (const std::string& merge : spec_.merges) {
-      // A token may itself hold a space; the pair is the first cut of two known tokens.
+      // A token may contain a space itself; the pair is the first split into two known tokens.
       size_t space = merge.find(' ', 1);
       size_t cut = space;
       for (; space != std::string::npos && space + 1 < merge.size(); space = merge.find(' ', space + 1)) {
@@ -191,7 +191,7 @@ class SpmTokenizer final : public BaseTokenizer {
     return {};
   }
 
-  // True when a token can span the character that ends at `end` and the space there.
+  // True if a token can span the character that ends at `end` and the space there.
   bool space_can_follow(std::string_view text, size_t end) const {
     const auto last = static_cast<uint8_t>(text[end - 1]);
     if (last < 0x80) return ascii_before_space_[last];
@@ -254,7 +254,7 @@ class SpmTokenizer final : public BaseTokenizer {
     if (!unknown) space.cache.put(word, hash, out.data() + first, out.size() - first);
   }
 
-  // False when an unk came out.
+  // Returns false if it emitted an unk.
   bool emit(std::string_view text, int32_t symbol, std::vector<TokenId>& out) const {
     if (symbol >= 0 && in_vocab(symbol)) {
       const auto parts = unmerge_.find(symbol);
@@ -262,7 +262,7 @@ class SpmTokenizer final : public BaseTokenizer {
         out.push_back(symbol);
         return true;
       }
-      // An unused token is taken apart again; parts are shorter, so this ends.
+      // An unused token is split again; the parts are shorter, so this terminates.
       const size_t cut = piece_bytes(parts->second.first, text);
       const bool left = emit(text.substr(0, cut), parts->second.first, out);
       return emit(text.substr(cut), parts->second.second, out) && left;
@@ -288,7 +288,7 @@ class SpmTokenizer final : public BaseTokenizer {
   SentencePieceNormalizer normalizer_;
   std::optional<PreTokenizer> pre_;
   bool plain_text_ = true;
-  std::unordered_map<std::string_view, TokenId> ids_;  // while building
+  std::unordered_map<std::string_view, TokenId> ids_;  // only while building
   std::unordered_map<uint32_t, int32_t> symbols_;      // by code point
   std::array<int32_t, 128> ascii_symbols_{};
   std::array<bool, 128> ascii_before_space_{};
@@ -305,7 +305,7 @@ class SpmTokenizer final : public BaseTokenizer {
 Result<std::unique_ptr<Tokenizer>> create_spm_tokenizer(TokenizerSpec spec) {
   MILLRACE_TRY(SentencePieceNormalizer normalizer, SentencePieceNormalizer::create(spec));
   std::optional<PreTokenizer> pre;
-  // GGUF writes "default" for every SentencePiece model; only a split of its own means something here.
+  // GGUF says "default" for every SentencePiece model, so only explicit patterns matter here.
   if (!spec.pre_patterns.empty()) {
     MILLRACE_TRY(PreTokenizer made, PreTokenizer::from_patterns(spec.pre_patterns));
     pre = std::move(made);

@@ -1,7 +1,6 @@
 // SentencePiece unigram (Kudo 2018, arXiv:1804.10959): the segmentation with the highest sum of token scores,
-// by Viterbi over a trie of the tokens, one step per character. Ties between segmentations are decided by
-// rounding, so sums are rounded where the reference implementation rounds them: candidates are double sums,
-// the best of a position is kept as float.
+// by the Viterbi algorithm over a trie of the tokens, one step per character. Ties depend on rounding, so sums are
+// rounded as in the reference implementation: candidates are double sums, the best of a position is stored as float.
 #include <algorithm>
 #include <array>
 #include <limits>
@@ -14,9 +13,9 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kUnigramSpace = "\xE2\x96\x81";  // U+2581
-constexpr float kUnkPenalty = 10.0f;                        // below the worst token, as SentencePiece has it
-constexpr size_t kMaxUnigramTokenBytes = 1024;              // longer tokens are never chosen; bounds work per character
-constexpr size_t kChunkBytes = 1 << 22;                     // Viterbi restarts at a space beyond this much text
+constexpr float kUnkPenalty = 10.0f;                     // below the worst token, as in SentencePiece
+constexpr size_t kMaxUnigramTokenBytes = 1024;                  // longer tokens are never chosen; bounds work per character
+constexpr size_t kChunkBytes = 1 << 22;                  // Viterbi restarts at a space beyond this much text
 
 class UnigramTokenizer final : public BaseTokenizer {
  public:
@@ -80,7 +79,7 @@ class UnigramTokenizer final : public BaseTokenizer {
   float score(TokenId id) const { return spec_.scores.empty() ? 0.0f : spec_.scores[static_cast<size_t>(id)]; }
 
   void best_segmentation(std::string_view text, std::vector<TokenId>& out) const {
-    std::vector<Node> best(text.size() + 1);  // best[i]: the best way to end at byte i
+    std::vector<Node> best(text.size() + 1);  // best[i]: the best segmentation ending at byte i
     for (size_t start = 0; start < text.size();) {
       const float here = best[start].score;
       const CodePoint character = decode_utf8(text, start);
@@ -108,7 +107,7 @@ class UnigramTokenizer final : public BaseTokenizer {
       if (!whole_character) offer(start + character.length, -1, static_cast<double>(unk_score_ + here));
       start += character.length;
     }
-    std::vector<std::pair<uint32_t, uint32_t>> path;  // [start, end) from the back
+    std::vector<std::pair<uint32_t, uint32_t>> path;  // [start, end), last one first
     for (size_t end = text.size(); end > 0; end = best[end].start) path.emplace_back(best[end].start, end);
     for (auto it = path.rbegin(); it != path.rend(); ++it) {
       const int32_t id = best[it->second].id;

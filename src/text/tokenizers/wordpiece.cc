@@ -1,6 +1,6 @@
-// WordPiece (Devlin et al. 2019, BERT): text is cleaned and cut into words and single punctuation marks, each
-// word becomes the greedy longest pieces, or unk as a whole. Not lossless. Two spellings of a vocabulary are
-// understood: "##ing" for pieces inside a word (Hugging Face), and U+2581 before pieces that begin one (GGUF).
+// WordPiece (Devlin et al. 2019, BERT): text is cleaned and split into words and single punctuation marks; each word is
+// matched greedily with the longest pieces, or becomes unk as a whole. Not lossless. Two spellings of vocabularies are
+// supported: "##ing" for pieces inside a word (Hugging Face), and U+2581 before pieces that begin one (GGUF).
 #include <algorithm>
 
 #include "text/tokenizers/base_tokenizer.h"
@@ -33,7 +33,7 @@ class WordPieceTokenizer final : public BaseTokenizer {
       marks += token.starts_with(kWordMark);
     }
     const bool marked = marks > hashes;
-    // GGUF's BERT vocabularies are all uncased, and say so only by the name of their pre-tokenizer.
+    // BERT vocabularies in GGUF are all uncased; only the name of the pre-tokenizer tells.
     fold_ = spec_.lowercase || spec_.pre == "bert-bge" || spec_.pre.starts_with("jina-");
     strip_accents_ = spec_.strip_accents || fold_;
     for (size_t i = 0; i < spec_.tokens.size(); ++i) {

@@ -1,4 +1,4 @@
-// The dialects; the first one that speaks a template's language is taken, so that narrower ones come first.
+// The list of dialects. The first one that matches a template is used, so more specific ones come first.
 #include "text/tools/dialects.h"
 #include "text/tools/frames.h"
 

@@ -1,5 +1,5 @@
-// DeepSeek: calls between marks of their own, in V3 and R1 with a kind and a fence around the arguments, from V3.1 on
-// without.
+// DeepSeek: calls between special tokens. V3 and R1 add a type and a code fence around the arguments; V3.1 and later do
+// not.
 //
 //   <｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>f
 //   ```json
@@ -28,7 +28,7 @@ std::string trimmed(std::string_view text) {
   return std::string(text);
 }
 
-// Both forms are read, whichever one the template writes.
+// Accepts both forms, whichever one the template uses.
 class MarkedParser final : public CallParser {
  public:
   void push(std::string_view text, AnswerPieces& out) override {
@@ -79,7 +79,7 @@ class MarkedParser final : public CallParser {
     take_name(c, out);
   }
 
-  // Another call, the end of one, or of all.
+  // The start of a call, the end of one, or the end of all.
   void take_mark(AnswerPieces& out) {
     if (held_ == kCall)
       enter(Place::kind);
@@ -93,7 +93,7 @@ class MarkedParser final : public CallParser {
       give_up(out);
   }
 
-  // What stands between the mark and the arguments: nothing, or the name and a fence.
+  // The text between the marker and the arguments: nothing, or the name and a fence.
   void take_name(char c, AnswerPieces& out) {
     if (c != '{' && held_.size() < kMostName) return;
     std::string_view before = std::string_view(held_).substr(0, held_.size() - 1);
@@ -107,7 +107,7 @@ class MarkedParser final : public CallParser {
     add_piece(out, Kind::arguments, "{");
   }
 
-  // No call: what came since the last one is text.
+  // Not a call: the text since the last complete call is returned as text.
   void give_up(AnswerPieces& out) {
     const std::string text = called_ ? held_ : seen_;
     enter(Place::text);
@@ -121,7 +121,7 @@ class MarkedParser final : public CallParser {
   }
 
   FreeText free_{kBegin};
-  std::string seen_;  // since the beginning of the calls, where none has come yet
+  std::string seen_;  // text since the start of the calls, until the first one is complete
   std::string held_, kind_;
   Place place_ = Place::text;
   JsonNesting nesting_;
@@ -157,7 +157,7 @@ constexpr const char* kMarkers[] = {"<｜tool▁calls▁begin｜>", "<｜tool▁
 
 }  // namespace
 
-// V3.1's template leaves the tools to whoever fills it in; this is how its makers describe them.
+// V3.1's template does not render tools; this is the description that DeepSeek documents for the system prompt.
 std::string describe_deepseek_tools(std::span<const Tool> tools) {
   std::string out = "## Tools\nYou have access to the following tools:\n";
   for (const Tool& tool : tools)
@@ -172,10 +172,10 @@ std::string describe_deepseek_tools(std::span<const Tool> tools) {
 }
 
 const ToolDialect kDeepseekTools = {
-    "deepseek", "JSON in a fence between marks of its own: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
+    "deepseek", "JSON in a fence between special tokens: DeepSeek V3 and R1", speaks, parser, structure, kMarkers,
     false};
 const ToolDialect kDeepseekNamedTools = {"deepseek_named",
-                                         "names and JSON between marks of its own: DeepSeek V3.1",
+                                         "names and JSON between special tokens: DeepSeek V3.1",
                                          speaks_named,
                                          parser,
                                          structure_named,

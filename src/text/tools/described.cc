@@ -1,5 +1,5 @@
-// Tools for templates that know none: told in the system prompt, and earlier calls and their results written out as
-// text.
+// Tools for templates without tool support: described in the system prompt, with earlier calls and their results
+// rendered as text.
 #include "base/json_text.h"
 #include "text/tools/dialects.h"
 
@@ -50,7 +50,7 @@ Json describe_calls(const Json& messages) {
       text = "<tool_response>\n" + text + "\n</tool_response>";
     }
     one["content"] = std::move(text);
-    // Templates want turns: results of one turn are one message.
+    // Templates expect alternating roles, so the results of one turn become one message.
     if (!out.empty() && message.contains("role") && message["role"] == "tool" && out.back()["role"] == "user" &&
         out.back()["content"].get_ref<const std::string&>().ends_with("</tool_response>"))
       out.back()["content"] = out.back()["content"].get<std::string>() + "\n" + one["content"].get<std::string>();

@@ -1,4 +1,4 @@
-// The dialects by name: see builtin.cc. And what several of them are made of.
+// The built-in dialects (registered in builtin.cc) and the helpers that they share.
 #pragma once
 
 #include "text/tools/tool_dialect.h"
@@ -15,10 +15,10 @@ extern const ToolDialect kMistralTools;
 extern const ToolDialect kMistralArgsTools;
 extern const ToolDialect kQwenXmlTools;
 
-// Where a JSON object or list ends that comes byte by byte.
+// Finds the end of a JSON object or list in a byte stream.
 class JsonNesting {
  public:
-  // True with the bracket that ends what the first byte began.
+  // Returns true at the bracket that closes the first one.
   bool push(char c) {
     if (in_string_) {
       if (escaped_)
@@ -43,15 +43,15 @@ class JsonNesting {
   bool in_string_ = false, escaped_ = false;
 };
 
-// A call as a JSON object, {"name": "f", "arguments": {...}}, read as it comes: keys in any order, "parameters" for
-// "arguments". Arguments that come as a text which holds JSON are taken out of it.
+// Incremental parser of a call as a JSON object, {"name": "f", "arguments": {...}}: keys in any order, "parameters"
+// accepted for "arguments". Arguments given as a JSON string that contains JSON are unwrapped.
 class JsonCall {
  public:
-  // False: this byte cannot follow. The pieces so far stand.
+  // Returns false if this byte cannot follow. Pieces emitted so far remain valid.
   bool push(char c, AnswerPieces& out);
   bool done() const { return place_ == Place::end; }
-  bool begun() const { return named_; }              // its name is out
-  const std::string& text() const { return text_; }  // every byte of it
+  bool begun() const { return named_; }              // its name was emitted
+  const std::string& text() const { return text_; }  // all bytes so far
 
  private:
   enum class Place { begin, key_or_end, key, in_key, colon, value, in_text, in_nested, in_plain, comma, end };
@@ -60,25 +60,25 @@ class JsonCall {
   void take_argument(char c, AnswerPieces& out);
 
   Place place_ = Place::begin;
-  std::string text_, key_, value_, arguments_;  // arguments_: before the name is known
+  std::string text_, key_, value_, arguments_;  // arguments_: buffered until the name is known
   JsonNesting nesting_;
   bool escaped_ = false, named_ = false, has_arguments_ = false, streams_ = false;
 };
 
-// {begin, content: the tool's schema, end} for each, with `before` NAME `between` ARGUMENTS `behind`.
+// {begin, content: the tool's schema, end} for each tool, spelled `before` NAME `between` ARGUMENTS `behind`.
 nlohmann::ordered_json call_tags(std::span<const Tool> tools, std::string_view before, std::string_view between,
                                  std::string_view behind);
-// Those tags behind a trigger in free text, or at once where calls are required.
+// The tags after a trigger in free text, or immediately if calls are required.
 nlohmann::ordered_json tagged_calls(nlohmann::ordered_json tags, std::string_view trigger, std::string_view separator,
                                     const ToolWish& wish);
 
-// Free text up to a trigger; holds back what may be its beginning, and white space, which goes when a call follows.
+// Free text up to a trigger. Holds back a possible prefix of it, and white space, which is dropped before a call.
 class FreeText {
  public:
   explicit FreeText(std::string_view trigger) : trigger_(trigger) {}
   bool push(char c, AnswerPieces& out);  // true: the trigger is complete
   void finish(AnswerPieces& out);
-  void after_call() { called_ = true; }  // white space behind calls is left out
+  void after_call() { called_ = true; }  // drops white space after calls
 
  private:
   void let_go(size_t bytes, AnswerPieces& out);
@@ -87,20 +87,20 @@ class FreeText {
   bool called_ = false;
 };
 
-// Structures, of which larger ones are put together.
+// Building blocks of structures.
 nlohmann::ordered_json literal_text(std::string_view text);
 nlohmann::ordered_json sequence_of(std::vector<nlohmann::ordered_json> parts);
 
-// Parameters one by one between tags, strings as they are and everything else as JSON (parameters.cc).
+// Parameters in individual tags: strings verbatim, everything else as JSON (parameters.cc).
 struct ParameterTags {
-  std::string_view open;        // KEY follows
+  std::string_view open;        // followed by KEY
   nlohmann::ordered_json head;  // between key and value: a structure
-  std::string_view line;        // behind a value that is JSON or one of several
+  std::string_view line;        // after a value that is JSON or from an enum
   std::string_view close;
-  nlohmann::ordered_json tail;  // behind that: a structure
+  nlohmann::ordered_json tail;  // after the closing tag: a structure
 };
 nlohmann::ordered_json parameters_structure(const Tool& tool, const ParameterTags& tags);
-// A call that is read so: the pieces of a JSON object, a parameter at a time.
+// Emits such a call as pieces of a JSON object, one parameter at a time.
 class ParameterCall {
  public:
   explicit ParameterCall(std::span<const Tool> tools) : tools_(tools.begin(), tools.end()) {}
@@ -110,7 +110,7 @@ class ParameterCall {
 
  private:
   const std::vector<Tool> tools_;
-  const Tool* tool_ = nullptr;  // null: none of that name
+  const Tool* tool_ = nullptr;  // null: unknown tool
   int parameters_ = 0;
 };
 

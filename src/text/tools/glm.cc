@@ -1,5 +1,5 @@
-// GLM 4.5 to 5, and Laguna: parameters as pairs of key and value, strings as they are, everything else as JSON. The
-// newer ones write no line ends between the tags.
+// GLM 4.5 to 5, and Laguna: parameters as pairs of key and value, strings verbatim, everything else as JSON. Newer
+// models write no newlines between the tags.
 //
 //   <tool_call>f
 //   <arg_key>key</arg_key>
@@ -64,7 +64,7 @@ class Parser final : public CallParser {
     }
   }
 
-  // Up to the line's end or the first tag.
+  // The name ends at the newline or the first tag.
   void take_name(char c, AnswerPieces& out) {
     const bool blank = held_.find_first_not_of(" \n\r\t") == std::string::npos;
     if (c != '<' && (c != '\n' || blank)) {
@@ -85,7 +85,7 @@ class Parser final : public CallParser {
     if (c == '<') take(c, out);
   }
 
-  // The next tag behind white space. Where it is none that may stand here, the call ends, and the text goes on.
+  // The next tag after white space. If it is not an expected one, the call ends and the rest is text.
   void take_tag(char c, AnswerPieces& out) {
     if (held_.empty() && is_json_space(c)) return;
     held_ += c;

@@ -1,11 +1,11 @@
-// Harmony, which gpt-oss writes: an answer is one message or more, each with a header that names its channel. Thinking
-// is in `analysis`, what is for the reader in `final`, and a call is a message to a tool.
+// Harmony, the format of gpt-oss: an answer consists of one or more messages, each with a header that names its
+// channel. Reasoning is in `analysis`, text for the user in `final`, and a call is a message to a tool.
 //
 //   <|channel|>analysis<|message|>thinking<|end|><|start|>assistant<|channel|>final<|message|>text<|return|>
 //   <|channel|>commentary to=functions.f <|constrain|>json<|message|>{"a": 1}<|call|>
 //    to=functions.f<|channel|>commentary json<|message|>{"a": 1}<|call|>
 //
-// The model ends its turn with the first call. Text that comes without a header is text.
+// The model ends its turn with the first call. Text without a header is plain text.
 #include "text/tools/dialects.h"
 #include "text/tools/frames.h"
 
@@ -20,7 +20,7 @@ constexpr std::string_view kChannel = "<|channel|>", kMessage = "<|message|>", k
 constexpr std::string_view kTo = "to=", kFunctions = "functions.", kRole = "assistant";
 constexpr size_t kMostHeader = 1024;
 
-// The word behind `mark`; "": there is none.
+// The word after `mark`; "" if there is none.
 std::string word_behind(std::string_view header, std::string_view mark) {
   const size_t at = header.find(mark);
   if (at == std::string_view::npos) return "";
@@ -40,7 +40,7 @@ class MessageParser final : public CallParser {
     if (place_ == Place::body)
       add_piece(out, kind_, held_);
     else if (!ended_)
-      add_piece(out, Kind::text, held_);  // a header that was cut off is none of the answer
+      add_piece(out, Kind::text, held_);  // an incomplete header after a message is dropped
     end_message(out);
   }
 
@@ -58,7 +58,7 @@ class MessageParser final : public CallParser {
     held_.clear();
   }
 
-  // Behind a message's end, "<|start|>assistant"; then the recipient or the channel.
+  // Optionally "<|start|>assistant", then the recipient or the channel.
   bool may_be_header() const {
     std::string_view held = held_;
     for (std::string_view mark : {kStart, kRole}) {
@@ -124,8 +124,8 @@ class MessageParser final : public CallParser {
   Place place_ = Place::header;
   Kind kind_ = Kind::text;
   std::string held_, call_;
-  bool begun_ = false;  // something of the message came
-  bool ended_ = false;  // a message came before this header
+  bool begun_ = false;  // part of the message was emitted
+  bool ended_ = false;  // a message precedes this header
 };
 
 bool speaks(std::string_view chat_template) {
@@ -147,7 +147,7 @@ constexpr const char* kMarkers[] = {"<|channel|>", "<|message|>", "<|constrain|>
 
 }  // namespace
 
-// Thinking or words to the reader may come before a call or the final text; the parts are told apart by their headers.
+// Reasoning or commentary may precede a call or the final text; the messages are distinguished by their headers.
 Json harmony_frames(std::span<const Tool> tools, const ToolWish& wish, const Json& text) {
   const auto message = [](std::string_view header) {
     return sequence_of({literal_text(std::string(kChannel) + std::string(header) + std::string(kMessage)),

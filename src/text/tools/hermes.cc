@@ -1,4 +1,4 @@
-// Nous Research's Hermes, and with it Qwen 2.5 and 3 and many others:
+// Nous Research's Hermes format, also used by Qwen 2.5 and 3 and many others:
 //
 //   text <tool_call>
 //   {"name": "f", "arguments": {"a": 1}}
@@ -35,7 +35,7 @@ class Parser final : public CallParser {
       }
       return;
     }
-    if (closing_) {  // the end tag, where the model writes it
+    if (closing_) {  // the end tag, if the model writes it
       if (held_.empty() && is_json_space(c)) return;
       held_ += c;
       if (kEnd.starts_with(held_)) {

@@ -22,7 +22,7 @@ void JsonCall::take_argument(char c, AnswerPieces& out) {
     arguments_ += c;
 }
 
-// A value has been read whole.
+// Called after a complete value.
 bool JsonCall::value_ended(AnswerPieces& out) {
   place_ = Place::comma;
   if (streams_) {
@@ -45,14 +45,14 @@ bool JsonCall::value_ended(AnswerPieces& out) {
   return !value.is_discarded();
 }
 
-// Numbers, true, false and null end with what follows them.
+// Numbers, true, false and null end at the next delimiter.
 bool JsonCall::take_plain(char c, AnswerPieces& out) {
   if (c != ',' && c != '}' && !is_json_space(c)) {
     value_ += c;
     return value_.size() < 64;
   }
   if (!value_ended(out)) return false;
-  text_.pop_back();  // push() takes it again
+  text_.pop_back();  // push() handles it again
   return push(c, out);
 }
 

@@ -1,5 +1,5 @@
-// Llama 3.1 to 3.3: an answer that begins with a JSON object is a call, with or without <|python_tag|> before it;
-// several are separated by semicolons.
+// Llama 3.1 to 3.3: an answer that begins with a JSON object is a call, optionally after <|python_tag|>; several calls
+// are separated by semicolons.
 //
 //   {"name": "f", "parameters": {"a": 1}}
 #include <optional>

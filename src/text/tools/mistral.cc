@@ -1,5 +1,5 @@
-// Mistral: a list of JSON objects, and in newer models (Small 3.2, Devstral, Ministral 3) the name and its arguments
-// alone:
+// Mistral: a list of JSON objects; newer models (Small 3.2, Devstral, Ministral 3) write only the name and the
+// arguments:
 //
 //   text[TOOL_CALLS] [{"name": "f", "arguments": {"a": 1}, "id": "..."}]
 //   text[TOOL_CALLS]f[ARGS]{"a": 1}[TOOL_CALLS]g[CALL_ID]...[ARGS]{}
@@ -16,7 +16,7 @@ using Kind = AnswerPiece::Kind;
 constexpr std::string_view kBegin = "[TOOL_CALLS]", kArgs = "[ARGS]", kCallId = "[CALL_ID]";
 constexpr size_t kMostName = 512;
 
-// Both forms are read, whichever one the template writes.
+// Accepts both forms, whichever one the template uses.
 class Parser final : public CallParser {
  public:
   void push(std::string_view text, AnswerPieces& out) override {
@@ -143,12 +143,12 @@ constexpr const char* kMarkers[] = {"[TOOL_CALLS]", "[ARGS]", "[CALL_ID]"};
 
 }  // namespace
 
-const ToolDialect kMistralTools = {"mistral", "a list of JSON objects behind [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
+const ToolDialect kMistralTools = {"mistral", "a list of JSON objects after [TOOL_CALLS]: Mistral 7B v0.3 to Nemo",
                                    speaks,    parser,
                                    structure, kMarkers,
                                    true};
 const ToolDialect kMistralArgsTools = {"mistral_args",
-                                       "[TOOL_CALLS]name[ARGS]{...}: newer models of Mistral",
+                                       "[TOOL_CALLS]name[ARGS]{...}: newer Mistral models",
                                        speaks_args,
                                        parser,
                                        structure_args,

@@ -1,5 +1,4 @@
-// Parameters that are written one by one between tags, strings as they are and everything else as JSON: what the
-// dialects which do so have in common.
+// Shared by dialects that write each parameter in its own tags, strings verbatim and everything else as JSON.
 #include <algorithm>
 #include <initializer_list>
 
@@ -19,7 +18,7 @@ const Json* schema_of(const Tool& tool, const std::string& key) {
   return properties.is_object() && properties.contains(key) ? &properties[key] : nullptr;
 }
 
-// Strings are written without quotes.
+// Whether values are strings, which are written without quotes.
 bool is_string(const Json* schema) {
   if (!schema || !schema->is_object()) return false;
   if (schema->contains("type")) return (*schema)["type"] == "string";
@@ -29,18 +28,18 @@ bool is_string(const Json* schema) {
   return true;
 }
 
-// Keywords of the schema that a part written otherwise than as JSON does not keep, as the part's notes.
+// Notes the schema keywords that are not enforced on a part that is not written as JSON.
 void name_weakened(const Tool& tool, const Json& schema, const std::string& place,
                    std::initializer_list<const char*> keywords, Json& part) {
   if (!schema.is_object()) return;
   for (const char* key : keywords)
     if (schema.contains(key))
       part["weakened"].push_back("tool '" + tool.name + "': " + place + "/" + key +
-                                 " is not kept, as this model writes its parameters");
+                                 " is not enforced in the parameter format of this model");
   if (part.contains("weakened")) part["strict"] = tool.parameters.contains(kStrictSchema);
 }
 
-// A value and what ends it.
+// A value and its end tag.
 Json value_structure(const Tool& tool, const std::string& key, const Json& schema, const ParameterTags& tags) {
   const Json end = sequence_of({literal_text(std::string(tags.line) + std::string(tags.close)), tags.tail});
   if (!is_string(&schema)) {

@@ -1,4 +1,4 @@
-// Qwen3-Coder and Qwen 3.5: parameters as tags, strings as they are, everything else as JSON.
+// Qwen3-Coder and Qwen 3.5: parameters as tags, strings verbatim, everything else as JSON.
 //
 //   <tool_call>
 //   <function=f>
@@ -41,7 +41,7 @@ class Parser final : public CallParser {
  private:
   enum class Place { text, function, parameter, value, closing };
 
-  // What stands between `tag` and '>' at the end of what is held.
+  // Extracts the name between `tag` and '>' at the end of the held text.
   static bool named(std::string_view held, std::string_view tag, std::string* name) {
     if (!held.starts_with(tag) || !held.ends_with('>')) return false;
     *name = held.substr(tag.size(), held.size() - tag.size() - 1);

@@ -1,5 +1,5 @@
-// Thinking: what a model writes for itself before it answers, between marks that its chat template names. The template
-// may have opened it already, as the prompt's last words, or closed it again, where no thinking is wanted.
+// Reasoning: the text that a model writes before its answer, between markers that its chat template names. The prompt
+// may already end with the opening marker, or with a closed empty block if reasoning is disabled.
 //
 //   <think>reasoning</think>answer
 #pragma once
@@ -18,20 +18,20 @@ struct ReasoningMarks {
 };
 
 std::span<const ReasoningMarks> reasoning_marks();
-// Those of a template; null: none.
+// The markers of a template, or null.
 const ReasoningMarks* reasoning_marks_of(std::string_view chat_template);
 
-// Where the prompt leaves off: in the middle of thinking, behind it, or where thinking may begin.
+// The state at the end of the prompt: reasoning may begin, has begun, or is over.
 enum class ReasoningPlace { begin, inside, behind };
 ReasoningPlace reasoning_place(std::string_view prompt, const ReasoningMarks& marks);
 
-// One answer's text to reasoning and the rest, as it comes. White space beside the marks is left out.
+// Splits the streamed text of one answer into reasoning and the rest. White space next to the markers is dropped.
 class ReasoningSplitter {
  public:
   ReasoningSplitter(const ReasoningMarks& marks, ReasoningPlace place)
       : open_(marks.open), close_(marks.close), place_(place) {}
 
-  // Adds pieces of reasoning to `out`; returns the rest's text.
+  // Adds pieces of reasoning to `out`; returns the remaining text.
   std::string push(std::string_view text, AnswerPieces& out);
   std::string finish(AnswerPieces& out);
 
@@ -40,15 +40,15 @@ class ReasoningSplitter {
   std::string_view open_, close_;
   ReasoningPlace place_;
   std::string held_, space_;
-  bool some_ = false;  // reasoning that is not white space has come
-  bool lead_ = false;  // right behind the closing mark: white space is left out
+  bool some_ = false;  // non-blank reasoning was emitted
+  bool lead_ = false;  // directly after the closing marker: white space is dropped
 };
 
-// What an answer is held to, behind thinking that may come before it or has begun.
+// The structure of an answer, preceded by reasoning that may occur or has already begun.
 nlohmann::ordered_json behind_reasoning(nlohmann::ordered_json structure, const ReasoningMarks& marks,
                                         ReasoningPlace place);
 
-// Control tokens with these texts are part of an answer's text: marks of thinking and of calls.
+// Whether a control token is part of an answer's text: markers of reasoning and of calls.
 bool is_marker(std::string_view text);
 
 }  // namespace millrace

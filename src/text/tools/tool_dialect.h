@@ -1,14 +1,15 @@
-// ToolDialect: how a family of models writes calls of tools. A dialect is one file and one line in builtin.cc; a chat
-// template says which one its model was trained on.
+// ToolDialect: how a family of models writes tool calls. A dialect is one file and one line in builtin.cc; the chat
+// template tells which one its model was trained on.
 //
 //   hermes     <tool_call>{"name": "f", "arguments": {...}}</tool_call>
-//   llama      {"name": "f", "parameters": {...}}                         deepseek, harmony   between marks of their
-//   own, see their files mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]        [TOOL_CALLS]f[ARGS]{...}
-//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>        glm   alike, with
-//   other tags
+//   llama      {"name": "f", "parameters": {...}}
+//   mistral    [TOOL_CALLS][{"name": "f", "arguments": {...}}]   or   [TOOL_CALLS]f[ARGS]{...}
+//   qwen_xml   <tool_call><function=f><parameter=key>value</parameter></function></tool_call>
+//   glm        similar to qwen_xml, with other tags
+//   deepseek, harmony   special tokens, see their files
 //
-// A dialect does two things: its structure (text/grammar/structure.h) holds answers to calls whose arguments fit their
-// tool's schema, and its parser reads an answer as it comes.
+// A dialect consists of a structure (text/grammar/structure.h), which constrains answers to calls whose arguments match
+// the schema of their tool, and of a streaming parser of answers.
 #pragma once
 
 #include <memory>
@@ -28,13 +29,13 @@ struct Tool {
   nlohmann::ordered_json parameters;  // a JSON Schema of type object
 };
 
-// What an answer is made of, in the order in which it comes. Texts of one kind may come in several pieces.
+// Pieces of an answer, in order. Text of one kind may be split into several pieces.
 struct AnswerPiece {
   enum class Kind {
     text,
     reasoning,
-    call,       // one begins; text: its tool's name
-    arguments,  // of that one: a piece of a JSON object's text
+    call,       // a call begins; text: name of the tool
+    arguments,  // of that call: a piece of the JSON text
     call_end,
   };
   Kind kind = Kind::text;
@@ -42,42 +43,41 @@ struct AnswerPiece {
 };
 using AnswerPieces = std::vector<AnswerPiece>;
 
-// Joins what is of one kind.
+// Appends to the last piece if it is of the same kind.
 void add_piece(AnswerPieces& pieces, AnswerPiece::Kind kind, std::string_view text);
 
-// One answer, byte for byte. What looks like a call and is none comes out as text.
+// Streaming parser of one answer. Text that looks like a call but is not one is returned as text.
 class CallParser {
  public:
   virtual ~CallParser() = default;
   virtual void push(std::string_view text, AnswerPieces& out) = 0;
-  virtual void finish(AnswerPieces& out) = 0;  // nothing follows: what was held back comes
+  virtual void finish(AnswerPieces& out) = 0;  // end of the answer: emits text held back
 };
 
 struct ToolWish {
-  bool required = false;  // the answer is one call or more, and nothing else
-  bool parallel = true;   // more than one
+  bool required = false;  // the answer consists only of calls, at least one
+  bool parallel = true;   // more than one call is allowed
 };
 
 struct ToolDialect {
   const char* name;
   const char* summary;
-  bool (*speaks)(std::string_view chat_template);  // whether a model with this template does; null: chosen otherwise
+  bool (*speaks)(std::string_view chat_template);  // whether models with this template use it; null: never detected
   std::unique_ptr<CallParser> (*parser)(std::span<const Tool> tools);
   nlohmann::ordered_json (*structure)(std::span<const Tool> tools, const ToolWish& wish);
-  std::span<const char* const> markers;  // control tokens that are part of a call's text
-  bool short_ids = false;                // ids of calls are nine letters and digits
+  std::span<const char* const> markers;  // control tokens that are part of the text of calls
+  bool short_ids = false;                // call ids are nine letters and digits
 };
 
-const Registry<const ToolDialect*>&
-tool_dialects();  // builtin.cc; the first that speaks a template's language is its own
+const Registry<const ToolDialect*>& tool_dialects();  // builtin.cc; the first match is used
 
-// For templates that know no tools, or none of the dialects: calls are written as `hermes` has them, and the system
-// prompt says so. These two put tools and earlier calls into messages that any template takes.
+// For templates without tool support, or with an unknown dialect: calls are in `hermes` format, explained in the system
+// prompt. The two functions convert tools and earlier calls to messages that any template accepts.
 const ToolDialect& described_tools();
 std::string describe_tools(std::span<const Tool> tools, const ToolWish& wish);
 nlohmann::ordered_json describe_calls(const nlohmann::ordered_json& messages);
 
-// The dialect of a template; described_tools() where it knows none.
+// The dialect of a template, or described_tools().
 const ToolDialect& tool_dialect_of(std::string_view chat_template);
 
 }  // namespace millrace

@@ -43,7 +43,7 @@ AnswerPieces parsed(const ToolDialect& dialect, std::initializer_list<std::strin
   auto parser = dialect.parser(kTools);
   AnswerPieces out;
   for (std::string_view part : parts) {
-    AnswerPieces some;  // as events come
+    AnswerPieces some;  // incrementally
     parser->push(part, some);
     for (const AnswerPiece& piece : some) add_piece(out, piece.kind, piece.text);
   }
@@ -191,7 +191,7 @@ TEST(ToolDialects, Harmony) {
   expect_reads(d, "Text alone <|channel|>.", "Text alone <|channel|>.");
   expect_reads(d, "<|chan", "<|chan");
   expect_reads(d, "<|channel|>final<|message|>a" + next + "<|chan", "a");
-  // Without tools nothing is a call.
+  // Without tools there are no calls.
   auto parser = d.parser({});
   AnswerPieces out;
   parser->push("<|channel|>commentary to=functions.clock<|message|>{}<|call|>", out);
@@ -200,7 +200,7 @@ TEST(ToolDialects, Harmony) {
 }
 
 // Thinking may come before whatever the answer is held to; the text is held behind its header.
-TEST(ToolDialects, HarmonyFramesWhatIsWished) {
+TEST(ToolDialects, HarmonyFramesFollowTheRequest) {
   const Json digit = {{"type", "regex"}, {"pattern", "[0-9]"}};
   const std::string thinking = "<|channel|>analysis<|message|>well<|end|><|start|>assistant",
                     said = "<|channel|>final<|message|>",
@@ -228,7 +228,7 @@ TEST(ToolDialects, HarmonyFramesWhatIsWished) {
 }
 
 // What may be written, is read; what is written otherwise, may not be.
-TEST(ToolDialects, StructuresAllowWhatTheParsersRead) {
+TEST(ToolDialects, StructuresAllowWhatTheParsersAccept) {
   struct Case {
     const ToolDialect* dialect;
     const char* call;   // of weather, with place "x" and days 2
@@ -319,7 +319,7 @@ TEST(ToolDialects, OfPublishedTemplates) {
 }
 
 // Each writes earlier calls in the form that its dialect reads.
-TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
+TEST(ToolDialects, PublishedTemplatesRoundTrip) {
   for (const char* name : {"GLM-4.6", "GLM-4.7-Flash", "GLM-5.2", "llama-cpp-deepseek-r1", "deepseek-ai-DeepSeek-V3.1",
                            "openai-gpt-oss-120b", "Qwen3-Coder", "Qwen-Qwen3-0.6B"}) {
     const std::string path = "chat-templates/templates/" + std::string(name) + ".jinja";
@@ -335,12 +335,12 @@ TEST(ToolDialects, PublishedTemplatesWriteWhatIsRead) {
         {.add_generation_prompt = false,
          .tools = source.find("| map(attribute='function') | tojson") == std::string::npos
                       ? &tools
-                      : nullptr});  // which Python cannot print
+                      : nullptr});  // Python cannot print it
     ASSERT_TRUE(context.ok()) << context.error().message;
     const auto text = chat_template->render(*context);
     ASSERT_TRUE(text.ok()) << name << text.error().message;
     const ToolDialect& dialect = tool_dialect_of(source);
-    // Behind what the assistant's turn begins with.
+    // After the start of the assistant's turn.
     const size_t user = text->rfind("How is it?") + std::string_view("How is it?").size();
     std::string turn = text->substr(user);
     for (const std::string_view begin :
@@ -373,7 +373,7 @@ std::string split(ReasoningPlace place, std::initializer_list<std::string_view> 
   return shown(out);
 }
 
-TEST(Reasoning, SplitWhereverTheTextIsCut) {
+TEST(Reasoning, SplitAtAnyChunkBoundary) {
   const struct {
     ReasoningPlace place;
     const char* text;
