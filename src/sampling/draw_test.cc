@@ -2,6 +2,7 @@
 // number.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 
 #include "sampling/chain.h"
@@ -50,6 +51,33 @@ TEST(Draw, AlmostSureNumbersLeadToTheLastTokenWithAnyProbability) {
   std::vector<float> logits = {0, 0, 0, -5000};
   row.begin(logits, 5, at);
   EXPECT_EQ(*draw(row), 2);
+}
+
+// Logits whose weights add up to 1 / random: the first, of weight 1, then ends just where the random number falls.
+std::vector<float> ending_at(double random) {
+  std::vector<float> logits = {0};
+  double total = 1;
+  while (total < 1 / random && logits.size() < 8) {
+    auto logit = static_cast<float>(std::log(1 / random - total));
+    while (total + std::exp(static_cast<double>(logit)) > 1 / random) logit = std::nextafter(logit, -1e30f);
+    logits.push_back(logit);
+    total += std::exp(static_cast<double>(logit));
+  }
+  return random * total == 1 ? logits : std::vector<float>{};
+}
+
+TEST(Draw, ANumberAtTheEndOfATokenIsTheNextOnes) {
+  SamplingRow row;
+  int found = 0;
+  for (int64_t position = 0; position < 200; ++position) {
+    const double random = philox_uniform(3, 0, static_cast<uint64_t>(position));
+    std::vector<float> logits = random > 0.5 ? ending_at(random) : std::vector<float>{};
+    if (logits.empty()) continue;
+    ++found;
+    row.begin(logits, 3, position);
+    EXPECT_EQ(*draw(row), 1) << position;
+  }
+  EXPECT_GT(found, 10);
 }
 
 TEST(Draw, ACloneDrawsWithTheSameSeed) {
