@@ -86,9 +86,9 @@ class RandomForm {
   }
   // Ticks, then a letter that ends it: nothing leaves its last state.
   Form counted_rule() {
-    Form tick = of(Form::Kind::tick, {});
-    Form item = of(Form::Kind::sequence, {of(Form::Kind::letters, {}, below(2) ? "a" : "ab"), std::move(tick)});
-    Form some = repeat(below(3) == 0 ? of(Form::Kind::choice, {item, of(Form::Kind::text, {}, "b")}) : item);
+    const bool either = below(3) == 0;  // the same letters must not be written with ticks and without
+    Form item = of(Form::Kind::sequence, {of(Form::Kind::letters, {}, either || below(2) ? "a" : "ab"), of(Form::Kind::tick, {})});
+    Form some = repeat(either ? of(Form::Kind::choice, {item, of(Form::Kind::text, {}, "b")}) : item);
     if (below(4) == 0) some = of(Form::Kind::sequence, {item, std::move(some)});
     return of(Form::Kind::sequence, {std::move(some), of(Form::Kind::text, {}, "c")});
   }
@@ -127,7 +127,7 @@ bool can_end(ParseTable& table, SetId from) {
     for (const char c : kLetters)
       if (const SetId to = table.step(set, static_cast<uint8_t>(c)); to != kDead && seen.insert(to).second) queue.push_back(to);
   }
-  return queue.size() > 0;  // not known
+  return !queue.empty();  // not known
 }
 
 void expect_language(const Language& language, const Grammar& grammar, const std::string& what) {
@@ -193,7 +193,7 @@ TEST_P(RandomGrammars, WriteWhatTheirDefinitionSays) {
     else expect_refused(grammar.error(), oracle.rule(0), "seed " + std::to_string(seed), refused);
     if (HasFailure()) return;
   }
-  EXPECT_LT(refused, 14);
+  EXPECT_LE(refused, 16);
 }
 
 TEST_P(RandomGrammars, AsGbnf) {
