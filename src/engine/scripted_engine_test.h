@@ -37,6 +37,7 @@ struct Script {
   int64_t layers_ready = 0;
   double load_took = 0;
   std::set<TokenId> damaged;              // blocks, by their first token
+  std::set<TokenId> lost;                 // not stored any more, the same way
   std::map<TokenId, float> importance;    // of stored blocks, the same way
   PrefixStoreStats store_stats;
   // What was seen
@@ -123,9 +124,12 @@ class ScriptedStore final : public PrefixStore {
     script_.puts.push_back(fmt::format("{} importance {:g}{}", link.tokens.front(), link.importance, wait ? " waits" : ""));
     stored_[{link.key.low, link.key.high}] = read_rows(pool_, block);
     script_.damaged.erase(link.tokens.front());
+    script_.lost.erase(link.tokens.front());
   }
   bool has_room() override { return script_.room; }
-  bool holds(const ChainLink& link) const override { return stored_.contains({link.key.low, link.key.high}); }
+  bool holds(const ChainLink& link) const override {
+    return stored_.contains({link.key.low, link.key.high}) && !script_.lost.contains(link.tokens.front());
+  }
   void flush() override { ++script_.flushes; }
   float importance(const ChainLink& link) const override {
     const auto found = script_.importance.find(link.tokens.front());
