@@ -79,6 +79,21 @@ TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
                                    "1.1:[6+1]* | "}));
 }
 
+// Other requests that are cancelled in the queue change nothing for those that wait for their prompt.
+TEST(AnswersSteps, WaitThoughOthersLeaveTheQueue) {
+  for (int64_t n : {1, 3}) {
+    ScriptedEngine e(without_prefixes(20));
+    e.add(1, several(1000, 6, 2, 3));
+    e.add(2, several(2000, 6, 2, n));
+    e.add(3, several(3000, 6, 2, 1));
+    e.core->cancel(2);
+    e.core->cancel(3);
+    EXPECT_EQ(e.step(), "admit 1; 1:[0+6]*") << n;
+    e.run();
+    EXPECT_EQ(e.core->stats().prompt_tokens, 8);
+  }
+}
+
 // The first answer is cancelled with the others; a long prompt is computed in two steps before.
 TEST(AnswersSteps, AreCancelledTogether) {
   ScriptedEngine e(without_prefixes(20));
