@@ -120,15 +120,19 @@ TEST_F(StoreFiles, ALongTextIsHashedBehindItsBeginning) {
 }
 
 TEST_F(StoreFiles, RefuseWhatIsNoStore) {
-  EXPECT_EQ(refusal(ErrorKind::user, {.bytes = 7 * 4096 - 1}), "KV store: one block of 4 tokens takes 28672 bytes, 28671 are allowed; give it more");
+  EXPECT_EQ(refusal(ErrorKind::user, {.bytes = 7 * 4096 - 1}),
+            "KV store: one block of 4 tokens takes 28672 bytes, 28671 are allowed; give it more");
   EXPECT_EQ(size(), -1) << "before a file is made";
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_ + "/none/store"}),
             fmt::format("KV store: {}/none/store cannot be opened: No such file or directory", folder_));
-  EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_}), fmt::format("KV store: {} cannot be opened: Is a directory", folder_));
+  EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_}),
+            fmt::format("KV store: {} cannot be opened: Is a directory", folder_));
   EXPECT_EQ(refusal(ErrorKind::user, {.path = "/dev/null"}), "KV store: /dev/null is no regular file");
-  for (const std::string& content : {std::string("x"), std::string(4095, '\0'), std::string(4096, 'x'), std::string(9000, 'x')}) {
+  for (const std::string& content :
+       {std::string("x"), std::string(4095, '\0'), std::string(4096, 'x'), std::string(9000, 'x')}) {
     std::ofstream(path_, std::ios::trunc) << content;
-    EXPECT_EQ(refusal(ErrorKind::user), fmt::format("KV store: {} is something else; choose another path or remove it", path_));
+    EXPECT_EQ(refusal(ErrorKind::user),
+              fmt::format("KV store: {} is something else; choose another path or remove it", path_));
     EXPECT_EQ(text_at(0, content.size()), content);
     EXPECT_EQ(size(), std::ssize(content));
   }
@@ -181,7 +185,9 @@ TEST_F(StoreFiles, AreReadThroughThePageCacheWhereThereIsNoOtherWay) {
 
 TEST_F(StoreFiles, SayWhatTheDiskRefused) {
   SystemCalls calls;
-  const auto cannot = [&](const char* what) { return fmt::format("KV store: {} cannot be {}: Input/output error", path_, what); };
+  const auto cannot = [&](const char* what) {
+    return fmt::format("KV store: {} cannot be {}: Input/output error", path_, what);
+  };
   calls.write = [](off_t) { return EIO; };
   EXPECT_EQ(refusal(ErrorKind::resource), cannot("written"));
   calls.write = nullptr;

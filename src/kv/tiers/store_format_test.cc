@@ -11,7 +11,9 @@ namespace {
 
 constexpr StoreIdentity kModel{1, 2};
 
-KvLayout layout(std::vector<KvLayer> layers, int64_t block_tokens = 4) { return {find_format("f16"), block_tokens, std::move(layers)}; }
+KvLayout layout(std::vector<KvLayer> layers, int64_t block_tokens = 4) {
+  return {find_format("f16"), block_tokens, std::move(layers)};
+}
 
 StoreGeometry geometry(int64_t capacity = 5, StoreOrder order = StoreOrder::arrival) {
   auto made = StoreGeometry::create(layout({{2, 8}, {1, 16}, {1, 32}}), 4096 + capacity * 4 * 4096, order);
@@ -81,7 +83,8 @@ TEST(StoreGeometry, OneBlockMustFitAndNoMoreThanCanBeNumbered) {
   const auto refused = StoreGeometry::create(layout({{1, 8}}), 3 * 4096 - 1);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::user);
-  EXPECT_EQ(refused.error().message, "KV store: one block of 4 tokens takes 12288 bytes, 12287 are allowed; give it more");
+  EXPECT_EQ(refused.error().message,
+            "KV store: one block of 4 tokens takes 12288 bytes, 12287 are allowed; give it more");
   EXPECT_FALSE(StoreGeometry::create(layout({{1, 8}}), 0).ok());
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), 4096 + 8192 * int64_t{INT32_MAX})->capacity, INT32_MAX);
   EXPECT_EQ(StoreGeometry::create(layout({{1, 8}}), 4096 + 8192 * (int64_t{INT32_MAX} - 1))->capacity, INT32_MAX - 1);

@@ -15,7 +15,9 @@ struct Block {
 };
 
 Block block(uint64_t id) { return {{id, 1}, {id, 2}, {static_cast<TokenId>(id), 7}}; }
-StoreRecord record(uint64_t id, uint64_t sequence) { return {sequence, block(id).key, block(id).parent, block(id).tokens, {id}, 3}; }
+StoreRecord record(uint64_t id, uint64_t sequence) {
+  return {sequence, block(id).key, block(id).parent, block(id).tokens, {id}, 3};
+}
 
 StoreIndex of_a_file(int64_t capacity) {
   StoreIndex index(capacity);
@@ -147,7 +149,8 @@ TEST(StoreIndexEdges, WhatIsWrittenNowCountsMoreThanAnyRecord) {
   index.restored();
   std::vector<Taken> taken{store(index, 2), store(index, 3), store(index, 4)};
   std::ranges::sort(taken, {}, &Taken::slot);
-  EXPECT_EQ(taken, (std::vector<Taken>{{1, true}, {2, true}, {3, true}})) << "whatever is not known to be empty is zeroed first";
+  EXPECT_EQ(taken, (std::vector<Taken>{{1, true}, {2, true}, {3, true}}))
+      << "whatever is not known to be empty is zeroed first";
 }
 
 // However large a record's number: what was used since the start goes later.

@@ -1,4 +1,4 @@
-// A load under way: layers are told of as they come, one that is given up is left alone from then on, and a read that fails
+// A load under way: layers are told of as they come, one that is given up is left alone from then on, a read that fails
 // costs its part. Reads wait for the test, so that each moment can be looked at.
 #include "kv/tiers/store_reader_test.h"
 
@@ -82,7 +82,8 @@ TEST_F(ReaderTest, WhatIsGivenUpIsReadNoFurther) {
   open(kThree, 4, StoreOrder::arrival, false);
   const std::vector<StoreLoad::Block> blocks{written(0, 0)};
   for (int at = 1; at <= 3; ++at) {
-    for (int64_t layer = 0; layer < 3; ++layer) copy_in(*pool_, layer, 0, std::vector<uint8_t>(bytes_of(layer), kUntouched).data());
+    for (int64_t layer = 0; layer < 3; ++layer)
+      copy_in(*pool_, layer, 0, std::vector<uint8_t>(bytes_of(layer), kUntouched).data());
     Gate gate(calls_, at);
     const auto going = load(blocks, false);
     gate.there.get_future().wait();
@@ -90,7 +91,8 @@ TEST_F(ReaderTest, WhatIsGivenUpIsReadNoFurther) {
     gate.open.set_value();
     reader_->wait_layer(*going, 3);
     EXPECT_EQ(gate.reads, at);
-    EXPECT_EQ(look(0, 0), std::string(static_cast<size_t>(at - 1), 'w') + std::string(static_cast<size_t>(4 - at), '-'));
+    EXPECT_EQ(look(0, 0),
+              std::string(static_cast<size_t>(at - 1), 'w') + std::string(static_cast<size_t>(4 - at), '-'));
     EXPECT_TRUE(going->done);
   }
 }
@@ -133,7 +135,8 @@ TEST_F(ReaderTest, NoLayerIsToldOfTooEarly) {
         done = going->done;
         for (const auto& block : blocks) {
           const std::string seen = look(block.into, block.slot);
-          EXPECT_GE(std::ssize(seen) - std::ssize(seen.substr(std::min(seen.size(), seen.find_first_not_of('w')))), going->layers);
+          EXPECT_GE(std::ssize(seen) - std::ssize(seen.substr(std::min(seen.size(), seen.find_first_not_of('w')))),
+                    going->layers);
         }
       });
     }

@@ -18,8 +18,10 @@ TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
     for (int64_t slot = 0; slot < 9; ++slot) blocks.push_back(written(slot, static_cast<BlockId>(8 - slot)));
     for (int64_t slot = 0; slot < 8; ++slot) damage(slot, slot);
     const auto done = load(blocks);
-    const char* const expected[] = {"00wwwwww", "00wwwwww", "ww0wwwww", "www0wwww", "wwww000w", "wwww000w", "wwww000w", "wwwwwww0", "wwwwwwww"};
-    for (int64_t slot = 0; slot < 9; ++slot) EXPECT_EQ(look(static_cast<BlockId>(8 - slot), slot), expected[slot]) << slot;
+    const char* const expected[] = {"00wwwwww", "00wwwwww", "ww0wwwww", "www0wwww", "wwww000w",
+                                    "wwww000w", "wwww000w", "wwwwwww0", "wwwwwwww"};
+    for (int64_t slot = 0; slot < 9; ++slot)
+      EXPECT_EQ(look(static_cast<BlockId>(8 - slot), slot), expected[slot]) << slot;
     EXPECT_EQ(look(9, 0), "--------");
     EXPECT_EQ(done->bad, (Flags{1, 1, 1, 1, 1, 1, 1, 1, 0}));
     EXPECT_EQ(done->layers, 8);
@@ -27,14 +29,18 @@ TEST_F(ReaderTest, SmallNeighbouringLayersAreReadTogether) {
   }
 }
 
-// A chunk has 64 slots of these layers. The file ends within the last block's second layer: whoever is read with it is lost.
+// A chunk has 64 slots of these layers. The file ends within a block's second layer: what is read with it is lost too.
 TEST_F(ReaderTest, NeighboursOfAChunkAreReadByOneRequest) {
   struct Case {
     std::vector<int64_t> slots;
     Flags bad;
   };
   for (const bool uring : {false, true}) {
-    for (const Case& one : {Case{{3, 4, 5}, {1, 1, 1}}, {{5, 4}, {1, 1}}, {{3, 5}, {0, 1}}, {{6, 3, 4}, {1, 0, 0}}, {{5, 0, 4, 1}, {1, 0, 1, 0}}}) {
+    for (const Case& one : {Case{{3, 4, 5}, {1, 1, 1}},
+                            {{5, 4}, {1, 1}},
+                            {{3, 5}, {0, 1}},
+                            {{6, 3, 4}, {1, 0, 0}},
+                            {{5, 0, 4, 1}, {1, 0, 1, 0}}}) {
       open({8, 256}, 64, kImportance, uring);
       ASSERT_EQ(g().chunk_slots, 64);
       std::vector<StoreLoad::Block> blocks;
@@ -91,10 +97,17 @@ TEST_F(ReaderTest, TheMostImportantIsReadFirst) {
     load(blocks);
     EXPECT_EQ(look(0, one.last), "w") << one.blocks.front().first << " " << one.last;
   };
-  for (const Case& one : {Case{{{0, 1}, {2, 2}}, 0}, {{{0, 2}, {2, 1}}, 2}, {{{2, 3}, {0, 1}}, 0}, {{{2, 1}, {0, 1}}, 2}, {{{0, 1}, {1, 9}, {3, 5}}, 3},
-                          {{{0, 9}, {1, 1}, {3, 5}}, 3}, {{{3, 5}, {0, 1}, {1, 2}}, 1}, {{{5, 4}, {9, 6}, {7, 3}, {11, 5}}, 7}})
+  for (const Case& one : {Case{{{0, 1}, {2, 2}}, 0},
+                          {{{0, 2}, {2, 1}}, 2},
+                          {{{2, 3}, {0, 1}}, 0},
+                          {{{2, 1}, {0, 1}}, 2},
+                          {{{0, 1}, {1, 9}, {3, 5}}, 3},
+                          {{{0, 9}, {1, 1}, {3, 5}}, 3},
+                          {{{3, 5}, {0, 1}, {1, 2}}, 1},
+                          {{{5, 4}, {9, 6}, {7, 3}, {11, 5}}, 7}})
     last_is(kImportance, one);
-  for (const Case& one : {Case{{{0, 1}, {2, 2}}, 2}, {{{2, 1}, {0, 9}}, 0}, {{{1, 5}, {2, 1}, {0, 3}}, 0}}) last_is(kArrival, one);
+  for (const Case& one : {Case{{{0, 1}, {2, 2}}, 2}, {{{2, 1}, {0, 9}}, 0}, {{{1, 5}, {2, 1}, {0, 3}}, 0}})
+    last_is(kArrival, one);
 }
 
 // Many more requests than are under way at once.
@@ -104,7 +117,8 @@ TEST_F(ReaderTest, EveryBlockOfManyComesToItsPlace) {
       open({8192, 300, 8192, 8}, 40, order, uring);
       for (int64_t from = 0; from < 4; ++from) {
         std::vector<StoreLoad::Block> blocks;
-        for (int64_t i = 0; i < kPoolBlocks; ++i) blocks.push_back(written((i * 7 + from * 11) % 40, static_cast<BlockId>(i), static_cast<float>(i % 3)));
+        for (int64_t i = 0; i < kPoolBlocks; ++i)
+          blocks.push_back(written((i * 7 + from * 11) % 40, static_cast<BlockId>(i), static_cast<float>(i % 3)));
         const auto done = load(blocks);
         EXPECT_EQ(done->bad, Flags(10, 0));
         for (const auto& block : blocks) ASSERT_EQ(look(block.into, block.slot), "wwww") << block.slot;
@@ -143,7 +157,8 @@ TEST(StoreReaderMemory, Is16MiBOrTwoOfTheLargestRequests) {
   EXPECT_EQ(most({4}, kImportance), 16);
   EXPECT_EQ(most({5}, kImportance), 20);
   EXPECT_EQ(most({1, 9, 1}, kImportance), 36);
-  EXPECT_EQ(StoreReader::most_bytes(*StoreGeometry::create({find_format("f16"), 4, {{1, 8}}}, kMiB, kImportance)), 16 * kMiB);
+  EXPECT_EQ(StoreReader::most_bytes(*StoreGeometry::create({find_format("f16"), 4, {{1, 8}}}, kMiB, kImportance)),
+            16 * kMiB);
 }
 
 }  // namespace

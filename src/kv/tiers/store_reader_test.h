@@ -39,7 +39,8 @@ class ReaderTest : public ::testing::Test {
     for (int64_t dim : dims) layout.layers.push_back({1, dim});
     const StoreGeometry one = *StoreGeometry::create(layout, int64_t{1} << 40, order);
     calls_.allocate = [] { return EOPNOTSUPP; };  // holes where a test writes nothing
-    auto file = StoreFile::open({path_, 4096 + slots * (one.record_bytes + one.slot_bytes), "test", false, 4, order}, layout);
+    auto file =
+        StoreFile::open({path_, 4096 + slots * (one.record_bytes + one.slot_bytes), "test", false, 4, order}, layout);
     ASSERT_TRUE(file.ok()) << file.error().message;
     file_.emplace(std::move(*file));
     ASSERT_EQ(g().capacity, slots);
@@ -53,7 +54,8 @@ class ReaderTest : public ::testing::Test {
   size_t bytes_of(int64_t layer) const { return static_cast<size_t>(g().part_bytes[static_cast<size_t>(layer)]); }
   std::vector<uint8_t> content(int64_t slot, int64_t layer) const {
     std::vector<uint8_t> out(bytes_of(layer));
-    for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<uint8_t>(1 + (i * 31 + i / 256 * 7 + static_cast<size_t>(slot * 57 + layer * 101)) % 251);
+    for (size_t i = 0; i < out.size(); ++i)
+      out[i] = static_cast<uint8_t>(1 + (i * 31 + i / 256 * 7 + static_cast<size_t>(slot * 57 + layer * 101)) % 251);
     return out;
   }
   // Writes the slot, and says what a load of it needs.
@@ -68,7 +70,8 @@ class ReaderTest : public ::testing::Test {
   }
   void damage(int64_t slot, int64_t layer) {
     uint8_t byte = static_cast<uint8_t>(content(slot, layer).back() ^ 1);
-    ASSERT_TRUE(move_bytes(file_->fd(), {true, g().place(slot, layer) + g().part_bytes[static_cast<size_t>(layer)] - 1, &byte, 1, 0}));
+    ASSERT_TRUE(move_bytes(
+        file_->fd(), {true, g().place(slot, layer) + g().part_bytes[static_cast<size_t>(layer)] - 1, &byte, 1, 0}));
   }
   std::shared_ptr<StoreLoad> load(std::vector<StoreLoad::Block> blocks, bool wait = true) {
     auto out = std::make_shared<StoreLoad>();
@@ -83,7 +86,9 @@ class ReaderTest : public ::testing::Test {
     for (int64_t layer = 0; layer < g().layers(); ++layer) {
       std::vector<uint8_t> bytes(bytes_of(layer));
       copy_out(*pool_, layer, block, bytes.data());
-      const auto all = [&](uint8_t value) { return std::ranges::all_of(bytes, [&](uint8_t byte) { return byte == value; }); };
+      const auto all = [&](uint8_t value) {
+        return std::ranges::all_of(bytes, [&](uint8_t byte) { return byte == value; });
+      };
       out += bytes == content(slot, layer) ? 'w' : all(0) ? '0' : all(kUntouched) ? '-' : '?';
     }
     return out;

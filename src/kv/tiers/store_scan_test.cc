@@ -70,8 +70,12 @@ TEST_F(Scan, FindsEveryGoodRecordAndCountsTheBadOnes) {
       write(file, slots - 1);
       expected.push_back(slots - 1);
     }
+    int reads = 0;
+    calls_.read = [&](off_t) { return ++reads, 0; };
     StoreScan scan(file);
     EXPECT_TRUE(scan.wait(60));
+    EXPECT_EQ(reads, (slots + kAtOnce - 1) / kAtOnce);
+    calls_.read = nullptr;
     const StoreScan::Found found = scan.take();
     EXPECT_EQ(slots_of(found), expected);
     EXPECT_EQ(found.slots, slots);

@@ -20,7 +20,8 @@ class WriterChecks : public ::testing::TestWithParam<std::tuple<bool, StoreOrder
   void SetUp() override {
     path_ = testing::TempDir() + "/writer_checks_XXXXXX";
     ::close(::mkstemp(path_.data()));
-    auto file = StoreFile::open({path_, 1 << 20, "test", false, 4, std::get<1>(GetParam())}, {find_format("f16"), 4, {{2, 8}, {1, 16}, {1, 256}}});
+    auto file = StoreFile::open({path_, 1 << 20, "test", false, 4, std::get<1>(GetParam())},
+                                {find_format("f16"), 4, {{2, 8}, {1, 16}, {1, 256}}});
     ASSERT_TRUE(file.ok());
     file_ = std::make_unique<StoreFile>(std::move(*file));
     writer_ = std::make_unique<StoreWriter>(*file_, 6, std::get<0>(GetParam()));
@@ -38,7 +39,8 @@ class WriterChecks : public ::testing::TestWithParam<std::tuple<bool, StoreOrder
     out.record = {static_cast<uint64_t>(token), next_key({2, 3}, tokens), {2, 3}, tokens, {}, 0};
     out.bytes = writer_->take(true);
     for (int64_t layer = 0; layer < g().layers(); ++layer)
-      std::memset(out.bytes.data() + g().part_at[static_cast<size_t>(layer)], static_cast<int>(token + layer), static_cast<size_t>(g().part_bytes[static_cast<size_t>(layer)]));
+      std::memset(out.bytes.data() + g().part_at[static_cast<size_t>(layer)], static_cast<int>(token + layer),
+                  static_cast<size_t>(g().part_bytes[static_cast<size_t>(layer)]));
     return out;
   }
   StoreWriter::Job check(int64_t slot, TokenId token, std::vector<uint64_t> sums) {
@@ -74,7 +76,9 @@ class WriterChecks : public ::testing::TestWithParam<std::tuple<bool, StoreOrder
   }
   bool holds(int64_t slot, TokenId token) const {
     StoreRecord found;
-    if (decode_record(g(), file_->identity(), slot, read(g().record_at(slot), g().record_bytes), found) != RecordState::good) return false;
+    if (decode_record(g(), file_->identity(), slot, read(g().record_at(slot), g().record_bytes), found) !=
+        RecordState::good)
+      return false;
     bool good = found.tokens.front() == token;
     for (int64_t layer = 0; layer < g().layers(); ++layer) {
       const auto part = read(g().place(slot, layer), g().part_bytes[static_cast<size_t>(layer)]);
@@ -233,7 +237,9 @@ TEST_P(WriterChecks, BuffersComeBackAndWakeWhoWaits) {
   EXPECT_TRUE(writer_->has_room());
 }
 
-INSTANTIATE_TEST_SUITE_P(Both, WriterChecks, ::testing::Combine(::testing::Bool(), ::testing::Values(StoreOrder::arrival, StoreOrder::importance)));
+INSTANTIATE_TEST_SUITE_P(Both, WriterChecks,
+                         ::testing::Combine(::testing::Bool(),
+                                            ::testing::Values(StoreOrder::arrival, StoreOrder::importance)));
 
 }  // namespace
 }  // namespace millrace

@@ -1,5 +1,5 @@
-// What io_uring adds to plain calls: it is used where the kernel has it, waits for one piece and for no other, and leaves
-// nothing behind.
+// What io_uring adds to plain calls: it is used where the kernel has it, waits for one piece and for no other, and
+// leaves nothing behind.
 #include <fcntl.h>
 #include <gtest/gtest.h>
 #include <linux/io_uring.h>
