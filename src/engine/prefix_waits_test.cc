@@ -90,6 +90,18 @@ TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
   EXPECT_EQ(e.core->stats().kv_blocks_cached, 2);  // one for each scope
 }
 
+TEST(PrefixWaits, ThoseWithoutACacheComputeAllByThemselves) {
+  EngineOptions o = scripted_options(40);
+  o.batch_tokens = 40;
+  ScriptedEngine e(o);
+  e.add(1, scripted_request(1000, 18, 2));
+  Request own = scripted_request(1000, 18, 2);
+  own.cache_prompt = false;
+  e.add(2, own);
+  EXPECT_EQ(e.step(), "admit 1 2; 1:[0+18]* 2:[0+18]*");
+  e.run();
+}
+
 TEST(PrefixWaits, BlocksAreFoundUpToTheLastTokenButOne) {
   for (const auto& [prompt, cached] : {std::pair(8, 4), {9, 8}, {10, 8}, {12, 8}, {13, 12}}) {
     ScriptedEngine e(scripted_options(40));

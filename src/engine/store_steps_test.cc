@@ -164,6 +164,16 @@ TEST(StoreSteps, DamagedBlocksAreComputedAndGoBackToTheStore) {
   EXPECT_EQ(e.all.back().timings.cached_tokens, 12);
 }
 
+TEST(StoreSteps, RepairsKeepTheirImportance) {
+  Script script;
+  script.importance = {{1012, 0.5f}, {1020, 2.0f}};
+  Stored e(script);
+  e.script.damaged = {1012};
+  e.add(3, scripted_request(1000, 35, 1));
+  e.run();
+  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0.5", "1016 importance 0", "1020 importance 2", "1024 importance 0", "1028 importance 0"}));
+}
+
 TEST(StoreSteps, RepairsWaitForRoom) {
   Stored e;
   e.script.damaged = {1012};
