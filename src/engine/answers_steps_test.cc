@@ -22,12 +22,16 @@ Request several(TokenId first, int64_t prompt, int64_t answer, int64_t n) {
 TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 10, 4, 3));
-  EXPECT_EQ(e.watch(2), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
-                               "admit 1.1 1.2; 1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +9, 1.2 runs 10/11 3 +9"}));
+  EXPECT_EQ(
+      e.watch(2),
+      (Lines{
+          "admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
+          "admit 1.1 1.2; 1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +9, 1.2 runs 10/11 3 +9"}));
   EXPECT_EQ(e.blocks(), "3 3 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0");
-  EXPECT_EQ(e.watch(), (Lines{"1:[11+1]* 1.1:[10+1]* 1.2:[10+1]* | 1 runs 12/13 3, 1.1 runs 11/12 3 +9, 1.2 runs 11/12 3 +9",
-                              "1:[12+1]* 1.1:[11+1]* 1.2:[11+1]* | 1.1 runs 12/13 3 +9, 1.2 runs 12/13 3 +9",
-                              "1.1:[12+1]* 1.2:[12+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"1:[11+1]* 1.1:[10+1]* 1.2:[10+1]* | 1 runs 12/13 3, 1.1 runs 11/12 3 +9, 1.2 runs 11/12 3 +9",
+                   "1:[12+1]* 1.1:[11+1]* 1.2:[11+1]* | 1.1 runs 12/13 3 +9, 1.2 runs 12/13 3 +9",
+                   "1.1:[12+1]* 1.2:[12+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 12 cached 18 generated 12 preempted 0 again 0 out 0 in 0");
   std::vector<TokenId> tokens[3];
   for (const TokenEvent& event : e.all) tokens[event.answer].push_back(event.token);
@@ -39,7 +43,8 @@ TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
 
 // A prompt that ends with a block leaves nothing to copy but that block; its last token runs again.
 TEST(AnswersSteps, ShareByTheBlock) {
-  for (const auto& [prompt, blocks] : {std::pair(4, "1 1 1 0 0 0 0 0"), {5, "2 1 1 0 0 0 0 0"}, {8, "2 1 1 1 0 0 0 0"}, {9, "2 2 1 1 0 0 0 0"}}) {
+  for (const auto& [prompt, blocks] :
+       {std::pair(4, "1 1 1 0 0 0 0 0"), {5, "2 1 1 0 0 0 0 0"}, {8, "2 1 1 1 0 0 0 0"}, {9, "2 2 1 1 0 0 0 0"}}) {
     ScriptedEngine e(without_prefixes(8));
     e.add(1, several(1000, prompt, 3, 2));
     e.step();
@@ -66,17 +71,13 @@ TEST(AnswersSteps, WaitEveryTime) {
 TEST(AnswersSteps, ComputeThePromptWhereTheFirstHasEnded) {
   ScriptedEngine e(without_prefixes(20, 1));
   e.add(1, several(1000, 6, 2, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0",
-                              "1:[6+1]* | 1.1 waits 0/6 0",
-                              "admit 1.1; 1.1:[0+6]* | 1.1 runs 6/7 2",
-                              "1.1:[6+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0", "1:[6+1]* | 1.1 waits 0/6 0",
+                              "admit 1.1; 1.1:[0+6]* | 1.1 runs 6/7 2", "1.1:[6+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 4 prompt 12 cached 0 generated 4 preempted 0 again 0 out 0 in 0");
   ScriptedEngine cached(scripted_options(20, 1));
   cached.add(1, several(1000, 6, 2, 2));
-  EXPECT_EQ(cached.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0",
-                                   "1:[6+1]* | 1.1 waits 0/6 0",
-                                   "admit 1.1; 1.1:[4+2]* | 1.1 runs 6/7 2 +4",
-                                   "1.1:[6+1]* | "}));
+  EXPECT_EQ(cached.watch(), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 waits 0/6 0", "1:[6+1]* | 1.1 waits 0/6 0",
+                                   "admit 1.1; 1.1:[4+2]* | 1.1 runs 6/7 2 +4", "1.1:[6+1]* | "}));
 }
 
 // Other requests that are cancelled in the queue change nothing for those that wait for their prompt.
@@ -131,18 +132,19 @@ TEST(AnswersSteps, DoNotWaitForAFirstOneThatLeftMemory) {
     urgent.priority = 1;
     e.add(2, urgent);
     if (busy) {
-      EXPECT_EQ(e.watch(4), (Lines{"preempt 1~; admit 2; 2:[0+12]* | 2 runs 12/13 3, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
-                                   "2:[12+1]* | 2 runs 13/14 4, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
-                                   "2:[13+1]* | 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
-                                   " | 1 leaves 16/20 4 !1, 1.1 waits 0/20 0"}));
+      EXPECT_EQ(
+          e.watch(4),
+          (Lines{"preempt 1~; admit 2; 2:[0+12]* | 2 runs 12/13 3, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
+                 "2:[12+1]* | 2 runs 13/14 4, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
+                 "2:[13+1]* | 1 leaves 16/20 4 !1, 1.1 waits 0/20 0", " | 1 leaves 16/20 4 !1, 1.1 waits 0/20 0"}));
     } else {
-      EXPECT_EQ(e.watch(), (Lines{"preempt 1~; admit 2; 2:[0+12]* | 2 runs 12/13 3, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
-                                  "2:[12+1]* | 2 runs 13/14 4, 1 away 16/20 0 !1, 1.1 waits 0/20 0",
-                                  "2:[13+1]* | 1 away 16/20 0 !1, 1.1 waits 0/20 0",
-                                  "admit 1; | 1 loads 16/20 4 !1, 1.1 waits 0/20 0",
-                                  "1:[16+4]* | 1 runs 20/21 5 !1, 1.1 waits 0/20 0",
-                                  "admit 1.1; 1:[20+1]* 1.1:[19+1]* | 1.1 runs 20/21 5 +19",
-                                  "1.1:[20+1]* | "}));
+      EXPECT_EQ(
+          e.watch(),
+          (Lines{"preempt 1~; admit 2; 2:[0+12]* | 2 runs 12/13 3, 1 leaves 16/20 4 !1, 1.1 waits 0/20 0",
+                 "2:[12+1]* | 2 runs 13/14 4, 1 away 16/20 0 !1, 1.1 waits 0/20 0",
+                 "2:[13+1]* | 1 away 16/20 0 !1, 1.1 waits 0/20 0", "admit 1; | 1 loads 16/20 4 !1, 1.1 waits 0/20 0",
+                 "1:[16+4]* | 1 runs 20/21 5 !1, 1.1 waits 0/20 0",
+                 "admit 1.1; 1:[20+1]* 1.1:[19+1]* | 1.1 runs 20/21 5 +19", "1.1:[20+1]* | "}));
     }
     e.script.tier_state = TierState::ready;
     e.run();
@@ -156,24 +158,28 @@ TEST(AnswersSteps, ComeBackOnTheirOwn) {
   o.policy = "fcfs:reserve=prompt";
   ScriptedEngine e(o);
   e.add(1, several(1000, 9, 7, 3));
-  EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+9]* | 1 runs 9/10 3, 1.1 waits 0/9 0, 1.2 waits 0/9 0",
-                              "admit 1.1 1.2; 1:[9+1]* 1.1:[8+1]* 1.2:[8+1]* | 1 runs 10/11 3, 1.1 runs 9/10 3 +8, 1.2 runs 9/10 3 +8",
-                              "1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +8, 1.2 runs 10/11 3 +8",
-                              "1:[11+1]* 1.1:[10+1]* 1.2:[10+1]* | 1 runs 12/13 3, 1.1 runs 11/12 3 +8, 1.2 runs 11/12 3 +8",
-                              "1:[12+1]* 1.1:[11+1]* 1.2:[11+1]* | 1 runs 13/14 4, 1.1 runs 12/13 3 +8, 1.2 runs 12/13 3 +8",
-                              "squeeze 1.2; 1:[13+1]* 1.1:[12+1]* | 1 runs 14/15 4, 1.1 runs 13/14 4 +8, 1.2 waits 0/13 0 +8 !1",
-                              "1:[14+1]* 1.1:[13+1]* | 1.1 runs 14/15 4 +8, 1.2 waits 0/13 0 +8 !1",
-                              "1.1:[14+1]* | 1.2 waits 0/13 0 +8 !1",
-                              "admit 1.2; 1.2:[0+13]* | 1.2 runs 13/14 4 +8 !1",
-                              "1.2:[13+1]* | 1.2 runs 14/15 4 +8 !1",
-                              "1.2:[14+1]* | "}));
+  EXPECT_EQ(
+      e.watch(),
+      (Lines{"admit 1; 1:[0+9]* | 1 runs 9/10 3, 1.1 waits 0/9 0, 1.2 waits 0/9 0",
+             "admit 1.1 1.2; 1:[9+1]* 1.1:[8+1]* 1.2:[8+1]* | 1 runs 10/11 3, 1.1 runs 9/10 3 +8, 1.2 runs 9/10 3 +8",
+             "1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +8, 1.2 runs 10/11 3 +8",
+             "1:[11+1]* 1.1:[10+1]* 1.2:[10+1]* | 1 runs 12/13 3, 1.1 runs 11/12 3 +8, 1.2 runs 11/12 3 +8",
+             "1:[12+1]* 1.1:[11+1]* 1.2:[11+1]* | 1 runs 13/14 4, 1.1 runs 12/13 3 +8, 1.2 runs 12/13 3 +8",
+             "squeeze 1.2; 1:[13+1]* 1.1:[12+1]* | 1 runs 14/15 4, 1.1 runs 13/14 4 +8, 1.2 waits 0/13 0 +8 !1",
+             "1:[14+1]* 1.1:[13+1]* | 1.1 runs 14/15 4 +8, 1.2 waits 0/13 0 +8 !1",
+             "1.1:[14+1]* | 1.2 waits 0/13 0 +8 !1", "admit 1.2; 1.2:[0+13]* | 1.2 runs 13/14 4 +8 !1",
+             "1.2:[13+1]* | 1.2 runs 14/15 4 +8 !1", "1.2:[14+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 20 cached 16 generated 21 preempted 1 again 12 out 0 in 0");
 }
 
 TEST(AnswersSteps, TheBestIsTheOneOfTheHighestMeanLogprob) {
   EngineOptions o = without_prefixes(20);
   Script script;
-  script.logprob = [](const Sequence& s) { return answer_of(s.id) == 2 ? -0.5f : answer_of(s.id) == 1 ? -0.25f - 0.5f * static_cast<float>(s.generated()) : -1.0f; };
+  script.logprob = [](const Sequence& s) {
+    return answer_of(s.id) == 2   ? -0.5f
+           : answer_of(s.id) == 1 ? -0.25f - 0.5f * static_cast<float>(s.generated())
+                                  : -1.0f;
+  };
   ScriptedEngine e(o, nullptr, script);
   Request request = several(1000, 6, 3, 2);
   request.best_of = 3;
@@ -181,12 +187,9 @@ TEST(AnswersSteps, TheBestIsTheOneOfTheHighestMeanLogprob) {
   e.run();
   std::vector<std::string> seen;
   for (const TokenEvent& event : e.all)
-    seen.push_back(fmt::format("{} {} {}{:g}{}", event.answer, event.token, finish_reason_name(event.finish), event.score, event.last ? " last" : ""));
-  EXPECT_EQ(seen, (Lines{"0 103000 0",
-                         "0 103001 0",
-                         "0 103002 stop-0.5",
-                         "1 102000 0",
-                         "1 102001 0",
+    seen.push_back(fmt::format("{} {} {}{:g}{}", event.answer, event.token, finish_reason_name(event.finish),
+                               event.score, event.last ? " last" : ""));
+  EXPECT_EQ(seen, (Lines{"0 103000 0", "0 103001 0", "0 103002 stop-0.5", "1 102000 0", "1 102001 0",
                          "1 102002 stop-0.75 last"}));
   EXPECT_EQ(e.all.back().logprob.logprob, 0);  // nobody asked for them
 }

@@ -1,5 +1,5 @@
-// Beam search through the engine on a scripted machine: which stream goes on with which beam, in how many blocks, and what
-// its client hears at the end.
+// Beam search through the engine on a scripted machine: which stream goes on with which beam, in how many blocks, and
+// what its client hears at the end.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -44,8 +44,11 @@ EngineOptions machine(int64_t blocks, bool prefixes = false) {
 Lines told(const ScriptedEngine& e) {
   Lines lines;
   for (const TokenEvent& event : e.all) {
-    lines.push_back(fmt::format("{}.{} {} {} {}", event.request, event.answer, event.token, event.text, finish_reason_name(event.finish)));
-    if (event.finish != FinishReason::none) lines.back() += fmt::format(" {:.4f} of {}{}", event.score, event.timings.generated_tokens, event.last ? ", last" : "");
+    lines.push_back(fmt::format("{}.{} {} {} {}", event.request, event.answer, event.token, event.text,
+                                finish_reason_name(event.finish)));
+    if (event.finish != FinishReason::none)
+      lines.back() +=
+          fmt::format(" {:.4f} of {}{}", event.score, event.timings.generated_tokens, event.last ? ", last" : "");
   }
   return lines;
 }
@@ -65,24 +68,11 @@ TEST(BeamsSteps, MoveBetweenStreamsAndShareWhatTheyHaveInCommon) {
                           "1:[7+1]* 1.1:[7+1]* 1.2:[7+1]* | 1 runs 8/9 2, 1.1 runs 8/9 2, 1.2 runs 8/9 2",
                           "1:[8+1]* 1.1:[8+1]* 1.2:[8+1]* | 1 runs 9/10 3, 1.1 runs 9/10 3, 1.2 runs 9/10 3",
                           "1:[9+1]* 1.1:[9+1]* 1.2:[9+1]* | "}));
-  EXPECT_EQ(blocks, (Lines{"3 1 1 1 0 0 0 0",
-                           "3 1 1 1 0 0 0 0",
-                           "3 2 0 1 0 0 0 0",
-                           "3 3 1 0 1 1 0 0",
-                           "0 0 0 0 0 0 0 0"}));
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ",
-                            "1.0 3 <3> ",
-                            "1.0 9 <9>. stop -0.5000 of 3",
-                            "1.1 1 <1> ",
-                            "1.1 4 <4> ",
-                            "1.1 4 <4> ",
-                            "1.1 4 <4> ",
-                            "1.1 4 <4>. length -0.6000 of 5",
-                            "1.2 1 <1> ",
-                            "1.2 4 <4> ",
-                            "1.2 4 <4> ",
-                            "1.2 4 <4> ",
-                            "1.2 5 <5>. length -0.6500 of 5, last"}));
+  EXPECT_EQ(blocks,
+            (Lines{"3 1 1 1 0 0 0 0", "3 1 1 1 0 0 0 0", "3 2 0 1 0 0 0 0", "3 3 1 0 1 1 0 0", "0 0 0 0 0 0 0 0"}));
+  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3> ", "1.0 9 <9>. stop -0.5000 of 3", "1.1 1 <1> ", "1.1 4 <4> ",
+                            "1.1 4 <4> ", "1.1 4 <4> ", "1.1 4 <4>. length -0.6000 of 5", "1.2 1 <1> ", "1.2 4 <4> ",
+                            "1.2 4 <4> ", "1.2 4 <4> ", "1.2 5 <5>. length -0.6500 of 5, last"}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 6 cached 0 generated 15 preempted 0 again 0 out 0 in 0");
 }
 
@@ -92,8 +82,7 @@ TEST(BeamsSteps, EndByLengthWithWhatLives) {
   request.ignore_eos = true;
   e.add(1, request);
   e.run();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ",
-                            "1.0 3 <3>. length -0.6250 of 2, last"}));
+  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. length -0.6250 of 2, last"}));
   EXPECT_EQ(e.figures(), "steps 2 prompt 6 cached 0 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
@@ -160,9 +149,7 @@ TEST(BeamsSteps, WhenCancelledTellTheBestSoFar) {
   e.step();
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ",
-                            "1.0 3 <3>. cancelled -0.6250 of 2",
-                            "1.1 1 <1> ",
+  EXPECT_EQ(told(e), (Lines{"1.0 2 <2> ", "1.0 3 <3>. cancelled -0.6250 of 2", "1.1 1 <1> ",
                             "1.1 4 <4>. cancelled -0.7500 of 2, last"}));
   e.core->cancel(2);
   e.step();
@@ -181,39 +168,38 @@ TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
   e.add(2, late);
   e.all.clear();
   e.run();
-  EXPECT_EQ(told(e), (Lines{"2.0 2 <2> ",
-                            "2.0 3 <3> ",
-                            "2.0 9 <9>. stop -0.5000 of 3",
-                            "2.1 1 <1> ",
-                            "2.1 4 <4> ",
+  EXPECT_EQ(told(e), (Lines{"2.0 2 <2> ", "2.0 3 <3> ", "2.0 9 <9>. stop -0.5000 of 3", "2.1 1 <1> ", "2.1 4 <4> ",
                             "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
 }
 
 // What a search was promised nobody else is admitted on, and its streams count among those that run.
 TEST(BeamsSteps, HoldTheirPromise) {
   ScriptedEngine e(machine(12), nullptr, script());
-  e.add(1, search(1000, 6, 6, 3, 1));  // three times three blocks
+  e.add(1, search(1000, 6, 6, 3, 1));       // three times three blocks
   e.add(2, scripted_request(2000, 10, 2));  // three blocks
   e.add(3, scripted_request(3000, 2, 1));
-  EXPECT_EQ(e.watch(), (Lines{"admit 1 2; 1:[0+6]* 2:[0+10]* | 1 runs 6/7 2, 1.1 runs 6/7 2, 1.2 runs 6/7 2, 2 runs 10/11 3, 3 waits 0/2 0",
-                              "1:[6+1]* 1.1:[6+1]* 1.2:[6+1]* 2:[10+1]* | 1 runs 7/8 2, 1.1 runs 7/8 2, 1.2 runs 7/8 2, 3 waits 0/2 0",
-                              "admit 3; 1:[7+1]* 1.1:[7+1]* 1.2:[7+1]* 3:[0+2]* | 1 runs 8/9 2, 1.1 runs 8/9 2, 1.2 runs 8/9 2",
-                              "1:[8+1]* 1.1:[8+1]* 1.2:[8+1]* | 1 runs 9/10 3, 1.1 runs 9/10 3, 1.2 runs 9/10 3",
-                              "1:[9+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 10/11 3, 1.1 runs 10/11 3, 1.2 runs 10/11 3",
-                              "1:[10+1]* 1.1:[10+1]* 1.2:[10+1]* | "}));
+  EXPECT_EQ(
+      e.watch(),
+      (Lines{
+          "admit 1 2; 1:[0+6]* 2:[0+10]* | 1 runs 6/7 2, 1.1 runs 6/7 2, 1.2 runs 6/7 2, 2 runs 10/11 3, 3 waits 0/2 0",
+          "1:[6+1]* 1.1:[6+1]* 1.2:[6+1]* 2:[10+1]* | 1 runs 7/8 2, 1.1 runs 7/8 2, 1.2 runs 7/8 2, 3 waits 0/2 0",
+          "admit 3; 1:[7+1]* 1.1:[7+1]* 1.2:[7+1]* 3:[0+2]* | 1 runs 8/9 2, 1.1 runs 8/9 2, 1.2 runs 8/9 2",
+          "1:[8+1]* 1.1:[8+1]* 1.2:[8+1]* | 1 runs 9/10 3, 1.1 runs 9/10 3, 1.2 runs 9/10 3",
+          "1:[9+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 10/11 3, 1.1 runs 10/11 3, 1.2 runs 10/11 3",
+          "1:[10+1]* 1.1:[10+1]* 1.2:[10+1]* | "}));
   ScriptedEngine few(machine(11), nullptr, script());
   few.add(1, search(1000, 6, 6, 3, 1));
   few.add(2, scripted_request(2000, 10, 2));
-  EXPECT_EQ(few.watch(3), (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 runs 6/7 2, 1.2 runs 6/7 2, 2 waits 0/10 0",
-                                 "1:[6+1]* 1.1:[6+1]* 1.2:[6+1]* | 1 runs 7/8 2, 1.1 runs 7/8 2, 1.2 runs 7/8 2, 2 waits 0/10 0",
-                                 "1:[7+1]* 1.1:[7+1]* 1.2:[7+1]* | 1 runs 8/9 2, 1.1 runs 8/9 2, 1.2 runs 8/9 2, 2 waits 0/10 0"}));
+  EXPECT_EQ(few.watch(3),
+            (Lines{"admit 1; 1:[0+6]* | 1 runs 6/7 2, 1.1 runs 6/7 2, 1.2 runs 6/7 2, 2 waits 0/10 0",
+                   "1:[6+1]* 1.1:[6+1]* 1.2:[6+1]* | 1 runs 7/8 2, 1.1 runs 7/8 2, 1.2 runs 7/8 2, 2 waits 0/10 0",
+                   "1:[7+1]* 1.1:[7+1]* 1.2:[7+1]* | 1 runs 8/9 2, 1.1 runs 8/9 2, 1.2 runs 8/9 2, 2 waits 0/10 0"}));
   EngineOptions narrow = machine(40);
   narrow.max_streams = 3;
   ScriptedEngine places(narrow, nullptr, script());
   places.add(1, scripted_request(2000, 10, 2));
   places.add(2, search(1000, 6, 6, 3, 1));
-  EXPECT_EQ(places.watch(3), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 2 waits 0/6 0",
-                                    "1:[10+1]* | 2 waits 0/6 0",
+  EXPECT_EQ(places.watch(3), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 2 waits 0/6 0", "1:[10+1]* | 2 waits 0/6 0",
                                     "admit 2; 2:[0+6]* | 2 runs 6/7 2, 2.1 runs 6/7 2, 2.2 runs 6/7 2"}));
 }
 

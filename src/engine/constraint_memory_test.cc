@@ -14,10 +14,12 @@ constexpr int64_t kMiB = int64_t{1} << 20;
 class ConstraintMemoryTest : public ::testing::Test {
  protected:
   void SetUp() override {
-    auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1});
+    auto model =
+        LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1});
     ASSERT_TRUE(model.ok());
     model_ = *model;
-    for (TokenId token = 0; token < tokenizer().vocab_size(); ++token) vocabulary_ += static_cast<int64_t>(tokenizer().piece(token).size()) * 14 + 96;
+    for (TokenId token = 0; token < tokenizer().vocab_size(); ++token)
+      vocabulary_ += static_cast<int64_t>(tokenizer().piece(token).size()) * 14 + 96;
   }
   const Tokenizer& tokenizer() const { return *model_->parts().tokenizer; }
   static Constraint regex(const std::string& text) { return {.kind = Constraint::Kind::regex, .text = text}; }
@@ -62,7 +64,8 @@ TEST_F(ConstraintMemoryTest, WithoutABudgetNothingIsKept) {
       ASSERT_FALSE(again->ok());
       EXPECT_EQ(again->error().message, wrong);
     }
-    const Constraint much{.kind = Constraint::Kind::grammar, .text = "root ::= \"a\" # " + std::string((1 << 20) - 15, 'x')};
+    const Constraint much{.kind = Constraint::Kind::grammar,
+                          .text = "root ::= \"a\" # " + std::string((1 << 20) - 15, 'x')};
     EXPECT_EQ(failure(memory.get(much), ErrorKind::unsupported), "");
   }
 }
@@ -75,8 +78,9 @@ TEST_F(ConstraintMemoryTest, UnderABudgetTheVocabularyNeedsItsPart) {
   for (int64_t bytes : {int64_t{0}, least - 1}) {
     ConstraintMemory little(tokenizer(), accounts, bytes, 8);
     EXPECT_EQ(failure(little.get(regex("a+")), ErrorKind::unsupported),
-              "constraint: of the memory budget of " + format_bytes(1000 * kMiB) + ", " + format_bytes(bytes) + " are kept for structured output, and this vocabulary needs " +
-                  format_bytes(least) + "; raise the budget, lower the context or the KV tokens, or set --constraint-memory");
+              "constraint: of the memory budget of " + format_bytes(1000 * kMiB) + ", " + format_bytes(bytes) +
+                  " are kept for structured output, and this vocabulary needs " + format_bytes(least) +
+                  "; raise the budget, lower the context or the KV tokens, or set --constraint-memory");
     EXPECT_FALSE(little.find(regex("a+")).has_value());
   }
 }
@@ -102,7 +106,8 @@ TEST_F(ConstraintMemoryTest, SourcesAreBounded) {
 TEST_F(ConstraintMemoryTest, GrammarsAreBounded) {
   const auto accounts = std::make_shared<MemoryAccounts>(int64_t{4} << 30);
   const Constraint large = regex("([a-z]{1,40}[0-9]{1,40}){1,40}");
-  ConstraintMemory tight(tokenizer(), accounts, vocabulary_ + 4 * kMiB, 8), roomy(tokenizer(), accounts, vocabulary_ + 512 * kMiB, 0);
+  ConstraintMemory tight(tokenizer(), accounts, vocabulary_ + 4 * kMiB, 8),
+      roomy(tokenizer(), accounts, vocabulary_ + 512 * kMiB, 0);
   const auto refused = tight.get(large), compiled = roomy.get(large);
   EXPECT_TRUE(compiled.ok()) << (compiled.ok() ? "" : compiled.error().message);
   if (!refused.ok()) {

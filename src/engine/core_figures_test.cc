@@ -10,18 +10,24 @@ using namespace testing;
 class ListeningPolicy final : public SchedulerPolicy {
  public:
   explicit ListeningPolicy(Lines& heard) : heard_(heard) { policy_ = std::move(*make_policy("fcfs:reserve=prompt")); }
-  void share(const ScheduleView& view, int64_t budget, std::vector<Share>& out) override { policy_->share(view, budget, out); }
-  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override { return policy_->victim(view, wanting); }
+  void share(const ScheduleView& view, int64_t budget, std::vector<Share>& out) override {
+    policy_->share(view, budget, out);
+  }
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return policy_->victim(view, wanting);
+  }
   int64_t promise(const Sequence& s, const PlannerLimits& limits) const override { return policy_->promise(s, limits); }
   Result<void> accept(const Sequence& s, const ScheduleView& view) override {
-    heard_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}", ScriptedEngine::with_answers(std::to_string(s.id)), view.waiting.size(),
+    heard_.push_back(fmt::format("asks {} waiting {} running {} free {} leaving {} swap {}",
+                                 ScriptedEngine::with_answers(std::to_string(s.id)), view.waiting.size(),
                                  view.running.size(), view.free_blocks, view.leaving_blocks, view.swap_tokens_free));
     return s.request.priority == 9 ? Result<void>(Error::resource("policy: no")) : Result<void>();
   }
   void observe(const ScheduleEvent& e) override {
     static constexpr const char* kKinds[] = {"queued", "admitted", "ran", "preempted", "left"};
     heard_.push_back(fmt::format("{} {} tokens {}{} {:g} s{} kept {} lost {}", kKinds[static_cast<size_t>(e.kind)],
-                                 ScriptedEngine::with_answers(std::to_string(e.stream->id)), e.tokens, e.sampled ? "*" : "", e.seconds, e.whole ? " whole" : "", e.kept, e.lost));
+                                 ScriptedEngine::with_answers(std::to_string(e.stream->id)), e.tokens,
+                                 e.sampled ? "*" : "", e.seconds, e.whole ? " whole" : "", e.kept, e.lost));
   }
 
  private:
@@ -42,24 +48,15 @@ TEST(CoreFigures, PoliciesHearOfEveryChange) {
   e.add(1, scripted_request(1000, 6, 4));
   e.add(2, scripted_request(2000, 6, 4));
   e.run();
-  EXPECT_EQ(heard, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0",
-                          "queued 1 tokens 0 0 s kept 0 lost 0",
-                          "asks 2 waiting 1 running 0 free 4 leaving 0 swap 0",
-                          "queued 2 tokens 0 0 s kept 0 lost 0",
-                          "admitted 1 tokens 0 0 s kept 0 lost 0",
-                          "admitted 2 tokens 0 0 s kept 0 lost 0",
-                          "ran 1 tokens 6* 0.001 s kept 6 lost 0",
-                          "ran 2 tokens 6* 0.001 s kept 6 lost 0",
-                          "ran 1 tokens 1* 0.001 s kept 1 lost 0",
-                          "ran 2 tokens 1* 0.001 s kept 1 lost 0",
-                          "ran 1 tokens 1* 0.001 s kept 1 lost 0",
-                          "ran 2 tokens 1* 0.001 s kept 1 lost 0",
-                          "preempted 2 tokens 0 0 s kept 0 lost 8",
-                          "ran 1 tokens 1* 0.001 s kept 1 lost 0",
-                          "left 1 tokens 0 0 s whole kept 0 lost 0",
-                          "admitted 2 tokens 0 0 s kept 0 lost 0",
-                          "ran 2 tokens 9* 0.001 s kept 1 lost 0",
-                          "left 2 tokens 0 0 s whole kept 0 lost 0"}));
+  EXPECT_EQ(heard, (Lines{"asks 1 waiting 0 running 0 free 4 leaving 0 swap 0", "queued 1 tokens 0 0 s kept 0 lost 0",
+                          "asks 2 waiting 1 running 0 free 4 leaving 0 swap 0", "queued 2 tokens 0 0 s kept 0 lost 0",
+                          "admitted 1 tokens 0 0 s kept 0 lost 0", "admitted 2 tokens 0 0 s kept 0 lost 0",
+                          "ran 1 tokens 6* 0.001 s kept 6 lost 0", "ran 2 tokens 6* 0.001 s kept 6 lost 0",
+                          "ran 1 tokens 1* 0.001 s kept 1 lost 0", "ran 2 tokens 1* 0.001 s kept 1 lost 0",
+                          "ran 1 tokens 1* 0.001 s kept 1 lost 0", "ran 2 tokens 1* 0.001 s kept 1 lost 0",
+                          "preempted 2 tokens 0 0 s kept 0 lost 8", "ran 1 tokens 1* 0.001 s kept 1 lost 0",
+                          "left 1 tokens 0 0 s whole kept 0 lost 0", "admitted 2 tokens 0 0 s kept 0 lost 0",
+                          "ran 2 tokens 9* 0.001 s kept 1 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0"}));
 }
 
 TEST(CoreFigures, PoliciesSeeTheBlocksThatLeave) {
@@ -101,8 +98,7 @@ TEST(CoreFigures, WholeAnswersAreThoseThatEndedByThemselves) {
   Lines left;
   for (const std::string& line : heard)
     if (line.starts_with("left")) left.push_back(line);
-  EXPECT_EQ(left, (Lines{"left 1 tokens 0 0 s whole kept 0 lost 0",
-                         "left 2 tokens 0 0 s whole kept 0 lost 0",
+  EXPECT_EQ(left, (Lines{"left 1 tokens 0 0 s whole kept 0 lost 0", "left 2 tokens 0 0 s whole kept 0 lost 0",
                          "left 3 tokens 0 0 s kept 0 lost 0"}));
 }
 
@@ -111,13 +107,13 @@ TEST(CoreFigures, TheCostModelLearnsTheShapeOfEveryStep) {
   e.add(1, scripted_request(1000, 20, 2));
   e.add(2, scripted_request(2000, 5, 3));
   e.run();
-  EXPECT_EQ(e.script.shapes, (Lines{"16 tokens 0 outputs 16 keys 136 pairs 0.001 s",
-                                    "9 tokens 2 outputs 25 keys 89 pairs 0.001 s",
-                                    "2 tokens 2 outputs 27 keys 27 pairs 0.001 s",
-                                    "1 tokens 1 outputs 7 keys 7 pairs 0.001 s"}));
+  EXPECT_EQ(e.script.shapes,
+            (Lines{"16 tokens 0 outputs 16 keys 136 pairs 0.001 s", "9 tokens 2 outputs 25 keys 89 pairs 0.001 s",
+                   "2 tokens 2 outputs 27 keys 27 pairs 0.001 s", "1 tokens 1 outputs 7 keys 7 pairs 0.001 s"}));
   const StepTokens& tokens = e.core->stats().step_tokens;
   EXPECT_EQ(tokens.tokens, 28);
-  EXPECT_EQ(std::vector<int64_t>(tokens.buckets.begin(), tokens.buckets.begin() + 6), (std::vector<int64_t>{1, 1, 0, 0, 2, 0}));
+  EXPECT_EQ(std::vector<int64_t>(tokens.buckets.begin(), tokens.buckets.begin() + 6),
+            (std::vector<int64_t>{1, 1, 0, 0, 2, 0}));
 }
 
 // 3 ms in the queue, two steps of 1 ms to the first token, two more to the last.
@@ -158,7 +154,8 @@ TEST(CoreFigures, TimesCountFromTheSubmission) {
   ASSERT_EQ(e.all.size(), 2u);
   EXPECT_EQ(e.all[0].request, 2u);
   EXPECT_EQ(e.all[0].made_ns, 9'000'000);
-  EXPECT_DOUBLE_EQ(e.all[0].timings.queue_seconds + e.all[0].timings.prefill_seconds + e.all[0].timings.decode_seconds, 0);
+  EXPECT_DOUBLE_EQ(e.all[0].timings.queue_seconds + e.all[0].timings.prefill_seconds + e.all[0].timings.decode_seconds,
+                   0);
   EXPECT_DOUBLE_EQ(e.all[0].timings.first_token_seconds, 0);
   EXPECT_DOUBLE_EQ(e.all[1].timings.queue_seconds, 0.005);
   EXPECT_DOUBLE_EQ(e.all[1].timings.first_token_seconds, 0.006);
@@ -187,8 +184,7 @@ TEST(CoreFigures, NothingToGenerateEndsAfterThePrompt) {
   Request request = scripted_request(1000, 18, 5);
   request.max_tokens = 0;
   e.add(1, request);
-  EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+16] | 1 runs 16/18 4",
-                              "1:[16+2]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 1; 1:[0+16] | 1 runs 16/18 4", "1:[16+2]* | "}));
   ASSERT_EQ(e.all.size(), 1u);
   EXPECT_EQ(e.all[0].finish, FinishReason::length);
   EXPECT_EQ(e.all[0].token, -1);

@@ -1,7 +1,8 @@
 // What the engine refuses: each message and its kind, plans that do not fit, and counts that do not agree.
+#include <unistd.h>
+
 #include <filesystem>
 #include <fstream>
-#include <unistd.h>
 
 #include "engine/scripted_engine_test.h"
 
@@ -20,25 +21,33 @@ TEST(CoreRefusals, OfRequests) {
   constexpr ErrorKind kUser = ErrorKind::user;
   const Refusal refusals[] = {
       {"prompt: must hold at least one token", kUser, [](Request& r) { r.prompt.clear(); }},
-      {"prompt: 64 tokens do not leave room for an answer in a context of 64; shorten it or raise the context", kUser, [](Request& r) { r.prompt.assign(64, 1); }},
+      {"prompt: 64 tokens do not leave room for an answer in a context of 64; shorten it or raise the context", kUser,
+       [](Request& r) { r.prompt.assign(64, 1); }},
       {"max_tokens: must be -1 or more, got -2", kUser, [](Request& r) { r.max_tokens = -2; }},
       {"min_tokens: must be 0 or more, got -1", kUser, [](Request& r) { r.min_tokens = -1; }},
       {"n: must be between 1 and 128, got 0", kUser, [](Request& r) { r.n = 0; }},
       {"n: must be between 1 and 128, got 129", kUser, [](Request& r) { r.n = 129; }},
       {"beams: must be between 1 and 128, got 0", kUser, [](Request& r) { r.beams = 0; }},
       {"best_of: must be between 2 and 128, got 1", kUser, [](Request& r) { r.n = 2, r.best_of = 1; }},
-      {"best_of: does not go with beams, which already choose the best", kUser, [](Request& r) { r.beams = 2, r.best_of = 2; }},
+      {"best_of: does not go with beams, which already choose the best", kUser,
+       [](Request& r) { r.beams = 2, r.best_of = 2; }},
       {"n: 3 answers of 2 beams", kUser, [](Request& r) { r.beams = 2, r.n = 3; }},
-      {"length penalty: must be between -100 and 100, got 100.5", kUser, [](Request& r) { r.beams = 2, r.length_penalty = 100.5; }},
-      {"length penalty: must be between -100 and 100, got -101", kUser, [](Request& r) { r.beams = 2, r.length_penalty = -101; }},
+      {"length penalty: must be between -100 and 100, got 100.5", kUser,
+       [](Request& r) { r.beams = 2, r.length_penalty = 100.5; }},
+      {"length penalty: must be between -100 and 100, got -101", kUser,
+       [](Request& r) { r.beams = 2, r.length_penalty = -101; }},
       {"deadline: must be between 0 and 1e9 seconds, got -1", kUser, [](Request& r) { r.deadline_seconds = -1; }},
-      {"time limit: must be between 0 and 1e9 seconds, got 2000000000", kUser, [](Request& r) { r.time_limit_seconds = 2e9; }},
+      {"time limit: must be between 0 and 1e9 seconds, got 2000000000", kUser,
+       [](Request& r) { r.time_limit_seconds = 2e9; }},
       {"keep: must be between 0 and 1e9 seconds, got nan", kUser, [](Request& r) { r.keep_seconds = std::nan(""); }},
       {"prompt: begins with 0", ErrorKind::unsupported, [](Request& r) { r.prompt[0] = 0; }},
       {"beams: at most 4 streams run at once, 5 asked for", kUser, [](Request& r) { r.beams = 5; }},
-      {"KV cache: 49 tokens do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache", ErrorKind::resource, [](Request& r) { r.max_tokens = 45; }},
-      {"KV cache: 64 tokens do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache", ErrorKind::resource, [](Request& r) { r.max_tokens = -1; }},
-      {"KV cache: 25 tokens of 2 beams do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache", ErrorKind::resource, [](Request& r) { r.max_tokens = 21, r.beams = 2; }},
+      {"KV cache: 49 tokens do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache",
+       ErrorKind::resource, [](Request& r) { r.max_tokens = 45; }},
+      {"KV cache: 64 tokens do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache",
+       ErrorKind::resource, [](Request& r) { r.max_tokens = -1; }},
+      {"KV cache: 25 tokens of 2 beams do not fit in 12 blocks of 4; ask for fewer tokens or enlarge the cache",
+       ErrorKind::resource, [](Request& r) { r.max_tokens = 21, r.beams = 2; }},
   };
   ScriptedEngine e(scripted_options(12));
   for (const Refusal& refusal : refusals) {
@@ -56,11 +65,19 @@ TEST(CoreRefusals, OfRequests) {
 TEST(CoreRefusals, StopWhereTheLimitIs) {
   ScriptedEngine e(scripted_options(12));
   const std::function<void(Request&)> fit[] = {
-      [](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; }, [](Request& r) { r.max_tokens = 44; }, [](Request& r) { r.max_tokens = 20, r.beams = 2; },
-      [](Request& r) { r.n = 128; }, [](Request& r) { r.best_of = 128; }, [](Request& r) { r.n = 2, r.best_of = 2; }, [](Request& r) { r.beams = 4; },
-      [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; }, [](Request& r) { r.beams = 2, r.length_penalty = -100; },
-      [](Request& r) { r.beams = 2, r.length_penalty = 100; }, [](Request& r) { r.length_penalty = 1000; },  // without beams it is not looked at
-      [](Request& r) { r.deadline_seconds = 1e9; }, [](Request& r) { r.max_tokens = 0; }};
+      [](Request& r) { r.prompt.assign(48, 1), r.max_tokens = 0; },
+      [](Request& r) { r.max_tokens = 44; },
+      [](Request& r) { r.max_tokens = 20, r.beams = 2; },
+      [](Request& r) { r.n = 128; },
+      [](Request& r) { r.best_of = 128; },
+      [](Request& r) { r.n = 2, r.best_of = 2; },
+      [](Request& r) { r.beams = 4; },
+      [](Request& r) { r.beams = 2, r.n = 2, r.best_of = 2; },
+      [](Request& r) { r.beams = 2, r.length_penalty = -100; },
+      [](Request& r) { r.beams = 2, r.length_penalty = 100; },
+      [](Request& r) { r.length_penalty = 1000; },  // without beams it is not looked at
+      [](Request& r) { r.deadline_seconds = 1e9; },
+      [](Request& r) { r.max_tokens = 0; }};
   for (const auto& change : fit) {
     Request request = scripted_request(1000, 4, 4);
     change(request);
@@ -112,8 +129,8 @@ std::string replay(ScriptedEngine& e, const std::string& text) {
 
 // Two streams run, one waits; each plan is of one kind of misfit.
 TEST(CoreRefusals, OfPlansThatDoNotFit) {
-  for (const char* plan : {"preempt 3;", "preempt 9;", "admit 1;", "admit 9;", "squeeze 3;", "9:[0+1]*", "1:[5+1]*", "1:[6+2]*", "1:[6+1]", "3:[0+4]*",
-                           "1:[6+1]* 1:[6+1]*", "1:[6+1]* 2:[0+17]"}) {
+  for (const char* plan : {"preempt 3;", "preempt 9;", "admit 1;", "admit 9;", "squeeze 3;", "9:[0+1]*", "1:[5+1]*",
+                           "1:[6+2]*", "1:[6+1]", "3:[0+4]*", "1:[6+1]* 1:[6+1]*", "1:[6+1]* 2:[0+17]"}) {
     ScriptedEngine e(scripted_options(40, 2));
     e.add(1, scripted_request(1000, 6, 4));
     e.add(2, scripted_request(2000, 30, 4));
@@ -190,7 +207,8 @@ TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
     EXPECT_FALSE(checked.ok() || checked.error().kind != ErrorKind::internal);
     return checked.ok() ? "" : checked.error().message;
   };
-  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.left_out = 1; }), "stream 1: went without 1 tokens and may leave prefixes");
+  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.left_out = 1; }),
+            "stream 1: went without 1 tokens and may leave prefixes");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.computed = 9; }), "stream 1: 9 tokens are stored in 2 blocks");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.blocks[1] = 5; }), "KV block 1: 1 streams counted, 0 hold it");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.shared_blocks = 0; }), "KV block 0: a stream's own block is held by 2");

@@ -1,11 +1,10 @@
-// The executor that runs a model: its sizes by the options, what it refuses, how it chooses and writes tokens, and which
-// blocks it sees prompts look at.
-#include "engine/cpu_executor.h"
-
+// The executor that runs a model: its sizes by the options, what it refuses, how it chooses and writes tokens, and
+// which blocks it sees prompts look at.
 #include <gtest/gtest.h>
 
 #include <numeric>
 
+#include "engine/cpu_executor.h"
 #include "engine/language_model.h"
 #include "engine/memory_plan.h"
 #include "sampling/logprobs.h"
@@ -15,7 +14,8 @@ namespace millrace {
 namespace {
 
 std::shared_ptr<const LanguageModel> golden(int64_t memory = 0, const char* name = "llama3") {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf", {.threads = 1, .context = 128, .memory = memory});
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf",
+                                   {.threads = 1, .context = 128, .memory = memory});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
@@ -79,7 +79,9 @@ TEST(CpuExecutorLimits, OfABudget) {
   o.kv_tokens = int64_t{1} << 34;
   const Error much = failure(o, int64_t{3} << 30);
   EXPECT_EQ(much.kind, ErrorKind::resource);
-  EXPECT_TRUE(much.message.starts_with("memory: a KV cache of 17179869184 tokens does not fit in the budget of 3.22 GB")) << much.message;
+  EXPECT_TRUE(
+      much.message.starts_with("memory: a KV cache of 17179869184 tokens does not fit in the budget of 3.22 GB"))
+      << much.message;
   o.kv_tokens = 0;
   o.constraint_memory = 1;
   const Error little = failure(o, int64_t{3} << 30);
@@ -96,7 +98,8 @@ TEST(CpuExecutorLimits, NamesAndSizesThatAreRefused) {
   const Error format = failure(o);
   EXPECT_EQ(format.kind, ErrorKind::unsupported);
   EXPECT_TRUE(format.message.starts_with("KV format 'q4_0'; supported: ")) << format.message;
-  for (const char* name : {"f32", "f16", "bf16", "q8_0"}) EXPECT_NE(format.message.find(name), std::string::npos) << name;
+  for (const char* name : {"f32", "f16", "bf16", "q8_0"})
+    EXPECT_NE(format.message.find(name), std::string::npos) << name;
   EXPECT_NE(format.message.find(", "), std::string::npos);
   o.kv_format = "f16";
   o.kv_pool = "heap";
@@ -121,24 +124,39 @@ TEST(CpuExecutorLimits, OfRequests) {
   constexpr ErrorKind kUser = ErrorKind::user, kUnsupported = ErrorKind::unsupported;
   const char* penalties = "beams: penalties, biases, banned and allowed tokens are not supported with beam search";
   const int64_t vocab = golden()->info().vocab;
-  const std::string outside = "prompt: token " + std::to_string(vocab) + " is outside the vocabulary of " + std::to_string(vocab);
+  const std::string outside =
+      "prompt: token " + std::to_string(vocab) + " is outside the vocabulary of " + std::to_string(vocab);
   const std::string negative = "prompt: token -1 is outside the vocabulary of " + std::to_string(vocab);
   const Refusal refusals[] = {
       {outside.c_str(), kUser, [vocab](Request& r) { r.prompt[1] = static_cast<TokenId>(vocab); }},
       {negative.c_str(), kUser, [](Request& r) { r.prompt[1] = -1; }},
-      {"beams: constraints are not supported with beam search", kUnsupported, [](Request& r) { r.constraint.kind = Constraint::Kind::json_object; }},
-      {"beams: a thinking budget is not supported with beam search", kUnsupported, [](Request& r) { r.thinking.tokens = 0; }},
+      {"beams: constraints are not supported with beam search", kUnsupported,
+       [](Request& r) { r.constraint.kind = Constraint::Kind::json_object; }},
+      {"beams: a thinking budget is not supported with beam search", kUnsupported,
+       [](Request& r) { r.thinking.tokens = 0; }},
       {"beams: stop strings are not supported with beam search", kUnsupported, [](Request& r) { r.stop = {"x"}; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.repetition_penalty = 1.1; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.frequency_penalty = 0.1; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.presence_penalty = -0.1; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.dry_multiplier = 0.5; }},
-      {penalties, kUnsupported, [](Request& r) { r.bad_words = {{1, 2}}; }},
-      {penalties, kUnsupported, [](Request& r) { r.sampling.logit_bias = {{1, 2.0}}; }},
+      {penalties, kUnsupported,
+       [](Request& r) {
+         r.bad_words = {{1, 2}};
+       }},
+      {penalties, kUnsupported,
+       [](Request& r) {
+         r.sampling.logit_bias = {{1, 2.0}};
+       }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.banned_tokens = {1}; }},
       {penalties, kUnsupported, [](Request& r) { r.sampling.allowed_tokens = {1}; }},
-      {"adapter 'style': is not loaded; there is none", kUser, [](Request& r) { r.adapters = {{"style", 1}}; }},
-      {"adapters: at most 16 for one request, got 17", kUser, [](Request& r) { r.adapters.assign(17, {"style", 1}); }},
+      {"adapter 'style': is not loaded; there is none", kUser,
+       [](Request& r) {
+         r.adapters = {{"style", 1}};
+       }},
+      {"adapters: at most 16 for one request, got 17", kUser,
+       [](Request& r) {
+         r.adapters.assign(17, {"style", 1});
+       }},
   };
   for (const Refusal& refusal : refusals) {
     Request request;
@@ -207,7 +225,8 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
   const std::vector<float> half = chunks.importance;
   executor->forward(std::vector<StepWork>{{&chunks, {0, 6, 4, true}}});
   ASSERT_EQ(chunks.importance.size(), 3u);
-  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
 }
 
 TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {

@@ -1,10 +1,10 @@
 // Divergence: sums over small distributions by hand, and the figures of a list of tokens.
-#include "engine/divergence.h"
-
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <limits>
+
+#include "engine/divergence.h"
 
 namespace millrace {
 namespace {

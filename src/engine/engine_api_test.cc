@@ -1,7 +1,5 @@
-// The engine behind its thread: how many requests it takes, what memory they may have, sinks, time-outs, cancellation and
-// its end. A sink that waits holds the engine's thread, so that what is open is known.
-#include "millrace/engine.h"
-
+// The engine behind its thread: how many requests it takes, what memory they may have, sinks, time-outs, cancellation
+// and its end. A sink that waits holds the engine's thread, so that what is open is known.
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -10,6 +8,7 @@
 #include "base/memory_accounts.h"
 #include "engine/engine_core.h"
 #include "engine/memory_plan.h"
+#include "millrace/engine.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -18,7 +17,8 @@ namespace {
 constexpr auto kPatience = std::chrono::seconds(20);
 
 std::shared_ptr<const LanguageModel> golden(int64_t memory = 0) {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1, .context = 64, .memory = memory});
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf",
+                                   {.threads = 1, .context = 64, .memory = memory});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
@@ -54,7 +54,10 @@ class HeldEngine {
     first_id = *id;
     begun.get_future().wait();
   }
-  ~HeldEngine() { let_on(); engine.reset(); }
+  ~HeldEngine() {
+    let_on();
+    engine.reset();
+  }
   void let_on() {
     if (!std::exchange(free_, true)) hold_.set_value();
   }
@@ -143,7 +146,8 @@ TEST(EngineApi, MemoryOfEndedRequestsIsFree) {
   options.max_streams = 4;  // 8 MiB for requests: 248 answers of 64 tokens
   HeldEngine held(options, int64_t{4} << 30, ask(-1, 128));
   const std::string refused = refusal(*held.engine, ask(-1, 121));
-  EXPECT_EQ(refused, "queue: the open requests take " + format_bytes(4325376) + " of the " + format_bytes(8388608) + " that the memory budget has for them; try again later");
+  EXPECT_EQ(refused, "queue: the open requests take " + format_bytes(4325376) + " of the " + format_bytes(8388608) +
+                         " that the memory budget has for them; try again later");
   EXPECT_EQ(refusal(*held.engine, ask(-1, 120)), "");
   held.engine->cancel(held.first_id);
   held.let_on();
@@ -202,7 +206,8 @@ TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
     for (auto* stream : {&one, &two}) {
       bool late = false;
       std::optional<TokenEvent> event;
-      while ((event = (**stream)->next(kPatience, &late)) && !event->last) {}
+      while ((event = (**stream)->next(kPatience, &late)) && !event->last) {
+      }
       ASSERT_TRUE(event) << late;
       EXPECT_TRUE(event->finish == FinishReason::cancelled || event->finish == FinishReason::length);
       (**stream)->cancel();  // nothing is left to cancel

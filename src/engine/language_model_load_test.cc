@@ -114,18 +114,26 @@ TEST(LanguageModelLoad, SharedBudgets) {
   EXPECT_EQ(shared->list()[0].name, "small");
   EXPECT_EQ(shared->total(), parts.accounts->total());
   const auto none = std::make_shared<MemoryAccounts>(1 << 20);
-  EXPECT_NE(failure(golden("llama3/model.gguf"), {.shared_memory = none, .memory_name = "small"}, ErrorKind::resource).find("raise the budget"), std::string::npos);
+  EXPECT_NE(failure(golden("llama3/model.gguf"), {.shared_memory = none, .memory_name = "small"}, ErrorKind::resource)
+                .find("raise the budget"),
+            std::string::npos);
 }
 
 TEST(LanguageModelLoad, ATemplateInThePlaceOfTheModelsOwn) {
-  const auto model = load(golden("llama3/model.gguf"), {.chat_template = "{{ bos_token }}|{{ eos_token }}|{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}"});
+  const auto model =
+      load(golden("llama3/model.gguf"),
+           {.chat_template =
+                "{{ bos_token }}|{{ eos_token }}|{{ messages[0].content }}{% if add_generation_prompt %}>{% endif %}"});
   ASSERT_TRUE(model.ok());
   const TokenizerSpec& spec = (*model)->parts().tokenizer->spec();
-  const auto text = [&](const std::optional<TokenId>& id) { return id ? spec.tokens[static_cast<size_t>(*id)] : std::string(); };
+  const auto text = [&](const std::optional<TokenId>& id) {
+    return id ? spec.tokens[static_cast<size_t>(*id)] : std::string();
+  };
   const auto written = (*model)->apply_chat_template(R"([{"role": "user", "content": "hi"}])", true);
   ASSERT_TRUE(written.ok()) << written.error().message;
   EXPECT_EQ(*written, text(spec.bos) + "|" + text(spec.eos) + "|hi>");
-  EXPECT_EQ(*(*model)->apply_chat_template(R"({"messages": [{"role": "user", "content": "hi"}]})", false), text(spec.bos) + "|" + text(spec.eos) + "|hi");
+  EXPECT_EQ(*(*model)->apply_chat_template(R"({"messages": [{"role": "user", "content": "hi"}]})", false),
+            text(spec.bos) + "|" + text(spec.eos) + "|hi");
   const auto wrong = load(golden("llama3/model.gguf"), {.chat_template = "{% if %}"});
   ASSERT_FALSE(wrong.ok());
   EXPECT_TRUE(wrong.error().message.starts_with("chat template: ")) << wrong.error().message;
@@ -142,7 +150,8 @@ TEST(LanguageModelLoad, WithoutATokenizer) {
   const auto text = (*model)->encode("hello", true, true);
   ASSERT_FALSE(text.ok());
   EXPECT_EQ(text.error().kind, ErrorKind::unsupported);
-  EXPECT_EQ(text.error().message, folder.string() + ": no tokenizer in the model's files; give token ids instead of text");
+  EXPECT_EQ(text.error().message,
+            folder.string() + ": no tokenizer in the model's files; give token ids instead of text");
   EXPECT_EQ((*model)->decode({1, 2}, true), "");
   EXPECT_TRUE((*model)->apply_chat_template(R"([{"role": "user", "content": "hi"}])", true).ok());
   EXPECT_EQ((*model)->info().name, folder.filename().string());

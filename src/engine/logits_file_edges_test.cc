@@ -1,7 +1,5 @@
-// The file of saved log-probabilities, byte by byte: what is written, and every head, size and value that is refused with
-// its message.
-#include "engine/logits_file.h"
-
+// The file of saved log-probabilities, byte by byte: what is written, and every head, size and value that is refused
+// with its message.
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +8,8 @@
 #include <filesystem>
 #include <fstream>
 #include <limits>
+
+#include "engine/logits_file.h"
 
 namespace millrace {
 namespace {
@@ -29,7 +29,9 @@ class LogitsFileEdges : public ::testing::Test {
   static std::string raw(T value) {
     return {reinterpret_cast<const char*>(&value), sizeof(value)};
   }
-  static std::string head(uint32_t version, uint32_t element, uint64_t vocab, uint64_t rows) { return "MRLOGITS" + raw(version) + raw(element) + raw(vocab) + raw(rows); }
+  static std::string head(uint32_t version, uint32_t element, uint64_t vocab, uint64_t rows) {
+    return "MRLOGITS" + raw(version) + raw(element) + raw(vocab) + raw(rows);
+  }
   // What opening the file, or reading its only row, says.
   Error failure(const std::string& text) const {
     write(text);
@@ -57,7 +59,8 @@ TEST_F(LogitsFileEdges, IsWrittenAsItsHeadSays) {
   }
   EXPECT_FALSE(std::filesystem::exists(path_ + ".part"));
   const std::string low = raw(-65504.0f);
-  EXPECT_EQ(bytes(), head(1, 0, 3, 2) + raw(int32_t{7}) + raw(-0.5f) + low + low + raw(int32_t{-2}) + low + low + raw(0.0f));
+  EXPECT_EQ(bytes(),
+            head(1, 0, 3, 2) + raw(int32_t{7}) + raw(-0.5f) + low + low + raw(int32_t{-2}) + low + low + raw(0.0f));
   {
     auto writer = LogitsWriter::create(path_, LogitsElement::f16, 2, 1);
     ASSERT_TRUE(writer->add(1, row).ok());
@@ -118,16 +121,21 @@ TEST_F(LogitsFileEdges, HeadsThatAreRefused) {
   };
   const Case cases[] = {
       {"", "is no file of saved log-probabilities; make one with perplexity --save-logits", ErrorKind::corrupt},
-      {"NRLOGITS" + head(1, 0, 1, 1).substr(8) + row, "is no file of saved log-probabilities; make one with perplexity --save-logits", ErrorKind::corrupt},
+      {"NRLOGITS" + head(1, 0, 1, 1).substr(8) + row,
+       "is no file of saved log-probabilities; make one with perplexity --save-logits", ErrorKind::corrupt},
       {head(2, 0, 1, 1) + row, "version 2; this build reads 1", ErrorKind::unsupported},
       {head(1, 2, 1, 1) + row, "element type 2; this build reads 0 (F32) and 1 (F16)", ErrorKind::unsupported},
       {head(1, 0, 0, 1) + row, "vocabulary of 0 is outside 1 to 268435456", ErrorKind::corrupt},
       {head(1, 0, (1 << 28) + 1, 1) + row, "vocabulary of 268435457 is outside 1 to 268435456", ErrorKind::corrupt},
-      {head(1, 0, 1 << 28, 1) + row, "1 rows of 1073741828 bytes after a head of 32 do not make the file's 40 bytes", ErrorKind::corrupt},
+      {head(1, 0, 1 << 28, 1) + row, "1 rows of 1073741828 bytes after a head of 32 do not make the file's 40 bytes",
+       ErrorKind::corrupt},
       {head(1, 0, 1, 0), "0 rows of 8 bytes after a head of 32 do not make the file's 32 bytes", ErrorKind::corrupt},
-      {head(1, 0, 1, 2) + row, "2 rows of 8 bytes after a head of 32 do not make the file's 40 bytes", ErrorKind::corrupt},
-      {head(1, 0, 1, 1) + row + "x", "1 rows of 8 bytes after a head of 32 do not make the file's 41 bytes", ErrorKind::corrupt},
-      {head(1, 1, 1, 1) + row, "1 rows of 6 bytes after a head of 32 do not make the file's 40 bytes", ErrorKind::corrupt},
+      {head(1, 0, 1, 2) + row, "2 rows of 8 bytes after a head of 32 do not make the file's 40 bytes",
+       ErrorKind::corrupt},
+      {head(1, 0, 1, 1) + row + "x", "1 rows of 8 bytes after a head of 32 do not make the file's 41 bytes",
+       ErrorKind::corrupt},
+      {head(1, 1, 1, 1) + row, "1 rows of 6 bytes after a head of 32 do not make the file's 40 bytes",
+       ErrorKind::corrupt},
   };
   for (const Case& one : cases) {
     const Error error = failure(one.text);
@@ -141,7 +149,8 @@ TEST_F(LogitsFileEdges, HeadsThatAreRefused) {
 
 TEST_F(LogitsFileEdges, ValuesThatAreNoLogProbabilities) {
   const auto row = [&](float second) { return head(1, 0, 2, 1) + raw(int32_t{0}) + raw(-1.0f) + raw(second); };
-  for (const auto& [value, text] : {std::pair(0.02f, "0.02"), {-1.5e30f, "-1.5e+30"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
+  for (const auto& [value, text] :
+       {std::pair(0.02f, "0.02"), {-1.5e30f, "-1.5e+30"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
     const Error error = failure(row(value));
     EXPECT_EQ(error.kind, ErrorKind::corrupt);
     EXPECT_EQ(error.message, path_ + ": row 0 holds " + text + " for token 1, which is no log-probability");

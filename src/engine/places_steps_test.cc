@@ -28,12 +28,12 @@ TEST(PlacesSteps, APromisedStreamWaitsForBlocksAndTheQueueKeepsItsOrder) {
   e.add(2, scripted_request(2000, 5, 4));
   e.add(3, scripted_request(3000, 13, 2));
   e.add(4, scripted_request(4000, 3, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 1 2; 1:[0+6]* 2:[0+5]* | 1 runs 6/7 2, 2 runs 5/6 2, 3 waits 0/13 0, 4 waits 0/3 0",
-                              "1:[6+1]* 2:[5+1]* | 1 runs 7/8 2, 2 runs 6/7 2, 3 waits 0/13 0, 4 waits 0/3 0",
-                              "1:[7+1]* 2:[6+1]* | 1 runs 8/9 2, 2 runs 7/8 2, 3 waits 0/13 0, 4 waits 0/3 0",
-                              "1:[8+1]* 2:[7+1]* | 3 waits 0/13 0, 4 waits 0/3 0",
-                              "admit 3 4; 3:[0+13]* 4:[0+3]* | 3 runs 13/14 4, 4 runs 3/4 1",
-                              "3:[13+1]* 4:[3+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"admit 1 2; 1:[0+6]* 2:[0+5]* | 1 runs 6/7 2, 2 runs 5/6 2, 3 waits 0/13 0, 4 waits 0/3 0",
+                   "1:[6+1]* 2:[5+1]* | 1 runs 7/8 2, 2 runs 6/7 2, 3 waits 0/13 0, 4 waits 0/3 0",
+                   "1:[7+1]* 2:[6+1]* | 1 runs 8/9 2, 2 runs 7/8 2, 3 waits 0/13 0, 4 waits 0/3 0",
+                   "1:[8+1]* 2:[7+1]* | 3 waits 0/13 0, 4 waits 0/3 0",
+                   "admit 3 4; 3:[0+13]* 4:[0+3]* | 3 runs 13/14 4, 4 runs 3/4 1", "3:[13+1]* 4:[3+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 6 prompt 27 cached 0 generated 12 preempted 0 again 0 out 0 in 0");
   EXPECT_EQ(e.blocks(), "0 0c 0c 0c 0c 0c");
 }
@@ -41,16 +41,16 @@ TEST(PlacesSteps, APromisedStreamWaitsForBlocksAndTheQueueKeepsItsOrder) {
 TEST(PlacesSteps, GrowingStreamsPreemptTheLastAndComputeAgain) {
   ScriptedEngine e(growing(6));
   add_three(e);
-  EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
-                              "1:[7+1]* 2:[7+1]* 3:[2+1]* | 1 runs 8/9 2, 2 runs 8/9 2, 3 runs 3/4 1",
-                              "squeeze 3; 1:[8+1]* 2:[8+1]* | 1 runs 9/10 3, 2 runs 9/10 3, 3 waits 0/4 0 !1",
-                              "1:[9+1]* 2:[9+1]* | 1 runs 10/11 3, 2 runs 10/11 3, 3 waits 0/4 0 !1",
-                              "1:[10+1]* 2:[10+1]* | 1 runs 11/12 3, 2 runs 11/12 3, 3 waits 0/4 0 !1",
-                              "1:[11+1]* 2:[11+1]* | 1 runs 12/13 3, 2 runs 12/13 3, 3 waits 0/4 0 !1",
-                              "squeeze 2; 1:[12+1]* | 1 runs 13/14 4, 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
-                              "1:[13+1]* | 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
-                              "admit 2 3; 2:[0+13]* 3:[0+3] | 2 runs 13/14 4 !1, 3 runs 3/4 1 !1",
-                              "2:[13+1]* 3:[3+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
+                   "1:[7+1]* 2:[7+1]* 3:[2+1]* | 1 runs 8/9 2, 2 runs 8/9 2, 3 runs 3/4 1",
+                   "squeeze 3; 1:[8+1]* 2:[8+1]* | 1 runs 9/10 3, 2 runs 9/10 3, 3 waits 0/4 0 !1",
+                   "1:[9+1]* 2:[9+1]* | 1 runs 10/11 3, 2 runs 10/11 3, 3 waits 0/4 0 !1",
+                   "1:[10+1]* 2:[10+1]* | 1 runs 11/12 3, 2 runs 11/12 3, 3 waits 0/4 0 !1",
+                   "1:[11+1]* 2:[11+1]* | 1 runs 12/13 3, 2 runs 12/13 3, 3 waits 0/4 0 !1",
+                   "squeeze 2; 1:[12+1]* | 1 runs 13/14 4, 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
+                   "1:[13+1]* | 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
+                   "admit 2 3; 2:[0+13]* 3:[0+3] | 2 runs 13/14 4 !1, 3 runs 3/4 1 !1", "2:[13+1]* 3:[3+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 10 prompt 27 cached 0 generated 18 preempted 2 again 15 out 0 in 0");
 }
 
@@ -65,8 +65,7 @@ TEST(PlacesSteps, APreemptedStreamFindsItsOwnBlocksInThePrefixIndex) {
                               "1:[11+1]* 2:[11+1]* | 1 runs 12/13 3, 2 runs 12/13 3, 3 waits 0/4 0 !1",
                               "squeeze 2; 1:[12+1]* | 1 runs 13/14 4, 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
                               "1:[13+1]* | 2 waits 0/13 0 !1, 3 waits 0/4 0 !1",
-                              "admit 2 3; 2:[8+5]* 3:[0+4]* | 2 runs 13/14 4 !1",
-                              "2:[13+1]* | "}));
+                              "admit 2 3; 2:[8+5]* 3:[0+4]* | 2 runs 13/14 4 !1", "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 10 prompt 20 cached 0 generated 18 preempted 2 again 15 out 0 in 0");
 }
 
@@ -74,19 +73,18 @@ TEST(PlacesSteps, SwappedStreamsComeBackWithTheirBytes) {
   ScriptedEngine e(growing(6, 20));
   e.script.swap_seconds = 1e-3;
   add_three(e);
-  EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
-                              "1:[7+1]* 2:[7+1]* 3:[2+1]* | 1 runs 8/9 2, 2 runs 8/9 2, 3 runs 3/4 1",
-                              "squeeze 3~; 1:[8+1]* | 1 runs 9/10 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1",
-                              "1:[9+1]* 2:[8+1]* | 1 runs 10/11 3, 2 runs 9/10 3, 3 away 3/4 0 !1",
-                              "1:[10+1]* 2:[9+1]* | 1 runs 11/12 3, 2 runs 10/11 3, 3 away 3/4 0 !1",
-                              "1:[11+1]* 2:[10+1]* | 1 runs 12/13 3, 2 runs 11/12 3, 3 away 3/4 0 !1",
-                              "squeeze 2~; | 1 runs 12/13 3, 2 leaves 11/12 3 !1, 3 away 3/4 0 !1",
-                              "1:[12+1]* | 1 runs 13/14 4, 2 away 11/12 0 !1, 3 away 3/4 0 !1",
-                              "1:[13+1]* | 2 away 11/12 0 !1, 3 away 3/4 0 !1",
-                              "admit 2 3; | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1",
-                              "2:[11+1]* 3:[3+1]* | 2 runs 12/13 3 !1",
-                              "2:[12+1]* | 2 runs 13/14 4 !1",
-                              "2:[13+1]* | "}));
+  EXPECT_EQ(
+      e.watch(),
+      (Lines{"admit 1 2 3; 1:[0+7]* 2:[0+7]* 3:[0+2] | 1 runs 7/8 2, 2 runs 7/8 2, 3 runs 2/3 1",
+             "1:[7+1]* 2:[7+1]* 3:[2+1]* | 1 runs 8/9 2, 2 runs 8/9 2, 3 runs 3/4 1",
+             "squeeze 3~; 1:[8+1]* | 1 runs 9/10 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1",
+             "1:[9+1]* 2:[8+1]* | 1 runs 10/11 3, 2 runs 9/10 3, 3 away 3/4 0 !1",
+             "1:[10+1]* 2:[9+1]* | 1 runs 11/12 3, 2 runs 10/11 3, 3 away 3/4 0 !1",
+             "1:[11+1]* 2:[10+1]* | 1 runs 12/13 3, 2 runs 11/12 3, 3 away 3/4 0 !1",
+             "squeeze 2~; | 1 runs 12/13 3, 2 leaves 11/12 3 !1, 3 away 3/4 0 !1",
+             "1:[12+1]* | 1 runs 13/14 4, 2 away 11/12 0 !1, 3 away 3/4 0 !1",
+             "1:[13+1]* | 2 away 11/12 0 !1, 3 away 3/4 0 !1", "admit 2 3; | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1",
+             "2:[11+1]* 3:[3+1]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1", "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 17 cached 0 generated 18 preempted 2 again 0 out 14 in 14");
   EXPECT_EQ(e.script.erased, 2);
   EXPECT_EQ(e.core->look().swap_free_tokens, 20);
@@ -158,8 +156,7 @@ TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
                               "squeeze 2~; | 1 runs 12/13 3, 2 leaves 11/12 3 !1, 3 away 3/4 0 !1",
                               "1:[12+1]* | 1 runs 13/14 4, 2 away 11/12 0 !1, 3 away 3/4 0 !1",
                               "1:[13+1]* | 2 away 11/12 0 !1, 3 away 3/4 0 !1",
-                              "admit 2 3; 2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1",
-                              "2:[12+1]* | 2 runs 13/14 4 !1",
+                              "admit 2 3; 2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1",
                               "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 27 cached 0 generated 18 preempted 2 again 14 out 14 in 0");
   EXPECT_EQ(e.core->look().swap_free_tokens, 20);
@@ -171,12 +168,10 @@ TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
   add_three(e);
   while (e.streams().find("loads") == std::string::npos) e.step();
   e.script.tier_state = TierState::busy;
-  EXPECT_EQ(e.watch(2), (Lines{" | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1",
-                               " | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1"}));
+  EXPECT_EQ(e.watch(2), (Lines{" | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1", " | 2 loads 11/12 3 !1, 3 loads 3/4 1 !1"}));
   e.script.tier_state = TierState::failed;
-  EXPECT_EQ(e.watch(), (Lines{"2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1",
-                              "2:[12+1]* | 2 runs 13/14 4 !1",
-                              "2:[13+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1", "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 27 cached 0 generated 18 preempted 2 again 14 out 14 in 14");
   EXPECT_EQ(e.core->look().swap_free_tokens, 20);
 }

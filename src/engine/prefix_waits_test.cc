@@ -1,5 +1,5 @@
-// Requests that begin alike and run together, step by step: one computes what they have in common, the others wait for it
-// and find it, and go on alone where it stops.
+// Requests that begin alike and run together, step by step: one computes what they have in common, the others wait for
+// it and find it, and go on alone where it stops.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -37,11 +37,13 @@ TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
   e.add(2, ending(1000, 20, 5000, 1, 3));
   e.add(3, ending(1000, 3, 6000, 9, 2));  // not a whole block in common
   e.add(4, scripted_request(1000, 30, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3 4; 1:[0+16] | 1 runs 16/30 4, 2 held 0/21 0, 3 runs 0/12 0, 4 held 0/30 0",
-                              "1:[16+14]* 3:[0+2] | 1 runs 30/31 8, 2 held 0/21 0, 3 runs 2/12 1, 4 held 0/30 0",
-                              "1:[30+1]* 2:[20+1]* 3:[2+10]* 4:[28+2]* | 1 runs 31/32 8, 2 runs 21/22 6 +20, 3 runs 12/13 3, 4 runs 30/31 8 +28",
-                              "1:[31+1]* 2:[21+1]* 3:[12+1]* 4:[30+1]* | 2 runs 22/23 6 +20",
-                              "2:[22+1]* | "}));
+  EXPECT_EQ(
+      e.watch(),
+      (Lines{
+          "admit 1 2 3 4; 1:[0+16] | 1 runs 16/30 4, 2 held 0/21 0, 3 runs 0/12 0, 4 held 0/30 0",
+          "1:[16+14]* 3:[0+2] | 1 runs 30/31 8, 2 held 0/21 0, 3 runs 2/12 1, 4 held 0/30 0",
+          "1:[30+1]* 2:[20+1]* 3:[2+10]* 4:[28+2]* | 1 runs 31/32 8, 2 runs 21/22 6 +20, 3 runs 12/13 3, 4 runs 30/31 8 +28",
+          "1:[31+1]* 2:[21+1]* 3:[12+1]* 4:[30+1]* | 2 runs 22/23 6 +20", "2:[22+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 45 cached 48 generated 10 preempted 0 again 0 out 0 in 0");
 }
 
@@ -65,13 +67,13 @@ TEST(PrefixWaits, TheLongestCommonPartCounts) {
   e.add(3, ending(1000, 8, 7000, 30, 2));
   e.step();
   e.add(4, ending(1000, 12, 8000, 2, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 4; 1:[16+16] | 1 runs 32/38 8, 2 runs 8/42 2 +8, 3 runs 8/38 2 +8, 4 held 0/14 0",
-                              "1:[32+6]* 2:[8+10] | 1 runs 38/39 10, 2 runs 18/42 5 +8, 3 runs 8/38 2 +8, 4 held 0/14 0",
-                              "1:[38+1]* 2:[18+15] | 2 runs 33/42 9 +8, 3 runs 8/38 2 +8, 4 runs 12/14 3 +12",
-                              "2:[33+9]* 3:[8+7] | 2 runs 42/43 11 +8, 3 runs 15/38 4 +8, 4 runs 12/14 3 +12",
-                              "2:[42+1]* 3:[15+15] | 3 runs 30/38 8 +8, 4 runs 12/14 3 +12",
-                              "3:[30+8]* 4:[12+2]* | 3 runs 38/39 10 +8, 4 runs 14/15 4 +12",
-                              "3:[38+1]* 4:[14+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"admit 4; 1:[16+16] | 1 runs 32/38 8, 2 runs 8/42 2 +8, 3 runs 8/38 2 +8, 4 held 0/14 0",
+                   "1:[32+6]* 2:[8+10] | 1 runs 38/39 10, 2 runs 18/42 5 +8, 3 runs 8/38 2 +8, 4 held 0/14 0",
+                   "1:[38+1]* 2:[18+15] | 2 runs 33/42 9 +8, 3 runs 8/38 2 +8, 4 runs 12/14 3 +12",
+                   "2:[33+9]* 3:[8+7] | 2 runs 42/43 11 +8, 3 runs 15/38 4 +8, 4 runs 12/14 3 +12",
+                   "2:[42+1]* 3:[15+15] | 3 runs 30/38 8 +8, 4 runs 12/14 3 +12",
+                   "3:[30+8]* 4:[12+2]* | 3 runs 38/39 10 +8, 4 runs 14/15 4 +12", "3:[38+1]* 4:[14+1]* | "}));
 }
 
 TEST(PrefixWaits, ShortPromptsOthersScopesAndThoseWithoutACacheDoNotWait) {
@@ -123,14 +125,10 @@ TEST(PrefixWaits, EndWhenTheDonorStandsStill) {
   e.add(2, scripted_request(1000, 40, 2));
   e.step();
   paused = 1;
-  EXPECT_EQ(e.watch(8), (Lines{" | 1 runs 32/40 8, 2 held 0/40 0",
-                               " | 1 runs 32/40 8, 2 held 0/40 0",
-                               " | 1 runs 32/40 8, 2 held 0/40 0",
-                               " | 1 runs 32/40 8, 2 held 0/40 0",
-                               " | 1 runs 32/40 8, 2 held 0/40 0",
-                               "2:[32+8]* | 1 runs 32/40 8, 2 runs 40/41 10 +32",
-                               "2:[40+1]* | 1 runs 32/40 8",
-                               " | 1 runs 32/40 8"}));
+  EXPECT_EQ(e.watch(8), (Lines{" | 1 runs 32/40 8, 2 held 0/40 0", " | 1 runs 32/40 8, 2 held 0/40 0",
+                               " | 1 runs 32/40 8, 2 held 0/40 0", " | 1 runs 32/40 8, 2 held 0/40 0",
+                               " | 1 runs 32/40 8, 2 held 0/40 0", "2:[32+8]* | 1 runs 32/40 8, 2 runs 40/41 10 +32",
+                               "2:[40+1]* | 1 runs 32/40 8", " | 1 runs 32/40 8"}));
   paused = 0;
   e.run();
   EXPECT_EQ(e.figures(), "steps 6 prompt 48 cached 32 generated 4 preempted 0 again 0 out 0 in 0");
@@ -161,10 +159,9 @@ TEST(PrefixWaits, EndWhenTheDonorIsCancelled) {
   e.add(3, scripted_request(1000, 40, 2));
   e.step();
   e.core->cancel(1);
-  EXPECT_EQ(e.watch(), (Lines{"2:[16+16] | 2 runs 32/40 8 +16, 3 held 0/40 0",
-                              "2:[32+8]* | 2 runs 40/41 10 +16, 3 held 0/40 0",
-                              "2:[40+1]* 3:[36+4]* | 3 runs 40/41 10 +36",
-                              "3:[40+1]* | "}));
+  EXPECT_EQ(e.watch(),
+            (Lines{"2:[16+16] | 2 runs 32/40 8 +16, 3 held 0/40 0", "2:[32+8]* | 2 runs 40/41 10 +16, 3 held 0/40 0",
+                   "2:[40+1]* 3:[36+4]* | 3 runs 40/41 10 +36", "3:[40+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 44 cached 52 generated 4 preempted 0 again 0 out 0 in 0");
 }
 
@@ -183,12 +180,11 @@ TEST(PrefixWaits, EndWhenTheDonorIsPreempted) {
     urgent.priority = 1;
     e.add(3, urgent);
     if (swap) {
-      EXPECT_EQ(e.watch(), (Lines{"preempt 1~; admit 3; 3:[0+15]* | 2 held 0/32 0, 3 runs 15/16 4, 1 leaves 16/40 4 !1",
-                                  "3:[15+1]* 2:[16+15] | 2 runs 31/32 8 +16, 1 away 16/40 0 !1",
-                                  "admit 1; 2:[31+1]* | 2 runs 32/33 8 +16, 1 loads 16/40 4 !1",
-                                  "2:[32+1]* 1:[16+15] | 1 runs 31/40 8 !1",
-                                  "1:[31+9]* | 1 runs 40/41 10 !1",
-                                  "1:[40+1]* | "}));
+      EXPECT_EQ(e.watch(),
+                (Lines{"preempt 1~; admit 3; 3:[0+15]* | 2 held 0/32 0, 3 runs 15/16 4, 1 leaves 16/40 4 !1",
+                       "3:[15+1]* 2:[16+15] | 2 runs 31/32 8 +16, 1 away 16/40 0 !1",
+                       "admit 1; 2:[31+1]* | 2 runs 32/33 8 +16, 1 loads 16/40 4 !1",
+                       "2:[32+1]* 1:[16+15] | 1 runs 31/40 8 !1", "1:[31+9]* | 1 runs 40/41 10 !1", "1:[40+1]* | "}));
     } else {
       EXPECT_EQ(e.watch(), (Lines{"preempt 1; admit 3; 3:[0+15]* | 2 held 0/32 0, 3 runs 15/16 4, 1 waits 0/40 0 !1",
                                   "3:[15+1]* 2:[16+15] | 2 runs 31/32 8 +16, 1 waits 0/40 0 !1",

@@ -1,10 +1,9 @@
-// The scorer at its edges: windows by hand, every refusal with its message, the start token, and batches that are full of
-// rows.
-#include "engine/scorer.h"
-
+// The scorer at its edges: windows by hand, every refusal with its message, the start token, and batches that are full
+// of rows.
 #include <gtest/gtest.h>
 
 #include "base/memory_accounts.h"
+#include "engine/scorer.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -13,7 +12,8 @@ namespace {
 using Windows = std::vector<ScoreWindow>;
 
 std::shared_ptr<const LanguageModel> golden(int64_t memory = 0) {
-  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf", {.threads = 1, .context = 64, .memory = memory});
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/llama3/model.gguf",
+                                   {.threads = 1, .context = 64, .memory = memory});
   EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
   return model.ok() ? *model : nullptr;
 }
@@ -70,7 +70,9 @@ TEST(ScorerEdges, OptionsThatAreRefused) {
     EXPECT_EQ(made.error().kind, ErrorKind::user);
     EXPECT_EQ(made.error().message, one.message);
   }
-  for (const ScorerOptions& good : {ScorerOptions{.threads = 1, .context = 2, .batch_tokens = 1}, {.threads = 1, .context = 64}, {.threads = 1, .context = 64, .batch_tokens = 1 << 24}})
+  for (const ScorerOptions& good : {ScorerOptions{.threads = 1, .context = 2, .batch_tokens = 1},
+                                    {.threads = 1, .context = 64},
+                                    {.threads = 1, .context = 64, .batch_tokens = 1 << 24}})
     EXPECT_TRUE(Scorer::create(model, good).ok()) << good.context;
 }
 
@@ -96,11 +98,13 @@ TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
   EXPECT_EQ(run(text, {0, 4, 4}, last), "");  // nothing is scored
   EXPECT_EQ(run(text, {2, 2, 1}, 0), "");
   EXPECT_EQ(rows_seen, 4);
-  EXPECT_EQ(run({1, beyond}, {0, 2, 1}, -1), "token 1 of the text: id " + of + " is outside the model's vocabulary of " + of);
+  EXPECT_EQ(run({1, beyond}, {0, 2, 1}, -1),
+            "token 1 of the text: id " + of + " is outside the model's vocabulary of " + of);
   EXPECT_EQ(run({-1, 1}, {0, 2, 1}, -1), "token 0 of the text: id -1 is outside the model's vocabulary of " + of);
   EXPECT_EQ(run(text, {0, 2, 1}, beyond), "start token: id " + of + " is outside the model's vocabulary of " + of);
   const auto window = [](int64_t begin, int64_t count, int64_t tokens) {
-    return "window at token " + std::to_string(begin) + ": " + std::to_string(count) + " tokens do not fit a context of 16 and a text of " + std::to_string(tokens);
+    return "window at token " + std::to_string(begin) + ": " + std::to_string(count) +
+           " tokens do not fit a context of 16 and a text of " + std::to_string(tokens);
   };
   EXPECT_EQ(run(text, {-1, 2, 1}, -1), window(-1, 2, 4));
   EXPECT_EQ(run(text, {0, 1, 1}, -1), window(0, 1, 4));
@@ -110,7 +114,8 @@ TEST(ScorerEdges, TextsAndWindowsThatAreRefused) {
   EXPECT_EQ(run(std::vector<TokenId>(40, 1), {0, 17, 1}, -1), window(0, 17, 40));
   EXPECT_EQ(run(std::vector<TokenId>(40, 1), {24, 16, 1}, -1), "");
   EXPECT_EQ(rows_seen, 19);
-  EXPECT_EQ((*scorer)->run(text, {}, -1, [](auto) { return Result<void>(Error::internal("no rows, no call")); }).ok(), true);
+  EXPECT_EQ((*scorer)->run(text, {}, -1, [](auto) { return Result<void>(Error::internal("no rows, no call")); }).ok(),
+            true);
 }
 
 // Logits of [windows x rows], whatever the batch is; the start token takes the first one's place, and 0 is a token too.
@@ -120,10 +125,14 @@ TEST(ScorerEdges, TheStartTokenTakesTheFirstOnesPlace) {
     auto scorer = Scorer::create(model, {.threads = 1, .context = 8, .batch_tokens = batch});
     EXPECT_TRUE(scorer.ok());
     std::vector<float> out;
-    EXPECT_TRUE((*scorer)->run(tokens, chunk_windows(std::ssize(tokens), 8), start, [&](std::span<const ScoredRow> rows) {
-      for (const ScoredRow& row : rows) out.insert(out.end(), row.logits, row.logits + model->info().vocab);
-      return Result<void>();
-    }).ok());
+    EXPECT_TRUE((*scorer)
+                    ->run(tokens, chunk_windows(std::ssize(tokens), 8), start,
+                          [&](std::span<const ScoredRow> rows) {
+                            for (const ScoredRow& row : rows)
+                              out.insert(out.end(), row.logits, row.logits + model->info().vocab);
+                            return Result<void>();
+                          })
+                    .ok());
     return out;
   };
   std::vector<TokenId> text = {3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18}, with = text, with_zero = text;
@@ -159,7 +168,8 @@ TEST(ScorerEdges, MemoryIsCountedAndGivenBack) {
   const auto large = Scorer::create(narrow, {.threads = 1, .context = 64, .batch_tokens = 1 << 20});
   ASSERT_FALSE(large.ok());
   EXPECT_EQ(large.error().kind, ErrorKind::resource);
-  EXPECT_NE(large.error().message.find("lower the context or the batch, or raise the budget"), std::string::npos) << large.error().message;
+  EXPECT_NE(large.error().message.find("lower the context or the batch, or raise the budget"), std::string::npos)
+      << large.error().message;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
-// An engine over an executor whose tokens, times, tier and prefix store a test scripts. The executor stores every token's
-// id as its key and its position as its value, and compares all stored keys of a stream before it computes a chunk: a
-// block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a manual clock.
+// An engine over an executor whose tokens, times, tier and prefix store a test scripts. The executor stores every
+// token's id as its key and its position as its value, and compares all stored keys of a stream before it computes a
+// chunk: a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
+// manual clock.
 #pragma once
 
 #include <fmt/format.h>
@@ -20,14 +21,15 @@ namespace millrace::testing {
 inline constexpr int64_t kScriptedLayers = 4;
 
 struct Script {
-  double step_seconds = 0, token_seconds = 1, swap_seconds = 1e9, load_seconds = 1e-3;  // cost model: a step, and each token
+  double step_seconds = 0, token_seconds = 1, swap_seconds = 1e9,
+         load_seconds = 1e-3;  // cost model: a step, and each token
   int64_t outputs = 64;
   int64_t step_ns = 1'000'000;
   bool joins_early = false;
   std::vector<TokenId> end_tokens;
   std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
-  std::function<float(const Sequence& stream)> logprob;                                   // of the next token
-  std::function<void(std::span<const StepWork>)> forwarded;                               // after each step
+  std::function<float(const Sequence& stream)> logprob;                                    // of the next token
+  std::function<void(std::span<const StepWork>)> forwarded;                                // after each step
   int64_t fails_at = -1;  // choose() of a stream with so many generated tokens is an error
   // Tier
   TierState tier_state = TierState::ready;
@@ -36,9 +38,9 @@ struct Script {
   bool load_ready = true, room = true;
   int64_t layers_ready = 0;
   double load_took = 0;
-  std::set<TokenId> damaged;              // blocks, by their first token
-  std::set<TokenId> lost;                 // not stored any more, the same way
-  std::map<TokenId, float> importance;    // of stored blocks, the same way
+  std::set<TokenId> damaged;            // blocks, by their first token
+  std::set<TokenId> lost;               // not stored any more, the same way
+  std::map<TokenId, float> importance;  // of stored blocks, the same way
   PrefixStoreStats store_stats;
   // What was seen
   std::vector<std::string> shapes, loads_observed, loads, puts;
@@ -48,13 +50,18 @@ struct Script {
 class ScriptedCost final : public CostModel {
  public:
   explicit ScriptedCost(Script& script) : script_(script) {}
-  double step_seconds(const StepShape& s) const override { return script_.step_seconds + script_.token_seconds * static_cast<double>(s.tokens); }
+  double step_seconds(const StepShape& s) const override {
+    return script_.step_seconds + script_.token_seconds * static_cast<double>(s.tokens);
+  }
   double swap_seconds(int64_t tokens) const override { return script_.swap_seconds * static_cast<double>(tokens); }
   double load_seconds(int64_t tokens) const override { return script_.load_seconds * static_cast<double>(tokens); }
   void observe(const StepShape& s, double seconds) override {
-    script_.shapes.push_back(fmt::format("{} tokens {} outputs {} keys {:g} pairs {:g} s", s.tokens, s.outputs, s.keys, s.pairs, seconds));
+    script_.shapes.push_back(
+        fmt::format("{} tokens {} outputs {} keys {:g} pairs {:g} s", s.tokens, s.outputs, s.keys, s.pairs, seconds));
   }
-  void observe_load(int64_t tokens, double seconds) override { script_.loads_observed.push_back(fmt::format("{} in {:g}", tokens, seconds)); }
+  void observe_load(int64_t tokens, double seconds) override {
+    script_.loads_observed.push_back(fmt::format("{} in {:g}", tokens, seconds));
+  }
 
  private:
   Script& script_;
@@ -91,7 +98,9 @@ class ScriptedTier final : public KvTier {
     for (size_t i = 0; i < into.size(); ++i) write_rows(pool_, into[i], entry.rows[i]);
     return {};
   }
-  TierState poll(TierTicket ticket) override { return entries_.contains(ticket) ? script_.tier_state : TierState::failed; }
+  TierState poll(TierTicket ticket) override {
+    return entries_.contains(ticket) ? script_.tier_state : TierState::failed;
+  }
   void erase(TierTicket ticket) override {
     const auto found = entries_.find(ticket);
     ASSERT_NE(found, entries_.end());
@@ -121,7 +130,8 @@ class ScriptedStore final : public PrefixStore {
     return found;
   }
   void put(const ChainLink& link, BlockId block, bool wait) override {
-    script_.puts.push_back(fmt::format("{} importance {:g}{}", link.tokens.front(), link.importance, wait ? " waits" : ""));
+    script_.puts.push_back(
+        fmt::format("{} importance {:g}{}", link.tokens.front(), link.importance, wait ? " waits" : ""));
     stored_[{link.key.low, link.key.high}] = read_rows(pool_, block);
     script_.damaged.erase(link.tokens.front());
     script_.lost.erase(link.tokens.front());
@@ -142,7 +152,8 @@ class ScriptedStore final : public PrefixStore {
     for (size_t i = 0; i < chain.size(); ++i) {
       const TokenId first = chain[i].tokens.front();
       text += fmt::format("{}{}", i ? " " : "", first);
-      load.blocks.push_back({into[i], stored_.at({chain[i].key.low, chain[i].key.high}), script_.damaged.contains(first)});
+      load.blocks.push_back(
+          {into[i], stored_.at({chain[i].key.low, chain[i].key.high}), script_.damaged.contains(first)});
     }
     script_.loads.push_back(text);
     loads_[++last_] = std::move(load);
@@ -208,7 +219,8 @@ class ScriptedStore final : public PrefixStore {
 
 class ScriptedExecutor final : public Executor {
  public:
-  ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o) : script_(script), clock_(clock), cost_(script) {
+  ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o)
+      : script_(script), clock_(clock), cost_(script) {
     KvLayout layout{find_format("f32"), o.block_tokens, std::vector<KvLayer>(kScriptedLayers, {1, 1})};
     auto pool = KvPool::create(layout, (o.kv_tokens + o.block_tokens - 1) / o.block_tokens);
     EXPECT_TRUE(pool.ok());
@@ -217,7 +229,9 @@ class ScriptedExecutor final : public Executor {
   }
   const ExecutorLimits& limits() const override { return limits_; }
   KvPool& kv() override { return *pool_; }
-  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override { return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, *pool_, tokens)); }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override {
+    return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, *pool_, tokens));
+  }
   Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) override {
     return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, *pool_));
   }
@@ -272,13 +286,15 @@ class ScriptedExecutor final : public Executor {
     return reinterpret_cast<float*>(pool_->keys(layer, block, 0)) + slot % pool_->layout().block_tokens;
   }
   void store(const Sequence& s, int64_t token) {
-    for (int64_t layer = 0; layer < kScriptedLayers; ++layer) *row(s, token - s.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
+    for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
+      *row(s, token - s.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
   }
   void compare(const Sequence& s, int64_t tokens) {
     if (s.left_out > 0) return;
     for (int64_t i = 0; i < tokens; ++i)
       for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
-        ASSERT_EQ(*row(s, i, layer), static_cast<float>(s.tokens.at(static_cast<size_t>(i)))) << "stream " << s.id << ", token " << i;
+        ASSERT_EQ(*row(s, i, layer), static_cast<float>(s.tokens.at(static_cast<size_t>(i))))
+            << "stream " << s.id << ", token " << i;
   }
   Script& script_;
   ManualClock& clock_;
@@ -312,7 +328,9 @@ inline Request scripted_request(TokenId first, int64_t prompt, int64_t answer) {
 
 class ScriptedEngine {
  public:
-  explicit ScriptedEngine(const EngineOptions& options, std::unique_ptr<SchedulerPolicy> policy = nullptr, Script given = {}) : script(std::move(given)) {
+  explicit ScriptedEngine(const EngineOptions& options, std::unique_ptr<SchedulerPolicy> policy = nullptr,
+                          Script given = {})
+      : script(std::move(given)) {
     auto executor = std::make_unique<ScriptedExecutor>(script, clock, options);
     pool = &executor->kv();
     auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy));
@@ -353,23 +371,27 @@ class ScriptedEngine {
     static constexpr const char* kPhases[] = {"waits", "runs", "held", "leaves", "away", "loads"};
     std::string out;
     for (const auto& s : core->look().streams)
-      out += fmt::format("{}{}{} {} {}/{} {}{}{}", out.empty() ? "" : ", ", s.request, s.answer ? fmt::format(".{}", s.answer) : "",
-                         kPhases[static_cast<size_t>(s.phase)], s.computed_tokens, s.prompt_tokens + s.generated_tokens, s.blocks,
-                         s.cached_tokens ? fmt::format(" +{}", s.cached_tokens) : "", s.preemptions ? fmt::format(" !{}", s.preemptions) : "");
+      out += fmt::format("{}{}{} {} {}/{} {}{}{}", out.empty() ? "" : ", ", s.request,
+                         s.answer ? fmt::format(".{}", s.answer) : "", kPhases[static_cast<size_t>(s.phase)],
+                         s.computed_tokens, s.prompt_tokens + s.generated_tokens, s.blocks,
+                         s.cached_tokens ? fmt::format(" +{}", s.cached_tokens) : "",
+                         s.preemptions ? fmt::format(" !{}", s.preemptions) : "");
     return out;
   }
   // Of each block: how many streams hold it, and c where the prefix index does too.
   std::string blocks() {
     std::string out;
     for (const auto& run : core->look().cells)
-      for (int64_t i = 0; i < run.count; ++i) out += fmt::format("{}{}{}", out.empty() ? "" : " ", run.streams, run.cached ? "c" : "");
+      for (int64_t i = 0; i < run.count; ++i)
+        out += fmt::format("{}{}{}", out.empty() ? "" : " ", run.streams, run.cached ? "c" : "");
     return out;
   }
   // The counters that tell of moved and computed tokens.
   std::string figures() const {
     const EngineStats s = core->stats();
-    return fmt::format("steps {} prompt {} cached {} generated {} preempted {} again {} out {} in {}", s.steps, s.prompt_tokens, s.cached_tokens,
-                       s.generated_tokens, s.preemptions, s.recomputed_tokens, s.swapped_out_tokens, s.swapped_in_tokens);
+    return fmt::format("steps {} prompt {} cached {} generated {} preempted {} again {} out {} in {}", s.steps,
+                       s.prompt_tokens, s.cached_tokens, s.generated_tokens, s.preemptions, s.recomputed_tokens,
+                       s.swapped_out_tokens, s.swapped_in_tokens);
   }
 
   // Stream ids as REQUEST.ANSWER.

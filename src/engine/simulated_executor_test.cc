@@ -11,7 +11,9 @@ namespace {
 
 class PlainCost final : public CostModel {
  public:
-  double step_seconds(const StepShape& s) const override { return s.tokens == 0 ? 0 : 1 + 0.1 * static_cast<double>(s.tokens) + 10 * static_cast<double>(s.outputs); }
+  double step_seconds(const StepShape& s) const override {
+    return s.tokens == 0 ? 0 : 1 + 0.1 * static_cast<double>(s.tokens) + 10 * static_cast<double>(s.outputs);
+  }
   double swap_seconds(int64_t tokens) const override { return 0.01 * static_cast<double>(tokens); }
   double load_seconds(int64_t tokens) const override { return 0.02 * static_cast<double>(tokens); }
 };

@@ -1,12 +1,12 @@
-// Small simulations whose every time and counter is computed by hand: a step takes 1 s and 0.1 s a prompt or answer token.
-#include "engine/simulation.h"
-
+// Small simulations whose every time and counter is computed by hand: a step takes 1 s and 0.1 s a prompt or answer
+// token.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "engine/fairness_meter.h"
+#include "engine/simulation.h"
 
 namespace millrace {
 namespace {
@@ -21,8 +21,8 @@ struct Arrival {
   double at;
   int64_t prompt, answer;
   const char* tenant = "";
-  int64_t max_tokens = 0;   // 0: the answer's length
-  TokenId token = -1;       // of the prompt; -1: of its own
+  int64_t max_tokens = 0;  // 0: the answer's length
+  TokenId token = -1;      // of the prompt; -1: of its own
 };
 
 SimulatedLoad make_load(std::vector<Arrival> arrivals) {
@@ -58,15 +58,17 @@ std::vector<std::unique_ptr<CostModel>> nodes(int64_t count) {
   return costs;
 }
 
-SimulationResult run(const SimulatedLoad& load, int64_t count = 1, const SimulationOptions& options = {}, const EngineOptions& engine = machine()) {
+SimulationResult run(const SimulatedLoad& load, int64_t count = 1, const SimulationOptions& options = {},
+                     const EngineOptions& engine = machine()) {
   auto result = simulate(load, nodes(count), engine, options);
   EXPECT_TRUE(result.ok()) << (result.ok() ? "" : result.error().message);
   return result.ok() ? std::move(*result) : SimulationResult{};
 }
 
 std::string line(const SimulatedRequest& r) {
-  return fmt::format("{:.2f} {:.2f} {:.2f} node {} {}/{}/{} gap {:.2f} {}{}", r.arrival, r.first_token, r.end, r.node, r.prompt_tokens, r.cached_tokens, r.generated_tokens,
-                     r.worst_gap, finish_reason_name(r.finish), r.preemptions ? fmt::format(" !{}", r.preemptions) : "");
+  return fmt::format("{:.2f} {:.2f} {:.2f} node {} {}/{}/{} gap {:.2f} {}{}", r.arrival, r.first_token, r.end, r.node,
+                     r.prompt_tokens, r.cached_tokens, r.generated_tokens, r.worst_gap, finish_reason_name(r.finish),
+                     r.preemptions ? fmt::format(" !{}", r.preemptions) : "");
 }
 std::vector<std::string> lines(const SimulationResult& result) {
   std::vector<std::string> out;
@@ -83,7 +85,9 @@ TEST(SimulationFigures, OfThreeRequests) {
   SimulatedLoad load = make_load({{5, 10, 3}, {6, 5, 2}, {15, 20, 1}});
   load.keep_token_times = true;
   const SimulationResult result = run(load);
-  EXPECT_EQ(lines(result), (Lines{"0.00 2.00 4.80 node 0 10/0/3 gap 1.60 stop", "1.00 3.60 4.80 node 0 5/0/2 gap 1.20 stop", "10.00 13.00 13.00 node 0 20/0/1 gap 0.00 stop"}));
+  EXPECT_EQ(lines(result),
+            (Lines{"0.00 2.00 4.80 node 0 10/0/3 gap 1.60 stop", "1.00 3.60 4.80 node 0 5/0/2 gap 1.20 stop",
+                   "10.00 13.00 13.00 node 0 20/0/1 gap 0.00 stop"}));
   ASSERT_EQ(result.gaps.size(), 3u);
   EXPECT_NEAR(result.gaps[0], 1.6, 1e-6);
   EXPECT_NEAR(result.gaps[1], 1.2, 1e-6);
@@ -120,10 +124,9 @@ TEST(SimulationFigures, AnEmptyLoadTakesNoTime) {
 
 TEST(SimulationFigures, RequestsInTurn) {
   const SimulationResult result = run(make_load({{0, 10, 1}, {0, 10, 2}, {0.5, 10, 1}, {0.5, 10, 1}}), 2);
-  EXPECT_EQ(lines(result), (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop",
-                                  "0.00 2.00 4.10 node 1 10/0/2 gap 2.10 stop",
-                                  "0.50 4.00 4.00 node 0 10/0/1 gap 0.00 stop",
-                                  "0.50 4.10 4.10 node 1 10/0/1 gap 0.00 stop"}));
+  EXPECT_EQ(lines(result),
+            (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop", "0.00 2.00 4.10 node 1 10/0/2 gap 2.10 stop",
+                   "0.50 4.00 4.00 node 0 10/0/1 gap 0.00 stop", "0.50 4.10 4.10 node 1 10/0/1 gap 0.00 stop"}));
   EXPECT_EQ(result.nodes[0].requests, 2);
   EXPECT_EQ(result.nodes[1].output_tokens, 3);
   EXPECT_EQ(result.stats.kv_blocks, 128);
@@ -132,10 +135,19 @@ TEST(SimulationFigures, RequestsInTurn) {
   EXPECT_EQ(result.most_running, 1);
 }
 
-// Each goes to the node with the fewest prompt tokens that have not ended; of equals, the fewest requests, then the first.
+// Each goes to the node with the fewest prompt tokens that have not ended; of equals, the fewest requests, then the
+// first.
 TEST(SimulationFigures, RequestsToTheLeastLoaded) {
-  const SimulationResult result = run(make_load({{0, 20, 8}, {0.1, 6, 8}, {0.2, 6, 8}, {0.3, 8, 8}, {0.4, 1, 8}, {30, 3, 1}, {30.1, 2, 1}, {30.2, 1, 1}, {30.3, 1, 1}}), 2,
-                                      {.route = SimulatedRoute::least_loaded});
+  const SimulationResult result = run(make_load({{0, 20, 8},
+                                                 {0.1, 6, 8},
+                                                 {0.2, 6, 8},
+                                                 {0.3, 8, 8},
+                                                 {0.4, 1, 8},
+                                                 {30, 3, 1},
+                                                 {30.1, 2, 1},
+                                                 {30.2, 1, 1},
+                                                 {30.3, 1, 1}}),
+                                      2, {.route = SimulatedRoute::least_loaded});
   std::vector<int64_t> chosen;
   for (const SimulatedRequest& r : result.requests) chosen.push_back(r.node);
   EXPECT_EQ(chosen, (std::vector<int64_t>{0, 1, 1, 1, 0, 0, 1, 1, 0}));
@@ -145,7 +157,8 @@ TEST(SimulationFigures, RequestsToTheLeastLoaded) {
 // The router hears of an end when its moment has come: at 1.99 s the first one (2.0 s) is open, then it is not.
 TEST(SimulationFigures, EndsAreKnownWhenTheyHappen) {
   for (const auto& [at, node] : {std::pair(1.99, 1), {2.001, 0}}) {
-    const SimulationResult result = run(make_load({{0, 10, 1}, {0, 9, 20}, {at, 2, 1}}), 2, {.route = SimulatedRoute::least_loaded});
+    const SimulationResult result =
+        run(make_load({{0, 10, 1}, {0, 9, 20}, {at, 2, 1}}), 2, {.route = SimulatedRoute::least_loaded});
     EXPECT_EQ(result.requests[2].node, node) << at;
   }
 }
@@ -174,20 +187,21 @@ TEST(SimulationFigures, RequestsToTheirPrefixes) {
 TEST(SimulationFigures, AClosedLoopBeginsTheNextWhenOneEnds) {
   SimulatedLoad load = make_load({{3, 10, 1}, {900, 10, 2}, {901, 10, 1}, {902, 10, 1}});
   load.closed_loop = 2;
-  EXPECT_EQ(lines(run(load)), (Lines{"0.00 3.00 3.00 node 0 10/0/1 gap 0.00 stop",
-                                     "0.00 3.00 5.10 node 0 10/0/2 gap 2.10 stop",
-                                     "3.00 5.10 5.10 node 0 10/0/1 gap 0.00 stop",
-                                     "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop"}));
+  EXPECT_EQ(lines(run(load)),
+            (Lines{"0.00 3.00 3.00 node 0 10/0/1 gap 0.00 stop", "0.00 3.00 5.10 node 0 10/0/2 gap 2.10 stop",
+                   "3.00 5.10 5.10 node 0 10/0/1 gap 0.00 stop", "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop"}));
   load.closed_loop = 1;
-  EXPECT_EQ(lines(run(load)), (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop", "2.00 4.00 5.10 node 0 10/0/2 gap 1.10 stop",
-                                     "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop", "7.10 9.10 9.10 node 0 10/0/1 gap 0.00 stop"}));
+  EXPECT_EQ(lines(run(load)),
+            (Lines{"0.00 2.00 2.00 node 0 10/0/1 gap 0.00 stop", "2.00 4.00 5.10 node 0 10/0/2 gap 1.10 stop",
+                   "5.10 7.10 7.10 node 0 10/0/1 gap 0.00 stop", "7.10 9.10 9.10 node 0 10/0/1 gap 0.00 stop"}));
 }
 
 TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
   SimulatedLoad load = make_load({{0, 10, 1}, {0.5, 64, 1}, {9, 10, 2, "", 1}});
   SimulationResult result = run(load);
   EXPECT_EQ(result.requests[1].finish, FinishReason::error);
-  EXPECT_EQ(result.requests[1].refused, "prompt: 64 tokens do not leave room for an answer in a context of 64; shorten it or raise the context");
+  EXPECT_EQ(result.requests[1].refused,
+            "prompt: 64 tokens do not leave room for an answer in a context of 64; shorten it or raise the context");
   EXPECT_EQ(result.requests[1].end, 0.5);
   EXPECT_EQ(result.requests[1].first_token, -1);
   EXPECT_EQ(result.nodes[0].requests, 3);
@@ -203,7 +217,8 @@ TEST(SimulationFigures, RefusedRequestsEndWhenTheyCome) {
 
 TEST(SimulationFigures, StopAtTheirMoment) {
   const SimulatedLoad load = make_load({{0, 10, 3}, {1, 5, 2}, {10, 20, 1}});
-  for (const auto& [stop, tokens, arrived] : {std::tuple(2.0, 1, true), {1.5, 1, true}, {0.5, 1, false}, {3.7, 5, true}, {3.5, 3, true}}) {
+  for (const auto& [stop, tokens, arrived] :
+       {std::tuple(2.0, 1, true), {1.5, 1, true}, {0.5, 1, false}, {3.7, 5, true}, {3.5, 3, true}}) {
     const SimulationResult result = run(load, 1, {.stop_seconds = stop});
     EXPECT_EQ(result.stats.generated_tokens, tokens) << stop;
     EXPECT_EQ(result.requests[1].prompt_tokens, arrived ? 5 : 0) << stop;
@@ -284,8 +299,8 @@ TEST(SimulationFigures, OfSwappedStreams) {
   o.policy = "fcfs:reserve=prompt";
   o.prefix_cache = false;
   const SimulationResult result = run(make_load({{0, 20, 10}, {0, 20, 10}}), 1, {}, o);
-  EXPECT_EQ(lines(result), (Lines{"0.00 4.20 15.43 node 0 20/0/10 gap 1.90 stop",
-                                  "0.00 6.10 22.26 node 0 20/0/10 gap 7.06 stop !1"}));
+  EXPECT_EQ(lines(result),
+            (Lines{"0.00 4.20 15.43 node 0 20/0/10 gap 1.90 stop", "0.00 6.10 22.26 node 0 20/0/10 gap 7.06 stop !1"}));
   EXPECT_EQ(result.stats.preemptions, 1);
   EXPECT_EQ(result.stats.swapped_out_tokens, 23);
   EXPECT_EQ(result.stats.swapped_in_tokens, 23);
@@ -295,8 +310,10 @@ TEST(SimulationFigures, OfSwappedStreams) {
 TEST(SimulationFigures, FairnessWhileAllTenantsWait) {
   EngineOptions o = machine();
   o.max_streams = 1;
-  const SimulationResult result = run(make_load({{0, 10, 2, "a"}, {0, 10, 2, "a"}, {0, 10, 2, "b"}, {0, 10, 2, "b"}}), 1, {}, o);
-  EXPECT_EQ(result.fairness.service, (std::map<std::string, double>{{"a", 28}, {"b", 28}}));  // prompts, and twice the answers
+  const SimulationResult result =
+      run(make_load({{0, 10, 2, "a"}, {0, 10, 2, "a"}, {0, 10, 2, "b"}, {0, 10, 2, "b"}}), 1, {}, o);
+  EXPECT_EQ(result.fairness.service,
+            (std::map<std::string, double>{{"a", 28}, {"b", 28}}));  // prompts, and twice the answers
   EXPECT_NEAR(result.fairness.backlogged_seconds, 2.0 + 1.1, 1e-6);  // until the second one of `a` is admitted
   EXPECT_NEAR(result.fairness.difference, 2, 1e-6);
 }

@@ -10,9 +10,12 @@ Lines steps_seen(const EngineLook& look) {
   Lines lines;
   for (const LookedStep& s : look.steps) {
     std::string chunks;
-    for (const LookedChunk& c : s.chunks) chunks += fmt::format(" {}.{}:{}{}{}", c.request, c.answer, c.tokens, c.prefill ? "p" : "d", c.sampled ? "*" : "");
-    lines.push_back(fmt::format("{} at {:.3f} for {:.3f}: prefill {} decode {} streams {} admitted {} preempted {}{}", s.number, s.began, s.seconds, s.prefill_tokens,
-                                s.decode_tokens, s.streams, s.admitted, s.preempted, chunks));
+    for (const LookedChunk& c : s.chunks)
+      chunks +=
+          fmt::format(" {}.{}:{}{}{}", c.request, c.answer, c.tokens, c.prefill ? "p" : "d", c.sampled ? "*" : "");
+    lines.push_back(fmt::format("{} at {:.3f} for {:.3f}: prefill {} decode {} streams {} admitted {} preempted {}{}",
+                                s.number, s.began, s.seconds, s.prefill_tokens, s.decode_tokens, s.streams, s.admitted,
+                                s.preempted, chunks));
   }
   return lines;
 }
@@ -36,19 +39,21 @@ TEST(SnapshotFigures, StepsByTheirChunks) {
     e.core->step(e.events);
   }
   const EngineLook look = e.core->look();
-  EXPECT_EQ(steps_seen(look), (Lines{"1 at 0.000 for 0.001: prefill 16 decode 0 streams 3 admitted 3 preempted 0 1.0:7p* 2.0:7p* 3.0:2p",
-                                     "2 at 0.001 for 0.001: prefill 1 decode 2 streams 3 admitted 0 preempted 0 1.0:1d* 2.0:1d* 3.0:1p*",
-                                     "3 at 0.002 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 1 1.0:1d* 2.0:1d*",
-                                     "4 at 0.003 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
-                                     "5 at 0.004 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
-                                     "6 at 0.005 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
-                                     "7 at 0.006 for 0.001: prefill 0 decode 1 streams 1 admitted 0 preempted 1 1.0:1d*",
-                                     "8 at 0.007 for 0.001: prefill 0 decode 1 streams 1 admitted 0 preempted 0 1.0:1d*",
-                                     "9 at 0.008 for 0.001: prefill 16 decode 0 streams 2 admitted 2 preempted 0 2.0:13p* 3.0:3p",
-                                     "10 at 0.009 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 2.0:1d* 3.0:1d*"}));
+  EXPECT_EQ(steps_seen(look),
+            (Lines{"1 at 0.000 for 0.001: prefill 16 decode 0 streams 3 admitted 3 preempted 0 1.0:7p* 2.0:7p* 3.0:2p",
+                   "2 at 0.001 for 0.001: prefill 1 decode 2 streams 3 admitted 0 preempted 0 1.0:1d* 2.0:1d* 3.0:1p*",
+                   "3 at 0.002 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 1 1.0:1d* 2.0:1d*",
+                   "4 at 0.003 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
+                   "5 at 0.004 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
+                   "6 at 0.005 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 1.0:1d* 2.0:1d*",
+                   "7 at 0.006 for 0.001: prefill 0 decode 1 streams 1 admitted 0 preempted 1 1.0:1d*",
+                   "8 at 0.007 for 0.001: prefill 0 decode 1 streams 1 admitted 0 preempted 0 1.0:1d*",
+                   "9 at 0.008 for 0.001: prefill 16 decode 0 streams 2 admitted 2 preempted 0 2.0:13p* 3.0:3p",
+                   "10 at 0.009 for 0.001: prefill 0 decode 2 streams 2 admitted 0 preempted 0 2.0:1d* 3.0:1d*"}));
   Lines ended;
   for (const LookedStream& s : look.ended)
-    ended.push_back(fmt::format("{} submitted {:.3f} admitted {:.3f} first {:.3f} ended {:.3f} !{}", s.request, s.submitted, s.admitted, s.first_token, s.ended, s.preemptions));
+    ended.push_back(fmt::format("{} submitted {:.3f} admitted {:.3f} first {:.3f} ended {:.3f} !{}", s.request,
+                                s.submitted, s.admitted, s.first_token, s.ended, s.preemptions));
   EXPECT_EQ(ended, (Lines{"1 submitted 0.000 admitted 0.000 first 0.001 ended 0.008 !0",
                           "2 submitted 0.000 admitted 0.000 first 0.001 ended 0.010 !1",
                           "3 submitted 0.000 admitted 0.000 first 0.002 ended 0.010 !1"}));
@@ -65,12 +70,10 @@ TEST(SnapshotFigures, CellsByTheirHolders) {
   e.step();
   e.step();
   Lines cells;
-  for (const LookedCells& c : e.core->look().cells) cells.push_back(fmt::format("{} owner {} streams {}{}", c.count, c.owner, c.streams, c.cached ? " cached" : ""));
-  EXPECT_EQ(cells, (Lines{"1 owner 0 streams 2",
-                          "1 owner 0 streams 1",
-                          "2 owner -1 streams 0 cached",
-                          "1 owner 1 streams 1",
-                          "7 owner -1 streams 0"}));
+  for (const LookedCells& c : e.core->look().cells)
+    cells.push_back(fmt::format("{} owner {} streams {}{}", c.count, c.owner, c.streams, c.cached ? " cached" : ""));
+  EXPECT_EQ(cells, (Lines{"1 owner 0 streams 2", "1 owner 0 streams 1", "2 owner -1 streams 0 cached",
+                          "1 owner 1 streams 1", "7 owner -1 streams 0"}));
   EXPECT_EQ(e.core->look().block_tokens, 4);
   EXPECT_EQ(e.core->look().streams_left_out, 0);
 }

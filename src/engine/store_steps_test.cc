@@ -1,5 +1,5 @@
-// The engine over a scripted prefix store, step by step: what it loads, what it computes instead, streams that run while
-// their last layers arrive, blocks that come back damaged, and parts of prompts that are left out.
+// The engine over a scripted prefix store, step by step: what it loads, what it computes instead, streams that run
+// while their last layers arrive, blocks that come back damaged, and parts of prompts that are left out.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {
@@ -17,7 +17,8 @@ EngineOptions with_store(int64_t blocks, const char* order = "arrival", double f
 
 // An engine of twelve blocks whose store has the eight full blocks of the prompt 1000 ... 1034, and its pool none.
 struct Stored : ScriptedEngine {
-  explicit Stored(Script given = {}, const EngineOptions& options = with_store(12)) : ScriptedEngine(options, nullptr, std::move(given)) {
+  explicit Stored(Script given = {}, const EngineOptions& options = with_store(12))
+      : ScriptedEngine(options, nullptr, std::move(given)) {
     add(1, scripted_request(1000, 35, 1));
     run();
     add(2, scripted_request(5000, 46, 1));
@@ -33,10 +34,13 @@ struct Stored : ScriptedEngine {
       if (put.starts_with("10")) lines.push_back(put);
     return lines;
   }
-  const TokenEvent& end_of(RequestId id) const { return *std::ranges::find_if(all, [&](const TokenEvent& e) { return e.request == id && e.last; }); }
+  const TokenEvent& end_of(RequestId id) const {
+    return *std::ranges::find_if(all, [&](const TokenEvent& e) { return e.request == id && e.last; });
+  }
   std::string store_figures() const {
     const KvStoreStats s = figures_of_store();
-    return fmt::format("hit {} passed {} failed {} left out {}", s.hit_tokens, s.passed_tokens, s.failed_tokens, s.left_out_tokens);
+    return fmt::format("hit {} passed {} failed {} left out {}", s.hit_tokens, s.passed_tokens, s.failed_tokens,
+                       s.left_out_tokens);
   }
 };
 
@@ -47,31 +51,17 @@ TEST(StoreSteps, WhatLeavesThePrefixIndexGoesToTheStore) {
   EXPECT_TRUE(e.script.puts.empty());
   const int64_t flushes = e.script.flushes;
   e.add(2, scripted_request(5000, 46, 1));
-  EXPECT_EQ(e.watch(), (Lines{"admit 2; 2:[0+16] | 2 runs 16/46 4",
-                              "2:[16+16] | 2 runs 32/46 8",
-                              "2:[32+14]* | "}));
-  EXPECT_EQ(e.script.puts, (Lines{"1028 importance 0",
-                                  "1024 importance 0",
-                                  "1020 importance 0",
-                                  "1016 importance 0",
-                                  "1012 importance 0",
-                                  "1008 importance 0",
-                                  "1004 importance 0",
-                                  "1000 importance 0"}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 2; 2:[0+16] | 2 runs 16/46 4", "2:[16+16] | 2 runs 32/46 8", "2:[32+14]* | "}));
+  EXPECT_EQ(e.script.puts, (Lines{"1028 importance 0", "1024 importance 0", "1020 importance 0", "1016 importance 0",
+                                  "1012 importance 0", "1008 importance 0", "1004 importance 0", "1000 importance 0"}));
   EXPECT_EQ(e.script.flushes, flushes + 3);  // once a step
   EXPECT_EQ(e.core->stats().store.blocks, 8);
   e.script.store_stats.capacity = 10;  // of eleven blocks in the index the first to leave is not written
   e.script.puts.clear();
   e.core.reset();
-  EXPECT_EQ(e.script.puts, (Lines{"5036 importance 0 waits",
-                                  "5032 importance 0 waits",
-                                  "5028 importance 0 waits",
-                                  "5024 importance 0 waits",
-                                  "5020 importance 0 waits",
-                                  "5016 importance 0 waits",
-                                  "5012 importance 0 waits",
-                                  "5008 importance 0 waits",
-                                  "5004 importance 0 waits",
+  EXPECT_EQ(e.script.puts, (Lines{"5036 importance 0 waits", "5032 importance 0 waits", "5028 importance 0 waits",
+                                  "5024 importance 0 waits", "5020 importance 0 waits", "5016 importance 0 waits",
+                                  "5012 importance 0 waits", "5008 importance 0 waits", "5004 importance 0 waits",
                                   "5000 importance 0 waits"}));
 }
 
@@ -82,13 +72,12 @@ TEST(StoreSteps, APromptIsLoadedAndTheRestComputed) {
   e.add(4, scripted_request(7000, 4, 4));
   e.step();
   e.add(3, scripted_request(1000, 35, 2));
-  EXPECT_EQ(e.watch(2), (Lines{"admit 3; 4:[4+1]* | 4 runs 5/6 2, 3 loads 0/35 8",
-                               "4:[5+1]* | 4 runs 6/7 2, 3 loads 0/35 8"}));
+  EXPECT_EQ(e.watch(2),
+            (Lines{"admit 3; 4:[4+1]* | 4 runs 5/6 2, 3 loads 0/35 8", "4:[5+1]* | 4 runs 6/7 2, 3 loads 0/35 8"}));
   EXPECT_EQ(e.script.loads, (Lines{"1000 1004 1008 1012 1016 1020 1024 1028"}));
   EXPECT_EQ(e.script.waits, 0);  // another stream ran
   e.script.load_ready = true;
-  EXPECT_EQ(e.watch(), (Lines{"4:[6+1]* 3:[32+3]* | 3 runs 35/36 9 +32",
-                              "3:[35+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"4:[6+1]* 3:[32+3]* | 3 runs 35/36 9 +32", "3:[35+1]* | "}));
   EXPECT_EQ(e.store_figures(), "hit 32 passed 0 failed 0 left out 0");
   EXPECT_EQ(e.script.loads_observed, (Lines{"32 in 0.5"}));
   EXPECT_EQ(e.end_of(3).timings.cached_tokens, 32);
@@ -155,12 +144,11 @@ TEST(StoreSteps, DamagedBlocksAreComputedAndGoBackToTheStore) {
   Stored e;
   e.script.damaged = {1012};
   e.add(3, scripted_request(1000, 35, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 8",
-                              "3:[12+16] | 3 runs 28/35 8 +12",
-                              "3:[28+7]* | 3 runs 35/36 9 +12",
-                              "3:[35+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 8", "3:[12+16] | 3 runs 28/35 8 +12",
+                              "3:[28+7]* | 3 runs 35/36 9 +12", "3:[35+1]* | "}));
   EXPECT_EQ(e.store_figures(), "hit 12 passed 0 failed 20 left out 0");
-  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0", "1016 importance 0", "1020 importance 0", "1024 importance 0", "1028 importance 0"}));
+  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0", "1016 importance 0", "1020 importance 0", "1024 importance 0",
+                                 "1028 importance 0"}));
   EXPECT_EQ(e.all.back().timings.cached_tokens, 12);
 }
 
@@ -171,7 +159,8 @@ TEST(StoreSteps, RepairsKeepTheirImportance) {
   e.script.damaged = {1012};
   e.add(3, scripted_request(1000, 35, 1));
   e.run();
-  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0.5", "1016 importance 0", "1020 importance 2", "1024 importance 0", "1028 importance 0"}));
+  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0.5", "1016 importance 0", "1020 importance 2", "1024 importance 0",
+                                 "1028 importance 0"}));
 }
 
 TEST(StoreSteps, RepairsWaitForRoom) {
@@ -246,9 +235,7 @@ TEST(StoreSteps, AChunkOverDamagedBlocksDoesNotCount) {
   EXPECT_TRUE(e.events.empty());
   EXPECT_EQ(e.streams(), "3 runs 16/35 9 +16");
   EXPECT_EQ(e.store_figures(), "hit 16 passed 0 failed 16 left out 0");
-  EXPECT_EQ(e.watch(), (Lines{"3:[16+16] | 3 runs 32/35 9 +16",
-                              "3:[32+3]* | 3 runs 35/36 9 +16",
-                              "3:[35+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"3:[16+16] | 3 runs 32/35 9 +16", "3:[32+3]* | 3 runs 35/36 9 +16", "3:[35+1]* | "}));
   EXPECT_EQ(e.core->stats().prompt_tokens, 35 + 46 + 19);
 }
 
@@ -259,9 +246,7 @@ TEST(StoreSteps, APartOfAPromptIsFetchedByImportance) {
   Stored e(script, with_store(12, "importance", 0.5));
   EXPECT_EQ(e.script.observed_attention, 1);
   e.add(3, scripted_request(1000, 35, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 4",
-                              "3:[32+3]* | 3 runs 35/36 5 +16",
-                              "3:[35+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 4", "3:[32+3]* | 3 runs 35/36 5 +16", "3:[35+1]* | "}));
   EXPECT_EQ(e.script.loads, (Lines{"1000 1008 1016 1028"}));
   EXPECT_EQ(e.store_figures(), "hit 16 passed 0 failed 0 left out 16");
   EXPECT_EQ(e.all.back().timings.left_out_tokens, 16);
@@ -274,8 +259,9 @@ TEST(StoreSteps, SharesOfAPrompt) {
     double fetch;
     const char* loads;
   };
-  for (const Case& one : {Case{0.01, "1000 1028"}, Case{0.25, "1000 1028"}, Case{0.26, "1000 1004 1028"}, Case{0.375, "1000 1004 1028"},
-                          Case{0.9, "1000 1004 1008 1012 1016 1020 1024 1028"}, Case{1, "1000 1004 1008 1012 1016 1020 1024 1028"}}) {
+  for (const Case& one :
+       {Case{0.01, "1000 1028"}, Case{0.25, "1000 1028"}, Case{0.26, "1000 1004 1028"}, Case{0.375, "1000 1004 1028"},
+        Case{0.9, "1000 1004 1008 1012 1016 1020 1024 1028"}, Case{1, "1000 1004 1008 1012 1016 1020 1024 1028"}}) {
     Stored e({}, with_store(12, "importance", one.fetch));  // importance is not known: even shares, the first ones
     e.add(3, scripted_request(1000, 35, 1));
     e.run();
@@ -299,17 +285,15 @@ TEST(StoreSteps, ADamagedPartIsComputedWhole) {
   Stored e({}, with_store(12, "importance", 0.5));
   e.script.damaged = {1028};
   e.add(3, scripted_request(1000, 35, 2));
-  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 4",
-                              "3:[0+16] | 3 runs 16/35 4",
-                              "3:[16+16] | 3 runs 32/35 8",
-                              "3:[32+3]* | 3 runs 35/36 9",
-                              "3:[35+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 3; | 3 loads 0/35 4", "3:[0+16] | 3 runs 16/35 4", "3:[16+16] | 3 runs 32/35 8",
+                              "3:[32+3]* | 3 runs 35/36 9", "3:[35+1]* | "}));
   EXPECT_EQ(e.all.back().timings.left_out_tokens, 0);
   EXPECT_EQ(e.all.back().timings.cached_tokens, 0);
   EXPECT_EQ(e.figures_of_store().failed_tokens, 4);
 }
 
-// Where the store lost a block in the middle, that one goes back as soon as it is computed, and those behind it are seen to.
+// Where the store lost a block in the middle, that one goes back as soon as it is computed, and those behind it are
+// seen to.
 TEST(StoreSteps, AGapIsFilled) {
   Stored e;
   e.script.lost = {1012};
@@ -320,14 +304,8 @@ TEST(StoreSteps, AGapIsFilled) {
     repaired.push_back(fmt::format("{} of {}", e.repaired().size(), e.streams()));
   }
   EXPECT_EQ(e.script.loads, (Lines{"1000 1004 1008"}));
-  EXPECT_EQ(repaired, (Lines{"0 of 3 loads 0/35 3",
-                             "4 of 3 runs 28/35 7 +12",
-                             "5 of 3 runs 35/36 9 +12",
-                             "5 of "}));
-  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0",
-                                 "1016 importance 0",
-                                 "1020 importance 0",
-                                 "1024 importance 0",
+  EXPECT_EQ(repaired, (Lines{"0 of 3 loads 0/35 3", "4 of 3 runs 28/35 7 +12", "5 of 3 runs 35/36 9 +12", "5 of "}));
+  EXPECT_EQ(e.repaired(), (Lines{"1012 importance 0", "1016 importance 0", "1020 importance 0", "1024 importance 0",
                                  "1028 importance 0"}));
   for (const std::set<TokenId>& end : {std::set<TokenId>{1028}, {1024, 1028}}) {  // nothing is stored behind these
     Stored cut;
@@ -356,8 +334,16 @@ TEST(StoreSteps, ImportanceComesBackWithTheBlocks) {
 
 TEST(StoreSteps, FiguresAreTheStoresOwn) {
   Stored e;
-  e.script.store_stats = {.io = "io_uring", .direct = true, .capacity = 77, .unread_slots = 5, .written_blocks = 1, .written_bytes = 11, .read_blocks = 2, .read_bytes = 22,
-                          .dropped_blocks = 3, .corrupt_blocks = 4};
+  e.script.store_stats = {.io = "io_uring",
+                          .direct = true,
+                          .capacity = 77,
+                          .unread_slots = 5,
+                          .written_blocks = 1,
+                          .written_bytes = 11,
+                          .read_blocks = 2,
+                          .read_bytes = 22,
+                          .dropped_blocks = 3,
+                          .corrupt_blocks = 4};
   KvStoreStats s = e.figures_of_store();
   EXPECT_TRUE(s.open && s.io_uring && s.direct);
   EXPECT_EQ(s.capacity_blocks, 77);
