@@ -51,5 +51,21 @@ TEST(Logprobs, LargeLogitsAndOddOnes) {
   EXPECT_TRUE(compute_logprobs(nothing, 0, 3).top.empty());
 }
 
+TEST(Logprobs, OfTheFirstTokenAndTheLastAndOfNoneBesideThem) {
+  const std::vector<float> memory = {9, 0, 1, 2, 9};  // a row with others beside it
+  const auto logits = std::span(memory).subspan(1, 3);
+  const double sum = std::log(1 + std::exp(1.0) + std::exp(2.0));
+  EXPECT_NEAR(log_sum_exp(logits), sum, 1e-12);
+  for (TokenId token : {0, 1, 2}) EXPECT_NEAR(compute_logprobs(logits, token, 0).chosen.logprob, token - sum, 1e-6);
+  for (TokenId token : {-1, 3, 4}) EXPECT_EQ(compute_logprobs(logits, token, 0).chosen.logprob, -kInf) << token;
+}
+
+TEST(Logprobs, ARowWithoutLogitsDoesNotBorrowItsNeighbours) {
+  for (float beside : {std::nanf(""), kInf, 3.0f}) {
+    const std::vector<float> memory = {beside, -kInf, -kInf, beside};
+    EXPECT_EQ(log_sum_exp(std::span(memory).subspan(1, 2)), -kInf);
+  }
+}
+
 }  // namespace
 }  // namespace millrace

@@ -88,6 +88,31 @@ TEST(ThinkingBudget, ClosesWhatIsTooLong) {
   EXPECT_EQ(next(), 0);
 }
 
+TEST(SamplerSetup, TakesFromTheRequestWhatEndsAnAnswerAndWhatItMayNotSay) {
+  WordTokenizer tokenizer;
+  Request request;
+  request.bad_words = {{1, 2}, {4}};
+  request.stop_tokens = {3, 0};
+  const auto ends = [&](int64_t min_tokens, bool ignore_eos) {
+    request.min_tokens = min_tokens;
+    request.ignore_eos = ignore_eos;
+    const SamplerSetup setup = make_sampler_setup(request, tokenizer);
+    EXPECT_EQ(setup.bad_words, request.bad_words);
+    EXPECT_EQ(setup.ignore_eos, ignore_eos);
+    return setup.end_of_generation;
+  };
+  const std::vector<TokenId> own = {5}, all = {5, 3, 0};
+  EXPECT_EQ(ends(0, false), own) << "stop tokens are held back before min_tokens alone";
+  EXPECT_EQ(ends(1, false), all);
+  EXPECT_EQ(ends(1, true), own) << "ignore_eos says nothing of stop tokens";
+  EXPECT_EQ(ends(0, true), own);
+}
+
+TEST(SamplerSetup, TheFirstTokenMayBreakASequence) {
+  WordTokenizer tokenizer;
+  EXPECT_EQ(tokenize_breakers({"a"}, tokenizer), (std::vector<std::vector<TokenId>>{{0}, {4}}));
+}
+
 TEST(SamplerSetup, BreakersOfSeveralTokensAreSequencesToo) {
   WordTokenizer tokenizer;
   EXPECT_EQ(tokenize_breakers({"ab", "-\n"}, tokenizer), (std::vector<std::vector<TokenId>>{{4}, {0, 1}, {6, 2}}));

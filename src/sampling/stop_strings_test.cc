@@ -58,6 +58,28 @@ TEST(StopStrings, RefusesBadLists) {
   EXPECT_FALSE(StopMatcher::create(std::vector<std::string>(300, "x")).ok());
 }
 
+TEST(StopStrings, TakesAsManyAndAsLongAsItSays) {
+  EXPECT_TRUE(StopMatcher::create(std::vector<std::string>(256, std::string(4096, 'x'))).ok());
+  const auto many = StopMatcher::create(std::vector<std::string>(257, "x"));
+  ASSERT_FALSE(many.ok());
+  EXPECT_EQ(many.error().message, "stop: at most 256 strings, got 257");
+  const auto large = StopMatcher::create({"x", std::string(4097, 'x')});
+  ASSERT_FALSE(large.ok());
+  EXPECT_EQ(large.error().message, "stop: each string has 1 to 4096 bytes, got 4097");
+}
+
+TEST(StopStrings, WhatWasFlushedBeginsNoMatchAnyMore) {
+  auto m = matcher({"END"});
+  EXPECT_EQ(m.push("EN"), "");
+  EXPECT_EQ(m.flush(), "EN");
+  EXPECT_EQ(m.push("D"), "D");
+  EXPECT_EQ(m.flush(), "");
+  EXPECT_EQ(m.push("NDs"), "NDs");
+  EXPECT_FALSE(m.stopped());
+  EXPECT_EQ(m.push("END"), "");
+  EXPECT_TRUE(m.stopped());
+}
+
 // Against a plain search, for random texts over two letters cut at random places.
 TEST(StopStrings, EqualsAPlainSearch) {
   std::mt19937 engine(11);

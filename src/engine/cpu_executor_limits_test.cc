@@ -1,0 +1,303 @@
+// The executor that runs a model: its sizes by the options, what it refuses, how it chooses and writes tokens, and
+// which blocks it sees prompts look at.
+#include <gtest/gtest.h>
+
+#include <numeric>
+
+#include "engine/cpu_executor.h"
+#include "engine/language_model.h"
+#include "engine/memory_plan.h"
+#include "sampling/logprobs.h"
+#include "test_paths.h"
+
+namespace millrace {
+namespace {
+
+std::shared_ptr<const LanguageModel> golden(int64_t memory = 0, const char* name = "llama3") {
+  auto model = LanguageModel::load(std::string(MILLRACE_SOURCE_DIR) + "/tests/golden/" + name + "/model.gguf",
+                                   {.threads = 1, .context = 128, .memory = memory});
+  EXPECT_TRUE(model.ok()) << (model.ok() ? "" : model.error().message);
+  return model.ok() ? *model : nullptr;
+}
+
+EngineOptions one_thread() {
+  EngineOptions o;
+  o.threads = 1;
+  return o;
+}
+
+std::unique_ptr<Executor> make(const EngineOptions& options, int64_t memory = 0) {
+  auto made = CpuExecutor::create(golden(memory), options);
+  EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+  return made.ok() ? std::move(*made) : nullptr;
+}
+
+Error failure(const EngineOptions& options, int64_t memory = 0) {
+  auto made = CpuExecutor::create(golden(memory), options);
+  EXPECT_FALSE(made.ok());
+  return made.ok() ? Error{} : made.error();
+}
+
+TEST(CpuExecutorLimits, SizesByTheOptions) {
+  EngineOptions o = one_thread();
+  auto executor = make(o);
+  EXPECT_EQ(executor->limits().context, 128);
+  EXPECT_EQ(executor->limits().tokens, 512);
+  EXPECT_EQ(executor->limits().outputs, 8);
+  EXPECT_EQ(executor->limits().request_bytes, 0);  // no budget, no limit
+  EXPECT_GT(executor->limits().scratch_bytes, 0);
+  EXPECT_EQ(executor->kv().total_blocks(), 8 * 128 / 16);
+  EXPECT_EQ(executor->kv().layout().block_tokens, 16);
+  o.context = 100;
+  o.max_streams = 700;
+  o.batch_tokens = 600;
+  executor = make(o);
+  EXPECT_EQ(executor->limits().context, 100);
+  EXPECT_EQ(executor->limits().tokens, 700);
+  EXPECT_EQ(executor->limits().outputs, 700);
+  EXPECT_EQ(executor->kv().total_blocks(), 65536 / 16);  // not 700 x 100
+  o.kv_tokens = 33;
+  EXPECT_EQ(make(o)->kv().total_blocks(), 3);
+  o.context = 128;
+  o.kv_tokens = 0;
+  o.max_streams = 1;
+  o.batch_tokens = 4;
+  executor = make(o);
+  EXPECT_EQ(executor->limits().tokens, 4);
+  EXPECT_EQ(executor->limits().outputs, 1);
+  EXPECT_EQ(executor->kv().total_blocks(), 8);
+}
+
+TEST(CpuExecutorLimits, OfABudget) {
+  EngineOptions o = one_thread();
+  o.max_streams = 300;
+  auto executor = make(o, int64_t{3} << 30);
+  EXPECT_EQ(executor->limits().request_bytes, 2 * 300 * request_memory(128));
+  EXPECT_GT(executor->kv().total_blocks(), 300 * 128 / 16);  // all that is left
+  o.kv_tokens = 320;
+  EXPECT_EQ(make(o, int64_t{3} << 30)->kv().total_blocks(), 20);
+  o.kv_tokens = int64_t{1} << 34;
+  const Error much = failure(o, int64_t{3} << 30);
+  EXPECT_EQ(much.kind, ErrorKind::resource);
+  EXPECT_TRUE(
+      much.message.starts_with("memory: a KV cache of 17179869184 tokens does not fit in the budget of 3.22 GB"))
+      << much.message;
+  o.kv_tokens = 0;
+  o.constraint_memory = 1;
+  const Error little = failure(o, int64_t{3} << 30);
+  EXPECT_EQ(little.kind, ErrorKind::user);
+  EXPECT_TRUE(little.message.starts_with("constraint memory: this vocabulary needs ")) << little.message;
+}
+
+TEST(CpuExecutorLimits, NamesAndSizesThatAreRefused) {
+  EngineOptions o = one_thread();
+  o.context = 129;
+  EXPECT_EQ(failure(o).message, "context: the model was loaded for 128 tokens, 129 asked for");
+  o.context = 0;
+  o.kv_format = "q4_0";
+  const Error format = failure(o);
+  EXPECT_EQ(format.kind, ErrorKind::unsupported);
+  EXPECT_TRUE(format.message.starts_with("KV format 'q4_0'; supported: ")) << format.message;
+  for (const char* name : {"f32", "f16", "bf16", "q8_0"})
+    EXPECT_NE(format.message.find(name), std::string::npos) << name;
+  EXPECT_NE(format.message.find(", "), std::string::npos);
+  o.kv_format = "f16";
+  o.kv_pool = "heap";
+  EXPECT_EQ(failure(o).message, "KV pool: 'paged' or 'virtual', got 'heap'");
+  o.kv_pool = "virtual";
+  auto pages = make(o);
+  EXPECT_GT(pages->kv().layout().block_tokens, 16);
+  EXPECT_EQ(pages->kv().layout().block_tokens % 16, 0);
+  o = one_thread();
+  o.adapters = {"one=/nowhere"};
+  EXPECT_FALSE(CpuExecutor::create(golden(), o).ok());
+}
+
+struct Refusal {
+  const char* message;
+  ErrorKind kind;
+  std::function<void(Request&)> change;
+};
+
+TEST(CpuExecutorLimits, OfRequests) {
+  auto executor = make(one_thread());
+  constexpr ErrorKind kUser = ErrorKind::user, kUnsupported = ErrorKind::unsupported;
+  const char* penalties = "beams: penalties, biases, banned and allowed tokens are not supported with beam search";
+  const int64_t vocab = golden()->info().vocab;
+  const std::string outside =
+      "prompt: token " + std::to_string(vocab) + " is outside the vocabulary of " + std::to_string(vocab);
+  const std::string negative = "prompt: token -1 is outside the vocabulary of " + std::to_string(vocab);
+  const Refusal refusals[] = {
+      {outside.c_str(), kUser, [vocab](Request& r) { r.prompt[1] = static_cast<TokenId>(vocab); }},
+      {negative.c_str(), kUser, [](Request& r) { r.prompt[1] = -1; }},
+      {"beams: constraints are not supported with beam search", kUnsupported,
+       [](Request& r) { r.constraint.kind = Constraint::Kind::json_object; }},
+      {"beams: a thinking budget is not supported with beam search", kUnsupported,
+       [](Request& r) { r.thinking.tokens = 0; }},
+      {"beams: stop strings are not supported with beam search", kUnsupported, [](Request& r) { r.stop = {"x"}; }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.repetition_penalty = 1.1; }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.frequency_penalty = 0.1; }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.presence_penalty = -0.1; }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.dry_multiplier = 0.5; }},
+      {penalties, kUnsupported,
+       [](Request& r) {
+         r.bad_words = {{1, 2}};
+       }},
+      {penalties, kUnsupported,
+       [](Request& r) {
+         r.sampling.logit_bias = {{1, 2.0}};
+       }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.banned_tokens = {1}; }},
+      {penalties, kUnsupported, [](Request& r) { r.sampling.allowed_tokens = {1}; }},
+      {"adapter 'style': is not loaded; there is none", kUser,
+       [](Request& r) {
+         r.adapters = {{"style", 1}};
+       }},
+      {"adapters: at most 16 for one request, got 17", kUser,
+       [](Request& r) {
+         r.adapters.assign(17, {"style", 1});
+       }},
+  };
+  for (const Refusal& refusal : refusals) {
+    Request request;
+    request.prompt = {1, static_cast<TokenId>(vocab - 1)};
+    request.beams = 2;
+    EXPECT_TRUE(executor->check(request).ok());
+    refusal.change(request);
+    const auto checked = executor->check(request);
+    ASSERT_FALSE(checked.ok()) << refusal.message;
+    EXPECT_EQ(checked.error().message, refusal.message);
+    EXPECT_EQ(checked.error().kind, refusal.kind);
+    request.beams = 1;  // one beam is no search
+    EXPECT_EQ(executor->check(request).ok(), std::string(refusal.message).starts_with("beams:")) << refusal.message;
+  }
+  Request request;
+  request.prompt = {1};
+  request.sampling.temperature = -1;
+  EXPECT_FALSE(executor->check(request).ok());
+}
+
+// A stream of `tokens`, `computed` of which run in one chunk.
+LiveStream make_stream(Executor& executor, const Request& request) {
+  LiveStream stream;
+  Sequence& s = stream.sequence;
+  s.tokens = request.prompt;
+  s.prompt_tokens = s.size();
+  s.request = request;
+  s.caches = true;
+  EXPECT_TRUE(executor.begin(stream).ok());
+  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.blocks.push_back(*executor.kv().allocate());
+  return stream;
+}
+
+Request prompt_of(int64_t count) {
+  Request request;
+  for (int64_t i = 0; i < count; ++i) request.prompt.push_back(static_cast<TokenId>(5 + i * 7 % 40));
+  request.sampling.temperature = 0;
+  return request;
+}
+
+TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
+  EngineOptions o = one_thread();
+  o.block_tokens = 4;
+  auto executor = make(o);
+  LiveStream unseen = make_stream(*executor, prompt_of(10));
+  executor->forward(std::vector<StepWork>{{&unseen, {0, 0, 10, true}}});
+  EXPECT_TRUE(unseen.importance.empty());  // nobody asked
+  executor->observe_attention();
+  LiveStream stream = make_stream(*executor, prompt_of(10)), private_one = make_stream(*executor, prompt_of(9));
+  private_one.sequence.caches = false;
+  executor->forward(std::vector<StepWork>{{&private_one, {0, 0, 9, true}}, {&stream, {0, 0, 10, true}}});
+  EXPECT_TRUE(private_one.importance.empty());
+  ASSERT_EQ(stream.importance.size(), 3u);  // 4, 4 and 2 tokens
+  const double mass = (stream.importance[0] * 4 + stream.importance[1] * 4 + stream.importance[2] * 2) / 10;
+  EXPECT_NEAR(mass, 1, 1e-4);  // shares of one query's attention
+  for (float share : stream.importance) EXPECT_GT(share, 0);
+  const std::vector<float> before = stream.importance;
+  stream.sequence.tokens.push_back(9);
+  executor->forward(std::vector<StepWork>{{&stream, {0, 10, 1, true}}});
+  EXPECT_EQ(stream.importance, before);  // an answer's token is no prompt
+  // In chunks, each block keeps the largest share it has seen.
+  LiveStream chunks = make_stream(*executor, prompt_of(10));
+  executor->forward(std::vector<StepWork>{{&chunks, {0, 0, 6, false}}});
+  ASSERT_EQ(chunks.importance.size(), 2u);
+  EXPECT_NEAR((chunks.importance[0] * 4 + chunks.importance[1] * 2) / 6, 1, 1e-4);
+  const std::vector<float> half = chunks.importance;
+  executor->forward(std::vector<StepWork>{{&chunks, {0, 6, 4, true}}});
+  ASSERT_EQ(chunks.importance.size(), 3u);
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(chunks.importance[i], i < 2 ? std::max(half[i], before[i]) : before[i], 1e-3) << i;
+}
+
+TEST(CpuExecutorLimits, TokensThatEndAnAnswer) {
+  auto executor = make(one_thread());
+  const TokenId end = executor->end_tokens().at(0);
+  for (int variant = 0; variant < 4; ++variant) {
+    Request request = prompt_of(5);
+    request.sampling.allowed_tokens = {variant == 2 ? TokenId{20} : end};
+    request.ignore_eos = variant == 1;
+    if (variant == 2) request.stop_tokens = {20};
+    if (variant == 3) request.sampling.allowed_tokens = {20};
+    request.min_tokens = 0;
+    LiveStream stream = make_stream(*executor, request);
+    executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
+    TokenEvent event;
+    const auto stopped = executor->choose(stream, 0, event);
+    if (variant == 1 && !stopped.ok()) continue;  // nothing may follow
+    ASSERT_TRUE(stopped.ok()) << variant << " " << stopped.error().message;
+    EXPECT_EQ(*stopped, variant == 0 || variant == 2) << variant;
+    EXPECT_EQ(event.end_token, *stopped);
+    EXPECT_EQ(event.text.empty(), *stopped) << event.text;
+  }
+}
+
+TEST(CpuExecutorLimits, LogprobsAreOfTheModelsOwnDistribution) {
+  auto executor = make(one_thread());
+  for (int64_t wanted : {-1, 0, 3}) {
+    Request request = prompt_of(5);
+    request.sampling.logprobs = wanted;
+    request.sampling.logit_bias = {{20, 100.0}};  // chosen, though it is not likely
+    LiveStream stream = make_stream(*executor, request);
+    executor->forward(std::vector<StepWork>{{&stream, {0, 0, 5, true}}});
+    const auto vocab = static_cast<size_t>(golden()->info().vocab);
+    const std::vector<float> row(executor->logits(), executor->logits() + vocab);
+    const Logprobs expected = compute_logprobs(row, 20, 3);
+    std::vector<TokenLogprob> likeliest;
+    executor->likeliest(0, 3, likeliest);
+    ASSERT_EQ(likeliest.size(), 3u);
+    for (size_t i = 0; i < 3; ++i) EXPECT_EQ(likeliest[i].token, expected.top[i].token);
+    TokenEvent event;
+    ASSERT_TRUE(executor->choose(stream, 0, event).ok());
+    EXPECT_EQ(event.token, 20);
+    EXPECT_EQ(std::ssize(event.top_logprobs), std::max<int64_t>(0, wanted));
+    EXPECT_EQ(event.logprob.logprob, wanted >= 0 ? expected.chosen.logprob : 0);
+    LiveStream scored = make_stream(*executor, prompt_of(5));
+    scored.scored = true;
+    executor->forward(std::vector<StepWork>{{&scored, {0, 0, 5, true}}});
+    TokenEvent ranked;
+    ASSERT_TRUE(executor->choose(scored, 0, ranked).ok());
+    EXPECT_LT(ranked.logprob.logprob, 0);
+  }
+}
+
+TEST(CpuExecutorLimits, WrittenTokensAreSilentWhereTheyEnd) {
+  auto executor = make(one_thread());
+  const TokenId end = executor->end_tokens().at(0);
+  for (bool ignore : {false, true}) {
+    Request request = prompt_of(5);
+    request.ignore_eos = ignore;
+    request.skip_special = false;
+    LiveStream stream = make_stream(*executor, request);
+    TokenEvent event;
+    event.token = 20;
+    executor->write(stream, event);
+    EXPECT_FALSE(event.text.empty());
+    event = {};
+    event.token = end;
+    executor->write(stream, event);
+    EXPECT_EQ(event.text.empty(), !ignore) << event.text;
+  }
+}
+
+}  // namespace
+}  // namespace millrace

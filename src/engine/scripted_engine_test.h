@@ -1,0 +1,423 @@
+// An engine over an executor whose tokens, times, tier and prefix store a test scripts. The executor stores every
+// token's id as its key and its position as its value, and compares all stored keys of a stream before it computes a
+// chunk: a block that is shared, copied, swapped or loaded wrongly fails the test at once. A step takes 1 ms of a
+// manual clock.
+#pragma once
+
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <cctype>
+#include <map>
+#include <memory>
+#include <set>
+#include <string>
+#include <vector>
+
+#include "engine/engine_core.h"
+
+namespace millrace::testing {
+
+inline constexpr int64_t kScriptedLayers = 4;
+
+struct Script {
+  double step_seconds = 0, token_seconds = 1, swap_seconds = 1e9,
+         load_seconds = 1e-3;  // cost model: a step, and each token
+  int64_t outputs = 64;
+  int64_t step_ns = 1'000'000;
+  bool joins_early = false;
+  std::vector<TokenId> end_tokens;
+  std::function<std::vector<TokenLogprob>(const std::vector<TokenId>& tokens)> likeliest;  // for beams
+  std::function<float(const Sequence& stream)> logprob;                                    // of the next token
+  std::function<void(std::span<const StepWork>)> forwarded;                                // after each step
+  int64_t fails_at = -1;  // choose() of a stream with so many generated tokens is an error
+  // Tier
+  TierState tier_state = TierState::ready;
+  bool put_fails = false, get_fails = false;
+  // Store
+  bool load_ready = true, room = true;
+  int64_t layers_ready = 0;
+  double load_took = 0;
+  std::set<TokenId> damaged;            // blocks, by their first token
+  std::set<TokenId> lost;               // not stored any more, the same way
+  std::map<TokenId, float> importance;  // of stored blocks, the same way
+  PrefixStoreStats store_stats;
+  // What was seen
+  std::vector<std::string> shapes, loads_observed, loads, puts;
+  int64_t waits = 0, flushes = 0, layer_waits = 0, observed_attention = 0, erased = 0;
+};
+
+class ScriptedCost final : public CostModel {
+ public:
+  explicit ScriptedCost(Script& script) : script_(script) {}
+  double step_seconds(const StepShape& s) const override {
+    return script_.step_seconds + script_.token_seconds * static_cast<double>(s.tokens);
+  }
+  double swap_seconds(int64_t tokens) const override { return script_.swap_seconds * static_cast<double>(tokens); }
+  double load_seconds(int64_t tokens) const override { return script_.load_seconds * static_cast<double>(tokens); }
+  void observe(const StepShape& s, double seconds) override {
+    script_.shapes.push_back(
+        fmt::format("{} tokens {} outputs {} keys {:g} pairs {:g} s", s.tokens, s.outputs, s.keys, s.pairs, seconds));
+  }
+  void observe_load(int64_t tokens, double seconds) override {
+    script_.loads_observed.push_back(fmt::format("{} in {:g}", tokens, seconds));
+  }
+
+ private:
+  Script& script_;
+};
+
+using Rows = std::vector<float>;  // the keys of one block
+
+inline Rows read_rows(KvPool& pool, BlockId block) {
+  const auto* rows = reinterpret_cast<const float*>(pool.keys(0, block, 0));
+  return {rows, rows + pool.layout().block_tokens};
+}
+inline void write_rows(KvPool& pool, BlockId block, const Rows& rows) {
+  for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
+    std::copy(rows.begin(), rows.end(), reinterpret_cast<float*>(pool.keys(layer, block, 0)));
+}
+
+class ScriptedTier final : public KvTier {
+ public:
+  ScriptedTier(Script& script, KvPool& pool, int64_t tokens) : script_(script), pool_(pool), free_(tokens) {}
+  int64_t free_tokens() const override { return free_; }
+  Result<TierTicket> put(std::span<const BlockId> blocks, int64_t tokens) override {
+    if (script_.put_fails) return Error::resource("tier: full");
+    EXPECT_EQ(static_cast<int64_t>(blocks.size()), pool_.blocks_for(tokens));
+    Entry entry{tokens, {}};
+    for (BlockId block : blocks) entry.rows.push_back(read_rows(pool_, block));
+    free_ -= tokens;
+    entries_[++last_] = std::move(entry);
+    return last_;
+  }
+  Result<void> get(TierTicket ticket, std::span<const BlockId> into) override {
+    if (script_.get_fails) return Error::internal("tier: no such ticket");
+    const Entry& entry = entries_.at(ticket);
+    EXPECT_EQ(into.size(), entry.rows.size());
+    for (size_t i = 0; i < into.size(); ++i) write_rows(pool_, into[i], entry.rows[i]);
+    return {};
+  }
+  TierState poll(TierTicket ticket) override {
+    return entries_.contains(ticket) ? script_.tier_state : TierState::failed;
+  }
+  void erase(TierTicket ticket) override {
+    const auto found = entries_.find(ticket);
+    ASSERT_NE(found, entries_.end());
+    free_ += found->second.tokens;
+    entries_.erase(found);
+    ++script_.erased;
+  }
+
+ private:
+  struct Entry {
+    int64_t tokens = 0;
+    std::vector<Rows> rows;
+  };
+  Script& script_;
+  KvPool& pool_;
+  int64_t free_;
+  TierTicket last_ = 0;
+  std::map<TierTicket, Entry> entries_;
+};
+
+class ScriptedStore final : public PrefixStore {
+ public:
+  ScriptedStore(Script& script, KvPool& pool) : script_(script), pool_(pool) {}
+  int64_t find(std::span<const ChainLink> chain) override {
+    int64_t found = 0;
+    while (found < std::ssize(chain) && holds(chain[static_cast<size_t>(found)])) ++found;
+    return found;
+  }
+  void put(const ChainLink& link, BlockId block, bool wait) override {
+    script_.puts.push_back(
+        fmt::format("{} importance {:g}{}", link.tokens.front(), link.importance, wait ? " waits" : ""));
+    stored_[{link.key.low, link.key.high}] = read_rows(pool_, block);
+    script_.damaged.erase(link.tokens.front());
+    script_.lost.erase(link.tokens.front());
+  }
+  bool has_room() override { return script_.room; }
+  bool holds(const ChainLink& link) const override {
+    return stored_.contains({link.key.low, link.key.high}) && !script_.lost.contains(link.tokens.front());
+  }
+  void flush() override { ++script_.flushes; }
+  float importance(const ChainLink& link) const override {
+    const auto found = script_.importance.find(link.tokens.front());
+    return found == script_.importance.end() ? 0 : found->second;
+  }
+  TierTicket load(std::span<const ChainLink> chain, std::span<const BlockId> into) override {
+    EXPECT_EQ(chain.size(), into.size());
+    Load load;
+    std::string text;
+    for (size_t i = 0; i < chain.size(); ++i) {
+      const TokenId first = chain[i].tokens.front();
+      text += fmt::format("{}{}", i ? " " : "", first);
+      load.blocks.push_back(
+          {into[i], stored_.at({chain[i].key.low, chain[i].key.high}), script_.damaged.contains(first)});
+    }
+    script_.loads.push_back(text);
+    loads_[++last_] = std::move(load);
+    return last_;
+  }
+  LoadProgress poll(TierTicket ticket) override {
+    const auto found = loads_.find(ticket);
+    if (found == loads_.end()) return {};
+    if (!script_.load_ready && !found->second.done) return {TierState::busy, script_.layers_ready};
+    return {TierState::ready, kScriptedLayers, bring(found->second), script_.load_took};
+  }
+  void wait_layer(TierTicket ticket, int64_t layer) override {
+    ++script_.layer_waits;
+    ASSERT_TRUE(loads_.contains(ticket));
+    if (layer + 1 == kScriptedLayers) bring(loads_.at(ticket));
+  }
+  void erase(TierTicket ticket) override {
+    EXPECT_EQ(loads_.erase(ticket), 1u);
+    ++script_.erased;
+  }
+  void wait() override {
+    ++script_.waits;
+    script_.load_ready = true;
+  }
+  int64_t loading_blocks() const override {
+    int64_t blocks = 0;
+    for (const auto& [ticket, load] : loads_) blocks += load.done ? 0 : std::ssize(load.blocks);
+    return blocks;
+  }
+  PrefixStoreStats stats() const override {
+    PrefixStoreStats stats = script_.store_stats;
+    stats.blocks = std::ssize(stored_);
+    return stats;
+  }
+
+ private:
+  struct Block {
+    BlockId into;
+    Rows rows;
+    bool damaged;
+  };
+  struct Load {
+    std::vector<Block> blocks;
+    bool done = false;
+  };
+  int64_t bring(Load& load) {
+    int64_t whole = 0;
+    bool damaged = false;
+    for (const Block& block : load.blocks) {
+      write_rows(pool_, block.into, block.damaged ? Rows(block.rows.size(), -7) : block.rows);
+      damaged |= block.damaged;
+      whole += !damaged;
+    }
+    load.done = true;
+    return whole;
+  }
+  Script& script_;
+  KvPool& pool_;
+  std::map<std::pair<uint64_t, uint64_t>, Rows> stored_;
+  std::map<TierTicket, Load> loads_;
+  TierTicket last_ = 0;
+};
+
+class ScriptedExecutor final : public Executor {
+ public:
+  ScriptedExecutor(Script& script, ManualClock& clock, const EngineOptions& o)
+      : script_(script), clock_(clock), cost_(script) {
+    KvLayout layout{find_format("f32"), o.block_tokens, std::vector<KvLayer>(kScriptedLayers, {1, 1})};
+    auto pool = KvPool::create(layout, (o.kv_tokens + o.block_tokens - 1) / o.block_tokens);
+    EXPECT_TRUE(pool.ok());
+    pool_ = std::make_unique<KvPool>(std::move(*pool));
+    limits_ = {o.context, o.batch_tokens, script.outputs, 12345, 0};
+  }
+  const ExecutorLimits& limits() const override { return limits_; }
+  KvPool& kv() override { return *pool_; }
+  Result<std::unique_ptr<KvTier>> make_tier(int64_t tokens) override {
+    return std::unique_ptr<KvTier>(std::make_unique<ScriptedTier>(script_, *pool_, tokens));
+  }
+  Result<std::unique_ptr<PrefixStore>> make_store(const EngineOptions&) override {
+    return std::unique_ptr<PrefixStore>(std::make_unique<ScriptedStore>(script_, *pool_));
+  }
+  bool before_attention(std::function<void(int64_t)> ready) override {
+    if (script_.joins_early) ready_ = std::move(ready);
+    return script_.joins_early;
+  }
+  CostModel* cost() override { return &cost_; }
+  Result<void> check(const Request& request) const override {
+    if (request.prompt.front() == 0) return Error::unsupported("prompt: begins with 0");
+    return {};
+  }
+  Result<void> begin(LiveStream& stream) const override {
+    if (stream.sequence.request.sampling.seed == 13) return Error::unsupported("seed: 13");
+    return {};
+  }
+  void observe_attention() override { ++script_.observed_attention; }
+  void forward(std::span<const StepWork> work) override {
+    rows_.clear();
+    for (int64_t layer = 0; layer < kScriptedLayers && ready_; ++layer) ready_(layer);
+    for (const StepWork& item : work) {
+      const Sequence& s = item.stream->sequence;
+      if (script_.damaged.empty()) compare(s, item.chunk.first);
+      for (int64_t i = item.chunk.first; i < item.chunk.first + item.chunk.count; ++i) store(s, i);
+      if (item.chunk.sample) rows_.push_back(item.stream);
+    }
+    clock_.advance_ns(script_.step_ns);
+    if (script_.forwarded) script_.forwarded(work);
+  }
+  Result<bool> choose(LiveStream& stream, int64_t row, TokenEvent& event) override {
+    const Sequence& s = stream.sequence;
+    EXPECT_EQ(rows_.at(static_cast<size_t>(row)), &stream);
+    compare(s, s.size());
+    if (s.generated() == script_.fails_at) return Error::internal("choose: no next token");
+    event.token = static_cast<TokenId>(100'000 + 1000 * s.request.sampling.seed + static_cast<uint64_t>(s.generated()));
+    event.logprob = {event.token, script_.logprob ? script_.logprob(s) : -1.0f};
+    return s.request.known_tokens >= 0 && s.generated() + 1 >= s.request.known_tokens;
+  }
+  void likeliest(int64_t row, int64_t count, std::vector<TokenLogprob>& out) override {
+    const Sequence& s = rows_.at(static_cast<size_t>(row))->sequence;
+    compare(s, s.size());
+    out = script_.likeliest(s.tokens);
+    if (std::ssize(out) > count) out.resize(static_cast<size_t>(count));
+  }
+  std::vector<TokenId> end_tokens() const override { return script_.end_tokens; }
+  void write(LiveStream&, TokenEvent& event) override { event.text = fmt::format("<{}>", event.token); }
+  void flush(LiveStream&, TokenEvent& event) override { event.text += "."; }
+
+ private:
+  float* row(const Sequence& s, int64_t slot, int64_t layer) {
+    const BlockId block = s.blocks.at(static_cast<size_t>(slot / pool_->layout().block_tokens));
+    return reinterpret_cast<float*>(pool_->keys(layer, block, 0)) + slot % pool_->layout().block_tokens;
+  }
+  void store(const Sequence& s, int64_t token) {
+    for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
+      *row(s, token - s.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
+  }
+  void compare(const Sequence& s, int64_t tokens) {
+    if (s.left_out > 0) return;
+    for (int64_t i = 0; i < tokens; ++i)
+      for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
+        ASSERT_EQ(*row(s, i, layer), static_cast<float>(s.tokens.at(static_cast<size_t>(i))))
+            << "stream " << s.id << ", token " << i;
+  }
+  Script& script_;
+  ManualClock& clock_;
+  ScriptedCost cost_;
+  std::unique_ptr<KvPool> pool_;
+  ExecutorLimits limits_;
+  std::function<void(int64_t)> ready_;
+  std::vector<LiveStream*> rows_;
+};
+
+// Blocks of 4 tokens, steps of 16, streams of 64 at most.
+inline EngineOptions scripted_options(int64_t blocks, int64_t streams = 4) {
+  EngineOptions o;
+  o.context = 64;
+  o.block_tokens = 4;
+  o.kv_tokens = 4 * blocks;
+  o.max_streams = streams;
+  o.batch_tokens = 16;
+  o.queue = 100;
+  return o;
+}
+
+// Tokens first, first + 1, ...; ends after `answer` tokens.
+inline Request scripted_request(TokenId first, int64_t prompt, int64_t answer) {
+  Request request;
+  for (int64_t i = 0; i < prompt; ++i) request.prompt.push_back(first + static_cast<TokenId>(i));
+  request.max_tokens = request.known_tokens = answer;
+  request.sampling.seed = static_cast<uint64_t>(first) / 1000;
+  return request;
+}
+
+class ScriptedEngine {
+ public:
+  explicit ScriptedEngine(const EngineOptions& options, std::unique_ptr<SchedulerPolicy> policy = nullptr,
+                          Script given = {})
+      : script(std::move(given)) {
+    auto executor = std::make_unique<ScriptedExecutor>(script, clock, options);
+    pool = &executor->kv();
+    auto made = EngineCore::create(std::move(executor), options, &clock, std::move(policy));
+    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+    if (made.ok()) core = std::move(*made);
+  }
+
+  void add(RequestId id, const Request& request) {
+    const auto added = core->add(id, request);
+    EXPECT_TRUE(added.ok()) << (added.ok() ? "" : added.error().message);
+  }
+  // One step: its plan as text.
+  std::string step() {
+    events.clear();
+    const std::string plan = with_answers(core->step(events).to_string());
+    const auto blocks = core->check_blocks();
+    EXPECT_TRUE(blocks.ok()) << (blocks.ok() ? "" : blocks.error().message);
+    all.insert(all.end(), events.begin(), events.end());
+    return plan;
+  }
+  // Steps until nothing is left, `most` at most: each one's plan, and the streams after it.
+  std::vector<std::string> watch(int most = 1000) {
+    std::vector<std::string> lines;
+    for (int i = 0; i < most && !core->idle(); ++i) {
+      std::string plan = step();
+      lines.push_back(plan + " | " + streams());
+    }
+    return lines;
+  }
+  int run() {
+    int count = 0;
+    for (; count < 1000 && !core->idle(); ++count) step();
+    EXPECT_TRUE(core->idle());
+    return count;
+  }
+  // Each stream as ID[.ANSWER] PHASE computed/tokens blocks, +cached, !preemptions.
+  std::string streams() {
+    static constexpr const char* kPhases[] = {"waits", "runs", "held", "leaves", "away", "loads"};
+    std::string out;
+    for (const auto& s : core->look().streams)
+      out += fmt::format("{}{}{} {} {}/{} {}{}{}", out.empty() ? "" : ", ", s.request,
+                         s.answer ? fmt::format(".{}", s.answer) : "", kPhases[static_cast<size_t>(s.phase)],
+                         s.computed_tokens, s.prompt_tokens + s.generated_tokens, s.blocks,
+                         s.cached_tokens ? fmt::format(" +{}", s.cached_tokens) : "",
+                         s.preemptions ? fmt::format(" !{}", s.preemptions) : "");
+    return out;
+  }
+  // Of each block: how many streams hold it, and c where the prefix index does too.
+  std::string blocks() {
+    std::string out;
+    for (const auto& run : core->look().cells)
+      for (int64_t i = 0; i < run.count; ++i)
+        out += fmt::format("{}{}{}", out.empty() ? "" : " ", run.streams, run.cached ? "c" : "");
+    return out;
+  }
+  // The counters that tell of moved and computed tokens.
+  std::string figures() const {
+    const EngineStats s = core->stats();
+    return fmt::format("steps {} prompt {} cached {} generated {} preempted {} again {} out {} in {}", s.steps,
+                       s.prompt_tokens, s.cached_tokens, s.generated_tokens, s.preemptions, s.recomputed_tokens,
+                       s.swapped_out_tokens, s.swapped_in_tokens);
+  }
+
+  // Stream ids as REQUEST.ANSWER.
+  static std::string with_answers(const std::string& text) {
+    std::string out;
+    for (size_t i = 0; i < text.size();) {
+      size_t end = i;
+      while (end < text.size() && std::isdigit(static_cast<unsigned char>(text[end]))) ++end;
+      if (end == i) {
+        out += text[i++];
+        continue;
+      }
+      const RequestId id = std::stoull(text.substr(i, end - i));
+      out += fmt::format("{}{}", request_of(id), answer_of(id) ? fmt::format(".{}", answer_of(id)) : "");
+      i = end;
+    }
+    return out;
+  }
+
+  Script script;
+  ManualClock clock;
+  KvPool* pool = nullptr;  // the executor's
+  std::unique_ptr<EngineCore> core;
+  std::vector<TokenEvent> events, all;  // of the last step, and all of them
+};
+
+using Lines = std::vector<std::string>;
+
+}  // namespace millrace::testing

@@ -1,0 +1,260 @@
+// The simulated executor, its tier and its prefix store by themselves, with exact times: a step takes 1 s and 0.1 s a
+// token, a swap 0.01 s a token, a load 0.02 s a token.
+#include "engine/simulated_executor.h"
+
+#include <gtest/gtest.h>
+
+#include "engine/simulated_store.h"
+
+namespace millrace {
+namespace {
+
+class PlainCost final : public CostModel {
+ public:
+  double step_seconds(const StepShape& s) const override {
+    return s.tokens == 0 ? 0 : 1 + 0.1 * static_cast<double>(s.tokens) + 10 * static_cast<double>(s.outputs);
+  }
+  double swap_seconds(int64_t tokens) const override { return 0.01 * static_cast<double>(tokens); }
+  double load_seconds(int64_t tokens) const override { return 0.02 * static_cast<double>(tokens); }
+};
+
+EngineOptions machine() {
+  EngineOptions o;
+  o.context = 100;
+  o.block_tokens = 16;
+  o.batch_tokens = 40;
+  o.max_streams = 8;
+  return o;
+}
+
+class SimulatedExecutorTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<SimulatedExecutor> make(const EngineOptions& o) {
+    auto made = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o);
+    EXPECT_TRUE(made.ok()) << (made.ok() ? "" : made.error().message);
+    return made.ok() ? std::move(*made) : nullptr;
+  }
+  ManualClock clock_;
+};
+
+TEST_F(SimulatedExecutorTest, SizesComeFromTheOptions) {
+  EngineOptions o = machine();
+  auto executor = make(o);
+  EXPECT_EQ(executor->limits().context, 100);
+  EXPECT_EQ(executor->limits().tokens, 40);
+  EXPECT_EQ(executor->limits().outputs, 8);
+  EXPECT_EQ(executor->limits().scratch_bytes, 0);
+  EXPECT_EQ(executor->kv().total_blocks(), 7);  // a context
+  o.max_streams = 50;
+  o.kv_tokens = 33;
+  executor = make(o);
+  EXPECT_EQ(executor->limits().tokens, 50);
+  EXPECT_EQ(executor->kv().total_blocks(), 3);
+  o.kv_tokens = 32;
+  EXPECT_EQ(make(o)->kv().total_blocks(), 2);
+  o.context = 1;
+  EXPECT_EQ(make(o)->limits().context, 1);
+  o.context = 0;
+  const auto refused = SimulatedExecutor::create(std::make_unique<PlainCost>(), clock_, o);
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::user);
+  EXPECT_EQ(refused.error().message, "context: a simulation must be given one");
+}
+
+TEST_F(SimulatedExecutorTest, RefusesWhatIsNotSimulated) {
+  auto executor = make(machine());
+  const auto message = [&](const Request& request) {
+    const auto checked = executor->check(request);
+    return checked.ok() ? std::string() : checked.error().message;
+  };
+  Request request;
+  request.prompt = {0, kSimulatedVocab - 1};
+  EXPECT_EQ(message(request), "");
+  request.prompt[1] = kSimulatedVocab;
+  EXPECT_EQ(message(request), "prompt: token 1048576 is outside the vocabulary of 1048576");
+  request.prompt[1] = -1;
+  EXPECT_EQ(message(request), "prompt: token -1 is outside the vocabulary of 1048576");
+  request.prompt = {1};
+  request.beams = 2;
+  EXPECT_EQ(message(request), "beams: simulated tokens have no log-probabilities");
+  EXPECT_EQ(executor->check(request).error().kind, ErrorKind::unsupported);
+  request.beams = 1;
+  request.constraint.kind = Constraint::Kind::regex;
+  EXPECT_EQ(message(request), "constraint: a simulation writes no text");
+}
+
+TEST_F(SimulatedExecutorTest, StepsMoveTheClock) {
+  auto executor = make(machine());
+  LiveStream stream;
+  const StepWork work[] = {{&stream, {1, 0, 5, false}}, {&stream, {1, 5, 3, true}}};
+  executor->forward(work);
+  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000);
+  executor->forward({});
+  EXPECT_EQ(clock_.now_ns(), 1 + 11'800'000'000 + 1);  // time goes on all the same
+  EXPECT_EQ(executor->next_move_ns(), 0);
+}
+
+TEST_F(SimulatedExecutorTest, AnswersEndAtTheirKnownLength) {
+  auto executor = make(machine());
+  LiveStream stream;
+  stream.sequence.id = 3;
+  stream.sequence.tokens = {1, 2, 3, 4};
+  stream.sequence.prompt_tokens = 2;
+  TokenEvent event, again, other;
+  stream.sequence.request.known_tokens = 4;
+  EXPECT_FALSE(*executor->choose(stream, 0, event));
+  EXPECT_GE(event.token, 0);
+  EXPECT_LT(event.token, kSimulatedVocab);
+  stream.sequence.request.known_tokens = 3;
+  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  EXPECT_EQ(again.token, event.token);  // of stream, seed and position alone
+  stream.sequence.request.known_tokens = 2;
+  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  stream.sequence.request.known_tokens = -1;
+  EXPECT_FALSE(*executor->choose(stream, 0, again));
+  stream.sequence.request.known_tokens = 0;
+  EXPECT_TRUE(*executor->choose(stream, 0, again));
+  stream.sequence.id = 4;
+  (void)executor->choose(stream, 0, other);
+  EXPECT_NE(other.token, event.token);
+}
+
+// One move after the other over one bus.
+TEST_F(SimulatedExecutorTest, TheTierMovesOneAfterTheOther) {
+  auto executor = make(machine());
+  auto tier = std::move(*executor->make_tier(100));
+  EXPECT_EQ(tier->free_tokens(), 100);
+  const auto first = tier->put({}, 60), second = tier->put({}, 40);
+  ASSERT_TRUE(first.ok() && second.ok());
+  EXPECT_NE(*first, *second);
+  EXPECT_EQ(tier->free_tokens(), 0);
+  const auto full = tier->put({}, 1);
+  ASSERT_FALSE(full.ok());
+  EXPECT_EQ(full.error().kind, ErrorKind::resource);
+  EXPECT_EQ(full.error().message, "KV tier: 1 tokens do not fit, 0 are free");
+  EXPECT_TRUE(tier->put({}, 0).ok());
+  EXPECT_EQ(executor->next_move_ns(), 1 + 600'000'000 + 400'000'000 + 1);  // a move of nothing takes a nanosecond
+  clock_.advance_ns(600'000'000 - 1);
+  EXPECT_EQ(tier->poll(*first), TierState::busy);
+  clock_.advance_ns(1);
+  EXPECT_EQ(tier->poll(*first), TierState::ready);
+  EXPECT_EQ(tier->poll(*second), TierState::busy);
+  clock_.advance_ns(1'000'000'000);
+  EXPECT_EQ(tier->poll(*second), TierState::ready);
+  EXPECT_EQ(executor->next_move_ns(), 0);
+  ASSERT_TRUE(tier->get(*first, {}).ok());  // 0.6 s from now
+  EXPECT_EQ(tier->poll(*first), TierState::busy);
+  EXPECT_EQ(executor->next_move_ns(), clock_.now_ns() + 600'000'000);
+  clock_.advance_ns(600'000'000);
+  EXPECT_EQ(tier->poll(*first), TierState::ready);
+  tier->erase(*first);
+  EXPECT_EQ(tier->free_tokens(), 60);
+  tier->erase(*first);
+  EXPECT_EQ(tier->free_tokens(), 60);
+  EXPECT_EQ(tier->poll(*first), TierState::failed);
+  const auto gone = tier->get(*first, {});
+  ASSERT_FALSE(gone.ok());
+  EXPECT_EQ(gone.error().kind, ErrorKind::internal);
+  EXPECT_EQ(gone.error().message, "KV tier: no such ticket");
+}
+
+std::vector<TokenId> tokens_from(TokenId first, int64_t count) {
+  std::vector<TokenId> out;
+  for (int64_t i = 0; i < count; ++i) out.push_back(first + static_cast<TokenId>(i));
+  return out;
+}
+
+TEST_F(SimulatedExecutorTest, TheStoresSizeIsOfTokens) {
+  EngineOptions o = machine();
+  auto executor = make(o);
+  o.kv_ssd = "simulated";
+  o.kv_ssd_size = 16;
+  auto store = executor->make_store(o);
+  ASSERT_TRUE(store.ok());
+  EXPECT_EQ((*store)->stats().capacity, 1);
+  o.kv_ssd_size = 15;
+  const auto small = executor->make_store(o);
+  ASSERT_FALSE(small.ok());
+  EXPECT_EQ(small.error().kind, ErrorKind::user);
+  EXPECT_EQ(small.error().message, "KV store: 15 tokens are less than a block of 16");
+  o.kv_ssd_fetch = 0.5;
+  const auto part = executor->make_store(o);
+  ASSERT_FALSE(part.ok());
+  EXPECT_EQ(part.error().kind, ErrorKind::unsupported);
+  EXPECT_EQ(part.error().message, "KV store: a simulation fetches all of a prompt's blocks");
+}
+
+TEST_F(SimulatedExecutorTest, TheStoreLoadsOneAfterTheOther) {
+  EngineOptions o = machine();
+  auto executor = make(o);
+  o.kv_ssd = "simulated";
+  o.kv_ssd_size = 16 * 4;
+  auto made = executor->make_store(o);
+  ASSERT_TRUE(made.ok());
+  PrefixStore& store = **made;
+  const auto tokens = tokens_from(1000, 64), others = tokens_from(5000, 32);
+  const auto chain = prefix_chain(tokens, 16, 0), other = prefix_chain(others, 16, 0);
+  EXPECT_EQ(store.find(chain), 0);
+  for (size_t i : {0, 1, 3}) store.put(chain[i], 0, false);
+  EXPECT_EQ(store.find(chain), 2);  // up to the gap
+  EXPECT_EQ(store.stats().blocks, 3);
+  EXPECT_EQ(store.stats().written_blocks, 3);
+  store.put(chain[1], 0, false);  // is there
+  EXPECT_EQ(store.stats().written_blocks, 3);
+  EXPECT_EQ(store.stats().io, "simulated");
+  const std::vector<BlockId> into(4);
+  const TierTicket two = store.load(chain, into), one = store.load(chain, std::span(into).first(1));
+  EXPECT_EQ(store.loading_blocks(), 3);
+  EXPECT_EQ(store.stats().read_blocks, 3);
+  EXPECT_EQ(executor->next_move_ns(), 1 + 640'000'000 + 320'000'000);
+  clock_.advance_ns(640'000'000 - 1);
+  EXPECT_EQ(store.poll(two).state, TierState::busy);
+  clock_.advance_ns(1);
+  EXPECT_EQ(store.poll(two).state, TierState::ready);
+  EXPECT_EQ(store.poll(two).blocks, 2);
+  EXPECT_EQ(store.poll(two).layers, 0);
+  EXPECT_EQ(store.poll(one).state, TierState::busy);
+  EXPECT_EQ(store.loading_blocks(), 1);
+  store.wait_layer(one, 0);
+  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
+  EXPECT_EQ(store.poll(one).blocks, 1);
+  store.wait_layer(one, 0);  // is over: no time passes
+  store.wait_layer(99, 0);
+  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'000);
+  clock_.advance_ns(40);
+  store.wait_layer(one, 0);
+  EXPECT_EQ(clock_.now_ns(), 1 + 960'000'040);  // never back
+  store.erase(one);
+  EXPECT_EQ(store.poll(one).state, TierState::failed);
+  EXPECT_EQ(store.loading_blocks(), 0);
+  const TierTicket nothing = store.load(other, into);  // not there any more: it takes no time
+  EXPECT_EQ(store.poll(nothing).state, TierState::ready);
+  EXPECT_EQ(store.poll(nothing).blocks, 0);
+  store.wait();
+}
+
+// Of a full store the block that was used longest ago goes; within a chain the later one before the earlier.
+TEST_F(SimulatedExecutorTest, TheStoreForgetsWhatWasUsedLongestAgo) {
+  int64_t busy = 0;
+  PlainCost cost;
+  auto store = make_simulated_store(clock_, cost, 3, 16, busy);
+  const auto tokens = tokens_from(1000, 48), others = tokens_from(5000, 48);
+  const auto chain = prefix_chain(tokens, 16, 0), other = prefix_chain(others, 16, 0);
+  for (const ChainLink& link : chain) store->put(link, 0, false);
+  EXPECT_EQ(store->find(chain), 3);
+  store->put(other[0], 0, false);
+  EXPECT_EQ(store->find(chain), 2);
+  store->put(other[1], 0, false);  // the other chain's first was used before these two
+  EXPECT_EQ(store->find(chain), 2);
+  EXPECT_EQ(store->find(other), 0);
+  store->put(chain[1], 0, false);  // a use: chain[0] is the oldest now
+  store->put(chain[0], 0, false);  // ... and now the newest
+  store->put(other[0], 0, false);
+  store->put(other[2], 0, false);
+  EXPECT_EQ(store->find(chain), 1);
+  EXPECT_EQ(store->stats().blocks, 3);
+  EXPECT_EQ(store->stats().dropped_blocks, 0);
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,50 @@
+// Cost models that cannot be read, in the words of the error, and what a prefill's last chunk is charged.
+#include <gtest/gtest.h>
+
+#include "schedule/cost_model.h"
+
+namespace millrace {
+namespace {
+
+std::string refused(const std::string& text) {
+  const auto cost = parse_cost_model(text, "file");
+  return cost.ok() ? "" : cost.error().message;
+}
+
+TEST(CostDefects, OfTheFileAndItsKind) {
+  for (const char* text : {"", "{", "[]", "[1]", "1", "\"table\"", "null"})
+    EXPECT_EQ(refused(text), "file: cost model must be a JSON object") << text;
+  for (const char* text : {"{}", R"({"kind": "guess"})", R"({"kind": 1})", R"({"kind": ["piecewise"]})"})
+    EXPECT_EQ(refused(text), "file: cost model's 'kind' must be \"analytic\", \"piecewise\" or \"table\"") << text;
+  EXPECT_EQ(refused(R"({"kind": "piecewise"})"), "file: cost model lacks 'tokens'");
+}
+
+TEST(CostDefects, ATablesRowsAreAList) {
+  const std::string grid = R"({"kind": "table", "tokens": [0, 10], "keys": [0], "seconds": )";
+  EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may begin at 0";
+  for (const char* rows : {R"({"a": [1], "b": [2]})", "[[1]]", "2", "\"ab\""})
+    EXPECT_EQ(refused(grid + rows + "}"), "file: cost model wants 'seconds' with one row for each of its 2 tokens")
+        << rows;
+  EXPECT_EQ(refused(R"({"kind": "table", "tokens": [-0.5, 10], "keys": [0], "seconds": [[1], [2]]})"),
+            "file: cost model's 'tokens' must be between 0 and 1000000000, got -0.5");
+}
+
+TEST(CostDefects, ATableWithoutBytesMovesThemInNoTime) {
+  const auto cost = parse_cost_model(R"({"kind": "table", "tokens": [1], "keys": [0], "seconds": [[1]]})", "file");
+  ASSERT_TRUE(cost.ok());
+  EXPECT_EQ((*cost)->swap_seconds(1000), 0);
+  EXPECT_EQ((*cost)->load_seconds(1000), 0);
+}
+
+// A chunk takes a second, and a sampled one ten more.
+TEST(CostDefects, OnlyAPrefillsLastChunkIsSampled) {
+  const auto cost = parse_cost_model(R"({"kind": "piecewise", "tokens": {"at": [1], "seconds": [1]},
+                                         "outputs": {"at": [0, 1], "seconds": [0, 10]}})",
+                                     "file");
+  ASSERT_TRUE(cost.ok()) << cost.error().message;
+  for (auto [count, seconds] : {std::pair{0, 0}, {1, 11}, {9, 11}, {10, 11}, {11, 12}, {20, 12}, {21, 13}})
+    EXPECT_EQ((*cost)->prefill_seconds(count, 10), seconds) << count;
+}
+
+}  // namespace
+}  // namespace millrace

@@ -1,0 +1,128 @@
+// Which deadlines are accepted: to the nanosecond, where steps take a second for each token and more for what they
+// read.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include "schedule/schedule_test.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+// A second a token, and an eighth of a second for each token of the streams.
+struct SecondTokens final : CostModel {
+  double step_seconds(const StepShape& shape) const override {
+    return static_cast<double>(shape.tokens) + static_cast<double>(shape.keys) / 8;
+  }
+  double swap_seconds(int64_t) const override { return 0; }
+};
+
+constexpr int64_t kSecond = 1'000'000'000;
+
+class DeadlineAccept : public ::testing::Test {
+ protected:
+  DeadlineAccept() : desk("deadline") {
+    desk.cost = &cost;
+    desk.now_ns = 0;
+    // Its prompt takes 7 + 7/8 s; each of its 8 tokens, alone, 1 + 8/8 s.
+    stream.id = 100;
+    stream.prompt_tokens = 7;
+    stream.tokens.assign(7, 1);
+    stream.max_total = 15;
+  }
+  bool accepted(double seconds) {
+    stream.deadline = desk.now_ns + static_cast<int64_t>(seconds * kSecond);
+    return desk.planner->policy().accept(stream, desk.view()).ok();
+  }
+  // Whether `seconds` is the earliest deadline.
+  void expect_least(double seconds, const char* what) {
+    EXPECT_TRUE(accepted(seconds)) << what;
+    EXPECT_FALSE(accepted(seconds - 1e-6)) << what;
+  }
+
+  Desk desk;
+  SecondTokens cost;
+  Sequence stream;
+};
+
+TEST_F(DeadlineAccept, AloneItTakesItsPromptAndItsAnswer) {
+  expect_least(7.875 + 8 * 2, "from 0");
+  desk.now_ns = 1000 * kSecond;
+  expect_least(7.875 + 8 * 2, "from later on");
+  stream.computed = 3;
+  expect_least(4 + 7.0 / 8 + 8 * 2, "three tokens of the prompt are there");
+}
+
+TEST_F(DeadlineAccept, TheAnswerIsWhatTheClientExpectsOfIt) {
+  for (auto [predicted, tokens] : {std::pair{-1, 8}, {0, 0}, {1, 1}, {5, 5}, {8, 8}, {9, 8}}) {
+    stream.request.predicted_tokens = predicted;
+    expect_least(7.875 + tokens * 2, "predicted");
+  }
+}
+
+TEST_F(DeadlineAccept, PromptsWithEarlierDeadlinesComeFirst) {
+  Sequence& other = desk.wait(1, 15);
+  other.deadline = 1;
+  // Its prompt takes 15 + 15/8 s; beside it a token takes 1 + 8/8 + 1 + 16/8 s.
+  expect_least(7.875 + 16.875 + 8 * 5, "waiting");
+  desk.clear();
+  desk.run(1, 15, 0, 0).deadline = 1;
+  expect_least(7.875 + 16.875 + 8 * 5, "running");
+  desk.streams[0]->computed = 5;
+  expect_least(7.875 + 10 + 15.0 / 8 + 8 * 5, "a third of its prompt is there");
+  desk.streams[0]->tokens.push_back(1);
+  desk.streams[0]->computed = 15;
+  expect_least(7.875 + 8 * (2 + 1 + 17.0 / 8), "it decodes: its prompt is done");
+}
+
+TEST_F(DeadlineAccept, EqualDeadlinesCountAndLaterOnesDoNot) {
+  Sequence& other = desk.wait(1, 15);
+  stream.deadline = 64 * kSecond;
+  for (auto [deadline, ok] :
+       {std::pair{64 * kSecond - 1, false}, {64 * kSecond, false}, {64 * kSecond + 1, true}, {int64_t{0}, true}}) {
+    other.deadline = deadline;
+    EXPECT_EQ(desk.planner->policy().accept(stream, desk.view()).ok(), ok) << deadline;
+  }
+}
+
+TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
+  for (RequestId id : {1, 2, 3}) desk.run(id, 14, 1, 14).deadline = 1;
+  desk.limits.max_streams = 2;
+  expect_least(7.875 + 8 * (2 + 3), "with one of the three");
+  desk.limits.max_streams = 3;
+  expect_least(7.875 + 8 * (2 + 3 + 3), "with two");
+  desk.limits.max_streams = 8;
+  expect_least(7.875 + 8 * (2 + 3 + 3 + 3), "with all");
+}
+
+TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
+  desk.wait(1, 15).deadline = 1;
+  stream.deadline = 64 * kSecond;
+  auto refused = desk.planner->policy().accept(stream, desk.view());
+  ASSERT_FALSE(refused.ok());
+  EXPECT_EQ(refused.error().kind, ErrorKind::resource);
+  EXPECT_EQ(
+      refused.error().message,
+      "deadline: 64.000 s from now cannot be met: prompts before it and its own take about 24.750 s, its answer of "
+      "8 tokens about 40.000 s");
+}
+
+TEST_F(DeadlineAccept, WithoutADeadlineOrACostModelNoneIsRefused) {
+  SchedulerPolicy& policy = desk.planner->policy();
+  desk.now_ns = kSecond;
+  stream.deadline = 1;  // long past
+  EXPECT_FALSE(policy.accept(stream, desk.view()).ok());
+  stream.deadline = 0;
+  EXPECT_TRUE(policy.accept(stream, desk.view()).ok());
+  stream.deadline = 1;
+  Desk lenient("deadline:refuse=false");
+  lenient.cost = &cost;
+  lenient.now_ns = kSecond;
+  EXPECT_TRUE(lenient.planner->policy().accept(stream, lenient.view()).ok());
+  desk.cost = nullptr;
+  EXPECT_TRUE(policy.accept(stream, desk.view()).ok());
+}
+
+}  // namespace
+}  // namespace millrace

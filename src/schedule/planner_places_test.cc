@@ -1,0 +1,173 @@
+// The planner's first half, whatever the policy: who is admitted, and who is preempted for it.
+#include <gtest/gtest.h>
+
+#include <functional>
+
+#include "schedule/schedule_test.h"
+
+namespace millrace {
+namespace {
+
+using namespace testing;
+
+// A policy that does what the test says.
+struct Told final : SchedulerPolicy {
+  std::function<const Sequence*(const ScheduleView&, const Sequence&)> wanted_victim;
+  double gain = 1e9;
+
+  void share(const ScheduleView&, int64_t, std::vector<Share>&) override {}
+  const Sequence* victim(const ScheduleView& view, const Sequence& wanting) override {
+    return wanted_victim ? wanted_victim(view, wanting) : nullptr;
+  }
+  double gain_seconds(const Sequence&, const Sequence&) const override { return gain; }
+  int64_t promise(const Sequence& stream, const PlannerLimits&) const override { return stream.size() + 1; }
+};
+
+const Sequence* front(const ScheduleView& view) { return view.running.empty() ? nullptr : view.running.front(); }
+const Sequence* back(const ScheduleView& view) { return view.running.empty() ? nullptr : view.running.back(); }
+
+class Places : public ::testing::Test {
+ protected:
+  Places() : desk("fcfs") {
+    auto policy = std::make_unique<Told>();
+    told = policy.get();
+    desk.planner = std::make_unique<Planner>(std::move(policy));
+    desk.limits.total_blocks = 64;
+    desk.free_blocks = 0;
+  }
+  // Holds `blocks`, with all its tokens but the last stored.
+  Sequence& resident(RequestId id, int64_t blocks) {
+    return desk.hold(desk.run(id, blocks * 16 - 2, 1, blocks * 16 - 2, blocks * 16), blocks);
+  }
+
+  Desk desk;
+  Told* told = nullptr;
+};
+
+TEST_F(Places, PromisesOfAllKinds) {
+  Sequence& stream = desk.wait(1, 16, 4, 100);
+  desk.limits.total_blocks = 20;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 2);
+  stream.tokens.resize(32);
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 3) << "one token more than it has";
+  stream.width = 2;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 3);
+  stream.stays = true;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 14) << "all that the beams may need";
+  stream.left_out = 32;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 10);
+  stream.width = 3;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 15);
+  stream.width = 5;
+  EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 20) << "or all that there are";
+}
+
+TEST_F(Places, AnAnswerBeyondWhatThePolicyKnewIsPromisedItsNextToken) {
+  Desk orca("orca:room=oracle");
+  Sequence& stream = orca.wait(1, 10, 6, 64);
+  stream.request.known_tokens = 6;
+  EXPECT_EQ(orca.planner->promised_blocks(stream, orca.limits), 2);
+}
+
+TEST_F(Places, ALittleIsLeftForThoseThatGrowUnlessNoneRuns) {
+  desk.limits.total_blocks = 300;
+  desk.wait(2, 10, 0, 64);
+  desk.free_blocks = 1;
+  EXPECT_EQ(desk.places(), "admit 2;");
+  resident(1, 1);
+  EXPECT_EQ(desk.places(), "");
+  desk.free_blocks = 3;
+  EXPECT_EQ(desk.places(), "");
+  desk.free_blocks = 4;
+  EXPECT_EQ(desk.places(), "admit 2;");
+  desk.free_blocks = 1;
+  desk.streams[0]->max_total = 16;  // it will not grow
+  EXPECT_EQ(desk.places(), "admit 2;");
+}
+
+TEST_F(Places, ThePolicySeesOnlyThoseThatMayGo) {
+  resident(1, 1), resident(2, 1).stays = true, resident(3, 1);
+  desk.streams[2]->safe_until = 15;  // one token to go
+  desk.wait(4, 10, 0, 16);
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return back(view); };
+  EXPECT_EQ(desk.places(), "preempt 1; admit 4;");
+  told->wanted_victim = [this](const ScheduleView&, const Sequence&) { return desk.running[1]; };
+  EXPECT_EQ(desk.places(), "");
+}
+
+TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
+  Sequence& first = resident(1, 1);
+  Sequence& newcomer = desk.wait(2, 10, 0, 16);
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  for (auto [lost, phase, expected] : {std::tuple{7, StreamPhase::waiting, "preempt 1; admit 2;"},
+                                       {8, StreamPhase::waiting, ""},
+                                       {7, StreamPhase::swapped, "preempt 1; admit 2;"},
+                                       {8, StreamPhase::swapped, ""}}) {
+    first.lost = lost;
+    newcomer.phase = phase;
+    EXPECT_EQ(desk.places(), expected) << lost;
+  }
+}
+
+TEST_F(Places, WaitsForBlocksThatAreOnTheirWay) {
+  resident(1, 2);
+  desk.wait(2, 20, 0, 32), desk.wait(3, 10, 0, 16);  // 2 blocks and 1
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  desk.free_blocks = 1;
+  desk.leaving_blocks = 1;
+  EXPECT_EQ(desk.places(), "") << "they are enough, and 3 does not overtake";
+  desk.leaving_blocks = 0;
+  EXPECT_EQ(desk.places(), "preempt 1; admit 2 3;");
+  desk.leaving_blocks = 1;
+  desk.limits.max_streams = 1;
+  EXPECT_EQ(desk.places(), "preempt 1; admit 2;") << "there is no place for it otherwise";
+}
+
+// Computing 14 tokens again takes 14 s.
+struct KeysCost final : CostModel {
+  double swap = 0;
+  double step_seconds(const StepShape& shape) const override { return static_cast<double>(shape.keys); }
+  double swap_seconds(int64_t) const override { return swap; }
+};
+
+TEST_F(Places, APreemptionCostsNoMoreThanItGains) {
+  KeysCost keys;
+  desk.cost = &keys;
+  resident(1, 1);
+  desk.wait(2, 10, 0, 16);
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  struct Case {
+    double swap, gain;
+    int64_t room;
+    const char* places;
+  };
+  for (const Case& one : {Case{100, 14, 0, "preempt 1; admit 2;"},
+                          {100, 13.5, 0, ""},
+                          {1, 13.5, 13, ""},
+                          {1, 14, 13, "preempt 1; admit 2;"},
+                          {1, 13.5, 14, "preempt 1~;"},
+                          {1, 2, 14, "preempt 1~;"},
+                          {1, 1.5, 14, ""},
+                          {6.5, 13, 14, "preempt 1~;"},
+                          {7, 13, 14, ""},
+                          {7, 14, 14, "preempt 1; admit 2;"}}) {
+    keys.swap = one.swap, told->gain = one.gain, desk.swap_tokens = one.room;
+    EXPECT_EQ(desk.places(), one.places) << one.swap << " " << one.gain << " " << one.room;
+  }
+}
+
+TEST_F(Places, OneStoredTokenHasItsPriceAndNoneHasNot) {
+  KeysCost keys;
+  keys.swap = 100;
+  desk.cost = &keys;
+  Sequence& first = desk.hold(desk.run(1, 10, 0, 1, 16), 1);
+  desk.wait(2, 10, 0, 16);
+  told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return front(view); };
+  told->gain = 0.5;
+  EXPECT_EQ(desk.places(), "");
+  first.computed = 0;
+  EXPECT_EQ(desk.places(), "preempt 1; admit 2;");
+}
+
+}  // namespace
+}  // namespace millrace
