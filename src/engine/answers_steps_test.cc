@@ -22,11 +22,9 @@ Request several(TokenId first, int64_t prompt, int64_t answer, int64_t n) {
 TEST(AnswersSteps, ShareThePromptsFullBlocksAndCopyTheLast) {
   ScriptedEngine e(without_prefixes(20));
   e.add(1, several(1000, 10, 4, 3));
-  EXPECT_EQ(
-      e.watch(2),
-      (Lines{
-          "admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
-          "admit 1.1 1.2; 1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +9, 1.2 runs 10/11 3 +9"}));
+  EXPECT_EQ(e.watch(2), (Lines{"admit 1; 1:[0+10]* | 1 runs 10/11 3, 1.1 waits 0/10 0, 1.2 waits 0/10 0",
+                               "admit 1.1 1.2; 1:[10+1]* 1.1:[9+1]* 1.2:[9+1]* | 1 runs 11/12 3, 1.1 runs 10/11 3 +9, "
+                               "1.2 runs 10/11 3 +9"}));
   EXPECT_EQ(e.blocks(), "3 3 1 1 1 0 0 0 0 0 0 0 0 0 0 0 0 0 0 0");
   EXPECT_EQ(e.watch(),
             (Lines{"1:[11+1]* 1.1:[10+1]* 1.2:[10+1]* | 1 runs 12/13 3, 1.1 runs 11/12 3 +9, 1.2 runs 11/12 3 +9",

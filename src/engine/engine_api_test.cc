@@ -7,8 +7,8 @@
 
 #include "base/memory_accounts.h"
 #include "engine/engine_core.h"
-#include "engine/memory_plan.h"
 #include "millrace/engine.h"
+#include "run/memory_plan.h"
 #include "test_paths.h"
 
 namespace millrace {
@@ -175,15 +175,15 @@ TEST(EngineApi, EveryLookIsAnswered) {
   HeldEngine held({});
   std::atomic<int> answered = 0;
   std::promise<void> all;
-  const auto sink = [&](EngineLook&& look) {
+  const auto sink = [&](EngineSnapshot&& look) {
     EXPECT_FALSE(look.stopped);
     EXPECT_EQ(look.streams.size(), 1u);
     if (++answered == static_cast<int>(Engine::kMostLooks)) all.set_value();
   };
   for (size_t i = 0; i < Engine::kMostLooks; ++i) EXPECT_TRUE(held.engine->look(sink));
   EXPECT_FALSE(held.engine->look(sink));  // so many are asked for already
-  EXPECT_FALSE(held.engine->pulse().stopped);
-  EXPECT_EQ(held.engine->pulse().step_seconds, 0);  // the sink is called between steps
+  EXPECT_FALSE(held.engine->liveness().stopped);
+  EXPECT_EQ(held.engine->liveness().step_seconds, 0);  // the sink is called between steps
   held.let_on();
   EXPECT_EQ(all.get_future().wait_for(kPatience), std::future_status::ready);
   EXPECT_EQ(answered, static_cast<int>(Engine::kMostLooks));
@@ -198,7 +198,7 @@ TEST(EngineApi, ItsEndIsTheEndOfEveryStream) {
     auto one = held->engine->submit(ask(60)), two = held->engine->submit(ask(60, 2));
     ASSERT_TRUE(one.ok() && two.ok());
     std::promise<bool> looked;
-    EXPECT_TRUE(held->engine->look([&](EngineLook&& look) { looked.set_value(look.stopped); }));
+    EXPECT_TRUE(held->engine->snapshot([&](EngineSnapshot&& look) { looked.set_value(look.stopped); }));
     auto ended = held->ended.get_future();
     held.reset();
     EXPECT_TRUE(ended.valid());

@@ -87,7 +87,7 @@ TEST(PlacesSteps, SwappedStreamsComeBackWithTheirBytes) {
              "2:[11+1]* 3:[3+1]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1", "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 17 cached 0 generated 18 preempted 2 again 0 out 14 in 14");
   EXPECT_EQ(e.script.erased, 2);
-  EXPECT_EQ(e.core->look().swap_free_tokens, 20);
+  EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
 }
 
 // Steps until the third stream's swap is under way.
@@ -97,7 +97,7 @@ void begin_swap(ScriptedEngine& e) {
   add_three(e);
   for (int i = 0; i < 3; ++i) e.step();
   EXPECT_EQ(e.streams(), "1 runs 9/10 3, 2 runs 8/9 2, 3 leaves 3/4 1 !1");
-  EXPECT_EQ(e.core->look().swap_free_tokens, 17);
+  EXPECT_EQ(e.core->snapshot().swap_free_tokens, 17);
 }
 
 TEST(PlacesSteps, ASlowTierHoldsTheBlocksUntilTheMoveIsOver) {
@@ -122,7 +122,7 @@ TEST(PlacesSteps, AMoveOutThatFailsIsComputedAgain) {
   e.script.tier_state = TierState::failed;
   EXPECT_EQ(e.watch(2), (Lines{"1:[9+1]* 2:[8+1]* | 1 runs 10/11 3, 2 runs 9/10 3, 3 waits 0/4 0 !1",
                                "1:[10+1]* 2:[9+1]* | 1 runs 11/12 3, 2 runs 10/11 3, 3 waits 0/4 0 !1"}));
-  EXPECT_EQ(e.core->look().swap_free_tokens, 20);
+  EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
   e.script.tier_state = TierState::ready;
   e.run();
   EXPECT_EQ(e.figures(), "steps 12 prompt 20 cached 0 generated 18 preempted 2 again 3 out 14 in 11");
@@ -159,7 +159,7 @@ TEST(PlacesSteps, AMoveInThatCannotBeginIsComputedAgain) {
                               "admit 2 3; 2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1",
                               "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 27 cached 0 generated 18 preempted 2 again 14 out 14 in 0");
-  EXPECT_EQ(e.core->look().swap_free_tokens, 20);
+  EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
 }
 
 TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
@@ -173,7 +173,7 @@ TEST(PlacesSteps, AMoveInThatFailsKeepsItsBlocksAndIsComputedAgain) {
   EXPECT_EQ(e.watch(),
             (Lines{"2:[0+12]* 3:[0+4]* | 2 runs 12/13 3 !1", "2:[12+1]* | 2 runs 13/14 4 !1", "2:[13+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 11 prompt 27 cached 0 generated 18 preempted 2 again 14 out 14 in 14");
-  EXPECT_EQ(e.core->look().swap_free_tokens, 20);
+  EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
 }
 
 TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
@@ -185,7 +185,7 @@ TEST(PlacesSteps, ACancelledStreamLeavesTheTierToo) {
     EXPECT_NE(e.streams().find(leaves ? "3 leaves" : "3 away"), std::string::npos);
     e.core->cancel(3);
     e.step();
-    EXPECT_EQ(e.core->look().swap_free_tokens, 20);
+    EXPECT_EQ(e.core->snapshot().swap_free_tokens, 20);
     EXPECT_EQ(e.streams().find("3 "), std::string::npos);
     EXPECT_EQ(e.events.front().finish, FinishReason::cancelled);
     e.script.tier_state = TierState::ready;

@@ -14,7 +14,9 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
     return cache;
   }
   const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
-  if (!evictor) return Error::user(fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, prefix_evictors().names()));
+  if (!evictor)
+    return Error::user(
+        fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, prefix_evictors().names()));
   if (!options.kv_ssd.empty()) {
     MILLRACE_TRY(cache->store_, loop.executor->make_store(options));
   }

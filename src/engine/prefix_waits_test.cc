@@ -37,13 +37,11 @@ TEST(PrefixWaits, OneComputesWhatAllHaveInCommon) {
   e.add(2, ending(1000, 20, 5000, 1, 3));
   e.add(3, ending(1000, 3, 6000, 9, 2));  // not a whole block in common
   e.add(4, scripted_request(1000, 30, 2));
-  EXPECT_EQ(
-      e.watch(),
-      (Lines{
-          "admit 1 2 3 4; 1:[0+16] | 1 runs 16/30 4, 2 held 0/21 0, 3 runs 0/12 0, 4 held 0/30 0",
-          "1:[16+14]* 3:[0+2] | 1 runs 30/31 8, 2 held 0/21 0, 3 runs 2/12 1, 4 held 0/30 0",
-          "1:[30+1]* 2:[20+1]* 3:[2+10]* 4:[28+2]* | 1 runs 31/32 8, 2 runs 21/22 6 +20, 3 runs 12/13 3, 4 runs 30/31 8 +28",
-          "1:[31+1]* 2:[21+1]* 3:[12+1]* 4:[30+1]* | 2 runs 22/23 6 +20", "2:[22+1]* | "}));
+  EXPECT_EQ(e.watch(), (Lines{"admit 1 2 3 4; 1:[0+16] | 1 runs 16/30 4, 2 held 0/21 0, 3 runs 0/12 0, 4 held 0/30 0",
+                              "1:[16+14]* 3:[0+2] | 1 runs 30/31 8, 2 held 0/21 0, 3 runs 2/12 1, 4 held 0/30 0",
+                              "1:[30+1]* 2:[20+1]* 3:[2+10]* 4:[28+2]* | 1 runs 31/32 8, 2 runs 21/22 6 +20, 3 runs "
+                              "12/13 3, 4 runs 30/31 8 +28",
+                              "1:[31+1]* 2:[21+1]* 3:[12+1]* 4:[30+1]* | 2 runs 22/23 6 +20", "2:[22+1]* | "}));
   EXPECT_EQ(e.figures(), "steps 5 prompt 45 cached 48 generated 10 preempted 0 again 0 out 0 in 0");
 }
 

@@ -370,7 +370,7 @@ class ScriptedEngine {
   std::string streams() {
     static constexpr const char* kPhases[] = {"waits", "runs", "held", "leaves", "away", "loads"};
     std::string out;
-    for (const auto& s : core->look().streams)
+    for (const auto& s : core->snapshot().streams)
       out += fmt::format("{}{}{} {} {}/{} {}{}{}", out.empty() ? "" : ", ", s.request,
                          s.answer ? fmt::format(".{}", s.answer) : "", kPhases[static_cast<size_t>(s.phase)],
                          s.computed_tokens, s.prompt_tokens + s.generated_tokens, s.blocks,
@@ -381,7 +381,7 @@ class ScriptedEngine {
   // Of each block: how many streams hold it, and c where the prefix index does too.
   std::string blocks() {
     std::string out;
-    for (const auto& run : core->look().cells)
+    for (const auto& run : core->snapshot().cells)
       for (int64_t i = 0; i < run.count; ++i)
         out += fmt::format("{}{}{}", out.empty() ? "" : " ", run.streams, run.cached ? "c" : "");
     return out;

@@ -12,7 +12,7 @@ namespace millrace {
 namespace {
 
 constexpr int64_t kRequestBytes = 16 << 10;  // of a request without its tokens: sampler, stop strings, queue entry
-constexpr int64_t kRequestTokenBytes = 16;          // prompt, stream and table entries of one token
+constexpr int64_t kRequestTokenBytes = 16;   // prompt, stream and table entries of one token
 constexpr int64_t kUnreadEvents = 4096;      // of a stream with a slow reader ...
 constexpr int64_t kEventBytes = 256;         // ... each
 constexpr int64_t kLeastRequests = 8 << 20;  // of all requests, so that engines with a short context have a queue, too

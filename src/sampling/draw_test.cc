@@ -22,8 +22,8 @@ TokenId plain_draw(const std::vector<float>& logits, double random) {
 }
 
 TEST(Draw, TakesTheFirstWhoseCumulatedProbabilityExceedsTheRandomNumber) {
-  const std::vector<float> rows[] = {{0, 0},    {1, 0.5f},             {-1, 2},          {7},
-                                     {0, 0, 0}, {-2000, 1, 1, -2000}, {3, 1, 2, 0, -1}};
+  const std::vector<float> rows[] = {{0, 0},          {1, 0.5f}, {-1, 2}, {7}, {0, 0, 0}, {-2000, 1, 1, -2000},
+                                     {3, 1, 2, 0, -1}};
   SamplingRow row;
   for (const auto& logits : rows) {
     std::vector<size_t> drawn(logits.size());

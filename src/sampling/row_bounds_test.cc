@@ -105,7 +105,7 @@ TEST(RowBounds, MasksOfManyTokensLeaveTheRowDense) {
 // Words of every density, in turn; the row ends within one of them, with bits set behind its end.
 void strike(size_t width, size_t mask_words) {
   SCOPED_TRACE(width);
-  const uint64_t kinds[] = {kAll,       kAll - 1,   0x8000000000000001, 0,        0xFFFFFFFF,
+  const uint64_t kinds[] = {kAll,       kAll - 1,           0x8000000000000001, 0,        0xFFFFFFFF,
                             0x7FFFFFFF, 0xAAAAAAAAAAAAAAAA, ~uint64_t{1} << 40, kAll >> 1};
   std::vector<uint64_t> words(mask_words + 4, kAll);  // more masks follow
   for (size_t i = 0; i < mask_words; ++i) words[i] = i < 64 ? kAll : kinds[i % std::size(kinds)];

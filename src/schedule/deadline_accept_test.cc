@@ -32,7 +32,7 @@ class DeadlineAccept : public ::testing::Test {
     stream.max_total = 15;
   }
   bool accepted(double seconds) {
-    stream.deadline = desk.now_ns + static_cast<int64_t>(seconds * kSecond);
+    stream.times.deadline = desk.now_ns + static_cast<int64_t>(seconds * kSecond);
     return desk.planner->policy().accept(stream, desk.view()).ok();
   }
   // Whether `seconds` is the earliest deadline.
@@ -78,7 +78,7 @@ TEST_F(DeadlineAccept, PromptsWithEarlierDeadlinesComeFirst) {
 
 TEST_F(DeadlineAccept, EqualDeadlinesCountAndLaterOnesDoNot) {
   Sequence& other = desk.wait(1, 15);
-  stream.deadline = 64 * kSecond;
+  stream.times.deadline = 64 * kSecond;
   for (auto [deadline, ok] :
        {std::pair{64 * kSecond - 1, false}, {64 * kSecond, false}, {64 * kSecond + 1, true}, {int64_t{0}, true}}) {
     other.deadline = deadline;
@@ -97,8 +97,8 @@ TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
 }
 
 TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
-  desk.wait(1, 15).deadline = 1;
-  stream.deadline = 64 * kSecond;
+  desk.wait(1, 15).times.deadline = 1;
+  stream.times.deadline = 64 * kSecond;
   auto refused = desk.planner->policy().accept(stream, desk.view());
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::resource);
@@ -111,11 +111,11 @@ TEST_F(DeadlineAccept, TheRefusalHasTheFigures) {
 TEST_F(DeadlineAccept, WithoutADeadlineOrACostModelNoneIsRefused) {
   SchedulerPolicy& policy = desk.planner->policy();
   desk.now_ns = kSecond;
-  stream.deadline = 1;  // long past
+  stream.times.deadline = 1;  // long past
   EXPECT_FALSE(policy.accept(stream, desk.view()).ok());
-  stream.deadline = 0;
+  stream.times.deadline = 0;
   EXPECT_TRUE(policy.accept(stream, desk.view()).ok());
-  stream.deadline = 1;
+  stream.times.deadline = 1;
   Desk lenient("deadline:refuse=false");
   lenient.cost = &cost;
   lenient.now_ns = kSecond;

@@ -89,10 +89,10 @@ TEST_F(Chunks, APlanKnowsNothingOfTheOneBefore) {
 }
 
 TEST_F(Chunks, AStreamThatStaysIsNotSqueezed) {
-  decode(1, true).stays = true;
+  decode(1, true).non_preemptible = true;
   desk.free_blocks = 0;
   EXPECT_EQ(desk.chunks(), "");
-  desk.streams[0]->reserved_blocks = 2;
+  desk.streams[0]->kv.reserved_blocks = 2;
   desk.free_blocks = 1;
   EXPECT_EQ(desk.chunks(), "1:[16+1]*");
 }

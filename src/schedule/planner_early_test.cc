@@ -55,7 +55,7 @@ TEST_F(EarlyLeavers, WhatDoesNotHelpIsTakenBack) {
 }
 
 TEST_F(EarlyLeavers, WhoLeavesEarlyIsAskedOfThoseThatMay) {
-  resident(1).stays = true, resident(2), resident(3);
+  resident(1).non_preemptible = true, resident(2), resident(3);
   told->early = front;
   desk.swap_tokens = 14;
   EXPECT_EQ(desk.places(), "preempt 2~;") << "the tier has just the room";
@@ -78,7 +78,7 @@ TEST_F(EarlyLeavers, WithoutRoomInATierNoneLeavesEarly) {
 }
 
 TEST_F(EarlyLeavers, EarlyLeaversAreAskedForByWhatIsSpareOrSoonWillBe) {
-  resident(1).reserved_blocks = 3;  // two of the free blocks are its own
+  resident(1).kv.reserved_blocks = 3;  // two of the free blocks are its own
   desk.wait(2, 10, 0, 16);
   int64_t seen = -1;
   told->early = [&seen](const ScheduleView& view) {

@@ -52,9 +52,9 @@ TEST_F(Places, PromisesOfAllKinds) {
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 3) << "one token more than it has";
   stream.width = 2;
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 3);
-  stream.stays = true;
+  stream.non_preemptible = true;
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 14) << "all that the beams may need";
-  stream.left_out = 32;
+  stream.kv.left_out = 32;
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 10);
   stream.width = 3;
   EXPECT_EQ(desk.planner->promised_blocks(stream, desk.limits), 15);
@@ -86,8 +86,8 @@ TEST_F(Places, ALittleIsLeftForThoseThatGrowUnlessNoneRuns) {
 }
 
 TEST_F(Places, ThePolicySeesOnlyThoseThatMayGo) {
-  resident(1, 1), resident(2, 1).stays = true, resident(3, 1);
-  desk.streams[2]->safe_until = 15;  // one token to go
+  resident(1, 1), resident(2, 1).non_preemptible = true, resident(3, 1);
+  desk.streams[2]->progress.safe_until = 15;  // one token to go
   desk.wait(4, 10, 0, 16);
   told->wanted_victim = [](const ScheduleView& view, const Sequence&) { return back(view); };
   EXPECT_EQ(desk.places(), "preempt 1; admit 4;");
@@ -103,7 +103,7 @@ TEST_F(Places, ForANewcomerAVictimMustHavePaidForItself) {
                                        {8, StreamPhase::waiting, ""},
                                        {7, StreamPhase::swapped, "preempt 1; admit 2;"},
                                        {8, StreamPhase::swapped, ""}}) {
-    first.lost = lost;
+    first.progress.lost = lost;
     newcomer.phase = phase;
     EXPECT_EQ(desk.places(), expected) << lost;
   }

@@ -73,7 +73,7 @@ TEST(PolicyVictims, PriorityAndDeadlineTakeTheLastOfTheirOrder) {
     try_order(fmt::format("priority{}", options),
               [](Sequence& stream, int rank) { stream.request.priority = 1 - rank; });
     try_order(fmt::format("deadline{}", options),
-              [](Sequence& stream, int rank) { stream.deadline = rank == 2 ? 0 : rank + 1; });
+              [](Sequence& stream, int rank) { stream.times.deadline = rank == 2 ? 0 : rank + 1; });
   }
 }
 
@@ -117,8 +117,8 @@ TEST(ShortestPredictedBuckets, PatienceIsExceededNotReached) {
   Desk desk("shortest_predicted:predictor=oracle,bucket=10,patience_ms=1000");
   desk.wait(1, 10).request.known_tokens = 1;
   desk.wait(2, 10).request.known_tokens = 50;
-  for (auto& stream : desk.streams) stream->submitted = 5'000'000'000;
-  desk.streams[1]->submitted = 4'000'000'000;
+  for (auto& stream : desk.streams) stream->times.submitted = 5'000'000'000;
+  desk.streams[1]->times.submitted = 4'000'000'000;
   desk.now_ns = 5'000'000'000;
   EXPECT_EQ(ranked(desk), "1 2");
   desk.now_ns += 1000;

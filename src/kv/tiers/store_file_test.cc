@@ -47,7 +47,7 @@ class StoreFiles : public ::testing::Test {
     return file.error().message;
   }
   int64_t size() const {
-    struct stat info{};
+    struct stat info {};
     return ::stat(path_.c_str(), &info) == 0 ? info.st_size : -1;
   }
   std::string text_at(int64_t at, size_t bytes) const {
@@ -69,7 +69,7 @@ TEST_F(StoreFiles, SayWhatTheyAreOf) {
   EXPECT_EQ(size(), kBytes);
   EXPECT_EQ(file->identity(), store_identity(kLayoutText + "a model"));
   EXPECT_EQ(text_at(72, kLayoutText.size() + 8), kLayoutText + "a model" + '\0');
-  struct stat info{};
+  struct stat info {};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u) << "prompts are nobody else's to read";
 }
@@ -167,7 +167,9 @@ TEST_F(StoreFiles, SayWhetherTheyGoPastThePageCache) {
     const auto file = open({.direct = direct});
     ASSERT_TRUE(file.ok());
     EXPECT_EQ(file->direct(), (::fcntl(file->fd(), F_GETFL) & O_DIRECT) != 0);
-    if (!direct) { EXPECT_FALSE(file->direct()); }
+    if (!direct) {
+      EXPECT_FALSE(file->direct());
+    }
   }
 }
 

@@ -1,11 +1,10 @@
 // A load under way: layers are told of as they come, one that is given up is left alone from then on, a read that fails
 // costs its part. Reads wait for the test, so that each moment can be looked at.
-#include "kv/tiers/store_reader_test.h"
-
 #include <future>
 #include <map>
 
 #include "kv/tiers/block_io.h"
+#include "kv/tiers/store_reader_test.h"
 
 namespace millrace {
 namespace {

@@ -1,12 +1,13 @@
 // The constraint step behind the end of an answer, at the end tokens of a vocabulary, and where the grammar meets a
 // bound.
+#include "text/grammar/constraint.h"
+
 #include <gtest/gtest.h>
 
 #include <algorithm>
 
 #include "sampling/chain.h"
 #include "sampling/steps/factories.h"
-#include "text/grammar/constraint.h"
 
 namespace millrace {
 namespace {

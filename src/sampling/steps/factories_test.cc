@@ -48,8 +48,7 @@ TEST(Factories, Penalties) {
       {"presence alone", make_penalties, true, [](S& s) { s.options.presence_penalty = 1; }},
       {"a window of one", make_penalties, true,
        [](S& s) { s.options.presence_penalty = 1, s.options.penalty_window = 1; }},
-      {"no window", make_penalties, false,
-       [](S& s) { s.options.presence_penalty = 1, s.options.penalty_window = 0; }},
+      {"no window", make_penalties, false, [](S& s) { s.options.presence_penalty = 1, s.options.penalty_window = 0; }},
       {"no penalty", make_penalties, false, [](S& s) { s.options.penalty_window = -1; }},
   });
 }
@@ -65,11 +64,20 @@ TEST(Factories, Dry) {
 
 TEST(Factories, Lists) {
   check({
-      {"a bias", make_logit_bias, true, [](S& s) { s.options.logit_bias = {{0, 0.5}}; }},
+      {"a bias", make_logit_bias, true,
+       [](S& s) {
+         s.options.logit_bias = {{0, 0.5}};
+       }},
       {"a ban", make_banned_tokens, true, [](S& s) { s.options.banned_tokens = {0}; }},
       {"one allowed", make_allowed_tokens, true, [](S& s) { s.options.allowed_tokens = {0}; }},
-      {"a bad word", make_bad_words, true, [](S& s) { s.bad_words = {{}, {0}}; }},
-      {"empty words", make_bad_words, false, [](S& s) { s.bad_words = {{}, {}}; }},
+      {"a bad word", make_bad_words, true,
+       [](S& s) {
+         s.bad_words = {{}, {0}};
+       }},
+      {"empty words", make_bad_words, false,
+       [](S& s) {
+         s.bad_words = {{}, {}};
+       }},
   });
 }
 
@@ -100,18 +108,25 @@ void check_step(const char* about, SamplerFactory make, const Change& on, const 
 }
 
 TEST(Factories, TruncatingStepsAreForDrawsWithoutMirostat) {
-  check_step("top_n_sigma", make_top_n_sigma, [](O& o) { o.top_n_sigma = 0.5; }, [](O& o) { o.top_n_sigma = 0; },
-             false);
-  check_step("top_k", make_top_k, [](O& o) { o.top_k = 1; }, [](O& o) { o.top_k = 0; }, false);
-  check_step("typical_p", make_typical_p, [](O& o) { o.typical_p = 0.99; }, [](O& o) { o.typical_p = 1; }, false);
-  check_step("top_p", make_top_p, [](O& o) { o.top_p = 0.99; }, [](O& o) { o.top_p = 1; }, false);
-  check_step("min_p", make_min_p, [](O& o) { o.min_p = 0.01; }, [](O& o) { o.min_p = 0; }, false);
-  check_step("xtc", make_xtc, [](O& o) { o.xtc_probability = 0.1, o.xtc_threshold = 0.5; },
-             [](O& o) { o.xtc_probability = 0, o.xtc_threshold = 0.5; }, false);
-  check_step("xtc above a half", make_xtc, [](O& o) { o.xtc_probability = 1, o.xtc_threshold = 0.1; },
-             [](O& o) { o.xtc_probability = 1, o.xtc_threshold = 0.51; }, false);
-  check_step("dynamic_temperature", make_dynamic_temperature, [](O& o) { o.dynamic_temperature_range = 0.5; },
-             [](O& o) { o.dynamic_temperature_range = 0; }, true);
+  check_step(
+      "top_n_sigma", make_top_n_sigma, [](O& o) { o.top_n_sigma = 0.5; }, [](O& o) { o.top_n_sigma = 0; }, false);
+  check_step(
+      "top_k", make_top_k, [](O& o) { o.top_k = 1; }, [](O& o) { o.top_k = 0; }, false);
+  check_step(
+      "typical_p", make_typical_p, [](O& o) { o.typical_p = 0.99; }, [](O& o) { o.typical_p = 1; }, false);
+  check_step(
+      "top_p", make_top_p, [](O& o) { o.top_p = 0.99; }, [](O& o) { o.top_p = 1; }, false);
+  check_step(
+      "min_p", make_min_p, [](O& o) { o.min_p = 0.01; }, [](O& o) { o.min_p = 0; }, false);
+  check_step(
+      "xtc", make_xtc, [](O& o) { o.xtc_probability = 0.1, o.xtc_threshold = 0.5; },
+      [](O& o) { o.xtc_probability = 0, o.xtc_threshold = 0.5; }, false);
+  check_step(
+      "xtc above a half", make_xtc, [](O& o) { o.xtc_probability = 1, o.xtc_threshold = 0.1; },
+      [](O& o) { o.xtc_probability = 1, o.xtc_threshold = 0.51; }, false);
+  check_step(
+      "dynamic_temperature", make_dynamic_temperature, [](O& o) { o.dynamic_temperature_range = 0.5; },
+      [](O& o) { o.dynamic_temperature_range = 0; }, true);
 }
 
 TEST(Factories, TemperatureAndItsSubstitutes) {

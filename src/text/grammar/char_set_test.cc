@@ -24,9 +24,12 @@ bool surrogate(uint32_t c) { return c >= 0xD800 && c <= 0xDFFF; }
 // Where lengths of UTF-8 and bytes of it change, and what is beside that.
 std::vector<uint32_t> edges() {
   std::vector<uint32_t> out;
-  for (const uint32_t c : {0u, 0x20u, 0x22u, 0x5Cu, 0x7Fu, 0x80u, 0xBFu, 0xC0u, 0x7FFu, 0x800u, 0xFFFu, 0x1000u, 0xCFFFu, 0xD7FFu, 0xD800u, 0xDFFFu, 0xE000u, 0xFFFFu, 0x10000u, 0x1003Fu, 0x10040u, 0x3FFFFu, 0x40000u, 0xFFFFFu, 0x100000u, 0x10FFFFu})
+  for (const uint32_t c : {0u,       0x20u,    0x22u,    0x5Cu,    0x7Fu,    0x80u,    0xBFu,     0xC0u,    0x7FFu,
+                           0x800u,   0xFFFu,   0x1000u,  0xCFFFu,  0xD7FFu,  0xD800u,  0xDFFFu,   0xE000u,  0xFFFFu,
+                           0x10000u, 0x1003Fu, 0x10040u, 0x3FFFFu, 0x40000u, 0xFFFFFu, 0x100000u, 0x10FFFFu})
     for (const int by : {-1, 0, 1})
-      if (static_cast<int64_t>(c) + by >= 0 && c + static_cast<uint32_t>(by) <= kLastCodePoint) out.push_back(c + static_cast<uint32_t>(by));
+      if (static_cast<int64_t>(c) + by >= 0 && c + static_cast<uint32_t>(by) <= kLastCodePoint)
+        out.push_back(c + static_cast<uint32_t>(by));
   return out;
 }
 
@@ -83,7 +86,8 @@ TEST(CharSets, EachCharacterHasOneUtf8Form) {
         append_utf8(bytes, c);
         const auto holds = [&](const ByteSequence& form) {
           bool yes = static_cast<size_t>(form.length) == bytes.size();
-          for (size_t b = 0; b < bytes.size() && yes; ++b) yes = static_cast<uint8_t>(bytes[b]) >= form.first[b] && static_cast<uint8_t>(bytes[b]) <= form.last[b];
+          for (size_t b = 0; b < bytes.size() && yes; ++b)
+            yes = static_cast<uint8_t>(bytes[b]) >= form.first[b] && static_cast<uint8_t>(bytes[b]) <= form.last[b];
           return yes;
         };
         ASSERT_EQ(std::ranges::count_if(forms, holds), c >= range.first && c <= range.last ? 1 : 0) << c;
@@ -93,26 +97,45 @@ TEST(CharSets, EachCharacterHasOneUtf8Form) {
 
 TEST(CharSets, PropertiesAreUnicodesCategories) {
   const std::vector<std::tuple<const char*, const char*, std::set<std::string>>> names = {
-      {"L", "Letter", {"Lu", "Ll", "Lt", "Lm", "Lo"}}, {"LC", "Cased_Letter", {"Lu", "Ll", "Lt"}}, {"Lu", "Uppercase_Letter", {"Lu"}}, {"Ll", "Lowercase_Letter", {"Ll"}}, {"Lt", "Titlecase_Letter", {"Lt"}},
-      {"Lm", "Modifier_Letter", {"Lm"}}, {"Lo", "Other_Letter", {"Lo"}}, {"M", "Mark", {"Mn", "Mc", "Me"}}, {"Mn", "Nonspacing_Mark", {"Mn"}}, {"N", "Number", {"Nd", "Nl", "No"}}, {"Nd", "Decimal_Number", {"Nd"}},
-      {"Nd", "digit", {"Nd"}}, {"P", "Punctuation", {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}}, {"Pd", "Dash_Punctuation", {"Pd"}}, {"S", "Symbol", {"Sm", "Sc", "Sk", "So"}}, {"Sc", "Currency_Symbol", {"Sc"}},
-      {"Z", "Separator", {"Zs", "Zl", "Zp"}}, {"Zs", "Space_Separator", {"Zs"}}};
+      {"L", "Letter", {"Lu", "Ll", "Lt", "Lm", "Lo"}},
+      {"LC", "Cased_Letter", {"Lu", "Ll", "Lt"}},
+      {"Lu", "Uppercase_Letter", {"Lu"}},
+      {"Ll", "Lowercase_Letter", {"Ll"}},
+      {"Lt", "Titlecase_Letter", {"Lt"}},
+      {"Lm", "Modifier_Letter", {"Lm"}},
+      {"Lo", "Other_Letter", {"Lo"}},
+      {"M", "Mark", {"Mn", "Mc", "Me"}},
+      {"Mn", "Nonspacing_Mark", {"Mn"}},
+      {"N", "Number", {"Nd", "Nl", "No"}},
+      {"Nd", "Decimal_Number", {"Nd"}},
+      {"Nd", "digit", {"Nd"}},
+      {"P", "Punctuation", {"Pc", "Pd", "Ps", "Pe", "Pi", "Pf", "Po"}},
+      {"Pd", "Dash_Punctuation", {"Pd"}},
+      {"S", "Symbol", {"Sm", "Sc", "Sk", "So"}},
+      {"Sc", "Currency_Symbol", {"Sc"}},
+      {"Z", "Separator", {"Zs", "Zl", "Zp"}},
+      {"Zs", "Space_Separator", {"Zs"}}};
   for (const auto& [short_name, long_name, categories] : names) {
     const CharSet set = unicode_property(short_name);
-    for (const std::string& prefix : short_name == std::string("Lu") ? std::vector<std::string>{"", "gc=", "General_Category="} : std::vector<std::string>{""}) {
+    for (const std::string& prefix : short_name == std::string("Lu")
+                                         ? std::vector<std::string>{"", "gc=", "General_Category="}
+                                         : std::vector<std::string>{""}) {
       const std::string name = prefix + long_name;
       const CharSet other = unicode_property(name);
       ASSERT_EQ(other.size(), set.size()) << name;
-      for (size_t i = 0; i < set.size(); ++i) ASSERT_TRUE(other[i].first == set[i].first && other[i].last == set[i].last) << name;
+      for (size_t i = 0; i < set.size(); ++i)
+        ASSERT_TRUE(other[i].first == set[i].first && other[i].last == set[i].last) << name;
     }
     size_t at = 0;
     for (uint32_t c = 0; c <= kLastCodePoint; c += c < 0x3000 ? 1 : 61) {
       while (at < set.size() && set[at].last < c) ++at;
       const bool holds = at < set.size() && set[at].first <= c;
-      ASSERT_EQ(holds, categories.contains(utf8proc_category_string(static_cast<utf8proc_int32_t>(c)))) << short_name << " " << c;
+      ASSERT_EQ(holds, categories.contains(utf8proc_category_string(static_cast<utf8proc_int32_t>(c))))
+          << short_name << " " << c;
     }
   }
-  for (const char* none : {"", "Greek", "l", "gc=", "General_Category", "Cn"}) EXPECT_TRUE(unicode_property(none).empty()) << none;
+  for (const char* none : {"", "Greek", "l", "gc=", "General_Category", "Cn"})
+    EXPECT_TRUE(unicode_property(none).empty()) << none;
 }
 
 TEST(CompileBudgets, HoldWhatWasTakenAndRefuseMore) {

@@ -48,7 +48,8 @@ class RandomForm {
     return out;
   }
   Form repeat(Form part) {
-    static constexpr std::pair<uint32_t, uint32_t> kBounds[] = {{0, kNoLimit}, {1, kNoLimit}, {0, 1}, {2, 2}, {0, 2}, {1, 3}, {2, kNoLimit}, {0, 4}, {3, 5}, {0, 0}, {2, 3}};
+    static constexpr std::pair<uint32_t, uint32_t> kBounds[] = {
+        {0, kNoLimit}, {1, kNoLimit}, {0, 1}, {2, 2}, {0, 2}, {1, 3}, {2, kNoLimit}, {0, 4}, {3, 5}, {0, 0}, {2, 3}};
     Form out = of(Form::Kind::repeat, {std::move(part)});
     std::tie(out.min, out.max) = kBounds[below(std::size(kBounds))];
     return out;
@@ -87,7 +88,8 @@ class RandomForm {
   // Ticks, then a letter that ends it: nothing leaves its last state.
   Form counted_rule() {
     const bool either = below(3) == 0;  // the same letters must not be written with ticks and without
-    Form item = of(Form::Kind::sequence, {of(Form::Kind::letters, {}, either || below(2) ? "a" : "ab"), of(Form::Kind::tick, {})});
+    Form item = of(Form::Kind::sequence,
+                   {of(Form::Kind::letters, {}, either || below(2) ? "a" : "ab"), of(Form::Kind::tick, {})});
     Form some = repeat(either ? of(Form::Kind::choice, {item, of(Form::Kind::text, {}, "b")}) : item);
     if (below(4) == 0) some = of(Form::Kind::sequence, {item, std::move(some)});
     return of(Form::Kind::sequence, {std::move(some), of(Form::Kind::text, {}, "c")});
@@ -99,7 +101,8 @@ class RandomForm {
     return out;
   }
   Form keyed(int depth) {
-    static const std::vector<std::vector<std::string>> kKeys = {{"ab", "b", "aa"}, {"c", "ba", "bb", "a"}, {"a"}, {"cab", "b", "cb", "caa"}};
+    static const std::vector<std::vector<std::string>> kKeys = {
+        {"ab", "b", "aa"}, {"c", "ba", "bb", "a"}, {"a"}, {"cab", "b", "cb", "caa"}};
     Form out = of(Form::Kind::keyed, {of(Form::Kind::text, {}, word(1, 1)), of(Form::Kind::text, {}, word(0, 1))});
     out.keys = kKeys[below(4)];
     for (size_t i = 0; i < out.keys.size(); ++i) {
@@ -125,7 +128,8 @@ bool can_end(ParseTable& table, SetId from) {
     queue.pop_front();
     if (table.complete(set)) return true;
     for (const char c : kLetters)
-      if (const SetId to = table.step(set, static_cast<uint8_t>(c)); to != kDead && seen.insert(to).second) queue.push_back(to);
+      if (const SetId to = table.step(set, static_cast<uint8_t>(c)); to != kDead && seen.insert(to).second)
+        queue.push_back(to);
   }
   return !queue.empty();  // not known
 }
@@ -140,7 +144,8 @@ void expect_language(const Language& language, const Grammar& grammar, const std
   std::map<std::string, SetId> sets{{"", table.begin()}};
   for (size_t i = 0; i < all.size(); ++i) {
     const std::string& text = all[i];
-    const SetId set = text.empty() ? sets[""] : table.step(sets[text.substr(0, text.size() - 1)], static_cast<uint8_t>(text.back()));
+    const SetId set =
+        text.empty() ? sets[""] : table.step(sets[text.substr(0, text.size() - 1)], static_cast<uint8_t>(text.back()));
     sets[text] = set;
     ASSERT_EQ(set != kDead && table.complete(set), language[i] != 0) << what << ": '" << text << "'";
     if (set == kDead) {
@@ -172,9 +177,12 @@ bool writes_nothing(const Language& language) {
 // What is refused: left recursion, and a grammar without a text.
 void expect_refused(const Error& error, const Language& language, const std::string& what, int& refused) {
   ++refused;
-  if (error.message == "grammar: no text satisfies it") EXPECT_TRUE(writes_nothing(language)) << what;
-  else EXPECT_TRUE(error.message.find("calls itself before it writes anything") != std::string::npos ||
-                   error.message.find("cannot be counted") != std::string::npos) << what << ": " << error.message;
+  if (error.message == "grammar: no text satisfies it")
+    EXPECT_TRUE(writes_nothing(language)) << what;
+  else
+    EXPECT_TRUE(error.message.find("calls itself before it writes anything") != std::string::npos ||
+                error.message.find("cannot be counted") != std::string::npos)
+        << what << ": " << error.message;
 }
 
 TEST_P(RandomGrammars, WriteWhatTheirDefinitionSays) {
@@ -189,8 +197,10 @@ TEST_P(RandomGrammars, WriteWhatTheirDefinitionSays) {
     if (seed % 2 == 0) spec.inline_rules();
     const LanguageOracle oracle(rules);
     const auto grammar = Grammar::create(spec);
-    if (grammar.ok()) expect_language(oracle.rule(0), *grammar, "seed " + std::to_string(seed));
-    else expect_refused(grammar.error(), oracle.rule(0), "seed " + std::to_string(seed), refused);
+    if (grammar.ok())
+      expect_language(oracle.rule(0), *grammar, "seed " + std::to_string(seed));
+    else
+      expect_refused(grammar.error(), oracle.rule(0), "seed " + std::to_string(seed), refused);
     if (HasFailure()) return;
   }
   EXPECT_LE(refused, 16);
@@ -202,8 +212,10 @@ TEST_P(RandomGrammars, AsGbnf) {
     const std::vector<Form> rules = RandomForm(seed + 5000).rules(true, false);
     const LanguageOracle oracle(rules);
     const auto grammar = compile_constraint(gbnf_of(gbnf_source(rules)));
-    if (grammar.ok()) expect_language(oracle.rule(0), *grammar, gbnf_source(rules));
-    else expect_refused(grammar.error(), oracle.rule(0), gbnf_source(rules), refused);
+    if (grammar.ok())
+      expect_language(oracle.rule(0), *grammar, gbnf_source(rules));
+    else
+      expect_refused(grammar.error(), oracle.rule(0), gbnf_source(rules), refused);
     if (HasFailure()) return;
   }
   EXPECT_LT(refused, 10);

@@ -1,5 +1,5 @@
-// The plain definition of what a grammar's forms write: for every string of at most so many letters, with how many ticks
-// it is written. Forms can be put into a GrammarSpec, and written as GBNF and as a regex.
+// The plain definition of what a grammar's forms write: for every string of at most so many letters, with how many
+// ticks it is written. Forms can be put into a GrammarSpec, and written as GBNF and as a regex.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -33,8 +33,8 @@ using Language = std::vector<uint32_t>;
 struct Form {
   enum class Kind { text, letters, sequence, choice, repeat, list, keyed, call, tick, automaton };
   Kind kind = Kind::text;
-  std::string text;          // text; letters: its members; list, keyed: how often each part comes
-  std::vector<Form> parts;   // list: the separator, then members; keyed: separator, opening, contents, others
+  std::string text;         // text; letters: its members; list, keyed: how often each part comes
+  std::vector<Form> parts;  // list: the separator, then members; keyed: separator, opening, contents, others
   std::vector<std::string> keys;
   uint32_t min = 0, max = kNoLimit;  // repeat; a call's need and room; list, keyed: min 1 is one that is not empty
   int rule = -1;
@@ -179,7 +179,8 @@ inline ExprId to_expr(GrammarSpec& spec, const Form& form) {
     }
     case Form::Kind::keyed: {
       KeyedMembers list{parts[0], parts[1], {}, -1, form.min > 0};
-      for (size_t i = 0; i < form.keys.size(); ++i) list.members.push_back({form.keys[i], parts[i + 2], form.text[i] == '1'});
+      for (size_t i = 0; i < form.keys.size(); ++i)
+        list.members.push_back({form.keys[i], parts[i + 2], form.text[i] == '1'});
       if (parts.size() > form.keys.size() + 2) list.others = parts.back();
       return spec.keyed(std::move(list));
     }
@@ -204,8 +205,10 @@ inline std::string written(const Form& form, bool regex) {
       if (form.min == 1 && form.max == kNoLimit) return out + "+";
       if (form.min == 0 && form.max == 1) return out + "?";
       out += "{" + std::to_string(form.min);
-      if (form.max == kNoLimit) out += ",";
-      else if (form.max != form.min) out += "," + std::to_string(form.max);
+      if (form.max == kNoLimit)
+        out += ",";
+      else if (form.max != form.min)
+        out += "," + std::to_string(form.max);
       return out + "}";
     }
     default: break;

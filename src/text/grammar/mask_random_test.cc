@@ -7,7 +7,8 @@
 namespace millrace::testing {
 namespace {
 
-std::vector<std::string> random_vocabulary(std::mt19937& random, std::string_view letters, size_t size, size_t longest) {
+std::vector<std::string> random_vocabulary(std::mt19937& random, std::string_view letters, size_t size,
+                                           size_t longest) {
   std::vector<std::string> out;
   for (size_t i = 0; i < size; ++i) {
     std::string one;
@@ -20,7 +21,8 @@ std::vector<std::string> random_vocabulary(std::mt19937& random, std::string_vie
 
 bool has(const std::vector<uint64_t>& bits, size_t id) { return bits[id / 64] >> (id % 64) & 1; }
 
-// Walks at random; at each place every token's bit is whether its bytes can be fed, and what was rolled back is as before.
+// Walks at random; at each place every token's bit is whether its bytes can be fed, and what was rolled back is as
+// before.
 void expect_masks(const Constraint& constraint, std::string_view letters, uint32_t seed, size_t size, size_t longest) {
   std::mt19937 random(seed);
   const std::vector<std::string> pieces = random_vocabulary(random, letters, size, longest);
@@ -57,7 +59,8 @@ void expect_masks(const Constraint& constraint, std::string_view letters, uint32
     ASSERT_EQ(matcher.rollback(1), 1u);
     matcher.mask(bits);
     ASSERT_EQ(bits, before);
-    ASSERT_FALSE(matcher.accept(-1) || matcher.accept(static_cast<TokenId>(pieces.size())) || matcher.allows(static_cast<TokenId>(pieces.size())));
+    ASSERT_FALSE(matcher.accept(-1) || matcher.accept(static_cast<TokenId>(pieces.size())) ||
+                 matcher.allows(static_cast<TokenId>(pieces.size())));
     ASSERT_TRUE(matcher.accept(next));
     text += pieces[static_cast<size_t>(next)];
   }
@@ -68,16 +71,25 @@ void expect_masks(const Constraint& constraint, std::string_view letters, uint32
 
 TEST(RandomMasks, OfGrammars) {
   uint32_t seed = 0;
-  for (const char* source : {"root ::= \"a\" root \"b\" | \"c\"", "root ::= x+\nx ::= \"ab\" | \"a\" y\ny ::= \"c\" x y | \"b\"", "root ::= (\"a\" | \"ab\" | \"abc\"){2,4}", "root ::= \"(\" root \")\" root | \"a\"?",
-                             "root ::= l \"c\"\nl ::= (\"a\" r)*\nr ::= \"b\" | \"b\" r", "root ::= \"abc\" t | \"abb\"\nt ::= \"a\"{3} t | \"c\"", "root ::= [^a]* \"a\" [bc]{2}"})
+  for (const char* source :
+       {"root ::= \"a\" root \"b\" | \"c\"", "root ::= x+\nx ::= \"ab\" | \"a\" y\ny ::= \"c\" x y | \"b\"",
+        "root ::= (\"a\" | \"ab\" | \"abc\"){2,4}", "root ::= \"(\" root \")\" root | \"a\"?",
+        "root ::= l \"c\"\nl ::= (\"a\" r)*\nr ::= \"b\" | \"b\" r",
+        "root ::= \"abc\" t | \"abb\"\nt ::= \"a\"{3} t | \"c\"", "root ::= [^a]* \"a\" [bc]{2}"})
     for (int turn = 0; turn < 3; ++turn) expect_masks(gbnf_of(source), "abc()", ++seed, 60, 6);
 }
 
 TEST(RandomMasks, OfCountedStringsAndLists) {
   uint32_t seed = 100;
-  for (const char* schema : {R"({"type":"string","minLength":2,"maxLength":4})", R"({"type":"array","items":{"type":"integer"},"minItems":3,"maxItems":5})", R"({"type":"array","items":{"type":"string","maxLength":1},"maxItems":3})",
-                             R"({"type":"array","items":{"type":"array","items":{"const":1},"minItems":2,"maxItems":3},"minItems":2,"maxItems":2})", R"({"type":"object","maxProperties":2,"additionalProperties":{"const":1}})",
-                             R"({"type":"array","prefixItems":[{"const":1}],"items":{"type":"string","minLength":1},"minItems":2,"maxItems":4})", R"({"type":"object","properties":{"1":{"const":1},"a":{"type":"string"}},"required":["a"],"maxProperties":2})"})
+  for (
+      const char* schema :
+      {R"({"type":"string","minLength":2,"maxLength":4})",
+       R"({"type":"array","items":{"type":"integer"},"minItems":3,"maxItems":5})",
+       R"({"type":"array","items":{"type":"string","maxLength":1},"maxItems":3})",
+       R"({"type":"array","items":{"type":"array","items":{"const":1},"minItems":2,"maxItems":3},"minItems":2,"maxItems":2})",
+       R"({"type":"object","maxProperties":2,"additionalProperties":{"const":1}})",
+       R"({"type":"array","prefixItems":[{"const":1}],"items":{"type":"string","minLength":1},"minItems":2,"maxItems":4})",
+       R"({"type":"object","properties":{"1":{"const":1},"a":{"type":"string"}},"required":["a"],"maxProperties":2})"})
     for (int turn = 0; turn < 3; ++turn) expect_masks(schema_of(schema), "[]{}\",:1a\\n", ++seed, 150, 5);
 }
 
@@ -122,7 +134,8 @@ TEST(TokenTree, HoldsEveryPieceWithItsTokens) {
 TEST(TokenMaskStore, ForgetsWhatWasUsedLongestAgo) {
   std::vector<std::string> pieces;
   for (const char c : std::string_view("abcdefgh")) pieces.push_back(std::string(1, c));
-  const auto grammar = std::make_shared<const Grammar>(compile_constraint(gbnf_of("root ::= x\nx ::= \"a\" \"b\" \"c\" \"d\" \"e\" \"f\" x | \"g\"")).value());
+  const auto grammar = std::make_shared<const Grammar>(
+      compile_constraint(gbnf_of("root ::= x\nx ::= \"a\" \"b\" \"c\" \"d\" \"e\" \"f\" x | \"g\"")).value());
   TokenMasks all(pieces);
   const size_t one = all.find(grammar, 1, 0)->bytes();
   EXPECT_EQ(all.bytes(), one);

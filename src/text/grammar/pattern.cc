@@ -139,7 +139,8 @@ class PatternParser {
     if (!repeatable) return bad("^ and $ cannot be repeated");
     if (min > max) return bad("the minimum of a repetition exceeds its maximum");
     if (min > kMostPatternRepeats || (max != kNoLimit && max > kMostPatternRepeats))
-      return Error::unsupported(fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
+      return Error::unsupported(
+          fmt::format("regex: a repetition of more than {} in '{}'", kMostPatternRepeats, shown()));
     if (peek() == '*' || peek() == '+' || peek() == '?') return bad("a repetition cannot be repeated");
     return spec_.repeat(part, min, max);
   }

@@ -14,7 +14,7 @@ namespace {
 constexpr size_t kMostPrefix = 1000;
 constexpr size_t kMostSubsets = 4'096;  // sets of the values used so far in a list of unique items
 constexpr size_t kMostUnique = 60;      // possible values of unique items
-constexpr size_t kMostListDemands = 4;      // `contains` and negated `items`, in one list
+constexpr size_t kMostListDemands = 4;  // `contains` and negated `items`, in one list
 constexpr size_t kMostStates = 4'000;   // positions times counts
 
 uint32_t bounded(const SchemaJson& number) {

@@ -23,10 +23,10 @@ namespace {
 
 constexpr int64_t kMostWork = 20'000;        // schemas visited, per value
 constexpr int64_t kMostTotalWork = 400'000;  // schemas visited, in total
-constexpr int kMostFlatChoices = 2'000;          // nested
+constexpr int kMostFlatChoices = 2'000;      // nested
 constexpr size_t kFewWays = 32;              // alternatives that are not checked for satisfiability
 constexpr size_t kMostTold = 40;             // schemas of a oneOf that are compared pairwise
-constexpr size_t kMostFlatSubsets = 6;           // schemas of an anyOf whose subsets are enumerated
+constexpr size_t kMostFlatSubsets = 6;       // schemas of an anyOf whose subsets are enumerated
 
 uint8_t type_of(const SchemaJson& value) {
   switch (value.type()) {
@@ -109,7 +109,8 @@ Result<std::vector<FlatSchema>> SchemaFlattener::run(const SchemaConjunction& al
 }
 
 Result<void> SchemaFlattener::expand(State state, std::vector<FlatSchema>& out, int depth) {
-  if (depth > kMostFlatChoices) return Error::unsupported("JSON schema: too large: its combinations are nested too deeply");
+  if (depth > kMostFlatChoices)
+    return Error::unsupported("JSON schema: too large: its combinations are nested too deeply");
   while (!state.todo.empty()) {
     const auto [schema, parent] = state.todo.back();
     state.todo.pop_back();

@@ -67,23 +67,34 @@ TEST(SchemaMessages, WhatIsNoSchema) {
 
 TEST(SchemaMessages, WhatIsNotKept) {
   expect_refusals(
-      {{R"({"a\u0001":1,"\u0001is":2})", "JSON schema: keys that begin with the control character U+0001 are not supported"},
+      {{R"({"a\u0001":1,"\u0001is":2})",
+        "JSON schema: keys that begin with the control character U+0001 are not supported"},
        {R"({"minLength":4294967295})", "JSON schema: /minLength: is too large"},
        {R"({"minItems":1e20})", "JSON schema: /minItems: is too large"},
        {R"({"$recursiveRef":"#"})", "JSON schema: /$recursiveRef: is not supported"},
-       {R"({"items":{"$ref":"other.json#/a"}})", "JSON schema: /items: $ref 'other.json#/a' leads to nothing in this schema, and nothing is fetched"},
-       {R"({"$ref":"#/$defs/none"})", "JSON schema: : $ref '#/$defs/none' leads to nothing in this schema, and nothing is fetched"},
-       {R"({"not":{"uniqueItems":true}})", "JSON schema: /not: 'not', 'if' or 'oneOf' over 'uniqueItems' is not supported"},
-       {R"({"not":{"unevaluatedProperties":false}})", "JSON schema: /not: 'not', 'if' or 'oneOf' over 'unevaluatedProperties' is not supported"},
-       {R"({"not":{"unevaluatedItems":{}}})", "JSON schema: /not: 'not', 'if' or 'oneOf' over 'unevaluatedItems' is not supported"},
-       {R"({"not":{"$recursiveRef":"#"}})", "JSON schema: /not: 'not', 'if' or 'oneOf' over '$recursiveRef' is not supported"},
+       {R"({"items":{"$ref":"other.json#/a"}})",
+        "JSON schema: /items: $ref 'other.json#/a' leads to nothing in this schema, and nothing is fetched"},
+       {R"({"$ref":"#/$defs/none"})",
+        "JSON schema: : $ref '#/$defs/none' leads to nothing in this schema, and nothing is fetched"},
+       {R"({"not":{"uniqueItems":true}})",
+        "JSON schema: /not: 'not', 'if' or 'oneOf' over 'uniqueItems' is not supported"},
+       {R"({"not":{"unevaluatedProperties":false}})",
+        "JSON schema: /not: 'not', 'if' or 'oneOf' over 'unevaluatedProperties' is not supported"},
+       {R"({"not":{"unevaluatedItems":{}}})",
+        "JSON schema: /not: 'not', 'if' or 'oneOf' over 'unevaluatedItems' is not supported"},
+       {R"({"not":{"$recursiveRef":"#"}})",
+        "JSON schema: /not: 'not', 'if' or 'oneOf' over '$recursiveRef' is not supported"},
        {R"({"properties":{"a":{"minProperties":3,"required":["x"]}}})",
-        "JSON schema: /properties/a/minProperties: 3 with 1 of them required is not supported where the names of others are free"},
-       {R"({"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}})", "JSON schema/patternProperties: more than 4 patterns"},
-       {R"({"items":{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}})", "JSON schema: /items/patternProperties: more than 4 patterns"},
+        "JSON schema: /properties/a/minProperties: 3 with 1 of them required is not supported where the names of "
+        "others are free"},
+       {R"({"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}})",
+        "JSON schema/patternProperties: more than 4 patterns"},
+       {R"({"items":{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}})",
+        "JSON schema: /items/patternProperties: more than 4 patterns"},
        {R"({"allOf":[{"contains":{"const":1}},{"contains":{"const":2}},{"contains":{"const":3}},{"contains":{"const":4}},{"contains":{"const":5}}]})",
         "JSON schema: /contains: more than 4 demands on the same list are not supported"},
-       {R"({"items":{"contains":{"const":1},"minContains":63,"maxItems":63}})", "JSON schema: /items/contains: with the list's bounds it gives too many states"},
+       {R"({"items":{"contains":{"const":1},"minContains":63,"maxItems":63}})",
+        "JSON schema: /items/contains: with the list's bounds it gives too many states"},
        {R"({"type":"object","not":{"additionalProperties":{"type":"null"}},"minProperties":3})",
         "JSON schema: /minProperties: 3 with 0 of them required is not supported where the names of others are free"},
        {R"({"type":"object","minProperties":1,"allOf":[{"not":{"patternProperties":{"^a":{"type":"null"}}}},{"not":{"patternProperties":{"b$":{"type":"string"}}}}]})",
@@ -92,8 +103,10 @@ TEST(SchemaMessages, WhatIsNotKept) {
 }
 
 TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
-  const char* kTags = R"(,"properties":{"t":{"type":"array","items":{"type":"string"},"uniqueItems":true},"f":{"type":"string","format":"iri"}}})";
-  const std::string why = "/properties/t/uniqueItems is not kept: the items may have too many values to tell which of them have come";
+  const char* kTags =
+      R"(,"properties":{"t":{"type":"array","items":{"type":"string"},"uniqueItems":true},"f":{"type":"string","format":"iri"}}})";
+  const std::string why =
+      "/properties/t/uniqueItems is not kept: the items may have too many values to tell which of them have come";
   const std::string end = "; strict asks for all of it, so change that or leave strict out";
   const TextMatcher strict(schema_of(std::string(R"({"x-millrace-strict":true)") + kTags));
   const TextMatcher named(schema_of(std::string(R"({"x-millrace-strict":"tool 'f'")") + kTags));
@@ -105,15 +118,20 @@ TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
   EXPECT_EQ(not_strict.notes.weakened, (std::vector<std::string>{why, "/properties/f/format 'iri' is not kept"}));
   const TextMatcher kept(schema_of(R"({"x-millrace-strict":true,"type":"string","format":"colour"})"));
   EXPECT_TRUE(kept.ok()) << kept.error.message;
-  EXPECT_EQ(kept.notes.ignored, std::vector<std::string>{"/format 'colour' is no format of JSON Schema and is ignored, as the standard says"});
+  EXPECT_EQ(
+      kept.notes.ignored,
+      std::vector<std::string>{"/format 'colour' is no format of JSON Schema and is ignored, as the standard says"});
 }
 
 TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
-  const TextMatcher one(schema_of(R"({"items":{"x-a":1,"maxlength":2},"title":"","description":"","default":1,"examples":[],"$comment":"","readOnly":true,"writeOnly":true,
+  const TextMatcher one(schema_of(
+      R"({"items":{"x-a":1,"maxlength":2},"title":"","description":"","default":1,"examples":[],"$comment":"","readOnly":true,"writeOnly":true,
       "deprecated":true,"contentEncoding":"","contentMediaType":"","contentSchema":{},"example":1,"$vocabulary":{},"$recursiveAnchor":true,"type":"array"})"));
   ASSERT_TRUE(one.ok()) << one.error.message;
-  EXPECT_EQ(one.notes.ignored, (std::vector<std::string>{"/items/x-a is no keyword of JSON Schema and is ignored, as the standard says",
-                                                         "/items/maxlength is no keyword of JSON Schema and is ignored, as the standard says"}));
+  EXPECT_EQ(
+      one.notes.ignored,
+      (std::vector<std::string>{"/items/x-a is no keyword of JSON Schema and is ignored, as the standard says",
+                                "/items/maxlength is no keyword of JSON Schema and is ignored, as the standard says"}));
   EXPECT_TRUE(one.notes.weakened.empty());
   GrammarNotes notes;
   for (int i = 0; i < 60; ++i) notes.weaken(fmt::format("note {}", i / 2 * 2)), notes.ignore(fmt::format("{}", i));
@@ -143,19 +161,32 @@ std::string several(int n, const std::function<std::string(int)>& one, const cha
 }
 
 TEST(SchemaMessages, SizesAtTheirLimits) {
-  const auto nested = [](int n) { return several(n, [](int) { return R"({"items":)"; }, "") + "true" + std::string(static_cast<size_t>(n), '}'); };
+  const auto nested = [](int n) {
+    return several(
+               n, [](int) { return R"({"items":)"; }, "") +
+           "true" + std::string(static_cast<size_t>(n), '}');
+  };
   expect_limit(nested, 200, "JSON schema: nested more than 200 deep");
-  const auto wide = [](int n) { return R"({"anyOf":[)" + several(n, [](int i) { return fmt::format(R"({{"const":{}}})", i); }) + "]}"; };
+  const auto wide = [](int n) {
+    return R"({"anyOf":[)" + several(n, [](int i) { return fmt::format(R"({{"const":{}}})", i); }) + "]}";
+  };
   expect_limit(wide, 256, "JSON schema: : its combinations give more than 256 alternatives");
-  const auto front = [](int n) { return R"({"type":"array","prefixItems":[)" + several(n, [](int) { return "{}"; }) + "]}"; };
+  const auto front = [](int n) {
+    return R"({"type":"array","prefixItems":[)" + several(n, [](int) { return "{}"; }) + "]}";
+  };
   EXPECT_TRUE(TextMatcher(schema_of(front(390))).ok());
   EXPECT_EQ(TextMatcher(schema_of(front(1001))).error.message, "JSON schema: : more than 1000 items in front");
-  const auto counted = [](int n) { return fmt::format(R"({{"type":"array","contains":{{"const":1}},"minContains":2,"minItems":{}}})", n); };
+  const auto counted = [](int n) {
+    return fmt::format(R"({{"type":"array","contains":{{"const":1}},"minContains":2,"minItems":{}}})", n);
+  };
   expect_limit(counted, 1332, "JSON schema: /contains: with the list's bounds it gives too many states");
-  const auto bounded = [](int n) { return fmt::format(R"({{"type":"array","contains":{{"const":1}},"maxContains":1,"maxItems":{}}})", n); };
+  const auto bounded = [](int n) {
+    return fmt::format(R"({{"type":"array","contains":{{"const":1}},"maxContains":1,"maxItems":{}}})", n);
+  };
   expect_limit(bounded, 1999, "JSON schema: /contains: with the list's bounds it gives too many states");
   const auto properties = [](int n, const std::string& bounds) {
-    return R"({"type":"object","additionalProperties":false,"properties":{)" + several(n, [](int i) { return fmt::format(R"("p{}":{{}})", i); }) + "}," + bounds + "}";
+    return R"({"type":"object","additionalProperties":false,"properties":{)" +
+           several(n, [](int i) { return fmt::format(R"("p{}":{{}})", i); }) + "}," + bounds + "}";
   };
   const auto all = [&](int n) { return properties(n, fmt::format(R"("minProperties":{},"maxProperties":{})", n, n)); };
   expect_limit(all, 58, "JSON schema: a list or an object has more than 100000 ways from item to item");

@@ -37,7 +37,8 @@ bool allowed(const SchemaJson& schema, int64_t value) {
     for (const SchemaJson& part : schema["allOf"])
       if (!allowed(part, value)) return false;
   if (schema.contains("enum"))
-    if (std::ranges::none_of(schema["enum"], [&](const SchemaJson& one) { return millionths(one) == value; })) return false;
+    if (std::ranges::none_of(schema["enum"], [&](const SchemaJson& one) { return millionths(one) == value; }))
+      return false;
   if (schema.contains("minimum") && value < millionths(schema["minimum"])) return false;
   if (schema.contains("maximum") && value > millionths(schema["maximum"])) return false;
   if (schema.contains("exclusiveMinimum") && value <= millionths(schema["exclusiveMinimum"])) return false;
@@ -48,9 +49,11 @@ bool allowed(const SchemaJson& schema, int64_t value) {
 
 void add_constants(const SchemaJson& schema, std::set<int64_t>& out) {
   if (schema.is_number())
-    for (const int64_t by : {int64_t{0}, int64_t{1}, int64_t{10'000}, int64_t{50'000}, int64_t{100'000}, kOne / 2, kOne, 2 * kOne, 9 * kOne, 10 * kOne, 90 * kOne})
+    for (const int64_t by : {int64_t{0}, int64_t{1}, int64_t{10'000}, int64_t{50'000}, int64_t{100'000}, kOne / 2, kOne,
+                             2 * kOne, 9 * kOne, 10 * kOne, 90 * kOne})
       for (const int64_t sign : {-1, 1})
-        for (const int64_t base : {millionths(schema), -millionths(schema), millionths(schema) / kOne * kOne}) out.insert(base + sign * by);
+        for (const int64_t base : {millionths(schema), -millionths(schema), millionths(schema) / kOne * kOne})
+          out.insert(base + sign * by);
   if (schema.is_structured())
     for (const SchemaJson& part : schema) add_constants(part, out);
 }
@@ -77,21 +80,24 @@ void expect_numbers(const SchemaJson& schema) {
       }
       ASSERT_FALSE(matcher.accepts("0" + text)) << schema;
       ASSERT_FALSE(matcher.accepts(text + (digits == 0 ? "." : ".0"))) << schema << " " << text;
-      ASSERT_FALSE(matcher.accepts(text + "e0") || matcher.accepts("+" + text) || matcher.accepts("--" + text)) << schema;
+      ASSERT_FALSE(matcher.accepts(text + "e0") || matcher.accepts("+" + text) || matcher.accepts("--" + text))
+          << schema;
     }
 }
 
 TEST(SchemaNumbers, EachKeywordAtItsConstant) {
   for (const char* type : {"number", "integer"})
     for (const char* key : {"minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum"})
-      for (const double bound : {0.0, 1.0, -1.0, 9.0, 10.0, -10.0, 99.0, 100.0, -100.0, 0.5, -0.5, 9.99, -9.99, 10.01, 123.456, -123.456, 0.009, 999.5, 1005.0, -2050.25})
+      for (const double bound : {0.0,  1.0,  -1.0,  9.0,   10.0,    -10.0,    99.0,  100.0, -100.0, 0.5,
+                                 -0.5, 9.99, -9.99, 10.01, 123.456, -123.456, 0.009, 999.5, 1005.0, -2050.25})
         expect_numbers({{"type", type}, {key, bound}});
 }
 
 TEST(SchemaNumbers, BoundsTogether) {
   std::mt19937 random(3);
   const auto some = [&](int64_t range, int64_t per, int64_t more) {
-    return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint32_t>(range)) - range / 2 + more) / static_cast<double>(per);
+    return static_cast<double>(static_cast<int64_t>(random() % static_cast<uint32_t>(range)) - range / 2 + more) /
+           static_cast<double>(per);
   };
   for (int turn = 0; turn < 60; ++turn) {
     const int64_t per = turn % 3 == 0 ? 1 : turn % 3 == 1 ? 10 : 100, range = turn % 2 ? 60 : 30'000;
@@ -103,7 +109,8 @@ TEST(SchemaNumbers, BoundsTogether) {
 }
 
 TEST(SchemaNumbers, Multiples) {
-  for (const double step : {1.0, 2.0, 3.0, 7.0, 10.0, 12.0, 25.0, 100.0, 0.5, 0.1, 0.25, 2.5, 0.01, 1.5, 0.75, 0.003, 30.0, 6.25})
+  for (const double step :
+       {1.0, 2.0, 3.0, 7.0, 10.0, 12.0, 25.0, 100.0, 0.5, 0.1, 0.25, 2.5, 0.01, 1.5, 0.75, 0.003, 30.0, 6.25})
     for (const char* type : {"number", "integer"}) {
       expect_numbers({{"type", type}, {"multipleOf", step}});
       expect_numbers({{"type", type}, {"not", {{"multipleOf", step}}}});
@@ -185,7 +192,8 @@ TEST(SchemaNumbers, DecimalsOfJson) {
 
 TEST(SchemaNumbers, MultiplesThatAreTooLong) {
   const auto error = [](const char* step) {
-    const TextMatcher matcher(schema_of(std::string(R"({"properties":{"n":{"type":"number","minimum":0,"maximum":9,"multipleOf":)") + step + "}}}"));
+    const TextMatcher matcher(schema_of(
+        std::string(R"({"properties":{"n":{"type":"number","minimum":0,"maximum":9,"multipleOf":)") + step + "}}}"));
     return matcher.ok() ? std::string() : matcher.error.message;
   };
   const std::string refused = "/properties/n: multipleOf has too many digits";

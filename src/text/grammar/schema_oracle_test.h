@@ -140,7 +140,9 @@ class SchemaOracle {
 
   bool array_keywords(const SchemaJson& schema, const SchemaJson& value, Seen& own) const {
     const auto has = [&](const char* key) { return schema.contains(key); };
-    const auto number = [&](const char* key, double otherwise) { return has(key) ? schema[key].get<double>() : otherwise; };
+    const auto number = [&](const char* key, double otherwise) {
+      return has(key) ? schema[key].get<double>() : otherwise;
+    };
     const auto size = static_cast<double>(value.size());
     if (size < number("minItems", 0) || size > number("maxItems", 1e9)) return false;
     if (has("uniqueItems") && schema["uniqueItems"] == true)
@@ -180,7 +182,8 @@ class SchemaOracle {
     if (has("minProperties") && size < schema["minProperties"].get<double>()) return false;
     if (has("maxProperties") && size > schema["maxProperties"].get<double>()) return false;
     const auto all_there = [&](const SchemaJson& names) {
-      return std::ranges::all_of(names, [&](const SchemaJson& name) { return value.contains(name.get<std::string>()); });
+      return std::ranges::all_of(names,
+                                 [&](const SchemaJson& name) { return value.contains(name.get<std::string>()); });
     };
     if (has("required") && !all_there(schema["required"])) return false;
     for (const char* key : {"dependentRequired", "dependentSchemas", "dependencies"})

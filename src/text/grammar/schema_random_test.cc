@@ -27,7 +27,8 @@ class RandomSchema {
   SchemaJson one(int depth, bool references = true) {
     const uint32_t kind = below(20);
     if (kind == 0) return below(3) > 0;
-    if (kind == 1 && references) return used_reference_ = true, SchemaJson{{"$ref", below(2) ? "#/$defs/x" : "#/$defs/y"}};
+    if (kind == 1 && references)
+      return used_reference_ = true, SchemaJson{{"$ref", below(2) ? "#/$defs/x" : "#/$defs/y"}};
     SchemaJson out = SchemaJson::object();
     const uint32_t family = below(7);
     if (below(3) > 0) out["type"] = type_of(family);
@@ -61,7 +62,9 @@ class RandomSchema {
     switch (below(4)) {
       case 0: out["minLength"] = below(4); break;
       case 1: out["maxLength"] = below(4); break;
-      default: out["pattern"] = pick({"^a", "b$", "a.*b", "^[ab]+$", "^(ab|x1)$", "c?", "[0-9]", "^[a-c]{2,3}$"}); break;
+      default:
+        out["pattern"] = pick({"^a", "b$", "a.*b", "^[ab]+$", "^(ab|x1)$", "c?", "[0-9]", "^[a-c]{2,3}$"});
+        break;
     }
   }
   void list(SchemaJson& out, int depth, bool references) {
@@ -96,10 +99,13 @@ class RandomSchema {
     }
   }
   void values(SchemaJson& out) {
-    static const std::vector<SchemaJson> kSome = {1, 2, 0.5, "a", "ab", nullptr, true, SchemaJson::array({1, 2}), {{"a", 1}}, {{"a", "a"}, {"b", 1}}};
+    static const std::vector<SchemaJson> kSome = {
+        1, 2, 0.5, "a", "ab", nullptr, true, SchemaJson::array({1, 2}), {{"a", 1}}, {{"a", "a"}, {"b", 1}}};
     const auto some = [&] { return kSome[below(static_cast<uint32_t>(kSome.size()))]; };
-    if (below(3) == 0) out["const"] = some();
-    else out["enum"] = SchemaJson::array({some(), some(), some()});
+    if (below(3) == 0)
+      out["const"] = some();
+    else
+      out["enum"] = SchemaJson::array({some(), some(), some()});
     if (out.contains("type")) out.erase("type");
   }
   void combine(SchemaJson& out, int depth, bool references) {

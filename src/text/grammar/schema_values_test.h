@@ -15,7 +15,10 @@ inline std::vector<SchemaJson> small_scalars() {
   for (int v = -4; v <= 12; ++v) out.emplace_back(v);
   for (const double v : {-2.5, -1.5, -0.5, -0.25, 0.25, 0.5, 0.75, 1.25, 1.5, 2.5, 3.5, 7.5, 99.5}) out.emplace_back(v);
   for (const int v : {-100, -99, 15, 24, 30, 99, 100, 101, 1000}) out.emplace_back(v);
-  for (const char* v : {"", "a", "b", "c", "ab", "ba", "aa", "abc", "aab", "abcd", "x1", "1", "\xC3\xA9", "\xC3\xA9" "a", "\"", "\n"})
+  for (const char* v : {"", "a", "b", "c", "ab", "ba", "aa", "abc", "aab", "abcd", "x1", "1", "\xC3\xA9",
+                        "\xC3\xA9"
+                        "a",
+                        "\"", "\n"})
     out.emplace_back(v);
   return out;
 }
@@ -96,7 +99,8 @@ inline Kept compare_with_oracle(const SchemaJson& schema, const std::vector<Sche
     const bool nothing = matcher.error.message.find("no text satisfies") != std::string::npos;
     EXPECT_TRUE(nothing || matcher.error.kind == ErrorKind::unsupported) << schema << ": " << matcher.error.message;
     if (!nothing) return Kept::refused;
-    for (const SchemaJson& value : values) EXPECT_FALSE(oracle.valid(value)) << schema << " allows nothing, but for " << value;
+    for (const SchemaJson& value : values)
+      EXPECT_FALSE(oracle.valid(value)) << schema << " allows nothing, but for " << value;
     return Kept::nothing;
   }
   const bool weakened = !matcher.notes.weakened.empty();

@@ -44,26 +44,31 @@ TEST(GbnfMessages, WithTheLine) {
                    {"root ::= \"a\"{2", "grammar: a { is not closed in line 1"},
                    {"root ::= \"a\"{3,2}", "grammar: a repetition's bounds are the wrong way round in line 1"},
                    {"root ::= \"a\" & \"b\"", "grammar: unexpected '&' in line 1"},
-                   {"root ::= root \"a\" | \"b\"", "grammar: rule 'root' calls itself before it writes anything; put what comes first in front"},
+                   {"root ::= root \"a\" | \"b\"",
+                    "grammar: rule 'root' calls itself before it writes anything; put what comes first in front"},
                    {"root ::= a\na ::= \"\" b\nb ::= \"x\"? a", "grammar: no text satisfies it"},
-                   {"root ::= a | \"y\"\na ::= \"\" b\nb ::= \"x\"? a | \"z\"", "grammar: rule 'a' calls itself before it writes anything; put what comes first in front"},
+                   {"root ::= a | \"y\"\na ::= \"\" b\nb ::= \"x\"? a | \"z\"",
+                    "grammar: rule 'a' calls itself before it writes anything; put what comes first in front"},
                    {"root ::= \"(\" root \")\"", "grammar: no text satisfies it"}});
-  expect_refusals(Kind::grammar, ErrorKind::unsupported,
-                  {{"root ::= <[1]>", "grammar: tokens in <...> are not supported; write their text"},
-                   {"root ::= !<[1]>", "grammar: tokens in <...> are not supported; write their text"},
-                   {"root ::= \"a\"{10001}", "grammar: a repetition of more than 10000"},
-                   {"root ::= \"a\"{0,10001}", "grammar: a repetition of more than 10000"},
-                   {"root ::= \"a\"{10001,}", "grammar: a repetition of more than 10000"},
-                   {"root ::= \"a\"{99999999999999999999}", "grammar: a repetition of more than 10000"},
-                   {"root ::= " + std::string(201, '(') + "\"a\"" + std::string(201, ')'), "grammar: nested too deeply"},
-                   {"root ::= \"" + std::string(1 << 20, 'a') + "\"", "constraint: longer than 1048576 bytes"}});
-  for (const std::string& source : {std::string("root ::= \"a\"{10000}"), std::string("root ::= \"a\"{0,10000}"), std::string("root ::= \"a\"{10000,}"),
-                                    "root ::= " + std::string(200, '(') + "\"a\"" + std::string(200, ')')})
+  expect_refusals(
+      Kind::grammar, ErrorKind::unsupported,
+      {{"root ::= <[1]>", "grammar: tokens in <...> are not supported; write their text"},
+       {"root ::= !<[1]>", "grammar: tokens in <...> are not supported; write their text"},
+       {"root ::= \"a\"{10001}", "grammar: a repetition of more than 10000"},
+       {"root ::= \"a\"{0,10001}", "grammar: a repetition of more than 10000"},
+       {"root ::= \"a\"{10001,}", "grammar: a repetition of more than 10000"},
+       {"root ::= \"a\"{99999999999999999999}", "grammar: a repetition of more than 10000"},
+       {"root ::= " + std::string(201, '(') + "\"a\"" + std::string(201, ')'), "grammar: nested too deeply"},
+       {"root ::= \"" + std::string(1 << 20, 'a') + "\"", "constraint: longer than 1048576 bytes"}});
+  for (const std::string& source :
+       {std::string("root ::= \"a\"{10000}"), std::string("root ::= \"a\"{0,10000}"),
+        std::string("root ::= \"a\"{10000,}"), "root ::= " + std::string(200, '(') + "\"a\"" + std::string(200, ')')})
     EXPECT_TRUE(TextMatcher(gbnf_of(source)).ok()) << source.substr(0, 40);
 }
 
 TEST(GbnfMessages, WhatItsEscapesAndBracketsWrite) {
-  const auto only = [](const std::string& source, const std::vector<std::string>& in, const std::vector<std::string>& out) {
+  const auto only = [](const std::string& source, const std::vector<std::string>& in,
+                       const std::vector<std::string>& out) {
     TextMatcher matcher(gbnf_of("root ::= " + source));
     ASSERT_TRUE(matcher.ok()) << source << ": " << matcher.error.message;
     for (const auto& text : in) EXPECT_TRUE(matcher.accepts(text)) << source << " '" << text << "'";
@@ -91,21 +96,55 @@ TEST(GbnfMessages, WhatItsEscapesAndBracketsWrite) {
 }
 
 TEST(RegexMessages, WithTheByte) {
-  const auto at = [](const char* why, int byte, const char* text) { return Refusal{text, fmt::format("regex: {} at byte {} of '{}'", why, byte, text)}; };
-  const auto refused = [](const char* what, int byte, const char* text) { return Refusal{text, fmt::format("regex: {} are not supported, at byte {} of '{}'", what, byte, text)}; };
+  const auto at = [](const char* why, int byte, const char* text) {
+    return Refusal{text, fmt::format("regex: {} at byte {} of '{}'", why, byte, text)};
+  };
+  const auto refused = [](const char* what, int byte, const char* text) {
+    return Refusal{text, fmt::format("regex: {} are not supported, at byte {} of '{}'", what, byte, text)};
+  };
   expect_refusals(Kind::regex, ErrorKind::user,
-                  {at("there is a ) without a (", 1, "a)b"), at("a ( is not closed", 3, "(ab"), at("a group's name does not end", 3, "(?<ab"), at("there is nothing to repeat", 2, "a|*"), at("there is nothing to repeat", 0, "+"),
-                   at("a repetition cannot be repeated", 2, "a**"), at("^ and $ cannot be repeated", 2, "^*"), at("^ and $ cannot be repeated", 5, "a${2}"), at("the repetition's bounds are the wrong way round", 6, "a{3,2}"),
-                   at("a [ is not closed", 2, "[a"), at("a [ is not closed", 3, "[a-"), at("a range is the wrong way round", 4, "[b-a]"), at("it ends in a backslash", 1, "\\"), at("\\q is no escape", 2, "\\q"),
-                   at("octal escapes are not allowed", 2, "\\01"), at("\\c needs a letter", 3, "\\c1"), at("\\c needs a letter", 2, "\\c"), at("\\p needs a property's name in braces", 2, "\\pL"), at("a property's name does not end", 3, "\\p{L"),
-                   at("there is no such character", 6, "\\ud800"), at("there is no such character", 10, "\\u{110000}"), at("there is no such character", 6, "\\udc00"), at("an escape is not closed", 5, "\\u{41")});
+                  {at("there is a ) without a (", 1, "a)b"),
+                   at("a ( is not closed", 3, "(ab"),
+                   at("a group's name does not end", 3, "(?<ab"),
+                   at("there is nothing to repeat", 2, "a|*"),
+                   at("there is nothing to repeat", 0, "+"),
+                   at("a repetition cannot be repeated", 2, "a**"),
+                   at("^ and $ cannot be repeated", 2, "^*"),
+                   at("^ and $ cannot be repeated", 5, "a${2}"),
+                   at("the repetition's bounds are the wrong way round", 6, "a{3,2}"),
+                   at("a [ is not closed", 2, "[a"),
+                   at("a [ is not closed", 3, "[a-"),
+                   at("a range is the wrong way round", 4, "[b-a]"),
+                   at("it ends in a backslash", 1, "\\"),
+                   at("\\q is no escape", 2, "\\q"),
+                   at("octal escapes are not allowed", 2, "\\01"),
+                   at("\\c needs a letter", 3, "\\c1"),
+                   at("\\c needs a letter", 2, "\\c"),
+                   at("\\p needs a property's name in braces", 2, "\\pL"),
+                   at("a property's name does not end", 3, "\\p{L"),
+                   at("there is no such character", 6, "\\ud800"),
+                   at("there is no such character", 10, "\\u{110000}"),
+                   at("there is no such character", 6, "\\udc00"),
+                   at("an escape is not closed", 5, "\\u{41")});
   expect_refusals(Kind::regex, ErrorKind::user, {{"\xFF", "regex: is not valid UTF-8"}});
   expect_refusals(Kind::regex, ErrorKind::unsupported,
-                  {refused("look-aheads", 2, "(?=a)"), refused("look-aheads", 2, "(?!a)"), refused("look-behinds", 2, "(?<=a)"), refused("look-behinds", 2, "(?<!a)"), refused("groups with flags", 2, "(?i)a"),
-                   refused("word boundaries", 2, "\\b"), refused("word boundaries", 2, "\\B"), refused("word boundaries", 3, "[\\B]"), refused("back references", 2, "\\1"), refused("back references", 2, "\\9"), refused("back references", 2, "\\k<a>"),
-                   {"a{100001}", "regex: a repetition of more than 100000 in 'a{100001}'"}, {"a{0,100001}", "regex: a repetition of more than 100000 in 'a{0,100001}'"},
-                   {"\\p{Greek}", "regex: the Unicode property 'Greek' is not supported"}, {std::string(201, '(') + std::string(201, ')'), "regex: nested too deeply"},
-                   {"a{100000}", "regex: too large, its automaton has more than 100000 states; simplify it"}, {"(a{1000}){500}", "regex: too large, it needs more than 400000 states; lower its repetitions"}});
+                  {refused("look-aheads", 2, "(?=a)"),
+                   refused("look-aheads", 2, "(?!a)"),
+                   refused("look-behinds", 2, "(?<=a)"),
+                   refused("look-behinds", 2, "(?<!a)"),
+                   refused("groups with flags", 2, "(?i)a"),
+                   refused("word boundaries", 2, "\\b"),
+                   refused("word boundaries", 2, "\\B"),
+                   refused("word boundaries", 3, "[\\B]"),
+                   refused("back references", 2, "\\1"),
+                   refused("back references", 2, "\\9"),
+                   refused("back references", 2, "\\k<a>"),
+                   {"a{100001}", "regex: a repetition of more than 100000 in 'a{100001}'"},
+                   {"a{0,100001}", "regex: a repetition of more than 100000 in 'a{0,100001}'"},
+                   {"\\p{Greek}", "regex: the Unicode property 'Greek' is not supported"},
+                   {std::string(201, '(') + std::string(201, ')'), "regex: nested too deeply"},
+                   {"a{100000}", "regex: too large, its automaton has more than 100000 states; simplify it"},
+                   {"(a{1000}){500}", "regex: too large, it needs more than 400000 states; lower its repetitions"}});
   EXPECT_TRUE(TextMatcher(regex_of("a{99999}")).ok());
   EXPECT_TRUE(TextMatcher(regex_of(std::string(200, '(') + std::string(200, ')'))).ok());
 }
@@ -145,47 +184,86 @@ TEST(RegexMessages, WhatEscapesMatch) {
   TextMatcher braces(regex_of("a{,2}b{x}c{1,x}d{2}?e{1,}?"));
   EXPECT_TRUE(braces.accepts("a{,2}b{x}c{1,x}ddee"));
   TextMatcher spaces(regex_of("\\s{18}"));
-  EXPECT_TRUE(spaces.accepts("\xC2\xA0\xE1\x9A\x80\xE2\x80\x80\xE2\x80\x81\xE2\x80\x82\xE2\x80\x83\xE2\x80\x84\xE2\x80\x85\xE2\x80\x86\xE2\x80\x87\xE2\x80\x88\xE2\x80\x89\xE2\x80\x8A\xE2\x80\xA8\xE2\x80\xA9\xE2\x80\xAF\xE2\x81\x9F\xE3\x80\x80"));
+  EXPECT_TRUE(spaces.accepts(
+      "\xC2\xA0\xE1\x9A\x80\xE2\x80\x80\xE2\x80\x81\xE2\x80\x82\xE2\x80\x83\xE2\x80\x84\xE2\x80\x85\xE2\x80\x86\xE2\x80"
+      "\x87\xE2\x80\x88\xE2\x80\x89\xE2\x80\x8A\xE2\x80\xA8\xE2\x80\xA9\xE2\x80\xAF\xE2\x81\x9F\xE3\x80\x80"));
   TextMatcher mark(regex_of("\\s"));
   EXPECT_TRUE(mark.accepts("\xEF\xBB\xBF"));
-  for (const char* no : {"\xE2\x80\x8B", "\xE2\x80\xA7", "\xE1\x9A\x81", "\xC2\x9F", "\xC2\xA1", "\xE3\x80\x81"}) EXPECT_FALSE(mark.accepts(no));
+  for (const char* no : {"\xE2\x80\x8B", "\xE2\x80\xA7", "\xE1\x9A\x81", "\xC2\x9F", "\xC2\xA1", "\xE3\x80\x81"})
+    EXPECT_FALSE(mark.accepts(no));
 }
 
 TEST(StructureMessages, WithThePlace) {
   const std::string tag = R"({"begin":"<a>","content":{"type":"any_text"},"end":"</a>"})";
-  expect_refusals(Kind::structure, ErrorKind::user,
-                  {{"7", "structure: must be a JSON object"}, {"{", "structure: must be a JSON object"}, {"{}", "structure: the structure: must be an object with a \"type\""},
-                   {R"({"type":1})", "structure: the structure: must be an object with a \"type\""}, {R"({"type":"sequence","elements":[7]})", "structure: the structure.elements[0]: must be an object with a \"type\""},
-                   {R"({"type":"sequence"})", "structure: the structure.elements: must be an array that is not empty"}, {R"({"type":"or","elements":[]})", "structure: the structure.elements: must be an array that is not empty"},
-                   {R"({"type":"const_string"})", "structure: the structure.value: must be a string"}, {R"({"type":"regex","pattern":1})", "structure: the structure.pattern: must be a string"},
-                   {R"({"type":"grammar"})", "structure: the structure.grammar: must be a string"}, {R"({"type":"json_schema"})", "structure: the structure.json_schema: is missing"},
-                   {R"({"type":"optional"})", "structure: the structure.content: is missing"}, {R"({"type":"tag","begin":"a","end":"b"})", "structure: the structure.content: is missing"},
-                   {R"({"type":"tag","end":"b","content":{"type":"any_text"}})", "structure: the structure.begin: must be a string"}, {R"({"type":"tag","begin":"b","content":{"type":"any_text"}})", "structure: the structure.end: must be a string"},
-                   {R"({"type":"optional","content":{"type":"tag","begin":"b","end":"","content":{}}})", "structure: the structure.content.content: must be an object with a \"type\""},
-                   {R"({"type":"text_until"})", "structure: the structure.end: must be a string"}, {R"({"type":"text_until","end":""})", "structure: a trigger is empty"},
-                   {R"({"type":"triggered_tags","tags":[)" + tag + "]}", "structure: the structure.triggers: must be an array that is not empty"}, {R"({"type":"triggered_tags","triggers":["<"]})", "structure: the structure.tags: must be an array that is not empty"},
-                   {R"({"type":"triggered_tags","triggers":[1],"tags":[)" + tag + "]}", "structure: the structure.triggers[0]: must be a string"}, {R"({"type":"triggered_tags","triggers":["<"],"tags":[1]})", "structure: the structure.tags[0]: must be an object"},
-                   {R"({"type":"triggered_tags","triggers":["<"],"tags":[{"end":""}]})", "structure: the structure.tags[0].begin: must be a string"},
-                   {R"({"type":"triggered_tags","triggers":["<a","b"],"tags":[)" + tag + "]}", "structure: the structure.triggers[1]: no tag begins with it"},
-                   {R"({"type":"triggered_tags","triggers":["<"],"tags":[)" + tag + R"(,{"begin":"b","content":{"type":"any_text"},"end":""}]})", "structure: the structure.tags[1].begin: begins with no trigger"},
-                   {R"({"type":"tags_with_separator","separator":","})", "structure: the structure.tags: must be an array that is not empty"}, {R"({"type":"tags_with_separator","tags":[)" + tag + "]}", "structure: the structure.separator: must be a string"},
-                   {R"({"type":"tags_with_separator","separator":"","tags":[{"begin":"x"}]})", "structure: the structure.tags[0].end: must be a string"}});
+  expect_refusals(
+      Kind::structure, ErrorKind::user,
+      {{"7", "structure: must be a JSON object"},
+       {"{", "structure: must be a JSON object"},
+       {"{}", "structure: the structure: must be an object with a \"type\""},
+       {R"({"type":1})", "structure: the structure: must be an object with a \"type\""},
+       {R"({"type":"sequence","elements":[7]})",
+        "structure: the structure.elements[0]: must be an object with a \"type\""},
+       {R"({"type":"sequence"})", "structure: the structure.elements: must be an array that is not empty"},
+       {R"({"type":"or","elements":[]})", "structure: the structure.elements: must be an array that is not empty"},
+       {R"({"type":"const_string"})", "structure: the structure.value: must be a string"},
+       {R"({"type":"regex","pattern":1})", "structure: the structure.pattern: must be a string"},
+       {R"({"type":"grammar"})", "structure: the structure.grammar: must be a string"},
+       {R"({"type":"json_schema"})", "structure: the structure.json_schema: is missing"},
+       {R"({"type":"optional"})", "structure: the structure.content: is missing"},
+       {R"({"type":"tag","begin":"a","end":"b"})", "structure: the structure.content: is missing"},
+       {R"({"type":"tag","end":"b","content":{"type":"any_text"}})",
+        "structure: the structure.begin: must be a string"},
+       {R"({"type":"tag","begin":"b","content":{"type":"any_text"}})",
+        "structure: the structure.end: must be a string"},
+       {R"({"type":"optional","content":{"type":"tag","begin":"b","end":"","content":{}}})",
+        "structure: the structure.content.content: must be an object with a \"type\""},
+       {R"({"type":"text_until"})", "structure: the structure.end: must be a string"},
+       {R"({"type":"text_until","end":""})", "structure: a trigger is empty"},
+       {R"({"type":"triggered_tags","tags":[)" + tag + "]}",
+        "structure: the structure.triggers: must be an array that is not empty"},
+       {R"({"type":"triggered_tags","triggers":["<"]})",
+        "structure: the structure.tags: must be an array that is not empty"},
+       {R"({"type":"triggered_tags","triggers":[1],"tags":[)" + tag + "]}",
+        "structure: the structure.triggers[0]: must be a string"},
+       {R"({"type":"triggered_tags","triggers":["<"],"tags":[1]})",
+        "structure: the structure.tags[0]: must be an object"},
+       {R"({"type":"triggered_tags","triggers":["<"],"tags":[{"end":""}]})",
+        "structure: the structure.tags[0].begin: must be a string"},
+       {R"({"type":"triggered_tags","triggers":["<a","b"],"tags":[)" + tag + "]}",
+        "structure: the structure.triggers[1]: no tag begins with it"},
+       {R"({"type":"triggered_tags","triggers":["<"],"tags":[)" + tag +
+            R"(,{"begin":"b","content":{"type":"any_text"},"end":""}]})",
+        "structure: the structure.tags[1].begin: begins with no trigger"},
+       {R"({"type":"tags_with_separator","separator":","})",
+        "structure: the structure.tags: must be an array that is not empty"},
+       {R"({"type":"tags_with_separator","tags":[)" + tag + "]}",
+        "structure: the structure.separator: must be a string"},
+       {R"({"type":"tags_with_separator","separator":"","tags":[{"begin":"x"}]})",
+        "structure: the structure.tags[0].end: must be a string"}});
   std::string deep = R"({"type":"any_text"})";
   for (int i = 0; i < 16; ++i) deep = R"({"type":"optional","content":)" + deep + "}";
   EXPECT_TRUE(TextMatcher(make_constraint(Kind::structure, deep)).ok());
   std::string many = R"({"type":"or","elements":[)";
   for (int i = 0; i < 4095; ++i) many += std::string(i ? "," : "") + R"({"type":"const_string","value":"a"})";
   EXPECT_TRUE(TextMatcher(make_constraint(Kind::structure, many + "]}")).ok());
-  const auto parts = [](const std::string& where) { return "structure: " + where + ": more than 4096 parts, or 16 inside each other"; };
+  const auto parts = [](const std::string& where) {
+    return "structure: " + where + ": more than 4096 parts, or 16 inside each other";
+  };
   std::string place = "the structure";
   for (int i = 0; i < 17; ++i) place += ".content";
   expect_refusals(Kind::structure, ErrorKind::unsupported,
-                  {{R"({"type":"other"})", "structure: the structure: parts of type 'other' are not supported"}, {R"({"type":"optional","content":)" + deep + "}", parts(place)},
+                  {{R"({"type":"other"})", "structure: the structure: parts of type 'other' are not supported"},
+                   {R"({"type":"optional","content":)" + deep + "}", parts(place)},
                    {many + R"(,{"type":"any_text"}]})", parts("the structure.elements[4095]")},
-                   {R"({"type":"any_text","weakened":[7,"one thing"],"strict":true})", "structure: one thing; strict asks for all of it, so change that or leave strict out"},
-                   {R"({"type":"text_until","end":")" + std::string(16385, 'a') + "\"}", "structure: the triggers are longer than 16384 bytes"}});
-  EXPECT_TRUE(TextMatcher(make_constraint(Kind::structure, R"({"type":"text_until","end":")" + std::string(16384, 'a') + "\"}")).ok());
-  TextMatcher weak(make_constraint(Kind::structure, R"({"type":"any_text","weakened":["one",7,"two"],"strict":false})"));
+                   {R"({"type":"any_text","weakened":[7,"one thing"],"strict":true})",
+                    "structure: one thing; strict asks for all of it, so change that or leave strict out"},
+                   {R"({"type":"text_until","end":")" + std::string(16385, 'a') + "\"}",
+                    "structure: the triggers are longer than 16384 bytes"}});
+  EXPECT_TRUE(
+      TextMatcher(make_constraint(Kind::structure, R"({"type":"text_until","end":")" + std::string(16384, 'a') + "\"}"))
+          .ok());
+  TextMatcher weak(
+      make_constraint(Kind::structure, R"({"type":"any_text","weakened":["one",7,"two"],"strict":false})"));
   ASSERT_TRUE(weak.ok());
   EXPECT_EQ(weak.notes.weakened, (std::vector<std::string>{"one", "two"}));
 }
@@ -204,7 +282,8 @@ TEST(ConstraintMessages, ChoicesAndTriggers) {
   EXPECT_EQ(message(), "choice: more than 10000 texts or 1048576 bytes");
   EXPECT_EQ(TextMatcher(make_constraint(Kind::none, "")).error.message, "constraint: there is none");
   EXPECT_TRUE(TextMatcher(make_constraint(Kind::regex, "a", std::string(1024, 't'))).ok());
-  EXPECT_EQ(TextMatcher(make_constraint(Kind::regex, "a", std::string(1025, 't'))).error.message, "constraint: the trigger is longer than 1024 bytes");
+  EXPECT_EQ(TextMatcher(make_constraint(Kind::regex, "a", std::string(1025, 't'))).error.message,
+            "constraint: the trigger is longer than 1024 bytes");
 }
 
 }  // namespace

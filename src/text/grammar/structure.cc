@@ -23,8 +23,8 @@ class Structure {
       return Error::user(fmt::format("structure: {}: must be an object with a \"type\"", where));
     MILLRACE_TRY_VOID(spec_.check());
     if (depth > kMostStructureDepth || ++elements_ > kMostElements)
-      return Error::unsupported(
-          fmt::format("structure: {}: more than {} parts, or more than {} nested", where, kMostElements, kMostStructureDepth));
+      return Error::unsupported(fmt::format("structure: {}: more than {} parts, or more than {} nested", where,
+                                            kMostElements, kMostStructureDepth));
     MILLRACE_TRY_VOID(take_weakened(json));
     const auto& type = json["type"].get_ref<const std::string&>();
     if (type == "const_string") return literal(json, where);

@@ -13,9 +13,9 @@ namespace millrace {
 namespace {
 
 constexpr std::string_view kUnigramSpace = "\xE2\x96\x81";  // U+2581
-constexpr float kUnkPenalty = 10.0f;                     // below the worst token, as in SentencePiece
-constexpr size_t kMaxUnigramTokenBytes = 1024;                  // longer tokens are never chosen; bounds work per character
-constexpr size_t kChunkBytes = 1 << 22;                  // Viterbi restarts at a space beyond this much text
+constexpr float kUnkPenalty = 10.0f;                        // below the worst token, as in SentencePiece
+constexpr size_t kMaxUnigramTokenBytes = 1024;              // longer tokens are never chosen; bounds work per character
+constexpr size_t kChunkBytes = 1 << 22;                     // Viterbi restarts at a space beyond this much text
 
 class UnigramTokenizer final : public BaseTokenizer {
  public:

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <limits>
 
-#include "engine/logits_file.h"
+#include "evaluate/logits_file.h"
 
 namespace millrace {
 namespace {

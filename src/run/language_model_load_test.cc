@@ -6,8 +6,8 @@
 
 #include "base/memory.h"
 #include "base/memory_accounts.h"
-#include "engine/embedded_model.h"
-#include "engine/language_model.h"
+#include "run/embedded_model.h"
+#include "run/language_model.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -1,10 +1,10 @@
 // The simulated executor, its tier and its prefix store by themselves, with exact times: a step takes 1 s and 0.1 s a
 // token, a swap 0.01 s a token, a load 0.02 s a token.
-#include "engine/simulated_executor.h"
+#include "run/simulated_executor.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/simulated_store.h"
+#include "run/simulated_store.h"
 
 namespace millrace {
 namespace {

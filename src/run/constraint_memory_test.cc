@@ -1,9 +1,9 @@
 // What constraints may take of a memory budget: the least, the default share, and what is refused beyond it.
-#include "engine/constraint_memory.h"
+#include "run/constraint_memory.h"
 
 #include <gtest/gtest.h>
 
-#include "engine/language_model.h"
+#include "run/language_model.h"
 #include "test_paths.h"
 
 namespace millrace {

@@ -4,9 +4,9 @@
 
 #include <numeric>
 
-#include "engine/cpu_executor.h"
-#include "engine/language_model.h"
-#include "engine/memory_plan.h"
+#include "run/cpu_executor.h"
+#include "run/language_model.h"
+#include "run/memory_plan.h"
 #include "sampling/logprobs.h"
 #include "test_paths.h"
 

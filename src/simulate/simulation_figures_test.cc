@@ -5,8 +5,8 @@
 
 #include <algorithm>
 
-#include "engine/fairness_meter.h"
-#include "engine/simulation.h"
+#include "simulate/fairness_meter.h"
+#include "simulate/simulation.h"
 
 namespace millrace {
 namespace {

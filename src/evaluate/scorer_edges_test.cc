@@ -3,7 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "base/memory_accounts.h"
-#include "engine/scorer.h"
+#include "evaluate/scorer.h"
 #include "test_paths.h"
 
 namespace millrace {

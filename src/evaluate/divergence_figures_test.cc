@@ -4,7 +4,7 @@
 #include <cmath>
 #include <limits>
 
-#include "engine/divergence.h"
+#include "evaluate/divergence.h"
 
 namespace millrace {
 namespace {
