@@ -92,7 +92,8 @@ void BeamDriver::promise_blocks(BeamGroup& group) {
 void BeamDriver::finish(BeamGroup& group, FinishReason reason, std::vector<TokenEvent>& events) {
   if (group.finished) return;
   group.finished = true;
-  const auto answers = group.search.best(group.wanted);
+  auto answers = group.search.best(group.wanted);
+  answers.resize(static_cast<size_t>(group.wanted));  // a search that ended early has fewer: each answer gets its end
   for (size_t i = 0; i < answers.size(); ++i)
     emit(group, static_cast<int64_t>(i), answers[i], reason, i + 1 == answers.size(), events);
   const LiveStream& first = *group.slots.front();

@@ -162,7 +162,7 @@ TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
   e.add(1, search(1000, 6, 8, 3, 2));
   e.core->cancel(1);
   e.step();
-  EXPECT_EQ(told(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0, last"}));
+  EXPECT_EQ(told(e), (Lines{"1.0 -1 . cancelled 0.0000 of 0", "1.1 -1 . cancelled 0.0000 of 0, last"}));
   Request late = search(1000, 6, 8, 2, 2);
   late.time_limit_seconds = 0.0025;
   e.add(2, late);

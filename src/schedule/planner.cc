@@ -190,8 +190,9 @@ void Planner::plan_chunks(const ScheduleView& view, StepPlan& plan) {
   shares_.clear();
   spare_taken_.clear();
   runnable_.clear();
-  for (const Sequence* stream : view.running)
-    if (stream->remaining() > 0 && !stream->held_back) runnable_.push_back(stream);
+  for (const Sequence* stream : view.running)  // a stream that is still loading would take shares that others can use
+    if (stream->phase == StreamPhase::running && stream->remaining() > 0 && !stream->held_back)
+      runnable_.push_back(stream);
   ScheduleView ready = view;
   ready.running = runnable_;
   acting().share(ready, limits.batch_tokens, shares_);

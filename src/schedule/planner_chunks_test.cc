@@ -41,6 +41,15 @@ TEST_F(Chunks, HeldBackStreamsAndThoseWithNothingToRunDoNotRun) {
   EXPECT_EQ(prompts.chunks(), "2:[10+1]*") << "1 waits for its token: it has no prompt to run";
 }
 
+// A prompt whose blocks come from the store got the whole budget and did not run; the prompts behind it waited for its load.
+TEST_F(Chunks, LoadingStreamsTakeNoShare) {
+  Desk prompts("fcfs:reserve=prompt");
+  prompts.limits.batch_tokens = 16;
+  prompts.hold(prompts.run(1, 35, 0, 0), 3).phase = StreamPhase::loading;
+  prompts.hold(prompts.run(2, 4, 0, 0), 1);
+  EXPECT_EQ(prompts.chunks(), "2:[0+4]*");
+}
+
 TEST_F(Chunks, ASpareBlockIsGivenOnce) {
   decode(1, true), decode(2, true);
   desk.free_blocks = 1;
