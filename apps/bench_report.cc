@@ -12,6 +12,7 @@
 #include <numeric>
 
 #include "base/ordered_json.h"
+#include "base/version.h"
 #include "memory_report.h"
 #include "run/memory_plan.h"
 
@@ -150,7 +151,7 @@ nlohmann::ordered_json bench_record(const LanguageModel& model, const BenchTest&
   };
   const auto& files = *model.parts().files;
   const auto machine = machine_facts();
-  return {{"build_commit", MILLRACE_VERSION},
+  return {{"build_commit", kVersionText},
           {"build_number", 0},
           {"cpu_info", machine["cpu_info"]},
           {"cores", machine["cores"]},

@@ -6,6 +6,7 @@
 #include <string_view>
 #include <vector>
 
+#include "base/version.h"
 #include "command.h"
 #include "declaration.h"
 #include "parse_again.h"
@@ -50,7 +51,7 @@ CLI::App* add_command(CLI::App& app, const char* name, const char* summary, cons
 
 void declare_commands(CLI::App& app) {
   app.require_subcommand(1);
-  app.set_version_flag("--version", MILLRACE_VERSION);
+  app.set_version_flag("--version", kVersionText);
   app.set_config("--config", "", "TOML file with flags, one table per command");
   app.allow_config_extras(CLI::config_extras_mode::error);
   app.footer(kFooter);

@@ -1,6 +1,7 @@
 // millrace man: prints the manual page, generated from the command line's declaration.
 #include <fmt/format.h>
 
+#include "base/version.h"
 #include "command.h"
 #include "declaration.h"
 
@@ -49,7 +50,7 @@ std::string page(const std::vector<DeclaredCommand>& commands) {
   std::string out = fmt::format(
       ".TH MILLRACE 1 \"\" \"{}\" \"User Commands\"\n.SH NAME\nmillrace \\- LLM inference and serving engine\n"
       ".SH SYNOPSIS\n\\fBmillrace\\fR \\fICOMMAND\\fR [\\fIOPTION\\fR ...]\n.SH DESCRIPTION\n{}\n.SH COMMANDS\n",
-      roff(MILLRACE_VERSION), roff(commands.front().summary));
+      roff(kVersionText), roff(commands.front().summary));
   for (const DeclaredCommand& command : commands)
     if (!command.name.empty()) out += ".TP\n\\fB" + roff(command.name) + "\\fR\n" + roff(command.summary) + "\n";
   out += ".SH OPTIONS\n" + options_text(commands.front());

@@ -8,6 +8,7 @@
 #include <set>
 
 #include "base/memory_accounts.h"
+#include "base/version.h"
 #include "command.h"
 #include "model_flags.h"
 #include "parse_again.h"
@@ -219,7 +220,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   MILLRACE_TRY(auto models, flags.models.make(flags.model, flags.engine, flags.sampling));
   const std::string names = names_of(*models), first = models->resolve("").value_or("");
   MILLRACE_TRY(const Isa isa, select_isa());
-  flags.telemetry.version = MILLRACE_VERSION;
+  flags.telemetry.version = kVersionText;
   MILLRACE_TRY(flags.telemetry.otlp, with_otlp_environment(flags.telemetry.otlp, [](const char* name) -> const char* {
                  return std::getenv(name);
                }));
@@ -238,7 +239,7 @@ Result<int> serve(ServeFlags flags, const GivenFlags& given) {
   std::fflush(stdout);
   RequestLog& log = flags.service.telemetry->log();
   log.event(LogLevel::info, "serving",
-            {{"model", first}, {"host", flags.http.host}, {"port", server->port()}, {"version", MILLRACE_VERSION}});
+            {{"model", first}, {"host", flags.http.host}, {"port", server->port()}, {"version", kVersionText}});
   Running running{*server, flags, given};
   wait_for_end(running, signals);
   log.event(LogLevel::info, "stopped", {{"connections_cut", server->counts().connections}});

@@ -67,7 +67,7 @@ Result<void> write(const Flags& flags) {
   const SyntheticShape& shape = flags.shape;
   MILLRACE_TRY(const ArchSpec spec, synthetic_spec(shape));
   MILLRACE_TRY(const auto tensors, synthetic_tensors(spec, flags.format));
-  const auto archs_all = archs();
+  const auto archs_all = archs().members();
   const Arch* arch = *std::ranges::find(archs_all, shape.arch, &Arch::name);
   std::vector<FactorTensor> factors;  // none: plain rotations
   const auto keys = write_arch_gguf(*arch, spec, factors);

@@ -207,11 +207,12 @@ TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
     EXPECT_FALSE(checked.ok() || checked.error().kind != ErrorKind::internal);
     return checked.ok() ? "" : checked.error().message;
   };
-  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.left_out = 1; }),
+  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.left_out = 1; }),
             "stream 1: went without 1 tokens and may leave prefixes");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.computed = 9; }), "stream 1: 9 tokens are stored in 2 blocks");
-  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.blocks[1] = 5; }), "KV block 1: 1 streams counted, 0 hold it");
-  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.shared_blocks = 0; }), "KV block 0: a stream's own block is held by 2");
+  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.blocks[1] = 5; }), "KV block 1: 1 streams counted, 0 hold it");
+  EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.shared_blocks = 0; }),
+            "KV block 0: a stream's own block is held by 2");
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.share(1); }), "KV blocks: 5 references counted, 4 held");
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.release(1); }), "KV blocks: 3 references counted, 4 held");
 }

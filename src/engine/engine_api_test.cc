@@ -178,15 +178,15 @@ TEST(EngineApi, EveryLookIsAnswered) {
   const auto sink = [&](EngineSnapshot&& look) {
     EXPECT_FALSE(look.stopped);
     EXPECT_EQ(look.streams.size(), 1u);
-    if (++answered == static_cast<int>(Engine::kMostLooks)) all.set_value();
+    if (++answered == static_cast<int>(Engine::kMaxSnapshots)) all.set_value();
   };
-  for (size_t i = 0; i < Engine::kMostLooks; ++i) EXPECT_TRUE(held.engine->look(sink));
-  EXPECT_FALSE(held.engine->look(sink));  // so many are asked for already
+  for (size_t i = 0; i < Engine::kMaxSnapshots; ++i) EXPECT_TRUE(held.engine->snapshot(sink));
+  EXPECT_FALSE(held.engine->snapshot(sink));  // so many are asked for already
   EXPECT_FALSE(held.engine->liveness().stopped);
   EXPECT_EQ(held.engine->liveness().step_seconds, 0);  // the sink is called between steps
   held.let_on();
   EXPECT_EQ(all.get_future().wait_for(kPatience), std::future_status::ready);
-  EXPECT_EQ(answered, static_cast<int>(Engine::kMostLooks));
+  EXPECT_EQ(answered, static_cast<int>(Engine::kMaxSnapshots));
 }
 
 // What is open when the engine goes gets its last event, whether it was taken in or not; streams outlive the engine.

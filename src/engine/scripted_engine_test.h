@@ -282,15 +282,15 @@ class ScriptedExecutor final : public Executor {
 
  private:
   float* row(const Sequence& s, int64_t slot, int64_t layer) {
-    const BlockId block = s.blocks.at(static_cast<size_t>(slot / pool_->layout().block_tokens));
+    const BlockId block = s.kv.blocks.at(static_cast<size_t>(slot / pool_->layout().block_tokens));
     return reinterpret_cast<float*>(pool_->keys(layer, block, 0)) + slot % pool_->layout().block_tokens;
   }
   void store(const Sequence& s, int64_t token) {
     for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
-      *row(s, token - s.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
+      *row(s, token - s.kv.left_out, layer) = static_cast<float>(s.tokens.at(static_cast<size_t>(token)));
   }
   void compare(const Sequence& s, int64_t tokens) {
-    if (s.left_out > 0) return;
+    if (s.kv.left_out > 0) return;
     for (int64_t i = 0; i < tokens; ++i)
       for (int64_t layer = 0; layer < kScriptedLayers; ++layer)
         ASSERT_EQ(*row(s, i, layer), static_cast<float>(s.tokens.at(static_cast<size_t>(i))))

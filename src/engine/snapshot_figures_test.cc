@@ -106,7 +106,7 @@ TEST(SnapshotFigures, TheLatestEndedStreamsAreKept) {
     e.step();
   }
   const EngineSnapshot look = e.core->snapshot();
-  ASSERT_EQ(look.ended.size(), LookRecorder::kMostEnded);
+  ASSERT_EQ(look.ended.size(), SnapshotRecorder::kMostEnded);
   EXPECT_EQ(look.ended.front().request, 5u);
   EXPECT_EQ(look.ended.back().request, 260u);
 }
@@ -117,7 +117,7 @@ TEST(SnapshotFigures, WatchersAreForgottenAfterThreeSeconds) {
     ScriptedEngine e(scripted_options(40));
     e.core->snapshot();
     e.add(1, scripted_request(1000, 1, 9));
-    e.clock.advance_ns(LookRecorder::kForgottenNs + late);
+    e.clock.advance_ns(SnapshotRecorder::kPatienceNs + late);
     e.step();
     EXPECT_EQ(e.core->snapshot().steps.size(), late ? 0u : 1u);
   }

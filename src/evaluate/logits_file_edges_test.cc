@@ -78,7 +78,7 @@ TEST_F(LogitsFileEdges, IsWrittenAsItsHeadSays) {
   EXPECT_EQ(read[2], 9);
   const auto more = reader->next(&target, read);
   ASSERT_FALSE(more.ok());
-  EXPECT_EQ(more.error().message, path_ + ": holds only 1 rows");
+  EXPECT_EQ(more.error().message, path_ + ": has only 1 rows");
 }
 
 TEST_F(LogitsFileEdges, MissingRowsAreAnErrorAndNoFile) {
@@ -120,21 +120,22 @@ TEST_F(LogitsFileEdges, HeadsThatAreRefused) {
     ErrorKind kind;
   };
   const Case cases[] = {
-      {"", "is no file of saved log-probabilities; make one with perplexity --save-logits", ErrorKind::corrupt},
+      {"", "is not a file of saved log-probabilities; create one with perplexity --save-logits", ErrorKind::corrupt},
       {"NRLOGITS" + head(1, 0, 1, 1).substr(8) + row,
-       "is no file of saved log-probabilities; make one with perplexity --save-logits", ErrorKind::corrupt},
+       "is not a file of saved log-probabilities; create one with perplexity --save-logits", ErrorKind::corrupt},
       {head(2, 0, 1, 1) + row, "version 2; this build reads 1", ErrorKind::unsupported},
       {head(1, 2, 1, 1) + row, "element type 2; this build reads 0 (F32) and 1 (F16)", ErrorKind::unsupported},
       {head(1, 0, 0, 1) + row, "vocabulary of 0 is outside 1 to 268435456", ErrorKind::corrupt},
       {head(1, 0, (1 << 28) + 1, 1) + row, "vocabulary of 268435457 is outside 1 to 268435456", ErrorKind::corrupt},
-      {head(1, 0, 1 << 28, 1) + row, "1 rows of 1073741828 bytes after a head of 32 do not make the file's 40 bytes",
+      {head(1, 0, 1 << 28, 1) + row,
+       "1 rows of 1073741828 bytes after a head of 32 do not add up to the file's 40 bytes", ErrorKind::corrupt},
+      {head(1, 0, 1, 0), "0 rows of 8 bytes after a head of 32 do not add up to the file's 32 bytes",
        ErrorKind::corrupt},
-      {head(1, 0, 1, 0), "0 rows of 8 bytes after a head of 32 do not make the file's 32 bytes", ErrorKind::corrupt},
-      {head(1, 0, 1, 2) + row, "2 rows of 8 bytes after a head of 32 do not make the file's 40 bytes",
+      {head(1, 0, 1, 2) + row, "2 rows of 8 bytes after a head of 32 do not add up to the file's 40 bytes",
        ErrorKind::corrupt},
-      {head(1, 0, 1, 1) + row + "x", "1 rows of 8 bytes after a head of 32 do not make the file's 41 bytes",
+      {head(1, 0, 1, 1) + row + "x", "1 rows of 8 bytes after a head of 32 do not add up to the file's 41 bytes",
        ErrorKind::corrupt},
-      {head(1, 1, 1, 1) + row, "1 rows of 6 bytes after a head of 32 do not make the file's 40 bytes",
+      {head(1, 1, 1, 1) + row, "1 rows of 6 bytes after a header of 32 do not add up to the file's 40 bytes",
        ErrorKind::corrupt},
   };
   for (const Case& one : cases) {
@@ -153,7 +154,7 @@ TEST_F(LogitsFileEdges, ValuesThatAreNoLogProbabilities) {
        {std::pair(0.02f, "0.02"), {-1.5e30f, "-1.5e+30"}, {std::numeric_limits<float>::infinity(), "inf"}}) {
     const Error error = failure(row(value));
     EXPECT_EQ(error.kind, ErrorKind::corrupt);
-    EXPECT_EQ(error.message, path_ + ": row 0 holds " + text + " for token 1, which is no log-probability");
+    EXPECT_EQ(error.message, path_ + ": row 0 has " + text + " for token 1, which is not a log-probability");
   }
   EXPECT_FALSE(failure(row(std::nanf(""))).message.empty());
   for (float good : {0.01f, 0.0f, -1e30f}) {

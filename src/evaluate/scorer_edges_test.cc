@@ -58,11 +58,12 @@ TEST(ScorerEdges, OptionsThatAreRefused) {
   const Case cases[] = {
       {{.context = 1}, "context: must be 2 to 16777216 tokens, is 1"},
       {{.context = (1 << 24) + 1}, "context: must be 2 to 16777216 tokens, is 16777217"},
-      {{.context = 65}, "context: the model was loaded for 64 tokens, 65 asked for"},
+      {{.context = 65}, "context: the model was loaded for 64 tokens, 65 requested"},
       {{.context = 64, .batch_tokens = 0}, "batch tokens: must be 1 to 16777216, is 0"},
       {{.context = 64, .batch_tokens = (1 << 24) + 1}, "batch tokens: must be 1 to 16777216, is 16777217"},
       {{.context = 64, .kv_format = "q99"}, "KV format: unknown name q99; try f32, f16, bf16 or q8_0"},
-      {{.context = 64, .kv_format = "q4_0"}, "KV format: no attention kernel reads q4_0; try f32, f16, bf16 or q8_0"},
+      {{.context = 64, .kv_format = "q4_0"},
+       "KV format: no attention kernel supports q4_0; try f32, f16, bf16 or q8_0"},
   };
   for (const Case& one : cases) {
     const auto made = Scorer::create(model, one.options);

@@ -98,7 +98,7 @@ TEST_F(Llama2c, RefusesDamage) {
   EXPECT_CONTAINS(error_of(version2().zeros(1)), "remain after the last tensor");
   EXPECT_CONTAINS(error_of(sizes(0)), "vocab_size is 0");
   EXPECT_CONTAINS(error_of(sizes(INT32_MIN)), "vocab_size is");
-  EXPECT_CONTAINS(error_of(sizes(1 << 24)), "tensor 'token_embd.weight' at offset 28: its 67108864 values go past");
+  EXPECT_CONTAINS(error_of(sizes(1 << 24)), "tensor 'token_embd.weight' at offset 28: its 67108864 values extend past");
   EXPECT_CONTAINS(error_of(Bytes().put(4).put(4).put(1).put(3).put(1).put(5).put(8)), "do not divide evenly");
   EXPECT_CONTAINS(error_of(Bytes().put(uint32_t{0x616b3432}).put(int32_t{1})), "version 1 is not supported");
   EXPECT_CONTAINS(error_of(version2(3)), "not whole groups of 3");

@@ -184,9 +184,9 @@ LiveStream make_stream(Executor& executor, const Request& request) {
   s.tokens = request.prompt;
   s.prompt_tokens = s.size();
   s.request = request;
-  s.caches = true;
+  s.prefix.caches = true;
   EXPECT_TRUE(executor.begin(stream).ok());
-  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.blocks.push_back(*executor.kv().allocate());
+  for (int64_t i = 0; i < executor.kv().blocks_for(s.size() + 8); ++i) s.kv.blocks.push_back(*executor.kv().allocate());
   return stream;
 }
 
@@ -206,7 +206,7 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
   EXPECT_TRUE(unseen.importance.empty());  // nobody asked
   executor->observe_attention();
   LiveStream stream = make_stream(*executor, prompt_of(10)), private_one = make_stream(*executor, prompt_of(9));
-  private_one.sequence.caches = false;
+  private_one.sequence.prefix.caches = false;
   executor->forward(std::vector<StepWork>{{&private_one, {0, 0, 9, true}}, {&stream, {0, 0, 10, true}}});
   EXPECT_TRUE(private_one.importance.empty());
   ASSERT_EQ(stream.importance.size(), 3u);  // 4, 4 and 2 tokens

@@ -63,11 +63,11 @@ TEST_F(DeadlineAccept, TheAnswerIsWhatTheClientExpectsOfIt) {
 
 TEST_F(DeadlineAccept, PromptsWithEarlierDeadlinesComeFirst) {
   Sequence& other = desk.wait(1, 15);
-  other.deadline = 1;
+  other.times.deadline = 1;
   // Its prompt takes 15 + 15/8 s; beside it a token takes 1 + 8/8 + 1 + 16/8 s.
   expect_least(7.875 + 16.875 + 8 * 5, "waiting");
   desk.clear();
-  desk.run(1, 15, 0, 0).deadline = 1;
+  desk.run(1, 15, 0, 0).times.deadline = 1;
   expect_least(7.875 + 16.875 + 8 * 5, "running");
   desk.streams[0]->computed = 5;
   expect_least(7.875 + 10 + 15.0 / 8 + 8 * 5, "a third of its prompt is there");
@@ -81,13 +81,13 @@ TEST_F(DeadlineAccept, EqualDeadlinesCountAndLaterOnesDoNot) {
   stream.times.deadline = 64 * kSecond;
   for (auto [deadline, ok] :
        {std::pair{64 * kSecond - 1, false}, {64 * kSecond, false}, {64 * kSecond + 1, true}, {int64_t{0}, true}}) {
-    other.deadline = deadline;
+    other.times.deadline = deadline;
     EXPECT_EQ(desk.planner->policy().accept(stream, desk.view()).ok(), ok) << deadline;
   }
 }
 
 TEST_F(DeadlineAccept, NoMoreRunBesideItThanAStepHolds) {
-  for (RequestId id : {1, 2, 3}) desk.run(id, 14, 1, 14).deadline = 1;
+  for (RequestId id : {1, 2, 3}) desk.run(id, 14, 1, 14).times.deadline = 1;
   desk.limits.max_streams = 2;
   expect_least(7.875 + 8 * (2 + 3), "with one of the three");
   desk.limits.max_streams = 3;

@@ -100,7 +100,7 @@ TEST_F(SkipJoinShares, TheLastInOrderLeavesBeforeMemoryRunsOut) {
   desk.free_blocks = 4;
   desk.streams[1]->phase = StreamPhase::swapping_out;
   EXPECT_EQ(early(), 1u) << "2 is on its way already";
-  desk.streams[0]->blocks.clear();
+  desk.streams[0]->kv.blocks.clear();
   EXPECT_EQ(early(), 0u) << "1 holds nothing, 3 stands where the first waiting one does";
   desk.wait(12, 2);
   look();

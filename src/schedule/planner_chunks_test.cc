@@ -41,7 +41,8 @@ TEST_F(Chunks, HeldBackStreamsAndThoseWithNothingToRunDoNotRun) {
   EXPECT_EQ(prompts.chunks(), "2:[10+1]*") << "1 waits for its token: it has no prompt to run";
 }
 
-// A prompt whose blocks come from the store got the whole budget and did not run; the prompts behind it waited for its load.
+// A prompt whose blocks come from the store got the whole budget and did not run; the prompts behind it waited for its
+// load.
 TEST_F(Chunks, LoadingStreamsTakeNoShare) {
   Desk prompts("fcfs:reserve=prompt");
   prompts.limits.batch_tokens = 16;

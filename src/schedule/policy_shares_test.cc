@@ -131,9 +131,9 @@ TEST(PolicyShares, PriorityAndDeadlineGoByTheirOrder) {
   EXPECT_EQ(shares(priority, 50), "4:1 2:1 3:30 1:18") << "the same again";
   Desk deadline("deadline");
   run_four(deadline);
-  deadline.streams[2]->deadline = 9, deadline.streams[3]->deadline = 1;
+  deadline.streams[2]->times.deadline = 9, deadline.streams[3]->times.deadline = 1;
   EXPECT_EQ(shares(deadline, 50), "4:1 2:1 3:30 1:18");
-  deadline.streams[0]->deadline = 8;
+  deadline.streams[0]->times.deadline = 8;
   EXPECT_EQ(shares(deadline, 50), "4:1 2:1 1:40 3:8");
 }
 

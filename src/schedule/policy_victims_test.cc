@@ -87,7 +87,7 @@ TEST(PolicyRanks, PriorityThenArrival) {
 TEST(PolicyRanks, TheEarliestDeadlineThenArrivalAndNoneLast) {
   Desk desk("deadline");
   for (auto [id, deadline] : {std::pair{1, 0}, {2, 9}, {3, 1}, {4, 0}, {5, 9}})
-    desk.wait(static_cast<RequestId>(id), 10).deadline = deadline;
+    desk.wait(static_cast<RequestId>(id), 10).times.deadline = deadline;
   EXPECT_EQ(ranked(desk), "3 2 5 1 4");
 }
 

@@ -49,7 +49,7 @@ TEST_F(VtcCounters, AdmissionChargesThePromptOnce) {
   desk.admitted(prompt);
   served("b", 100);
   expect_equal("a", "b");
-  prompt.preemptions = 1;
+  prompt.progress.preemptions = 1;
   served("b", 2);
   desk.admitted(prompt);
   expect_equal("a", "b");
@@ -58,7 +58,7 @@ TEST_F(VtcCounters, AdmissionChargesThePromptOnce) {
 TEST_F(VtcCounters, APreemptedStreamsPromptIsNotCountedInTheQueueEither) {
   comes("a"), comes("b");
   Sequence again = of("a", 50), next = of("a", 50), other = of("b", 50);
-  again.preemptions = 1;
+  again.progress.preemptions = 1;
   std::vector<const Sequence*> queue = {&again, &next, &other};
   desk.planner->policy().rank(queue, desk.view());
   EXPECT_EQ(queue, (std::vector<const Sequence*>{&again, &next, &other}));

@@ -127,7 +127,7 @@ TEST_F(StoreFiles, RefuseWhatIsNoStore) {
             fmt::format("KV store: {}/none/store cannot be opened: No such file or directory", folder_));
   EXPECT_EQ(refusal(ErrorKind::resource, {.path = folder_}),
             fmt::format("KV store: {} cannot be opened: Is a directory", folder_));
-  EXPECT_EQ(refusal(ErrorKind::user, {.path = "/dev/null"}), "KV store: /dev/null is no regular file");
+  EXPECT_EQ(refusal(ErrorKind::user, {.path = "/dev/null"}), "KV store: /dev/null is not a regular file");
   for (const std::string& content :
        {std::string("x"), std::string(4095, '\0'), std::string(4096, 'x'), std::string(9000, 'x')}) {
     std::ofstream(path_, std::ios::trunc) << content;
@@ -212,7 +212,7 @@ TEST_F(StoreFiles, ThatFindNoRoomLeaveNothing) {
   SystemCalls calls;
   for (const auto& [error, words] : {std::pair{ENOSPC, "No space left on device"}, {EFBIG, "File too large"}}) {
     calls.allocate = [error = error] { return error; };
-    EXPECT_EQ(refusal(ErrorKind::resource), fmt::format("KV store: {} wants {} bytes: {}", path_, kBytes, words));
+    EXPECT_EQ(refusal(ErrorKind::resource), fmt::format("KV store: {} needs {} bytes: {}", path_, kBytes, words));
     EXPECT_EQ(size(), 0);
   }
 }
@@ -230,7 +230,7 @@ TEST_F(StoreFiles, HaveHolesWhereTheFileSystemCanDoNoBetter) {
   int truncated = 0;
   calls.truncate = [&] { return ++truncated == 2 ? EIO : 0; };  // the first one empties the file
   EXPECT_EQ(refusal(ErrorKind::resource, {.identity_text = "another"}),
-            fmt::format("KV store: {} cannot be made so large: Input/output error", path_));
+            fmt::format("KV store: {} cannot be resized: Input/output error", path_));
 }
 
 }  // namespace

@@ -97,7 +97,7 @@ TEST(StoreOrders, HaveTheirNames) {
   const auto refused = find_store_order("size");
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::user);
-  EXPECT_EQ(refused.error().message, "KV store: order 'size'; there are: arrival, importance");
+  EXPECT_EQ(refused.error().message, "KV store: unknown order 'size'; available: arrival, importance");
 }
 
 TEST(StoreHeader, EveryByteIsWhereItWas) {

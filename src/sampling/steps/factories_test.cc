@@ -38,7 +38,7 @@ void check(const std::vector<Case>& cases) {
 }
 
 TEST(Factories, NoStepIsMadeOfNeutralOptions) {
-  for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.make(neutral()), nullptr) << entry.info.name;
+  for (const auto& entry : samplers().entries()) EXPECT_EQ(entry.member(neutral()), nullptr) << entry.info.name;
 }
 
 TEST(Factories, Penalties) {

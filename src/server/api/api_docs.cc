@@ -4,6 +4,7 @@
 
 #include <algorithm>
 
+#include "base/version.h"
 #include "server/api/endpoint.h"
 
 namespace millrace {
@@ -162,7 +163,7 @@ Json openapi_json() {
     paths[path][method] = std::move(operation);
   }
   return {{"openapi", "3.1.0"},
-          {"info", {{"title", "millrace"}, {"version", "0.1.0"}}},
+          {"info", {{"title", "millrace"}, {"version", kVersion}}},
           {"paths", std::move(paths)},
           {"components", {{"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
           {"security", Json::array({Json{{"key", Json::array()}}})}};

@@ -1,11 +1,12 @@
 // vLLM's own endpoints. Its /tokenize and /detokenize are in llama_server.cc, /rerank and /score in rerank.cc.
+#include "base/version.h"
 #include "server/api/api.h"
 #include "server/service.h"
 
 namespace millrace {
 namespace {
 
-Handled version(Call&) { return json_reply({{"version", "0.1.0"}}); }
+Handled version(Call&) { return json_reply({{"version", kVersion}, {"commit", kCommit}}); }
 Handled ping(Call&) { return HttpReply{.content_type = "text/plain", .body = ""}; }
 Handled load(Call& call) {
   int64_t streams = 0;

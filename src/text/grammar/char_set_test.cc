@@ -179,7 +179,7 @@ TEST(CompileBudgets, LookAtTheClockAfterSoMuchWork) {
   const auto refused = budget.check(1);
   ASSERT_FALSE(refused.ok());
   EXPECT_EQ(refused.error().kind, ErrorKind::cancelled);
-  EXPECT_EQ(refused.error().message, "grammar: nobody waits for it any more");
+  EXPECT_EQ(refused.error().message, "grammar: cancelled, the request has ended");
   *gone = false;
   EXPECT_FALSE(budget.check().ok());
   CompileBudget late({.seconds = -1});

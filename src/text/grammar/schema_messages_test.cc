@@ -28,8 +28,8 @@ TEST(SchemaMessages, WhatIsNoSchema) {
        {"3", "JSON schema: : a schema must be an object, true or false"},
        {R"({"properties":{"a":7}})", "JSON schema: /properties/a: a schema must be an object, true or false"},
        {R"({"not":7})", "JSON schema: /not: a schema must be an object, true or false"},
-       {R"({"properties":{"a":{"type":"strin"}}})", "JSON schema: /properties/a/type: '\"strin\"' is no type"},
-       {R"({"type":["null",4]})", "JSON schema: /type: '4' is no type"},
+       {R"({"properties":{"a":{"type":"strin"}}})", "JSON schema: /properties/a/type: \"strin\" is not a type"},
+       {R"({"type":["null",4]})", "JSON schema: /type: 4 is not a type"},
        {R"({"enum":3})", "JSON schema: /enum: must be a list"},
        {R"({"minLength":-1})", "JSON schema: /minLength: must be a whole number, 0 or more"},
        {R"({"minLength":1.5})", "JSON schema: /minLength: must be a whole number, 0 or more"},
@@ -73,9 +73,9 @@ TEST(SchemaMessages, WhatIsNotKept) {
        {R"({"minItems":1e20})", "JSON schema: /minItems: is too large"},
        {R"({"$recursiveRef":"#"})", "JSON schema: /$recursiveRef: is not supported"},
        {R"({"items":{"$ref":"other.json#/a"}})",
-        "JSON schema: /items: $ref 'other.json#/a' leads to nothing in this schema, and nothing is fetched"},
+        "JSON schema: /items: $ref 'other.json#/a' has no target in this schema, and remote schemas are not fetched"},
        {R"({"$ref":"#/$defs/none"})",
-        "JSON schema: : $ref '#/$defs/none' leads to nothing in this schema, and nothing is fetched"},
+        "JSON schema: : $ref '#/$defs/none' has no target in this schema, and remote schemas are not fetched"},
        {R"({"not":{"uniqueItems":true}})",
         "JSON schema: /not: 'not', 'if' or 'oneOf' over 'uniqueItems' is not supported"},
        {R"({"not":{"unevaluatedProperties":false}})",
@@ -92,22 +92,22 @@ TEST(SchemaMessages, WhatIsNotKept) {
        {R"({"items":{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}})",
         "JSON schema: /items/patternProperties: more than 4 patterns"},
        {R"({"allOf":[{"contains":{"const":1}},{"contains":{"const":2}},{"contains":{"const":3}},{"contains":{"const":4}},{"contains":{"const":5}}]})",
-        "JSON schema: /contains: more than 4 demands on the same list are not supported"},
+        "JSON schema: /contains: more than 4 such requirements on one list are not supported"},
        {R"({"items":{"contains":{"const":1},"minContains":63,"maxItems":63}})",
-        "JSON schema: /items/contains: with the list's bounds it gives too many states"},
+        "JSON schema: /items/contains: too many states with the bounds of the list"},
        {R"({"type":"object","not":{"additionalProperties":{"type":"null"}},"minProperties":3})",
-        "JSON schema: /minProperties: 3 with 0 of them required is not supported where the names of others are free"},
+        "JSON schema: /minProperties: 3 with 0 of them required is not supported where other property names are "
+        "arbitrary"},
        {R"({"type":"object","minProperties":1,"allOf":[{"not":{"patternProperties":{"^a":{"type":"null"}}}},{"not":{"patternProperties":{"b$":{"type":"string"}}}}]})",
-        "JSON schema: /allOf/1/not: 'not' over its properties: several about the same keys are not supported"}},
+        "JSON schema: /allOf/1/not: 'not' over its properties: several conditions on the same keys are not supported"}},
       ErrorKind::unsupported);
 }
 
 TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
   const char* kTags =
       R"(,"properties":{"t":{"type":"array","items":{"type":"string"},"uniqueItems":true},"f":{"type":"string","format":"iri"}}})";
-  const std::string why =
-      "/properties/t/uniqueItems is not kept: the items may have too many values to tell which of them have come";
-  const std::string end = "; strict asks for all of it, so change that or leave strict out";
+  const std::string why = "/properties/t/uniqueItems is not enforced: the items have too many possible values to track";
+  const std::string end = "; strict mode requires exact enforcement: change the schema or omit strict";
   const TextMatcher strict(schema_of(std::string(R"({"x-millrace-strict":true)") + kTags));
   const TextMatcher named(schema_of(std::string(R"({"x-millrace-strict":"tool 'f'")") + kTags));
   const TextMatcher not_strict(schema_of(std::string(R"({"x-millrace-strict":false)") + kTags));
@@ -115,12 +115,12 @@ TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
   EXPECT_EQ(strict.error.kind, ErrorKind::unsupported);
   EXPECT_EQ(named.error.message, "JSON schema: tool 'f': " + why + end);
   ASSERT_TRUE(not_strict.ok());
-  EXPECT_EQ(not_strict.notes.weakened, (std::vector<std::string>{why, "/properties/f/format 'iri' is not kept"}));
+  EXPECT_EQ(not_strict.notes.weakened, (std::vector<std::string>{why, "/properties/f/format 'iri' is not enforced"}));
   const TextMatcher kept(schema_of(R"({"x-millrace-strict":true,"type":"string","format":"colour"})"));
   EXPECT_TRUE(kept.ok()) << kept.error.message;
   EXPECT_EQ(
       kept.notes.ignored,
-      std::vector<std::string>{"/format 'colour' is no format of JSON Schema and is ignored, as the standard says"});
+      std::vector<std::string>{"/format 'colour' is not a JSON Schema format and is ignored, as the standard specifies"});
 }
 
 TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
@@ -128,10 +128,10 @@ TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
       R"({"items":{"x-a":1,"maxlength":2},"title":"","description":"","default":1,"examples":[],"$comment":"","readOnly":true,"writeOnly":true,
       "deprecated":true,"contentEncoding":"","contentMediaType":"","contentSchema":{},"example":1,"$vocabulary":{},"$recursiveAnchor":true,"type":"array"})"));
   ASSERT_TRUE(one.ok()) << one.error.message;
-  EXPECT_EQ(
-      one.notes.ignored,
-      (std::vector<std::string>{"/items/x-a is no keyword of JSON Schema and is ignored, as the standard says",
-                                "/items/maxlength is no keyword of JSON Schema and is ignored, as the standard says"}));
+  EXPECT_EQ(one.notes.ignored,
+            (std::vector<std::string>{
+                "/items/x-a is not a JSON Schema keyword and is ignored, as the standard specifies",
+                "/items/maxlength is not a JSON Schema keyword and is ignored, as the standard specifies"}));
   EXPECT_TRUE(one.notes.weakened.empty());
   GrammarNotes notes;
   for (int i = 0; i < 60; ++i) notes.weaken(fmt::format("note {}", i / 2 * 2)), notes.ignore(fmt::format("{}", i));
@@ -170,29 +170,29 @@ TEST(SchemaMessages, SizesAtTheirLimits) {
   const auto wide = [](int n) {
     return R"({"anyOf":[)" + several(n, [](int i) { return fmt::format(R"({{"const":{}}})", i); }) + "]}";
   };
-  expect_limit(wide, 256, "JSON schema: : its combinations give more than 256 alternatives");
+  expect_limit(wide, 256, "JSON schema: : its combinations produce more than 256 alternatives");
   const auto front = [](int n) {
     return R"({"type":"array","prefixItems":[)" + several(n, [](int) { return "{}"; }) + "]}";
   };
   EXPECT_TRUE(TextMatcher(schema_of(front(390))).ok());
-  EXPECT_EQ(TextMatcher(schema_of(front(1001))).error.message, "JSON schema: : more than 1000 items in front");
+  EXPECT_EQ(TextMatcher(schema_of(front(1001))).error.message, "JSON schema: : more than 1000 prefix items");
   const auto counted = [](int n) {
     return fmt::format(R"({{"type":"array","contains":{{"const":1}},"minContains":2,"minItems":{}}})", n);
   };
-  expect_limit(counted, 1332, "JSON schema: /contains: with the list's bounds it gives too many states");
+  expect_limit(counted, 1332, "JSON schema: /contains: too many states with the bounds of the list");
   const auto bounded = [](int n) {
     return fmt::format(R"({{"type":"array","contains":{{"const":1}},"maxContains":1,"maxItems":{}}})", n);
   };
-  expect_limit(bounded, 1999, "JSON schema: /contains: with the list's bounds it gives too many states");
+  expect_limit(bounded, 1999, "JSON schema: /contains: too many states with the bounds of the list");
   const auto properties = [](int n, const std::string& bounds) {
     return R"({"type":"object","additionalProperties":false,"properties":{)" +
            several(n, [](int i) { return fmt::format(R"("p{}":{{}})", i); }) + "}," + bounds + "}";
   };
   const auto all = [&](int n) { return properties(n, fmt::format(R"("minProperties":{},"maxProperties":{})", n, n)); };
-  expect_limit(all, 58, "JSON schema: a list or an object has more than 100000 ways from item to item");
+  expect_limit(all, 58, "JSON schema: the order of members in a list or an object takes more than 100000 transitions");
   const auto two = [&](int n) { return TextMatcher(schema_of(properties(n, R"("minProperties":2)"))).error.message; };
-  EXPECT_EQ(two(1364), "JSON schema: a list or an object has more than 100000 ways from item to item");
-  EXPECT_EQ(two(1365), "JSON schema: : with the bounds on their number its 1365 properties give too many states");
+  EXPECT_EQ(two(1364), "JSON schema: the order of members in a list or an object takes more than 100000 transitions");
+  EXPECT_EQ(two(1365), "JSON schema: : bounds on the number of its 1365 properties take too many states");
 }
 
 }  // namespace

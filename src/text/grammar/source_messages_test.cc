@@ -28,27 +28,27 @@ TEST(GbnfMessages, WithTheLine) {
                    {"\n\n= x", "grammar: expected NAME ::= in line 3"},
                    {"root ::= \"a\"\nroot ::= \"b\"", "grammar: rule 'root' is defined twice in line 2"},
                    {"root ::= b", "grammar: rule 'b' is used but not defined"},
-                   {"# only a comment", "grammar: there is no rule 'root' to begin with"},
+                   {"# only a comment", "grammar: there is no rule 'root'"},
                    {"root ::= (\"a\"\n", "grammar: a ( is not closed in line 2"},
                    {"root ::= \"a\n", "grammar: a literal is not closed in line 2"},
-                   {"root ::= 'a\\", "grammar: it ends in a backslash in line 1"},
+                   {"root ::= 'a\\", "grammar: the text ends in a backslash in line 1"},
                    {"root ::= [a", "grammar: a [ is not closed in line 1"},
-                   {"root ::= \"\\q\"", "grammar: \\q is no escape in line 1"},
+                   {"root ::= \"\\q\"", "grammar: \\q is not a valid escape in line 1"},
                    {"root ::= \"\\x4g\"", "grammar: an escape needs hexadecimal digits in line 1"},
                    {"root ::= \"\\x4", "grammar: an escape needs hexadecimal digits in line 1"},
-                   {"root ::= \"\\ud800\"", "grammar: there is no such character in line 1"},
-                   {"root ::= \"\\udfff\"", "grammar: there is no such character in line 1"},
-                   {"root ::= \"\\U00110000\"", "grammar: there is no such character in line 1"},
-                   {"root ::= [b-a]", "grammar: a range is the wrong way round in line 1"},
+                   {"root ::= \"\\ud800\"", "grammar: the code point does not exist in line 1"},
+                   {"root ::= \"\\udfff\"", "grammar: the code point does not exist in line 1"},
+                   {"root ::= \"\\U00110000\"", "grammar: the code point does not exist in line 1"},
+                   {"root ::= [b-a]", "grammar: the bounds of a range are in the wrong order in line 1"},
                    {"root ::= \"a\"{}", "grammar: { needs a number in line 1"},
                    {"root ::= \"a\"{2", "grammar: a { is not closed in line 1"},
-                   {"root ::= \"a\"{3,2}", "grammar: a repetition's bounds are the wrong way round in line 1"},
+                   {"root ::= \"a\"{3,2}", "grammar: the minimum of a repetition exceeds its maximum in line 1"},
                    {"root ::= \"a\" & \"b\"", "grammar: unexpected '&' in line 1"},
                    {"root ::= root \"a\" | \"b\"",
-                    "grammar: rule 'root' calls itself before it writes anything; put what comes first in front"},
+                    "grammar: rule 'root' is left-recursive; make it consume text before it calls itself"},
                    {"root ::= a\na ::= \"\" b\nb ::= \"x\"? a", "grammar: no text satisfies it"},
                    {"root ::= a | \"y\"\na ::= \"\" b\nb ::= \"x\"? a | \"z\"",
-                    "grammar: rule 'a' calls itself before it writes anything; put what comes first in front"},
+                    "grammar: rule 'a' is left-recursive; make it consume text before it calls itself"},
                    {"root ::= \"(\" root \")\"", "grammar: no text satisfies it"}});
   expect_refusals(
       Kind::grammar, ErrorKind::unsupported,
@@ -103,28 +103,28 @@ TEST(RegexMessages, WithTheByte) {
     return Refusal{text, fmt::format("regex: {} are not supported, at byte {} of '{}'", what, byte, text)};
   };
   expect_refusals(Kind::regex, ErrorKind::user,
-                  {at("there is a ) without a (", 1, "a)b"),
+                  {at("a ) has no matching (", 1, "a)b"),
                    at("a ( is not closed", 3, "(ab"),
-                   at("a group's name does not end", 3, "(?<ab"),
+                   at("a group's name is not closed", 3, "(?<ab"),
                    at("there is nothing to repeat", 2, "a|*"),
                    at("there is nothing to repeat", 0, "+"),
                    at("a repetition cannot be repeated", 2, "a**"),
                    at("^ and $ cannot be repeated", 2, "^*"),
                    at("^ and $ cannot be repeated", 5, "a${2}"),
-                   at("the repetition's bounds are the wrong way round", 6, "a{3,2}"),
+                   at("the minimum of a repetition exceeds its maximum", 6, "a{3,2}"),
                    at("a [ is not closed", 2, "[a"),
                    at("a [ is not closed", 3, "[a-"),
-                   at("a range is the wrong way round", 4, "[b-a]"),
-                   at("it ends in a backslash", 1, "\\"),
-                   at("\\q is no escape", 2, "\\q"),
+                   at("the bounds of a range are in the wrong order", 4, "[b-a]"),
+                   at("the text ends in a backslash", 1, "\\"),
+                   at("\\q is not a valid escape", 2, "\\q"),
                    at("octal escapes are not allowed", 2, "\\01"),
                    at("\\c needs a letter", 3, "\\c1"),
                    at("\\c needs a letter", 2, "\\c"),
                    at("\\p needs a property's name in braces", 2, "\\pL"),
-                   at("a property's name does not end", 3, "\\p{L"),
-                   at("there is no such character", 6, "\\ud800"),
-                   at("there is no such character", 10, "\\u{110000}"),
-                   at("there is no such character", 6, "\\udc00"),
+                   at("a property's name is not closed", 3, "\\p{L"),
+                   at("the code point does not exist", 6, "\\ud800"),
+                   at("the code point does not exist", 10, "\\u{110000}"),
+                   at("the code point does not exist", 6, "\\udc00"),
                    at("an escape is not closed", 5, "\\u{41")});
   expect_refusals(Kind::regex, ErrorKind::user, {{"\xFF", "regex: is not valid UTF-8"}});
   expect_refusals(Kind::regex, ErrorKind::unsupported,
@@ -203,8 +203,8 @@ TEST(StructureMessages, WithThePlace) {
        {R"({"type":1})", "structure: the structure: must be an object with a \"type\""},
        {R"({"type":"sequence","elements":[7]})",
         "structure: the structure.elements[0]: must be an object with a \"type\""},
-       {R"({"type":"sequence"})", "structure: the structure.elements: must be an array that is not empty"},
-       {R"({"type":"or","elements":[]})", "structure: the structure.elements: must be an array that is not empty"},
+       {R"({"type":"sequence"})", "structure: the structure.elements: must be a non-empty array"},
+       {R"({"type":"or","elements":[]})", "structure: the structure.elements: must be a non-empty array"},
        {R"({"type":"const_string"})", "structure: the structure.value: must be a string"},
        {R"({"type":"regex","pattern":1})", "structure: the structure.pattern: must be a string"},
        {R"({"type":"grammar"})", "structure: the structure.grammar: must be a string"},
@@ -220,9 +220,8 @@ TEST(StructureMessages, WithThePlace) {
        {R"({"type":"text_until"})", "structure: the structure.end: must be a string"},
        {R"({"type":"text_until","end":""})", "structure: a trigger is empty"},
        {R"({"type":"triggered_tags","tags":[)" + tag + "]}",
-        "structure: the structure.triggers: must be an array that is not empty"},
-       {R"({"type":"triggered_tags","triggers":["<"]})",
-        "structure: the structure.tags: must be an array that is not empty"},
+        "structure: the structure.triggers: must be a non-empty array"},
+       {R"({"type":"triggered_tags","triggers":["<"]})", "structure: the structure.tags: must be a non-empty array"},
        {R"({"type":"triggered_tags","triggers":[1],"tags":[)" + tag + "]}",
         "structure: the structure.triggers[0]: must be a string"},
        {R"({"type":"triggered_tags","triggers":["<"],"tags":[1]})",
@@ -230,12 +229,12 @@ TEST(StructureMessages, WithThePlace) {
        {R"({"type":"triggered_tags","triggers":["<"],"tags":[{"end":""}]})",
         "structure: the structure.tags[0].begin: must be a string"},
        {R"({"type":"triggered_tags","triggers":["<a","b"],"tags":[)" + tag + "]}",
-        "structure: the structure.triggers[1]: no tag begins with it"},
+        "structure: the structure.triggers[1]: no tag begins with this trigger"},
        {R"({"type":"triggered_tags","triggers":["<"],"tags":[)" + tag +
             R"(,{"begin":"b","content":{"type":"any_text"},"end":""}]})",
-        "structure: the structure.tags[1].begin: begins with no trigger"},
+        "structure: the structure.tags[1].begin: does not begin with a trigger"},
        {R"({"type":"tags_with_separator","separator":","})",
-        "structure: the structure.tags: must be an array that is not empty"},
+        "structure: the structure.tags: must be a non-empty array"},
        {R"({"type":"tags_with_separator","tags":[)" + tag + "]}",
         "structure: the structure.separator: must be a string"},
        {R"({"type":"tags_with_separator","separator":"","tags":[{"begin":"x"}]})",
@@ -247,7 +246,7 @@ TEST(StructureMessages, WithThePlace) {
   for (int i = 0; i < 4095; ++i) many += std::string(i ? "," : "") + R"({"type":"const_string","value":"a"})";
   EXPECT_TRUE(TextMatcher(make_constraint(Kind::structure, many + "]}")).ok());
   const auto parts = [](const std::string& where) {
-    return "structure: " + where + ": more than 4096 parts, or 16 inside each other";
+    return "structure: " + where + ": more than 4096 parts, or more than 16 nested";
   };
   std::string place = "the structure";
   for (int i = 0; i < 17; ++i) place += ".content";
@@ -256,7 +255,7 @@ TEST(StructureMessages, WithThePlace) {
                    {R"({"type":"optional","content":)" + deep + "}", parts(place)},
                    {many + R"(,{"type":"any_text"}]})", parts("the structure.elements[4095]")},
                    {R"({"type":"any_text","weakened":[7,"one thing"],"strict":true})",
-                    "structure: one thing; strict asks for all of it, so change that or leave strict out"},
+                    "structure: one thing; strict mode requires exact enforcement: change the request or omit strict"},
                    {R"({"type":"text_until","end":")" + std::string(16385, 'a') + "\"}",
                     "structure: the triggers are longer than 16384 bytes"}});
   EXPECT_TRUE(
@@ -271,16 +270,16 @@ TEST(StructureMessages, WithThePlace) {
 TEST(ConstraintMessages, ChoicesAndTriggers) {
   Constraint choice = make_constraint(Kind::choice, "");
   const auto message = [&] { return TextMatcher(choice).error.message; };
-  EXPECT_EQ(message(), "choice: there is nothing to choose from");
+  EXPECT_EQ(message(), "choice: the list of choices is empty");
   choice.choices = {"a", ""};
-  EXPECT_EQ(message(), "choice: an empty text cannot be chosen");
+  EXPECT_EQ(message(), "choice: a choice must not be empty");
   choice.choices.assign(10'000, "a");
   EXPECT_EQ(message(), "");
   choice.choices.emplace_back("a");
   EXPECT_EQ(message(), "choice: more than 10000 texts or 1048576 bytes");
   choice.choices = {std::string(1 << 20, 'a'), "b"};
   EXPECT_EQ(message(), "choice: more than 10000 texts or 1048576 bytes");
-  EXPECT_EQ(TextMatcher(make_constraint(Kind::none, "")).error.message, "constraint: there is none");
+  EXPECT_EQ(TextMatcher(make_constraint(Kind::none, "")).error.message, "constraint: its kind is not set");
   EXPECT_TRUE(TextMatcher(make_constraint(Kind::regex, "a", std::string(1024, 't'))).ok());
   EXPECT_EQ(TextMatcher(make_constraint(Kind::regex, "a", std::string(1025, 't'))).error.message,
             "constraint: the trigger is longer than 1024 bytes");

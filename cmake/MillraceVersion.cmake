@@ -1,0 +1,8 @@
+# millrace_version: src/base/version.h. A library of its own, so that a new commit links again only what shows it.
+set(written ${CMAKE_BINARY_DIR}/generated/version.cc)
+add_custom_target(millrace_write_version BYPRODUCTS ${written} VERBATIM
+  COMMAND ${CMAKE_COMMAND} -DSOURCE=${CMAKE_SOURCE_DIR} -DOUT=${written} -DVERSION=${PROJECT_VERSION}
+          -P ${CMAKE_SOURCE_DIR}/cmake/WriteVersion.cmake)
+add_library(millrace_version STATIC ${written})
+target_include_directories(millrace_version PRIVATE ${CMAKE_SOURCE_DIR}/src)
+add_dependencies(millrace_version millrace_write_version)
