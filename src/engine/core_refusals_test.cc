@@ -137,7 +137,7 @@ TEST(CoreRefusals, OfPlansThatDoNotFit) {
     e.add(3, scripted_request(3000, 4, 4));
     EXPECT_EQ(replay(e, "admit 1 2; 1:[0+6]*"), "");
     const auto before = e.core->stats().steps;
-    EXPECT_EQ(replay(e, plan), std::string("step plan: does not fit the streams as they stand: ") + plan);
+    EXPECT_EQ(replay(e, plan), std::string("step plan: does not fit the streams: ") + plan);
     EXPECT_EQ(e.core->stats().steps, before) << plan;
   }
   ScriptedEngine e(scripted_options(40, 2));
@@ -208,11 +208,11 @@ TEST(CoreRefusals, OfBlocksThatAreNotCountedRight) {
     return checked.ok() ? "" : checked.error().message;
   };
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.left_out = 1; }),
-            "stream 1: went without 1 tokens and may leave prefixes");
+            "stream 1: 1 tokens were left out, and it may insert prefixes");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.computed = 9; }), "stream 1: 9 tokens are stored in 2 blocks");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.blocks[1] = 5; }), "KV block 1: 1 streams counted, 0 hold it");
   EXPECT_EQ(check([](Sequence& s, KvPool&) { s.kv.shared_blocks = 0; }),
-            "KV block 0: a stream's own block is held by 2");
+            "KV block 0: one stream has it unshared, 2 hold it");
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.share(1); }), "KV blocks: 5 references counted, 4 held");
   EXPECT_EQ(check([](Sequence&, KvPool& pool) { pool.release(1); }), "KV blocks: 3 references counted, 4 held");
 }

@@ -17,9 +17,9 @@ TEST(SamplingBounds, BreakersAreLimitedInNumberAndLength) {
   o.dry_breakers.push_back("x");
   EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: at most 256 strings, got 257");
   o.dry_breakers = {"x", std::string(1025, 'x')};
-  EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: each string has 1 to 1024 bytes, got 1025");
+  EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: each string must have 1 to 1024 bytes, got 1025");
   o.dry_breakers = {""};
-  EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: each string has 1 to 1024 bytes, got 0");
+  EXPECT_EQ(refusal(validate(o, 10)), "dry_breakers: each string must have 1 to 1024 bytes, got 0");
 }
 
 TEST(SamplingBounds, TokensAreThoseOfTheVocabulary) {
@@ -27,12 +27,12 @@ TEST(SamplingBounds, TokensAreThoseOfTheVocabulary) {
   o.banned_tokens = {0, 99};
   EXPECT_TRUE(validate(o, 100).ok());
   o.banned_tokens = {100};
-  EXPECT_EQ(refusal(validate(o, 100)), "banned_tokens: token ids are 0 to 99 in this vocabulary, got 100");
+  EXPECT_EQ(refusal(validate(o, 100)), "banned_tokens: token ids must be between 0 and 99 in this vocabulary, got 100");
   o.banned_tokens.clear();
   o.logit_bias = {{0, 1.0}, {99, 1.0}};
   EXPECT_TRUE(validate(o, 100).ok());
   o.logit_bias = {{-1, 1.0}};
-  EXPECT_EQ(refusal(validate(o, 100)), "logit_bias: token ids are 0 to 99 in this vocabulary, got -1");
+  EXPECT_EQ(refusal(validate(o, 100)), "logit_bias: token ids must be between 0 and 99 in this vocabulary, got -1");
 }
 
 TEST(SamplingBounds, ABiasIsAMillionAtMost) {

@@ -65,7 +65,7 @@ TEST(StopStrings, TakesAsManyAndAsLongAsItSays) {
   EXPECT_EQ(many.error().message, "stop: at most 256 strings, got 257");
   const auto large = StopMatcher::create({"x", std::string(4097, 'x')});
   ASSERT_FALSE(large.ok());
-  EXPECT_EQ(large.error().message, "stop: each string has 1 to 4096 bytes, got 4097");
+  EXPECT_EQ(large.error().message, "stop: each string must have 1 to 4096 bytes, got 4097");
 }
 
 TEST(StopStrings, WhatWasFlushedBeginsNoMatchAnyMore) {

@@ -16,14 +16,14 @@ TEST(CostDefects, OfTheFileAndItsKind) {
     EXPECT_EQ(refused(text), "file: cost model must be a JSON object") << text;
   for (const char* text : {"{}", R"({"kind": "guess"})", R"({"kind": 1})", R"({"kind": ["piecewise"]})"})
     EXPECT_EQ(refused(text), "file: cost model's 'kind' must be \"analytic\", \"piecewise\" or \"table\"") << text;
-  EXPECT_EQ(refused(R"({"kind": "piecewise"})"), "file: cost model lacks 'tokens'");
+  EXPECT_EQ(refused(R"({"kind": "piecewise"})"), "file: cost model has no 'tokens'");
 }
 
 TEST(CostDefects, ATablesRowsAreAList) {
   const std::string grid = R"({"kind": "table", "tokens": [0, 10], "keys": [0], "seconds": )";
   EXPECT_EQ(refused(grid + "[[1], [2]]}"), "") << "a grid may begin at 0";
   for (const char* rows : {R"({"a": [1], "b": [2]})", "[[1]]", "2", "\"ab\""})
-    EXPECT_EQ(refused(grid + rows + "}"), "file: cost model wants 'seconds' with one row for each of its 2 tokens")
+    EXPECT_EQ(refused(grid + rows + "}"), "file: cost model's 'seconds' must have one row for each of its 2 tokens")
         << rows;
   EXPECT_EQ(refused(R"({"kind": "table", "tokens": [-0.5, 10], "keys": [0], "seconds": [[1], [2]]})"),
             "file: cost model's 'tokens' must be between 0 and 1000000000, got -0.5");

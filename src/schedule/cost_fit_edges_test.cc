@@ -109,7 +109,7 @@ TEST(DiskFit, WhatIsAMeasurement) {
       {{{-1, 0.1}, {2, 0.2}}, "disk: -1 bytes took 0.1 s"},
       {{{1, 0}, {2, 0.2}}, "disk: 1 bytes took 0 s"},
       {{{1, 0.1}, {2, 1e5}}, "disk: 2 bytes took 100000 s"},
-      {{{1, 0.1}, {1, 0.2}}, "disk: loads of two sizes or more must be measured"}};
+      {{{1, 0.1}, {1, 0.2}}, "disk: loads of at least two sizes must be measured"}};
   for (const auto& [loads, message] : bad) EXPECT_EQ(fit_disk_speed(loads).error().message, message);
 }
 

@@ -141,11 +141,12 @@ TEST(ShortestPredictedBuckets, OnlyWholeAnswersAreLearned) {
 
 TEST(PolicyNames, ErrorsSayWhatThereIs) {
   for (const char* text : {"nothing", "nothing:reserve=whole"})
-    EXPECT_EQ(make_policy(text).error().message,
-              "policy: no 'nothing'; there are: fcfs, prefill_first, decode_first, stall_free, skip_join_mlfq, vtc, "
-              "priority, deadline, shortest_predicted, orca");
+    EXPECT_EQ(
+        make_policy(text).error().message,
+        "policy: unknown 'nothing'; available: fcfs, prefill_first, decode_first, stall_free, skip_join_mlfq, vtc, "
+        "priority, deadline, shortest_predicted, orca");
   EXPECT_EQ(make_policy("shortest_predicted:predictor=dice").error().message,
-            "predictor: no 'dice'; there are: oracle, constant, history");
+            "predictor: unknown 'dice'; available: oracle, constant, history");
   EXPECT_EQ(make_policy("fcfs:reserve=some").error().message, "reserve: whole or prompt, got 'some'");
 }
 

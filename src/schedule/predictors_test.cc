@@ -44,7 +44,7 @@ TEST(Predictors, ConstantSaysItsNumber) { EXPECT_EQ(predictor("constant:tokens=9
 TEST(Predictors, TheOnesThatAreThereAreNamed) {
   const auto made = make_predictor("dice");
   ASSERT_FALSE(made.ok());
-  EXPECT_NE(made.error().message.find("no 'dice'"), std::string::npos);
+  EXPECT_NE(made.error().message.find("unknown 'dice'"), std::string::npos);
   for (const char* name : {"history", "oracle", "constant"})
     EXPECT_NE(made.error().message.find(name), std::string::npos) << made.error().message;
   EXPECT_NE(made.error().message.find(", "), std::string::npos);

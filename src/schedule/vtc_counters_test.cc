@@ -135,7 +135,7 @@ TEST(VtcWeights, AreAboveZeroAndBelowABillion) {
     auto made = make_policy(fmt::format("vtc:weights={}", weights));
     ASSERT_FALSE(made.ok()) << weights;
     EXPECT_TRUE(
-        made.error().message.starts_with("weights: wants TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '"))
+        made.error().message.starts_with("weights: must be TENANT:WEIGHT;TENANT:WEIGHT with weights above 0, got '"))
         << made.error().message;
   }
 }

@@ -112,7 +112,7 @@ class Workload(unittest.TestCase):
             short, broken = write(folder, "short", "\n".join(lines[:-3]) + "\n"), write(folder, "broken", "\n".join([*lines[:5], "run away", *lines[5:]]))
             for path, asked, message in ((short, trace, "ends after"), (broken, trace, "line 6 of"), (plans, trace.replace("fixed:40", "fixed:47"), "line "),
                                          (plans, trace.replace("=9", "=7"), "line "), (plans, trace.replace("fixed:30", "fixed:20"), "line "),
-                                         (plans, trace.replace("=9", "=10"), "ends after"), (os.path.join(folder, "none"), trace, "cannot be read")):
+                                         (plans, trace.replace("=9", "=10"), "ends after"), (os.path.join(folder, "none"), trace, "cannot read")):
                 done = millrace(*load, asked, "--replay-plans", path)
                 self.assertEqual(done.returncode, 2, message)
                 self.assertIn(message, done.stderr.decode())

@@ -9,7 +9,7 @@ import { add, children, newConversation, path, place, prompt, readConversation, 
 
 test("events come out whole, however the bytes are cut", () => {
   const source = 'event: snapshot\r\ndata: {"a":1}\r\n\r\n: ping\n\nid: 81\ndata: one\ndata: two\n\ndata:[DONE]\n\n';
-  const expected = [{ event: "look", data: '{"a":1}', id: "" }, { event: "", data: "one\ntwo", id: "81" }, { event: "", data: "[DONE]", id: "" }];
+  const expected = [{ event: "snapshot", data: '{"a":1}', id: "" }, { event: "", data: "one\ntwo", id: "81" }, { event: "", data: "[DONE]", id: "" }];
   for (let size = 1; size <= source.length; ++size) {
     const parser = new EventParser();
     const events = [];

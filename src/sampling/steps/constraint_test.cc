@@ -123,7 +123,7 @@ TEST_F(ConstraintBounds, ATokenThatGoesTooDeepIsAFailureAndNoEnd) {
   EXPECT_GT(open_brackets(*step), 500);
   ASSERT_NE(step->failure(), nullptr);
   EXPECT_EQ(step->failure()->kind, ErrorKind::unsupported);
-  EXPECT_EQ(step->failure()->message, "constraint: its rules call each other too deeply here; nest them less");
+  EXPECT_EQ(step->failure()->message, "constraint: the rules are nested too deeply at this point; nest them less");
   EXPECT_FALSE(step->ended());
   apply(*step);
   EXPECT_TRUE(row_.candidates().empty()) << "what the grammar allows is not known";

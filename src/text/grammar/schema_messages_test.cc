@@ -85,8 +85,8 @@ TEST(SchemaMessages, WhatIsNotKept) {
        {R"({"not":{"$recursiveRef":"#"}})",
         "JSON schema: /not: 'not', 'if' or 'oneOf' over '$recursiveRef' is not supported"},
        {R"({"properties":{"a":{"minProperties":3,"required":["x"]}}})",
-        "JSON schema: /properties/a/minProperties: 3 with 1 of them required is not supported where the names of "
-        "others are free"},
+        "JSON schema: /properties/a/minProperties: 3 with 1 of them required is not supported where other property "
+        "names are arbitrary"},
        {R"({"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}})",
         "JSON schema/patternProperties: more than 4 patterns"},
        {R"({"items":{"patternProperties":{"a":{},"b":{},"c":{},"d":{},"e":{}}}})",
@@ -118,9 +118,9 @@ TEST(SchemaMessages, StrictNamesWhatIsWeakened) {
   EXPECT_EQ(not_strict.notes.weakened, (std::vector<std::string>{why, "/properties/f/format 'iri' is not enforced"}));
   const TextMatcher kept(schema_of(R"({"x-millrace-strict":true,"type":"string","format":"colour"})"));
   EXPECT_TRUE(kept.ok()) << kept.error.message;
-  EXPECT_EQ(
-      kept.notes.ignored,
-      std::vector<std::string>{"/format 'colour' is not a JSON Schema format and is ignored, as the standard specifies"});
+  EXPECT_EQ(kept.notes.ignored,
+            std::vector<std::string>{
+                "/format 'colour' is not a JSON Schema format and is ignored, as the standard specifies"});
 }
 
 TEST(SchemaMessages, WhatTheStandardDoesNotKnowIsIgnoredAndNamed) {
