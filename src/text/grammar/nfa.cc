@@ -35,7 +35,8 @@ class Builder {
     return state;
   }
 
-  Result<void> check_size() {
+  [[gnu::noinline]] Error too_deep() const { return Error::unsupported(fmt::format("{}: nested too deeply", what_)); }
+  [[gnu::noinline]] Result<void> check_size() {
     if (static_cast<int64_t>(nfa_.states.size()) > limits_.nfa_states ||
         static_cast<int64_t>(nfa_.edges.size()) > 64 * limits_.nfa_states)
       return too_large();
@@ -124,7 +125,7 @@ class Builder {
 
   // Adds the part `count` times after `from`; returns the end of the last one. If `leave` >= 0, each copy is optional
   // and may be skipped to `leave`.
-  Result<int32_t> add_copies(ExprId part, uint32_t count, int32_t from, int32_t leave, int depth) {
+  [[gnu::noinline]] Result<int32_t> add_copies(ExprId part, uint32_t count, int32_t from, int32_t leave, int depth) {
     for (uint32_t i = 0; i < count; ++i) {
       if (leave >= 0) nfa_.add_empty(from, leave);
       const int32_t next = add_state();
@@ -151,7 +152,7 @@ class Builder {
     --level_;
   }
 
-  Result<void> add_repeat(const Expr& expr, int32_t from, int32_t to, int depth) {
+  [[gnu::noinline]] Result<void> add_repeat(const Expr& expr, int32_t from, int32_t to, int depth) {
     const ExprId part = expr.parts[0];
     const uint32_t min = nullable(part) ? 0 : expr.min;  // an empty part satisfies any minimum
     if (expr.max == kNoLimit) {
@@ -206,7 +207,7 @@ class Builder {
   //   none ----------> the next none             skips an optional member; likewise from some to some
   //   none ----------> [member] --> the next some, or this one for a repeatable member
   //   some --separator--> [member]
-  Result<void> add_list(const Expr& expr, int32_t from, int32_t to, int depth) {
+  [[gnu::noinline]] Result<void> add_list(const Expr& expr, int32_t from, int32_t to, int depth) {
     int32_t none = add_state(), some = add_state();
     nfa_.add_empty(from, none);
     for (size_t i = 1; i < expr.parts.size(); ++i) {
@@ -232,7 +233,7 @@ class Builder {
   // A state after each member, where a separator is required, and a tree of the keys that may follow:
   //   none -------opening--> tree, place 0 --key 2--> [content 2] --> some 3
   //   some i --separator--> between i --opening--> tree, place i
-  Result<void> add_keyed(const Expr& expr, int32_t from, int32_t to, int depth) {
+  [[gnu::noinline]] Result<void> add_keyed(const Expr& expr, int32_t from, int32_t to, int depth) {
     const ExprId separator = expr.parts[0], opening = expr.parts[1];
     const size_t n = expr.keys.size();
     const ExprId others = expr.parts.size() > n + 2 ? expr.parts[n + 2] : -1;
@@ -271,7 +272,7 @@ class Builder {
     return {};
   }
 
-  Result<void> add_parts(const Expr& expr, int32_t from, int32_t to, int depth) {
+  [[gnu::noinline]] Result<void> add_parts(const Expr& expr, int32_t from, int32_t to, int depth) {
     if (expr.kind == Expr::Kind::choice) {
       for (ExprId part : expr.parts) {
         // Separate states, so that a loop in one part cannot lead into another.
@@ -291,11 +292,23 @@ class Builder {
     return {};
   }
 
-  // The part adds no edge into `from` and none out of `to`; loops add their own states.
+  // The part adds no edge into `from` and none out of `to`; loops add their own states. What add() calls is not
+  // inlined, so that a level of the recursion takes little of the stack.
   Result<void> add(ExprId id, int32_t from, int32_t to, int depth) {
-    MILLRACE_TRY_VOID(check_size());
-    if (depth > 4 * limits_.depth) return Error::unsupported(fmt::format("{}: nested too deeply", what_));
+    if (auto checked = check_size(); !checked.ok()) return checked;
+    if (depth > 4 * limits_.depth) return too_deep();
     const Expr& expr = spec_.at(id);
+    switch (expr.kind) {
+      case Expr::Kind::sequence:
+      case Expr::Kind::choice: return add_parts(expr, from, to, depth + 1);
+      case Expr::Kind::repeat: return add_repeat(expr, from, to, depth + 1);
+      case Expr::Kind::list: return add_list(expr, from, to, depth + 1);
+      case Expr::Kind::keyed: return add_keyed(expr, from, to, depth + 1);
+      default: return add_leaf(expr, from, to);
+    }
+  }
+
+  [[gnu::noinline]] Result<void> add_leaf(const Expr& expr, int32_t from, int32_t to) {
     switch (expr.kind) {
       case Expr::Kind::never: return {};
       case Expr::Kind::bytes:
@@ -305,12 +318,7 @@ class Builder {
         for (char c : expr.text) nfa_.add_bytes(from, static_cast<uint8_t>(c), static_cast<uint8_t>(c), to);
         return {};
       case Expr::Kind::chars: return add_chars(expr, from, to), Result<void>();
-      case Expr::Kind::sequence:
-      case Expr::Kind::choice: return add_parts(expr, from, to, depth + 1);
-      case Expr::Kind::repeat: return add_repeat(expr, from, to, depth + 1);
       case Expr::Kind::dfa: return add_dfa(*expr.dfa, from, to);
-      case Expr::Kind::list: return add_list(expr, from, to, depth + 1);
-      case Expr::Kind::keyed: return add_keyed(expr, from, to, depth + 1);
       case Expr::Kind::call: return add_call({expr.rule, expr.need, expr.room, -1}, from, to), Result<void>();
       case Expr::Kind::tick: {
         const int32_t state = add_state();
@@ -321,8 +329,8 @@ class Builder {
       }
       case Expr::Kind::begin: nfa_.add_edge(from, {NfaEdge::Kind::begin, 0, 0, -1, to, -1}); return {};
       case Expr::Kind::end: nfa_.add_edge(from, {NfaEdge::Kind::end, 0, 0, -1, to, -1}); return {};
+      default: return {};
     }
-    return {};
   }
 
   const GrammarSpec& spec_;
