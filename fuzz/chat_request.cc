@@ -128,13 +128,13 @@ extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
     if (wrong->message.empty() || endpoint.dialect->refuse(*wrong).status == 500) std::abort();
     return 0;
   }
-  const auto dialects = tool_dialects();
+  const auto dialects = tool_dialects().members();
   Constraint constraint = ask.request.constraint;
   if (ask.tools.any()) {
     constraint = {};
     constraint.kind = Constraint::Kind::structure;
     constraint.text = to_text(
-        behind_reasoning(dialects[data[0] % dialects.size()].structure(
+        behind_reasoning(dialects[data[0] % dialects.size()]->structure(
                              ask.tools.tools, {ask.tools.choice == AskedTools::Choice::required, ask.tools.parallel}),
                          reasoning_marks()[0], static_cast<ReasoningPlace>(data[0] / 16 % 3)));
   }

@@ -36,8 +36,8 @@ AnswerPieces read(const ToolDialect& dialect, ReasoningPlace place, std::string_
 
 extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   if (size < 3 || size > 20'000) return 0;
-  const auto dialects = tool_dialects();
-  const ToolDialect& dialect = dialects[data[0] % dialects.size()];
+  const auto dialects = tool_dialects().members();
+  const ToolDialect& dialect = *dialects[data[0] % dialects.size()];
   const auto place = static_cast<ReasoningPlace>(data[1] % 3);
   const std::string_view text(reinterpret_cast<const char*>(data) + 3, size - 3);
   const AnswerPieces whole = read(dialect, place, text, 0), cut = read(dialect, place, text, 1 + data[2] % 16);

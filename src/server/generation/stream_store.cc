@@ -11,7 +11,7 @@ namespace {
 using Clock = std::chrono::steady_clock;
 
 constexpr size_t kMostIdBytes = 256;
-constexpr auto kPollInterval = std::chrono::milliseconds(200);
+constexpr auto kSweepInterval = std::chrono::milliseconds(200);
 constexpr int64_t kStreamOverhead = 4096;  // bytes counted for each stream in addition to its buffer
 
 int64_t unix_ms() {
@@ -366,7 +366,7 @@ void StreamStore::loop() {
     if (streams_.empty())
       wake_.wait(lock);
     else
-      wake_.wait_until(lock, std::min(first.value_or(now + kPollInterval), now + kPollInterval));
+      wake_.wait_until(lock, std::min(first.value_or(now + kSweepInterval), now + kSweepInterval));
   }
 }
 
