@@ -337,10 +337,9 @@ void declare(CLI::App& app, ServeFlags& flags, std::function<Result<int>()> run)
       ->add_option("--metrics-access", service.metrics_role,
                    "Access to /metrics on a server with keys: admin, user (any key) or everybody [admin]")
       ->type_name("TEXT")
-      ->transform(
-          CLI::CheckedTransformer(
-              std::map<std::string, Role>{{"admin", Role::admin}, {"user", Role::user}, {"everybody", Role::nobody}})
-              .description("{admin,user,everybody}"));
+      ->transform(CLI::CheckedTransformer(std::map<std::string, Role>{
+                                              {"admin", Role::admin}, {"user", Role::user}, {"everybody", Role::none}})
+                      .description("{admin,user,everybody}"));
   command->add_flag("--allow-public", flags.allow_public,
                     "Accept requests from everyone, without a key and for any host name");
   command->add_flag("--api-docs", flags.api_docs, "Print the API reference and exit");

@@ -189,7 +189,7 @@ TEST(AnswersSteps, TheBestIsTheOneOfTheHighestMeanLogprob) {
                                event.score, event.last ? " last" : ""));
   EXPECT_EQ(seen, (Lines{"0 103000 0", "0 103001 0", "0 103002 stop-0.5", "1 102000 0", "1 102001 0",
                          "1 102002 stop-0.75 last"}));
-  EXPECT_EQ(e.all.back().logprob.logprob, 0);  // nobody asked for them
+  EXPECT_EQ(e.all.back().logprob.logprob, 0);  // none were requested
 }
 
 }  // namespace

@@ -172,7 +172,7 @@ TEST(BeamsSteps, ThatNeverBeganHaveAnEmptyAnswer) {
                             "2.1 4 <4>. time_limit -0.6667 of 3, last"}));
 }
 
-// What a search was promised nobody else is admitted on, and its streams count among those that run.
+// No other stream is admitted on blocks that a search was promised, and its streams count as running.
 TEST(BeamsSteps, HoldTheirPromise) {
   ScriptedEngine e(machine(12), nullptr, script());
   e.add(1, search(1000, 6, 6, 3, 1));       // three times three blocks

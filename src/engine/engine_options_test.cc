@@ -108,7 +108,7 @@ TEST(EngineOptionLimits, OfTheStore) {
 TEST(EngineOptionLimits, UnknownNames) {
   const std::pair<const char*, std::function<void(EngineOptions&)>> wrong[] = {
       {"nobody", [](EngineOptions& o) { o.policy = "nobody"; }},
-      {"prefix evictor 'none'", [](EngineOptions& o) { o.prefix_evict = "none"; }},
+      {"prefix evictor: unknown 'none'", [](EngineOptions& o) { o.prefix_evict = "none"; }},
       {"plans: /nowhere/plans", [](EngineOptions& o) { o.record_plans = "/nowhere/plans"; }}};
   for (const auto& [words, spoil] : wrong) {
     EngineOptions options = good_options();

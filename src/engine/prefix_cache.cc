@@ -16,7 +16,7 @@ Result<std::unique_ptr<PrefixCache>> PrefixCache::create(LoopContext& loop, cons
   const PrefixEvictor* evictor = find_prefix_evictor(options.prefix_evict);
   if (!evictor)
     return Error::user(
-        fmt::format("prefix evictor '{}'; there are: {}", options.prefix_evict, prefix_evictors().names()));
+        fmt::format("prefix evictor: unknown '{}'; available: {}", options.prefix_evict, prefix_evictors().names()));
   if (!options.kv_ssd.empty()) {
     MILLRACE_TRY(cache->store_, loop.executor->make_store(options));
   }

@@ -1,4 +1,4 @@
-// What somebody who watches sees of an engine on a scripted machine: every chunk, cell and time exact.
+// Snapshots of an engine with a scripted executor: every chunk, cell and time is exact.
 #include "engine/scripted_engine_test.h"
 
 namespace millrace {

@@ -76,7 +76,7 @@ TEST(PrefixIndex, WhatRequestsLookAtStaysLonger) {
   };
   store_weighed({1, 1}, {3});
   store_weighed({2, 2}, {0.25f});
-  store_weighed({3, 3}, {});  // nobody looked: an even share
+  store_weighed({3, 3}, {});  // not observed: an even share
   store_weighed({4, 4, 5, 5}, {0.1f, 0.5f});
   const auto gone = [&](const std::vector<TokenId>& tokens) { return !has_all(index, tokens); };
   ASSERT_EQ(index.evict(1), 1);

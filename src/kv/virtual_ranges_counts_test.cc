@@ -1,4 +1,4 @@
-// VirtualRanges where every range is somebody's, where the memory is short, and when its counts are wrong.
+// VirtualRanges when every range has an owner, when memory is short, and when its counts are wrong.
 #include <gtest/gtest.h>
 
 #include "kv/pool.h"

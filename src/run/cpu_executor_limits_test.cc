@@ -203,7 +203,7 @@ TEST(CpuExecutorLimits, AttentionIsObservedInEvenShares) {
   auto executor = make(o);
   LiveStream unseen = make_stream(*executor, prompt_of(10));
   executor->forward(std::vector<StepWork>{{&unseen, {0, 0, 10, true}}});
-  EXPECT_TRUE(unseen.importance.empty());  // nobody asked
+  EXPECT_TRUE(unseen.importance.empty());  // not requested
   executor->observe_attention();
   LiveStream stream = make_stream(*executor, prompt_of(10)), private_one = make_stream(*executor, prompt_of(9));
   private_one.sequence.prefix.caches = false;

@@ -48,7 +48,7 @@ TEST(LanguageModelLoad, SaysWhatItLoaded) {
   EXPECT_EQ(info.parameters, values);
   EXPECT_EQ(count_parameters(*parts.files), values);
   ModelFiles strange = *parts.files;
-  strange.tensors.front().tensor.format = nullptr;  // of a format that nobody knows the values
+  strange.tensors.front().tensor.format = nullptr;  // of an unknown format
   EXPECT_EQ(count_parameters(strange), values - parts.files->tensors.front().tensor.values());
 }
 

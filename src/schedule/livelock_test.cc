@@ -1,4 +1,4 @@
-// The watch and the planner's way out, under policies that would bring nobody forward.
+// The live-lock watch and how the planner ends a live-lock, under policies with which no stream advances.
 #include "schedule/livelock.h"
 
 #include <gtest/gtest.h>
@@ -52,11 +52,11 @@ TEST(LivelockWatch, FarMoreLostThanComputedIsOne) {
   EXPECT_FALSE(watch.locked());
 }
 
-TEST(LivelockWatch, StepsInWhichNobodyRunsAreOneUnlessBlocksAreOnTheirWay) {
+TEST(LivelockWatch, StepsWithoutAChunkAreOneUnlessBlocksAreBeingMoved) {
   LivelockWatch watch;
   Sequence s;
   for (int i = 0; i < 1000; ++i) watch.step(false, false);
-  EXPECT_FALSE(watch.locked());  // nobody is there
+  EXPECT_FALSE(watch.locked());  // no stream is open
   watch.observe({ScheduleEvent::Kind::queued, &s});
   for (int i = 0; i < 1000; ++i) watch.step(false, true);
   EXPECT_FALSE(watch.locked());
@@ -68,7 +68,7 @@ TEST(LivelockWatch, StepsInWhichNobodyRunsAreOneUnlessBlocksAreOnTheirWay) {
   EXPECT_FALSE(watch.locked());
 }
 
-// Nobody gets anything.
+// Gives no stream a place or a token.
 class Idle final : public SchedulerPolicy {
  public:
   void share(const ScheduleView&, int64_t, std::vector<Share>&) override {}
@@ -128,7 +128,7 @@ TEST(Planner, WhoHasLostMoreThanItHasIsSpared) {
   EXPECT_TRUE(may_be_victim(first, true));
 }
 
-// Every newcomer may displace whoever runs, for what it says it gains.
+// Lets every new stream preempt any running one, for the gain that it states.
 class Greedy final : public SchedulerPolicy {
  public:
   explicit Greedy(double gain) : gain_(gain) {}
@@ -142,7 +142,7 @@ class Greedy final : public SchedulerPolicy {
   double gain_;
 };
 
-TEST(Planner, ANewcomerDisplacesNobodyForLessThanItCosts) {
+TEST(Planner, APreemptionMustGainMoreThanItCosts) {
   FixedCost cost;  // 0.01 s a step and 0.001 s a token: 0.11 s for 100 tokens; a swap 1 s one way
   for (const double gain : {0.1, 0.12}) {
     Desk desk("fcfs");

@@ -52,7 +52,7 @@ TEST(Planner, APromptPromiseAdmitsMoreAndTheLastGivesWay) {
   EXPECT_EQ(desk.chunks(), "squeeze 3; 1:[16+1]* 2:[14+1]*");
 }
 
-TEST(Planner, WhoLacksABlockAndHasNobodyBehindGivesWayItself) {
+TEST(Planner, AStreamWithoutAVictimIsPreemptedItself) {
   Desk desk("fcfs:reserve=prompt");
   desk.hold(desk.run(1, 10, 4, 13, 64), 1), desk.hold(desk.run(2, 10, 7, 16, 64), 1);
   desk.free_blocks = 0;
@@ -89,7 +89,7 @@ TEST(Planner, SwapsWhatIsCheaperToMoveThanToCompute) {
   desk.swap_tokens = 100;
   cost.swap = 10;
   EXPECT_EQ(desk.chunks(), "squeeze 2; 1:[16+1]*");
-  desk.leaving_blocks = 1;  // somebody is on the way out already: nobody else has to go
+  desk.leaving_blocks = 1;  // a stream is being swapped out already: no other one is preempted
   EXPECT_EQ(desk.chunks(), "2:[14+1]*");
 }
 
@@ -110,7 +110,7 @@ TEST(Planner, AVictimIsSpentOnlyWhereItHelps) {
   desk.wait(2, 100, 0, 110).request.priority = 5;
   desk.limits.total_blocks = 100;
   desk.free_blocks = 4;
-  EXPECT_EQ(desk.places(), "");  // 7 blocks and 1 to grow are not to be had whoever goes
+  EXPECT_EQ(desk.places(), "");  // no victim makes room for 7 blocks and 1 to grow
   desk.clear();
   desk.hold(desk.run(1, 10, 1, 10, 11), 1);
   desk.wait(2, 50, 0, 110).request.priority = 5;

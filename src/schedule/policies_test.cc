@@ -45,7 +45,7 @@ TEST(StallFree, PromptsTakeWhatTheTimeBetweenTokensLeaves) {
   cost.step = 0.2;  // nothing fits: a little always runs
   EXPECT_EQ(desk.chunks(), "1:[12+1]* 2:[0+16]");
   desk.clear();
-  desk.run(2, 400, 0, 0);  // nobody to stall
+  desk.run(2, 400, 0, 0);  // no stream to stall
   EXPECT_EQ(desk.chunks(), "2:[0+400]*");
 }
 
@@ -95,7 +95,7 @@ TEST(SkipJoinMlfq, LeavesEarlyWhenMemoryRunsOut) {
   cost.swap = 0.001;
   desk.hold(desk.run(1, 100, 0, 50), 7);
   desk.free_blocks = 3;
-  EXPECT_EQ(desk.places(), "");  // nobody waits
+  EXPECT_EQ(desk.places(), "");  // the queue is empty
   desk.wait(2, 5);
   EXPECT_EQ(desk.places().substr(0, 10), "preempt 1~");
 }

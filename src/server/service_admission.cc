@@ -56,7 +56,7 @@ std::optional<ApiError> Service::admit_caller(const Endpoint* endpoint, HttpRequ
   if (access_.open()) return std::nullopt;
   const Role needed = needed_role(endpoint, live()->metrics_role);
   request.account = access_.find(request);
-  if (needed == Role::nobody) return std::nullopt;
+  if (needed == Role::none) return std::nullopt;
   if (!request.account)
     return ApiError{ApiErrorKind::unauthorized,
                     "a valid API key is required: send it as 'Authorization: Bearer KEY' or 'x-api-key: KEY'", ""};

@@ -263,7 +263,7 @@ Result<SimulatedRoute> find_simulated_route(const std::string& name) {
   if (name == "in_turn") return SimulatedRoute::in_turn;
   if (name == "prefix") return SimulatedRoute::prefix;
   if (name == "least_loaded") return SimulatedRoute::least_loaded;
-  return Error::user(fmt::format("route '{}'; there are: in_turn, prefix, least_loaded", name));
+  return Error::user(fmt::format("route: unknown '{}'; available: in_turn, prefix, least_loaded", name));
 }
 
 Result<SimulationResult> simulate(const SimulatedLoad& load, std::vector<std::unique_ptr<CostModel>> costs,

@@ -268,7 +268,7 @@ TEST(SimulationFigures, WhatCannotBeSimulated) {
   auto route = find_simulated_route("best");
   ASSERT_FALSE(route.ok());
   EXPECT_EQ(route.error().kind, ErrorKind::user);
-  EXPECT_EQ(route.error().message, "route 'best'; there are: in_turn, prefix, least_loaded");
+  EXPECT_EQ(route.error().message, "route: unknown 'best'; available: in_turn, prefix, least_loaded");
   EXPECT_EQ(*find_simulated_route("in_turn"), SimulatedRoute::in_turn);
   EXPECT_EQ(*find_simulated_route("prefix"), SimulatedRoute::prefix);
   EXPECT_EQ(*find_simulated_route("least_loaded"), SimulatedRoute::least_loaded);

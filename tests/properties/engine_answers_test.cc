@@ -69,7 +69,7 @@ TEST_F(EngineAnswers, BestOfReturnsThoseWithTheHighestMeanLogprob) {
       for (const auto& event : events) {
         if (event.request != 1) continue;
         answers[event.answer].push_back(event.token);
-        EXPECT_EQ(event.logprob.logprob, 0);  // nobody asked
+        EXPECT_EQ(event.logprob.logprob, 0);  // not requested
         if (event.finish != FinishReason::none) scores[event.answer] = event.score;
         ends += event.last;
       }

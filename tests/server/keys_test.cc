@@ -44,7 +44,7 @@ TEST(NamedKeys, MetricsMayBeOpened) {
   LiveServer user(service);
   EXPECT_EQ(get(user.port(), "/metrics").status, 401);
   EXPECT_EQ(get(user.port(), "/metrics", key("a")).status, 200);
-  service.metrics_role = Role::nobody;
+  service.metrics_role = Role::none;
   LiveServer open(service);
   EXPECT_EQ(get(open.port(), "/metrics").status, 200);
 }

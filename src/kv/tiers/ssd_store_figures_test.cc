@@ -52,7 +52,7 @@ TEST_P(SsdFigures, ALoadHasAsManyBlocksAsBothListsHave) {
     EXPECT_GE(store_->poll(ticket).layers, 1);
     store_->wait_layer(ticket, 2);
     EXPECT_EQ(store_->poll(ticket).blocks, one.expected);
-    EXPECT_EQ(store_->loading_blocks(), 0) << "told of its end";
+    EXPECT_EQ(store_->loading_blocks(), 0) << "its end was reported";
     store_->erase(ticket);
     EXPECT_EQ(store_->loading_blocks(), 0);
     for (size_t i = 0; i < into_.size(); ++i)

@@ -71,7 +71,7 @@ TEST_F(StoreFiles, SayWhatTheyAreOf) {
   EXPECT_EQ(text_at(72, kLayoutText.size() + 8), kLayoutText + "a model" + '\0');
   struct stat info {};
   ASSERT_EQ(::stat(path_.c_str(), &info), 0);
-  EXPECT_EQ(info.st_mode & 0777, 0600u) << "prompts are nobody else's to read";
+  EXPECT_EQ(info.st_mode & 0777, 0600u) << "only the owner may read prompts";
 }
 
 TEST_F(StoreFiles, AreAsTheyWereUntilTheirHeaderOrSizeIsAnother) {

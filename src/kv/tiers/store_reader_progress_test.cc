@@ -1,5 +1,5 @@
-// A load under way: layers are told of as they come, one that is given up is left alone from then on, a read that fails
-// costs its part. Reads wait for the test, so that each moment can be looked at.
+// A load in progress: layers are reported as they arrive, a cancelled load is not continued, and a failed read loses only
+// its part. Reads wait at a gate, so that each moment can be tested.
 #include <future>
 #include <map>
 
@@ -9,7 +9,7 @@
 namespace millrace {
 namespace {
 
-// Holds up a read, by its number from 1 on.
+// Blocks a read, by its number from 1 on.
 struct Gate {
   explicit Gate(SystemCalls& calls, int at) : calls_(calls) {
     calls.read = [this, at](off_t) {

@@ -84,7 +84,7 @@ std::vector<KeyUsage> Access::usage() const {
 Role needed_role(const Endpoint* endpoint, Role metrics) {
   if (!endpoint) return Role::user;
   if (endpoint->path == "/metrics") return metrics;
-  if (endpoint->open) return Role::nobody;
+  if (endpoint->open) return Role::none;
   if (endpoint->admin) return Role::admin;
   const auto listed = [&](const auto& one) { return endpoint->method == one.first && endpoint->path == one.second; };
   return std::ranges::any_of(kAdminOnly, listed) ? Role::admin : Role::user;

@@ -13,7 +13,7 @@
 
 namespace millrace {
 
-enum class Role { nobody, user, admin };
+enum class Role { none, user, admin };
 
 class Access {
  public:

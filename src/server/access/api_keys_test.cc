@@ -122,10 +122,10 @@ TEST(Access, NeededRole) {
       metrics{.method = "GET", .path = "/metrics"};
   EXPECT_EQ(needed_role(nullptr, Role::admin), Role::user);
   EXPECT_EQ(needed_role(&plain, Role::admin), Role::user);
-  EXPECT_EQ(needed_role(&slots, Role::nobody), Role::admin);
-  for (Role role : {Role::nobody, Role::user, Role::admin}) EXPECT_EQ(needed_role(&metrics, role), role);
+  EXPECT_EQ(needed_role(&slots, Role::none), Role::admin);
+  for (Role role : {Role::none, Role::user, Role::admin}) EXPECT_EQ(needed_role(&metrics, role), role);
   plain.open = true;
-  EXPECT_EQ(needed_role(&plain, Role::admin), Role::nobody);
+  EXPECT_EQ(needed_role(&plain, Role::admin), Role::none);
   plain.open = false;
   plain.admin = true;
   EXPECT_EQ(needed_role(&plain, Role::admin), Role::admin);
