@@ -1,5 +1,5 @@
-// A load in progress: layers are reported as they arrive, a cancelled load is not continued, and a failed read loses only
-// its part. Reads wait at a gate, so that each moment can be tested.
+// A load in progress: layers are reported as they arrive, a cancelled load is not continued, and a failed read loses
+// only its part. Reads wait at a gate, so that each moment can be tested.
 #include <future>
 #include <map>
 
